@@ -1,0 +1,94 @@
+// Package bench measures Slipway beside the tools that people use today, in one
+// run, and prints a table and the ratios. Each area is one file; an area that
+// could not measure returns an error, never a partial table.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Variant is one way to do a job.
+type Variant struct {
+	Name    string
+	Prepare func(context.Context) error // not timed; nil for nothing
+	Run     func(context.Context) error
+}
+
+// Row is what one variant took.
+type Row struct {
+	Name  string
+	Times []time.Duration
+}
+
+// Median is the middle of the row's times.
+func (r Row) Median() time.Duration {
+	t := slices.Sorted(slices.Values(r.Times))
+	return t[len(t)/2]
+}
+
+// Measure runs the variants in turn, n rounds after one that is not counted, so
+// that a drift of the machine's speed meets them all alike.
+func Measure(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
+	rows := make([]Row, len(variants))
+	for round := -1; round < n; round++ {
+		for i, v := range variants {
+			took, err := once(ctx, v)
+			if err != nil {
+				return nil, fmt.Errorf("%s, round %d: %w", v.Name, round+1, err)
+			}
+			rows[i].Name = v.Name
+			if round >= 0 {
+				rows[i].Times = append(rows[i].Times, took)
+			}
+		}
+	}
+	return rows, nil
+}
+
+func once(ctx context.Context, v Variant) (time.Duration, error) {
+	if v.Prepare != nil {
+		if err := v.Prepare(ctx); err != nil {
+			return 0, err
+		}
+	}
+	began := time.Now()
+	err := v.Run(ctx)
+	return time.Since(began), err
+}
+
+// Ratio is one figure of a bench's last line.
+type Ratio struct {
+	Name  string
+	Value float64
+}
+
+// Over is how many times longer peer took than ours.
+func Over(name string, peer, ours Row) Ratio {
+	return Ratio{name, float64(peer.Median()) / float64(ours.Median())}
+}
+
+// Print writes the table of the rows and, as its last line, the ratios.
+func Print(w io.Writer, rows []Row, ratios ...Ratio) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tn\t")
+	for _, r := range rows {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t\n", r.Name, ms(r.Median()), ms(slices.Min(r.Times)), ms(slices.Max(r.Times)), len(r.Times))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	pairs := make([]string, len(ratios))
+	for i, r := range ratios {
+		pairs[i] = fmt.Sprintf("%s=%.2f", r.Name, r.Value)
+	}
+	_, err := fmt.Fprintln(w, strings.Join(pairs, " "))
+	return err
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }

@@ -1,0 +1,121 @@
+package images
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+// ArtifactName is the file that describes an artifact, in its folder.
+const ArtifactName = "artifact.json"
+
+// The kinds of files in an artifact.
+const (
+	DiskImage = "disk"      // a whole disk
+	Container = "container" // an OCI archive for the board's containerd
+)
+
+// Artifact is the files that one build made. Stages on other machines read it
+// from its folder.
+type Artifact struct {
+	Board      string      `json:"board"`
+	Arch       string      `json:"arch"`
+	Key        string      `json:"key"` // hash of what it was made of
+	Built      time.Time   `json:"built"`
+	Files      []File      `json:"files"`
+	Partitions []Partition `json:"partitions,omitempty"` // of the disk image
+
+	dir string
+}
+
+// File is one file of an artifact.
+type File struct {
+	Kind      string `json:"kind"`
+	Name      string `json:"name"` // relative to the artifact's folder
+	SizeBytes int64  `json:"sizeBytes"`
+	SHA256    string `json:"sha256"`
+}
+
+// Partition is where a part of the disk image lies.
+type Partition struct {
+	Name        string `json:"name"`
+	Use         string `json:"use"`
+	OffsetBytes int64  `json:"offsetBytes"`
+	SizeBytes   int64  `json:"sizeBytes"`
+}
+
+// OpenArtifact reads the artifact in dir and checks that its files are there
+// with their sizes. Digests are for whoever reads the files.
+func OpenArtifact(dir string) (Artifact, error) {
+	path := filepath.Join(dir, ArtifactName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Artifact{}, fmt.Errorf("%s: no artifact here; run \"build %s\" first: %w", path, filepath.Base(dir), err)
+	}
+	if err != nil {
+		return Artifact{}, err
+	}
+	a := Artifact{dir: dir}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return Artifact{}, fmt.Errorf("%s: %w; build again", path, err)
+	}
+	return a, a.check()
+}
+
+func (a Artifact) check() error {
+	for _, f := range a.Files {
+		if !filepath.IsLocal(f.Name) {
+			return fmt.Errorf("%s: file name %q leaves the folder", filepath.Join(a.dir, ArtifactName), f.Name)
+		}
+		info, err := os.Stat(a.Path(f))
+		if err != nil {
+			return fmt.Errorf("artifact is not whole; build again: %w", err)
+		}
+		if info.Size() != f.SizeBytes {
+			return fmt.Errorf("%s: %d bytes, want %d; build again", a.Path(f), info.Size(), f.SizeBytes)
+		}
+	}
+	return nil
+}
+
+// Path is where a file of the artifact lies.
+func (a Artifact) Path(f File) string { return filepath.Join(a.dir, f.Name) }
+
+// Dir is the artifact's folder.
+func (a Artifact) Dir() string { return a.dir }
+
+// File returns the one file of a kind.
+func (a Artifact) File(kind string) (File, error) {
+	for _, f := range a.Files {
+		if f.Kind == kind {
+			return f, nil
+		}
+	}
+	return File{}, fmt.Errorf("%s: no file of kind %q", filepath.Join(a.dir, ArtifactName), kind)
+}
+
+// Partition returns the one partition with a use.
+func (a Artifact) Partition(use string) (Partition, error) {
+	for _, p := range a.Partitions {
+		if p.Use == use {
+			return p, nil
+		}
+	}
+	return Partition{}, fmt.Errorf("%s: no partition for %q", filepath.Join(a.dir, ArtifactName), use)
+}
+
+// Save writes artifact.json, last of all files, so that an artifact which can be
+// opened is whole.
+func (a Artifact) Save(dir string) error {
+	data, err := json.MarshalIndent(a, "", "  ")
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, ArtifactName), append(data, '\n'), 0o644)
+}

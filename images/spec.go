@@ -1,0 +1,84 @@
+// Package images turns a board's name into built files. It does not touch
+// hardware; see flash.
+//
+// Words. A board is a kind of hardware, by name. An image is what a board runs.
+// An artifact is the files that one build made, described by artifact.json. A
+// target is one device that can be reached. A suite is a list of checks that are
+// run on a target to prove it; a report is what came of it. Layers and recipes
+// are Yocto's.
+package images
+
+import (
+	"io/fs"
+)
+
+// Spec is all that is known of a board before anything is built: board.yml.
+type Spec struct {
+	Board       string `yaml:"-" json:"board"`
+	Description string `yaml:"description" json:"description"`
+	Extends     string `yaml:"extends" json:"extends,omitempty"` // board whose files and settings serve where this one has none
+	Arch        string `yaml:"arch" json:"arch"`                 // amd64 or arm64, Go's names
+
+	Debian  *Debian  `yaml:"debian" json:"debian,omitempty"` // built from Debian packages; nil: built by bitbake from kas.yml
+	Disk    *Disk    `yaml:"disk" json:"disk,omitempty"`
+	Machine *Machine `yaml:"machine" json:"machine,omitempty"` // nil: real hardware
+
+	Flash  Flash    `yaml:"flash" json:"flash"`
+	Deploy Deploy   `yaml:"deploy" json:"deploy"`
+	SSH    SSH      `yaml:"ssh" json:"ssh"`
+	Suites []string `yaml:"suites" json:"suites"`
+
+	files fs.FS // the board's folder, over that of the board that it extends
+}
+
+// Debian is a userland made of Debian packages.
+type Debian struct {
+	Suite    string   `yaml:"suite" json:"suite"`
+	Packages []string `yaml:"packages" json:"packages"`
+	Exclude  []string `yaml:"exclude" json:"exclude,omitempty"` // dpkg path-exclude patterns
+	Remove   []string `yaml:"remove" json:"remove,omitempty"`   // files of packages that the image leaves out
+	Mask     []string `yaml:"mask" json:"mask,omitempty"`       // systemd units and generators that must not run
+	Enable   []string `yaml:"enable" json:"enable,omitempty"`   // units that multi-user.target wants
+	Hook     string   `yaml:"hook" json:"hook,omitempty"`       // where slipway-hook is installed; "" leaves it out
+}
+
+// Disk is a whole-disk image: a GPT, a boot loader, file systems.
+type Disk struct {
+	Firmware   string          `yaml:"firmware" json:"firmware"` // bios or uefi
+	Cmdline    string          `yaml:"cmdline" json:"cmdline"`   // of the kernel, before root= and rauc.slot=
+	Partitions []DiskPartition `yaml:"partitions" json:"partitions"`
+}
+
+// DiskPartition is one line of a disk's table.
+type DiskPartition struct {
+	Name    string `yaml:"name" json:"name"`
+	SizeMiB int64  `yaml:"sizeMiB" json:"sizeMiB"`
+	Use     string `yaml:"use" json:"use"` // loader, boot, root, spare (a root slot left empty) or data
+}
+
+// Machine is the virtual hardware of a board that has no other.
+type Machine struct {
+	Program string   `yaml:"program" json:"program"` // qemu-system-x86_64
+	Type    string   `yaml:"type" json:"type"`       // -machine
+	CPU     string   `yaml:"cpu" json:"cpu"`
+	CPUs    int      `yaml:"cpus" json:"cpus"`
+	RAMMiB  int      `yaml:"ramMiB" json:"ramMiB"`
+	Args    []string `yaml:"args" json:"args,omitempty"`
+	Package string   `yaml:"package" json:"package"` // Debian package that holds Program
+}
+
+// Flash says how an image gets onto the board.
+type Flash struct {
+	Kinds []string `yaml:"kinds" json:"kinds"` // of devices: file, block, tegra, rshim
+}
+
+// Deploy says what a running board is given.
+type Deploy struct {
+	Dir string `yaml:"dir" json:"dir"` // folder on the board for what Slipway leaves there
+}
+
+// SSH says how a running board is reached.
+type SSH struct {
+	User string `yaml:"user" json:"user"`
+	Port int    `yaml:"port" json:"port"`
+}

@@ -1,0 +1,125 @@
+// Package engine runs the outside programs that do the real work: argv only,
+// output kept in a log, ended together with the context. It knows none of them;
+// each package owns the programs that it drives.
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Grace is how long a program may take to end after it was asked to.
+const Grace = 10 * time.Second
+
+// Command is one run of a program.
+type Command struct {
+	Argv  []string
+	Dir   string
+	Env   []string // added to this process's own
+	Stdin io.Reader
+	Log   string            // file that keeps stdout and stderr; "" keeps only the tail for an error
+	Line  func(line string) // called with each line of output, without its end
+	Keep  bool              // append to Log instead of beginning it anew
+}
+
+// Failure is a program that did not exit with 0.
+type Failure struct {
+	Argv   []string
+	Status string // "exit status 2", "signal: killed"
+	Tail   string // its last lines
+	Log    string
+	cause  error
+}
+
+func (f *Failure) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", strings.Join(f.Argv, " "), f.Status)
+	if f.Tail != "" {
+		fmt.Fprintf(&b, "\n%s", indent(f.Tail))
+	}
+	if f.Log != "" {
+		fmt.Fprintf(&b, "\n  full log: %s", f.Log)
+	}
+	return b.String()
+}
+
+func (f *Failure) Unwrap() error { return f.cause }
+
+func indent(s string) string { return "  | " + strings.ReplaceAll(s, "\n", "\n  | ") }
+
+// Run runs c to its end.
+func Run(ctx context.Context, c Command) error {
+	tail := &tailWriter{line: c.Line}
+	out := io.Writer(tail)
+	if c.Log != "" {
+		f, err := openLog(c)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out = io.MultiWriter(f, tail)
+	}
+	cmd := Prepare(ctx, c)
+	cmd.Stdout, cmd.Stderr = out, out
+	err := cmd.Run()
+	tail.flush()
+	return verdict(ctx, c, err, tail.String())
+}
+
+// Output runs c and returns its standard output; standard error goes into the
+// failure's tail.
+func Output(ctx context.Context, c Command) ([]byte, error) {
+	var stdout bytes.Buffer
+	tail := &tailWriter{line: c.Line}
+	cmd := Prepare(ctx, c)
+	cmd.Stdout, cmd.Stderr = &stdout, tail
+	err := cmd.Run()
+	tail.flush()
+	return stdout.Bytes(), verdict(ctx, c, err, tail.String())
+}
+
+// Prepare returns the exec.Cmd of c for callers that start it themselves. The
+// program gets a process group of its own, so that a Ctrl-C reaches it once,
+// through the context, and so that its children end with it.
+func Prepare(ctx context.Context, c Command) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
+	cmd.Dir, cmd.Stdin = c.Dir, c.Stdin
+	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = Grace
+	return cmd
+}
+
+func openLog(c Command) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(c.Log), 0o755); err != nil {
+		return nil, err
+	}
+	flags := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	if c.Keep {
+		flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	}
+	return os.OpenFile(c.Log, flags, 0o644)
+}
+
+func verdict(ctx context.Context, c Command, err error, tail string) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: stopped: %w", filepath.Base(c.Argv[0]), context.Cause(ctx))
+	}
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%s is not installed: %w", c.Argv[0], err)
+	}
+	return &Failure{Argv: c.Argv, Status: err.Error(), Tail: tail, Log: c.Log, cause: err}
+}

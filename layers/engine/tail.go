@@ -1,0 +1,44 @@
+package engine
+
+import "strings"
+
+const (
+	tailLines    = 15
+	maxLineBytes = 4096 // longer lines are cut: output is not trusted to have ends
+)
+
+// tailWriter keeps the last lines of what is written to it.
+type tailWriter struct {
+	line  func(string)
+	lines []string
+	open  []byte
+}
+
+func (t *tailWriter) Write(p []byte) (int, error) {
+	for _, b := range p {
+		switch {
+		case b == '\n' || b == '\r':
+			t.flush()
+		case len(t.open) < maxLineBytes:
+			t.open = append(t.open, b)
+		}
+	}
+	return len(p), nil
+}
+
+func (t *tailWriter) flush() {
+	if len(t.open) == 0 {
+		return
+	}
+	line := string(t.open)
+	t.open = t.open[:0]
+	if t.line != nil {
+		t.line(line)
+	}
+	t.lines = append(t.lines, line)
+	if len(t.lines) > tailLines {
+		t.lines = t.lines[1:]
+	}
+}
+
+func (t *tailWriter) String() string { return strings.Join(t.lines, "\n") }

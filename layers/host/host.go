@@ -1,0 +1,94 @@
+// Package host knows what this machine has: its distribution's packages, and
+// how to add those that are missing. It drives apt and dpkg-query.
+package host
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// Missing returns those of the Debian packages that are not installed, in order.
+func Missing(ctx context.Context, packages ...string) ([]string, error) {
+	if len(packages) == 0 {
+		return nil, nil
+	}
+	if _, err := exec.LookPath("dpkg-query"); err != nil {
+		return nil, fmt.Errorf("this machine has no dpkg: install by hand what these Debian packages hold: %s", strings.Join(packages, " "))
+	}
+	// dpkg-query exits with 1 when it does not know one of them, which is an answer.
+	out, err := engine.Output(ctx, engine.Command{
+		Argv: append([]string{"dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"}, packages...),
+	})
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	installed := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		if name, status, ok := strings.Cut(strings.TrimSpace(line), " "); ok && status == "installed" {
+			installed[name] = true
+		}
+	}
+	var missing []string
+	for _, p := range packages {
+		if !installed[p] {
+			missing = append(missing, p)
+		}
+	}
+	return missing, nil
+}
+
+// AptLine is the command that installs packages, as a person would type it.
+func AptLine(packages []string) string {
+	return "sudo apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
+}
+
+// Ensure installs those of the packages that are missing. It shows the apt line
+// on w first; without the right to install, the error holds that line.
+func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) error {
+	missing, err := Missing(ctx, packages...)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	fmt.Fprintf(w, "This machine lacks %d packages. Installing them:\n  %s\n", len(missing), AptLine(missing))
+	rights, err := privilege(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot install packages as this user: %w\n  run this, then try again:\n  %s", err, AptLine(missing))
+	}
+	return progress.Run(ctx, "packages", func(s *progress.Step) (string, error) {
+		return fmt.Sprintf("%d installed", len(missing)), install(ctx, s, rights, log, missing)
+	})
+}
+
+func install(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
+	apt := func(args ...string) error {
+		return engine.Run(ctx, engine.Command{
+			Argv: append(append(rights, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"), args...),
+			Log:  log, Keep: true, Line: s.Detail,
+		})
+	}
+	if err := apt("update"); err != nil {
+		return err
+	}
+	return apt(append([]string{"install", "-y", "--no-install-recommends"}, packages...)...)
+}
+
+// privilege returns the words to put before a command that needs root.
+func privilege(ctx context.Context) ([]string, error) {
+	if os.Geteuid() == 0 {
+		return nil, nil
+	}
+	if _, err := exec.LookPath("sudo"); err != nil {
+		return nil, fmt.Errorf("not root, and sudo is not installed")
+	}
+	if _, err := engine.Output(ctx, engine.Command{Argv: []string{"sudo", "-n", "true"}}); err != nil {
+		return nil, fmt.Errorf("not root, and sudo asks for a password (run \"sudo -v\" first)")
+	}
+	return []string{"sudo", "-n"}, nil
+}
