@@ -18,6 +18,7 @@ const ArtifactName = "artifact.json"
 // The kinds of files in an artifact.
 const (
 	DiskImage = "disk"      // a whole disk
+	BlockMap  = "bmap"      // which blocks of the disk hold data, with their digests
 	Container = "container" // an OCI archive for the board's containerd
 )
 

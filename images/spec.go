@@ -8,10 +8,6 @@
 // are Yocto's.
 package images
 
-import (
-	"io/fs"
-)
-
 // Spec is all that is known of a board before anything is built: board.yml.
 type Spec struct {
 	Board       string `yaml:"-" json:"board"`
@@ -28,7 +24,7 @@ type Spec struct {
 	SSH    SSH      `yaml:"ssh" json:"ssh"`
 	Suites []string `yaml:"suites" json:"suites"`
 
-	files fs.FS // the board's folder, over that of the board that it extends
+	files map[string][]byte // of the board's folder, over those of the board that it extends
 }
 
 // Debian is a userland made of Debian packages.
@@ -37,9 +33,12 @@ type Debian struct {
 	Packages []string `yaml:"packages" json:"packages"`
 	Exclude  []string `yaml:"exclude" json:"exclude,omitempty"` // dpkg path-exclude patterns
 	Remove   []string `yaml:"remove" json:"remove,omitempty"`   // files of packages that the image leaves out
-	Mask     []string `yaml:"mask" json:"mask,omitempty"`       // systemd units and generators that must not run
-	Enable   []string `yaml:"enable" json:"enable,omitempty"`   // units that multi-user.target wants
-	Hook     string   `yaml:"hook" json:"hook,omitempty"`       // where slipway-hook is installed; "" leaves it out
+	Mask     []string `yaml:"mask" json:"mask,omitempty"`       // systemd units that must not run
+	// Generators are systemd's that must not run.
+	Generators []string `yaml:"generators" json:"generators,omitempty"`
+	Enable     []string `yaml:"enable" json:"enable,omitempty"` // units that multi-user.target wants
+	Hook       string   `yaml:"hook" json:"hook,omitempty"`     // where slipway-hook is installed; "" leaves it out
+	Probe      []string `yaml:"probe" json:"probe,omitempty"`   // files of the image that make the smoke suites' container
 }
 
 // Disk is a whole-disk image: a GPT, a boot loader, file systems.
@@ -58,13 +57,17 @@ type DiskPartition struct {
 
 // Machine is the virtual hardware of a board that has no other.
 type Machine struct {
-	Program string   `yaml:"program" json:"program"` // qemu-system-x86_64
-	Type    string   `yaml:"type" json:"type"`       // -machine
-	CPU     string   `yaml:"cpu" json:"cpu"`
-	CPUs    int      `yaml:"cpus" json:"cpus"`
-	RAMMiB  int      `yaml:"ramMiB" json:"ramMiB"`
-	Args    []string `yaml:"args" json:"args,omitempty"`
-	Package string   `yaml:"package" json:"package"` // Debian package that holds Program
+	Program string `yaml:"program" json:"program"` // qemu-system-x86_64
+	Type    string `yaml:"type" json:"type"`       // -machine
+	CPU     string `yaml:"cpu" json:"cpu"`
+	CPUs    int    `yaml:"cpus" json:"cpus"`
+	RAMMiB  int    `yaml:"ramMiB" json:"ramMiB"`
+	Package string `yaml:"package" json:"package"` // Debian package that holds Program
+	// Firmware is what the machine starts with where that is not QEMU's own.
+	Firmware struct {
+		Path    string `yaml:"path" json:"path,omitempty"`
+		Package string `yaml:"package" json:"package,omitempty"`
+	} `yaml:"firmware" json:"firmware"`
 }
 
 // Flash says how an image gets onto the board.

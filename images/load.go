@@ -1,0 +1,138 @@
+package images
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Boards travel inside the binary, so that it needs no clone in the field.
+//
+//go:embed all:boards
+var embedded embed.FS
+
+const maxBoardFileBytes = 1 << 20
+
+// Boards returns the names of the boards that Slipway knows, sorted.
+func Boards() ([]string, error) {
+	entries, err := embedded.ReadDir("boards")
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// Load returns what is known of a board.
+func Load(board string) (Spec, error) {
+	names, err := Boards()
+	if err != nil {
+		return Spec{}, err
+	}
+	if !slices.Contains(names, board) {
+		return Spec{}, fmt.Errorf("unknown board %q (have %s)", board, strings.Join(names, ", "))
+	}
+	boards, err := fs.Sub(embedded, "boards")
+	if err != nil {
+		return Spec{}, err
+	}
+	return LoadFrom(boards, board)
+}
+
+// LoadFrom is Load for boards that lie elsewhere than in this binary.
+func LoadFrom(boards fs.FS, board string) (Spec, error) {
+	chain, err := lineage(boards, board)
+	if err != nil {
+		return Spec{}, err
+	}
+	spec := Spec{}
+	for _, name := range chain { // the extended board first, so that the others overwrite it
+		if err := decode(boards, name, &spec); err != nil {
+			return Spec{}, err
+		}
+	}
+	spec.Board = board
+	spec.files, err = overlaid(boards, chain)
+	if err != nil {
+		return Spec{}, err
+	}
+	return spec, spec.validate()
+}
+
+// lineage returns the board and those that it extends, the oldest first.
+func lineage(boards fs.FS, board string) ([]string, error) {
+	var chain []string
+	for name := board; name != ""; {
+		if slices.Contains(chain, name) {
+			return nil, fmt.Errorf("%s: extends itself through %s", boardFile(name), strings.Join(chain, ", "))
+		}
+		chain = append([]string{name}, chain...)
+		var s Spec
+		if err := decode(boards, name, &s); err != nil {
+			return nil, err
+		}
+		name = s.Extends
+	}
+	return chain, nil
+}
+
+func boardFile(name string) string { return path.Join("images/boards", name, "board.yml") }
+
+func decode(boards fs.FS, name string, into *Spec) error {
+	f, err := boards.Open(path.Join(name, "board.yml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: no such board; add the file or mend the name", boardFile(name))
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBoardFileBytes))
+	if err != nil {
+		return err
+	}
+	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
+		return fmt.Errorf("%s: %w; the keys are described in images/spec.go", boardFile(name), err)
+	}
+	return nil
+}
+
+// overlaid reads the files of the boards, each over those of the one before.
+func overlaid(boards fs.FS, chain []string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for _, name := range chain {
+		sub, err := fs.Sub(boards, name)
+		if err != nil {
+			return nil, err
+		}
+		err = fs.WalkDir(sub, ".", func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			files[p], err = fs.ReadFile(sub, p)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// WithFile returns the spec with a file of the board's folder added or replaced.
+func (s Spec) WithFile(name, content string) Spec {
+	s.files = maps.Clone(s.files)
+	s.files[name] = []byte(content)
+	return s
+}

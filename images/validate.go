@@ -1,0 +1,71 @@
+package images
+
+import (
+	"fmt"
+	"slices"
+)
+
+var (
+	arches    = []string{"amd64", "arm64"}
+	firmwares = []string{"bios", "uefi"}
+	uses      = []string{useLoader, useBoot, useRoot, useSpare, useData}
+	devices   = []string{"file", "block", "tegra", "rshim"}
+)
+
+// What a partition is for.
+const (
+	useLoader = "loader" // the boot loader's first stage, or the EFI system partition
+	useBoot   = "boot"   // the boot loader's configuration and environment
+	useRoot   = "root"   // the slot that the image fills
+	useSpare  = "spare"  // a slot that the first update fills
+	useData   = "data"   // survives updates; made when the board is flashed
+)
+
+// validate refuses what the stages behind could only stumble over.
+func (s Spec) validate() error {
+	switch {
+	case !slices.Contains(arches, s.Arch):
+		return s.wrong("arch", s.Arch, arches)
+	case len(s.Flash.Kinds) == 0:
+		return s.wrong("flash.kinds", "", devices)
+	case s.Debian != nil && s.Disk == nil:
+		return fmt.Errorf("%s: debian needs a disk to be put on; add disk", boardFile(s.Board))
+	case s.Debian == nil && s.files["kas.yml"] == nil:
+		return fmt.Errorf("%s: neither debian nor a kas.yml beside it says how to build the image", boardFile(s.Board))
+	}
+	for _, k := range s.Flash.Kinds {
+		if !slices.Contains(devices, k) {
+			return s.wrong("flash.kinds", k, devices)
+		}
+	}
+	return s.validateDisk()
+}
+
+func (s Spec) validateDisk() error {
+	if s.Disk == nil {
+		return nil
+	}
+	if !slices.Contains(firmwares, s.Disk.Firmware) {
+		return s.wrong("disk.firmware", s.Disk.Firmware, firmwares)
+	}
+	seen := map[string]int{}
+	for _, p := range s.Disk.Partitions {
+		if !slices.Contains(uses, p.Use) {
+			return s.wrong("disk.partitions."+p.Name+".use", p.Use, uses)
+		}
+		if p.SizeMiB <= 0 || p.SizeMiB > 1<<20 {
+			return fmt.Errorf("%s: partition %q: sizeMiB %d is not between 1 and %d", boardFile(s.Board), p.Name, p.SizeMiB, 1<<20)
+		}
+		seen[p.Use]++
+	}
+	for _, use := range []string{useLoader, useBoot, useRoot} {
+		if seen[use] != 1 {
+			return fmt.Errorf("%s: %d partitions with use %q; want one", boardFile(s.Board), seen[use], use)
+		}
+	}
+	return nil
+}
+
+func (s Spec) wrong(key, value string, allowed []string) error {
+	return fmt.Errorf("%s: %s: unknown value %q (have %v)", boardFile(s.Board), key, value, allowed)
+}

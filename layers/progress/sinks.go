@@ -1,0 +1,195 @@
+package progress
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+	"golang.org/x/term"
+)
+
+// ForOutput chooses the sink for f: JSON lines where SLIPWAY_PROGRESS=json asks
+// for them, bars on a terminal, lines elsewhere and in CI.
+func ForOutput(f *os.File) Sink {
+	switch {
+	case os.Getenv("SLIPWAY_PROGRESS") == "json":
+		return JSON(f)
+	case term.IsTerminal(int(f.Fd())) && os.Getenv("CI") == "" && os.Getenv("TERM") != "dumb":
+		return Bars(f)
+	default:
+		return Lines(f)
+	}
+}
+
+// JSON writes every event as one line of JSON.
+func JSON(w io.Writer) Sink { return jsonSink{json.NewEncoder(w)} }
+
+type jsonSink struct{ *json.Encoder }
+
+func (s jsonSink) Event(e Event) { _ = s.Encode(e) }
+func (s jsonSink) Close()        {}
+
+// heartbeat is how long a step may be silent in a log that nobody can redraw.
+const heartbeat = 30 * time.Second
+
+// Lines writes one line when a step ends, and one now and then while it lasts.
+func Lines(w io.Writer) Sink {
+	s := &lineSink{w: w, open: map[string]running{}, stop: make(chan struct{})}
+	go s.beat()
+	return s
+}
+
+type lineSink struct {
+	w    io.Writer
+	mu   sync.Mutex
+	open map[string]running
+	stop chan struct{}
+}
+
+type running struct {
+	began time.Time
+	last  Event
+}
+
+func (s *lineSink) Event(e Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.State == Running {
+		began := e.Time.Add(-elapsed(e))
+		s.open[e.Step] = running{began, e}
+		return
+	}
+	delete(s.open, e.Step)
+	fmt.Fprintln(s.w, summary(e))
+}
+
+func (s *lineSink) beat() {
+	t := time.NewTicker(heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case now := <-t.C:
+			s.mu.Lock()
+			for name, r := range s.open {
+				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), clean(r.last.Detail))
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *lineSink) Close() { close(s.stop) }
+
+func summary(e Event) string {
+	return fmt.Sprintf("  %-6s %-18s %6.1fs  %s", e.State, e.Step, elapsed(e).Seconds(), firstLine(e.Detail))
+}
+
+func elapsed(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.Millisecond }
+
+// Details may come from a board or an outside program; a terminal must not obey them.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return clean(line)
+}
+
+// Bars draws a bar, or a spinner where the end is not known, for every step at
+// work, above them the lines of those that ended.
+func Bars(w io.Writer) Sink {
+	return &barSink{
+		progress: mpb.New(mpb.WithOutput(w), mpb.WithAutoRefresh(), mpb.WithWidth(40)),
+		bars:     map[string]*bar{},
+	}
+}
+
+type barSink struct {
+	progress *mpb.Progress
+	bars     map[string]*bar
+}
+
+type bar struct {
+	*mpb.Bar
+	mu     sync.Mutex
+	detail string
+}
+
+const detailWidth = 60
+
+func (b *bar) say(text string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.detail = text
+}
+
+func (b *bar) said(decor.Statistics) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := []rune(b.detail)
+	if len(text) > detailWidth {
+		text = append(text[:detailWidth-1], '…')
+	}
+	return " " + string(text)
+}
+
+func (s *barSink) Event(e Event) {
+	b := s.bars[e.Step]
+	if b == nil {
+		b = s.add(e)
+	}
+	b.say(firstLine(e.Detail))
+	if e.State == Running {
+		b.SetCurrent(e.Count)
+		return
+	}
+	delete(s.bars, e.Step)
+	b.Abort(true)
+	b.Wait()
+	fmt.Fprintln(s.progress, summary(e))
+}
+
+func (s *barSink) add(e Event) *bar {
+	b := &bar{}
+	name := decor.Name(fmt.Sprintf("  %-18s ", e.Step))
+	detail := decor.Any(b.said)
+	took := decor.Elapsed(decor.ET_STYLE_GO, decor.WC{W: 6})
+	if e.Total == 0 {
+		b.Bar = s.progress.New(0, mpb.SpinnerStyle().PositionLeft(), mpb.BarWidth(2),
+			mpb.PrependDecorators(name), mpb.AppendDecorators(took, detail))
+	} else {
+		b.Bar = s.progress.New(e.Total, mpb.BarStyle(),
+			mpb.PrependDecorators(name), mpb.AppendDecorators(counters(e.Unit), decor.Name(" "), took, detail))
+	}
+	s.bars[e.Step] = b
+	return b
+}
+
+func counters(u Unit) decor.Decorator {
+	if u == Bytes {
+		return decor.CountersKibiByte("% .0f / % .0f")
+	}
+	return decor.CountersNoUnit("%d / %d")
+}
+
+func (s *barSink) Close() {
+	for _, b := range s.bars {
+		b.Abort(true)
+	}
+	s.progress.Wait()
+}
