@@ -1,0 +1,135 @@
+// Package bmap reads and writes block maps: which blocks of a raw disk image
+// hold data, and the digests of those. The format is bmap 2.0, which Yocto's
+// builds and bmaptool share; 1.3 and 1.4 are read as well.
+package bmap
+
+import (
+	"crypto/sha1"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+)
+
+// The algorithms that a map's digests may use.
+const (
+	SHA1   = "sha1"
+	SHA256 = "sha256"
+)
+
+// Map is the block map of one image. What it does not map is zero.
+type Map struct {
+	ImageSize int64
+	BlockSize int64
+	Algorithm string
+	Ranges    []Range // ascending; they may touch, never overlap
+}
+
+// Range is a run of mapped blocks.
+type Range struct {
+	First, Last int64  // numbers of blocks, both included
+	Sum         string // hex, of the range's bytes up to the image's end
+}
+
+// Span is where a range's bytes lie. The image's last block may be a short one.
+func (m Map) Span(r Range) (offset, length int64) {
+	offset = r.First * m.BlockSize
+	return offset, min((r.Last+1)*m.BlockSize, m.ImageSize) - offset
+}
+
+// Mapped is the number of bytes in all ranges.
+func (m Map) Mapped() int64 {
+	var n int64
+	for _, r := range m.Ranges {
+		_, length := m.Span(r)
+		n += length
+	}
+	return n
+}
+
+// Holes calls yield with every run of bytes that no range covers.
+func (m Map) Holes(yield func(offset, length int64) bool) {
+	var end int64
+	for _, r := range m.Ranges {
+		offset, length := m.Span(r)
+		if offset > end && !yield(end, offset-end) {
+			return
+		}
+		end = offset + length
+	}
+	if end < m.ImageSize {
+		yield(end, m.ImageSize-end)
+	}
+}
+
+// Hash returns a new hash of the map's algorithm.
+func (m Map) Hash() hash.Hash {
+	if m.Algorithm == SHA1 {
+		return sha1.New()
+	}
+	return sha256.New()
+}
+
+func (m Map) blocks() int64 {
+	n := m.ImageSize / m.BlockSize
+	if m.ImageSize%m.BlockSize > 0 {
+		n++
+	}
+	return n
+}
+
+func (m Map) mappedBlocks() int64 {
+	var n int64
+	for _, r := range m.Ranges {
+		n += r.Last - r.First + 1
+	}
+	return n
+}
+
+// The limits on a map from outside. The largest size keeps every sum of offsets
+// far from overflow; the range count keeps a hostile map's memory below 100 MiB.
+const (
+	maxImageBytes = 1 << 50
+	maxBlockBytes = 1 << 20
+	minBlockBytes = 512
+	maxRanges     = 1 << 19
+)
+
+// check proves what every user of a map relies on.
+func (m Map) check() error {
+	if m.BlockSize < minBlockBytes || m.BlockSize > maxBlockBytes || m.BlockSize&(m.BlockSize-1) != 0 {
+		return fmt.Errorf("block size %d; want a power of two from %d to %d", m.BlockSize, minBlockBytes, maxBlockBytes)
+	}
+	if m.ImageSize < 0 || m.ImageSize > maxImageBytes {
+		return fmt.Errorf("image size %d; want 0 to %d", m.ImageSize, int64(maxImageBytes))
+	}
+	if m.Algorithm != SHA1 && m.Algorithm != SHA256 {
+		return fmt.Errorf("checksum type %q; want %s or %s", m.Algorithm, SHA256, SHA1)
+	}
+	if len(m.Ranges) > maxRanges {
+		return fmt.Errorf("%d ranges; at most %d are taken", len(m.Ranges), maxRanges)
+	}
+	return m.checkRanges()
+}
+
+func (m Map) checkRanges() error {
+	next, digits := int64(0), 2*m.Hash().Size()
+	for _, r := range m.Ranges {
+		if r.First < next || r.Last < r.First || r.Last >= m.blocks() {
+			return fmt.Errorf("range %d-%d is out of order or outside the image's %d blocks", r.First, r.Last, m.blocks())
+		}
+		if len(r.Sum) != digits || !isHex(r.Sum) {
+			return fmt.Errorf("range %d-%d: digest %.80q is not a %s; make the map again with checksums", r.First, r.Last, r.Sum, m.Algorithm)
+		}
+		next = r.Last + 1
+	}
+	return nil
+}
+
+func isHex(s string) bool {
+	for _, c := range s {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,158 @@
+package bmap
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	blockBytes = 4096
+	// No range crosses a multiple of this, so that writers and readers of a map
+	// can hash its ranges on all cores.
+	tileBytes = 8 << 20
+	// A shorter run of zero blocks stays inside its range: skipping it saves less
+	// than the additional write costs.
+	minHoleBlocks = 16
+)
+
+type segment struct{ start, end int64 }
+
+// Create maps the image in f. Holes come from the file system; runs of 64 KiB
+// and more of zeros in the data are left out too. It moves f's offset.
+func Create(ctx context.Context, f *os.File) (Map, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return Map{}, err
+	}
+	segments, err := dataSegments(f, info.Size())
+	if err != nil {
+		return Map{}, fmt.Errorf("find the holes of %s: %w", f.Name(), err)
+	}
+	tiles := tile(segments)
+	found := make([][]Range, len(tiles))
+	if err := scanTiles(ctx, f, info.Size(), tiles, found); err != nil {
+		return Map{}, fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	m := Map{ImageSize: info.Size(), BlockSize: blockBytes, Algorithm: SHA256}
+	for _, ranges := range found {
+		m.Ranges = append(m.Ranges, ranges...)
+	}
+	if err := m.check(); err != nil {
+		return Map{}, fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	return m, nil
+}
+
+// dataSegments asks the file system where the file's data is. One that cannot
+// tell answers that all of it is.
+func dataSegments(f *os.File, size int64) ([]segment, error) {
+	var found []segment
+	for at := int64(0); at < size; {
+		start, err := f.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		end, err := f.Seek(start, unix.SEEK_HOLE)
+		if err != nil {
+			return nil, err
+		}
+		if end <= start {
+			return nil, errors.New("the file changes while it is read")
+		}
+		found = append(found, segment{start, min(end, size)})
+		at = end
+	}
+	return found, nil
+}
+
+// tile groups what segments cover by tile.
+func tile(segments []segment) [][]segment {
+	var tiles [][]segment
+	last := int64(-1)
+	for _, s := range segments {
+		for s.start < s.end {
+			number := s.start / tileBytes
+			if number != last {
+				tiles, last = append(tiles, nil), number
+			}
+			part := segment{s.start, min(s.end, (number+1)*tileBytes)}
+			tiles[len(tiles)-1] = append(tiles[len(tiles)-1], part)
+			s.start = part.end
+		}
+	}
+	return tiles
+}
+
+func scanTiles(ctx context.Context, f io.ReaderAt, size int64, tiles [][]segment, found [][]Range) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range min(runtime.GOMAXPROCS(0), len(tiles)) {
+		g.Go(func() error {
+			buf := make([]byte, tileBytes)
+			for i := next.Add(1) - 1; i < int64(len(tiles)); i = next.Add(1) - 1 {
+				if err := context.Cause(ctx); err != nil {
+					return err
+				}
+				var err error
+				if found[i], err = scanTile(f, size, tiles[i], buf); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func scanTile(f io.ReaderAt, size int64, data []segment, buf []byte) ([]Range, error) {
+	start := data[0].start / tileBytes * tileBytes
+	buf = buf[:min(tileBytes, size-start)]
+	clear(buf)
+	for _, s := range data {
+		if _, err := f.ReadAt(buf[s.start-start:s.end-start], s.start); err != nil {
+			return nil, err
+		}
+	}
+	ranges := runs(buf)
+	m := Map{BlockSize: blockBytes, Algorithm: SHA256, ImageSize: int64(len(buf))}
+	for i, r := range ranges {
+		h := m.Hash()
+		offset, length := m.Span(r)
+		h.Write(buf[offset : offset+length])
+		ranges[i] = Range{r.First + start/blockBytes, r.Last + start/blockBytes, hex.EncodeToString(h.Sum(nil))}
+	}
+	return ranges, nil
+}
+
+var zeros [blockBytes]byte
+
+// runs finds the runs of blocks in p that are not zero.
+func runs(p []byte) []Range {
+	var found []Range
+	for at := 0; at < len(p); at += blockBytes {
+		block := p[at:min(at+blockBytes, len(p))]
+		if bytes.Equal(block, zeros[:len(block)]) {
+			continue
+		}
+		n := int64(at / blockBytes)
+		if len(found) > 0 && n-found[len(found)-1].Last <= minHoleBlocks {
+			found[len(found)-1].Last = n
+			continue
+		}
+		found = append(found, Range{First: n, Last: n})
+	}
+	return found
+}
