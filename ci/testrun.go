@@ -1,0 +1,230 @@
+package ci
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"slipway/layers/engine"
+	"slipway/layers/host"
+	"slipway/layers/progress"
+)
+
+//go:embed test-packages.txt
+var testPackages string
+
+// testDir is where a test run leaves its results, below the clone.
+const testDir = "build/test"
+
+// A package's tests may build and boot a board, nothing takes longer.
+const testTimeout = "15m"
+
+// TestOptions narrows a test run.
+type TestOptions struct {
+	Run   string // only tests that match, as in go test -run
+	Short bool   // skip what takes minutes
+}
+
+// Tests runs every test of the clone, in all of its modules, and prints one
+// summary on w. It installs the Debian packages that the tests need, and leaves
+// junit.xml and events.jsonl in build/test.
+func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
+	root, err := cloneRoot()
+	if err != nil {
+		return err
+	}
+	out := filepath.Join(root, testDir)
+	if err := host.Ensure(ctx, w, filepath.Join(out, "packages.log"), packageNames(testPackages)...); err != nil {
+		return err
+	}
+	results, err := runModules(ctx, root, out, opts)
+	if err != nil {
+		return err
+	}
+	if err := writeTestJUnit(filepath.Join(out, "junit.xml"), results); err != nil {
+		return err
+	}
+	printTestSummary(w, results)
+	fmt.Fprintf(w, "%s/junit.xml  %s/events.jsonl\n", testDir, testDir)
+	return results.verdict()
+}
+
+// packageNames reads the format of test-packages.txt: one name a line, the
+// reason after a #.
+func packageNames(list string) []string {
+	var names []string
+	for line := range strings.Lines(list) {
+		name, _, _ := strings.Cut(line, "#")
+		if name = strings.TrimSpace(name); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// cloneRoot finds the clone of Slipway that holds the current folder.
+func cloneRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for start := dir; ; dir = filepath.Dir(dir) {
+		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(data), "module slipway\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%s: not inside a clone of Slipway; change into one, this command works on its source", start)
+		}
+	}
+}
+
+// goModules returns the folders below root that hold a go.mod, root first.
+func goModules(root string) ([]string, error) {
+	var dirs []string
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != root && skipFolder(d.Name()) {
+			return filepath.SkipDir
+		}
+		if d.Name() == "go.mod" && !d.IsDir() {
+			dirs = append(dirs, filepath.Dir(path))
+		}
+		return nil
+	})
+	slices.Sort(dirs)
+	return dirs, err
+}
+
+// skipFolder tells the folders that hold no source of ours.
+func skipFolder(name string) bool {
+	return name == "build" || name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
+}
+
+func runModules(ctx context.Context, root, out string, opts TestOptions) (*testResults, error) {
+	modules, err := goModules(root)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return nil, err
+	}
+	events, err := os.Create(filepath.Join(out, "events.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	defer events.Close()
+	results := newTestResults()
+	for _, dir := range modules {
+		if err := runModule(ctx, root, dir, events, opts, results); err != nil {
+			return nil, err
+		}
+	}
+	return results, events.Close()
+}
+
+// runModule tests one module. Failing tests are results; the error is for what
+// kept the tests from running at all.
+func runModule(ctx context.Context, root, dir string, events io.Writer, opts TestOptions, results *testResults) error {
+	packages, err := listPackages(ctx, dir)
+	if err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(root, dir)
+	if err != nil {
+		return err
+	}
+	results.expect(rel, packages)
+	step := progress.Start(ctx, "test "+moduleLabel(rel), int64(len(packages)), progress.Tasks)
+	failedBefore := results.failures()
+	err = goTest(ctx, dir, testArgs(opts), events, func(e testEvent) error {
+		step.Detail(strings.TrimSpace(e.Package + " " + e.Test))
+		if results.add(rel, e) {
+			step.Add(1)
+		}
+		return results.limit()
+	}, results.noise)
+	if err == nil {
+		results.missing(rel)
+	}
+	failed := results.failures() - failedBefore
+	switch {
+	case err == nil && failed > 0:
+		step.End("", fmt.Errorf("%d failed", failed))
+	default:
+		step.End(fmt.Sprintf("%d packages", len(packages)), err)
+	}
+	return err
+}
+
+func moduleLabel(rel string) string {
+	if rel == "." {
+		return "slipway"
+	}
+	return filepath.ToSlash(rel)
+}
+
+// All packages run under the race detector: nearly all have goroutines, and the
+// tests wait for programs and boards far longer than for it.
+func testArgs(opts TestOptions) []string {
+	args := []string{"-race", "-shuffle=on", "-timeout=" + testTimeout}
+	if opts.Run != "" {
+		args = append(args, "-run="+opts.Run)
+	}
+	if opts.Short {
+		args = append(args, "-short")
+	}
+	return append(args, "./...")
+}
+
+func listPackages(ctx context.Context, dir string) ([]string, error) {
+	// -e: a package that does not compile is still one that must have a result.
+	out, err := engine.Output(ctx, engine.Command{Argv: []string{"go", "list", "-e", "./..."}, Dir: dir})
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// goTest runs go test -json in dir and hands on its events. Tests that fail are
+// no error here: each says so by an event.
+func goTest(ctx context.Context, dir string, args []string, raw io.Writer, each func(testEvent) error, noise func(string)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reader := &eventReader{each: func(e testEvent) {
+		if err := each(e); err != nil {
+			cancel(err)
+		}
+	}, noise: noise}
+	said := &lastLines{}
+	cmd := engine.Prepare(ctx, engine.Command{Argv: append([]string{"go", "test", "-json"}, args...), Dir: dir})
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(raw, reader), said
+	// At SIGINT, unlike SIGTERM, the go command waits for its tests and removes its work folder.
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	began := time.Now()
+	err := cmd.Run()
+	reader.flush()
+	if ctx.Err() != nil {
+		return fmt.Errorf("go test: stopped after %s: %w", time.Since(began).Round(time.Second), context.Cause(ctx))
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 && reader.events > 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("go test in %s: %w\n%s", dir, err, said)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"slipway/layers/progress"
+)
+
+// fuzzTarget is one Fuzz function.
+type fuzzTarget struct {
+	module string // folder of its module
+	pkg    string
+	name   string
+}
+
+// Fuzz runs every fuzz target of the clone for perTarget and writes a line about
+// each on w. It stops at the first crash; the input is then in the package's
+// testdata/fuzz, where go test runs it from now on.
+func Fuzz(ctx context.Context, w io.Writer, perTarget time.Duration) error {
+	root, err := cloneRoot()
+	if err != nil {
+		return err
+	}
+	targets, err := fuzzTargets(ctx, root)
+	if err != nil {
+		return err
+	}
+	if len(targets) == 0 {
+		return fmt.Errorf("%s: no fuzz target found", root)
+	}
+	for _, t := range targets {
+		line, err := t.fuzz(ctx, perTarget)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%-28s %-24s %s\n", t.pkg, t.name, line)
+	}
+	return nil
+}
+
+func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
+	modules, err := goModules(root)
+	if err != nil {
+		return nil, err
+	}
+	var targets []fuzzTarget
+	for _, dir := range modules {
+		results := newTestResults()
+		err := goTest(ctx, dir, []string{"-list=^Fuzz", "./..."}, io.Discard, func(e testEvent) error {
+			if name := strings.TrimSpace(e.Output); strings.HasPrefix(name, "Fuzz") {
+				targets = append(targets, fuzzTarget{dir, e.Package, name})
+			}
+			results.add(dir, e)
+			return results.limit()
+		}, results.noise)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range results.failed() {
+			return nil, fmt.Errorf("list the fuzz targets of %s: %s", c.pkg.path, c.output)
+		}
+	}
+	return targets, nil
+}
+
+// fuzzLine is what the fuzzer says of its work now and then.
+var fuzzLine = regexp.MustCompile(`^fuzz: elapsed: (\S+), execs: (\d+).*\(total: (\d+)\)`)
+
+// fuzz runs one target and returns how far it got.
+func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err error) {
+	results := newTestResults()
+	err = progress.Run(ctx, "fuzz "+t.name, func(s *progress.Step) (string, error) {
+		args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + d.String(), t.pkg}
+		err := goTest(ctx, t.module, args, io.Discard, func(e testEvent) error {
+			if m := fuzzLine.FindStringSubmatch(e.Output); m != nil {
+				said = fmt.Sprintf("%6s  %s execs, %s inputs of interest", m[1], m[2], m[3])
+				s.Detail(said)
+				return nil
+			}
+			results.add(t.module, e)
+			return nil
+		}, results.noise)
+		if err != nil {
+			return "", err
+		}
+		return said, t.crash(results, said)
+	})
+	return said, err
+}
+
+// crash is the error of a target that failed, or that did not fuzz at all.
+func (t fuzzTarget) crash(results *testResults, said string) error {
+	for _, c := range results.failed() {
+		return fmt.Errorf("%s %s failed; the input is below its testdata/fuzz, commit it with the fix\n  | %s",
+			t.pkg, t.name, strings.ReplaceAll(c.output.String(), "\n", "\n  | "))
+	}
+	if said == "" {
+		return fmt.Errorf("%s %s: the fuzzer did not start", t.pkg, t.name)
+	}
+	return nil
+}

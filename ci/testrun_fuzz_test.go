@@ -1,0 +1,73 @@
+package ci
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const fuzzFixture = `
+-- go.mod --
+module fixture
+
+go 1.22
+-- a/a_test.go --
+package a
+
+import "testing"
+
+func FuzzSound(f *testing.F) {
+	f.Fuzz(func(t *testing.T, s string) {})
+}
+
+func TestNotFuzz(t *testing.T) { t.Error("must not run") }
+-- nested/go.mod --
+module fixture/nested
+
+go 1.22
+-- nested/n_test.go --
+package nested
+
+import "testing"
+
+func FuzzCrash(f *testing.F) {
+	f.Add("seed")
+	f.Fuzz(func(t *testing.T, s string) {
+		if len(s) != 4 {
+			t.Error("cannot take this")
+		}
+	})
+}
+`
+
+func TestFuzzTargets(t *testing.T) {
+	root := unpack(t, fuzzFixture)
+	targets, err := fuzzTargets(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range targets {
+		names = append(names, f.pkg+" "+f.name)
+	}
+	if d := cmp.Diff([]string{"fixture/a FuzzSound", "fixture/nested FuzzCrash"}, names); d != "" {
+		t.Fatal(d)
+	}
+	said, err := targets[0].fuzz(t.Context(), 100*time.Millisecond)
+	if err != nil || !strings.Contains(said, " execs") {
+		t.Errorf("fuzz(FuzzSound) = %q, %v; want a count of execs", said, err)
+	}
+	_, err = targets[1].fuzz(t.Context(), 20*time.Second)
+	if err == nil || !strings.Contains(err.Error(), "testdata/fuzz/FuzzCrash/") {
+		t.Errorf("fuzz(FuzzCrash) = %v; want an error with the file of the input", err)
+	}
+}
+
+func TestFuzzTargetsOfBrokenPackage(t *testing.T) {
+	root := unpack(t, strings.Replace(fuzzFixture, "package a", "package a\n\nvar x int = nil", 1))
+	if _, err := fuzzTargets(t.Context(), root); err == nil || !strings.Contains(err.Error(), "fixture/a") {
+		t.Errorf("fuzzTargets() = %v; want an error about fixture/a", err)
+	}
+}

@@ -1,0 +1,260 @@
+package ci
+
+import (
+	"bytes"
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+)
+
+// unpack writes the files of a txtar archive into a new folder.
+func unpack(t *testing.T, archive string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, f := range txtar.Parse([]byte(archive)).Files {
+		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Every way in which a test or a package can come out, in two modules.
+const outcomes = `
+-- go.mod --
+module fixture
+
+go 1.22
+-- good/good_test.go --
+package good
+
+import "testing"
+
+func TestGood(t *testing.T) {
+	t.Run("a", func(t *testing.T) {})
+	t.Run("b", func(t *testing.T) {})
+}
+
+func TestNeeds(t *testing.T) { t.Skip("needs a moon:\ninstall moon") }
+
+func FuzzGood(f *testing.F) {
+	f.Add("seed")
+	f.Fuzz(func(t *testing.T, s string) {})
+}
+-- bad/bad_test.go --
+package bad
+
+import "testing"
+
+func TestBad(t *testing.T) {
+	t.Run("sub (1)", func(t *testing.T) { t.Error("got 1; want 2") })
+	t.Run("fine", func(t *testing.T) {})
+}
+-- panics/p_test.go --
+package panics
+
+import "testing"
+
+func TestPanic(t *testing.T) { panic("out of cheese") }
+-- exits/e_test.go --
+package exits
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) { fmt.Println("no setup"); os.Exit(3) }
+-- broken/b_test.go --
+package broken
+
+import "testing"
+
+func TestX(t *testing.T) { undefinedName() }
+-- silent/silent.go --
+package silent
+-- races/r_test.go --
+package races
+
+import "testing"
+
+func TestRace(t *testing.T) {
+	n, done := 0, make(chan bool)
+	go func() { n++; done <- true }()
+	n++
+	<-done
+}
+-- build/ignored/i_test.go --
+package ignored
+-- nested/go.mod --
+module fixture/nested
+
+go 1.22
+-- nested/n_test.go --
+package nested
+
+import "testing"
+
+func TestNested(t *testing.T) { t.Fatal("nested too") }
+`
+
+func TestRunOfEveryOutcome(t *testing.T) {
+	root := unpack(t, strings.ReplaceAll(outcomes, "-- build/ignored/", "-- testdata/"))
+	out := t.TempDir()
+	results, err := runModules(t.Context(), root, out, TestOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	printTestSummary(&text, results)
+	compareLines(t, text.String(), []string{
+		`without tests: fixture/silent`,
+		`SKIP  fixture/good TestNeeds: needs a moon: install moon`,
+		`FAIL  fixture/bad TestBad/sub_\(1\) \(0.0s\)`,
+		`  \|     bad_test.go:6: got 1; want 2`,
+		`  again: go test -race -shuffle=\d+ -run '\^TestBad\$/\^sub_\\\(1\\\)\$' fixture/bad`,
+		`FAIL  fixture/broken  \(0.0s\)`,
+		`  \| .*b_test.go:5:28: undefined: undefinedName`,
+		`FAIL  fixture/exits  `,
+		`  \| no setup`,
+		`FAIL  fixture/panics TestPanic`,
+		`  \| panic: out of cheese`,
+		`FAIL  fixture/races TestRace`,
+		`  \| WARNING: DATA RACE`,
+		`FAIL  fixture/nested TestNested`,
+		`  again: go -C nested test -race -shuffle=\d+ -run '\^TestNested\$' fixture/nested`,
+		`4 passed, 6 failed, 1 skipped in 8 packages`,
+	})
+	if err := results.verdict(); err == nil || err.Error() != "6 of the tests failed" {
+		t.Errorf("verdict() = %v; want 6 failures", err)
+	}
+	checkTestJUnit(t, results)
+	if info, err := os.Stat(filepath.Join(out, "events.jsonl")); err != nil || info.Size() == 0 {
+		t.Errorf("events.jsonl: %v, %v; want events", info, err)
+	}
+}
+
+// compareLines wants each pattern to match a line of text, in order.
+func compareLines(t *testing.T, text string, patterns []string) {
+	t.Helper()
+	rest := strings.Split(text, "\n")
+	for _, p := range patterns {
+		re := regexp.MustCompile("^" + p)
+		i := 0
+		for i < len(rest) && !re.MatchString(rest[i]) {
+			i++
+		}
+		if i == len(rest) {
+			t.Fatalf("no line, after those before it, matches %q in:\n%s", p, text)
+		}
+		rest = rest[i+1:]
+	}
+}
+
+func checkTestJUnit(t *testing.T, results *testResults) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "junit.xml")
+	if err := writeTestJUnit(path, results); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got goTestSuites
+	if err := xml.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Tests != 11 || got.Failures != 6 || got.Skipped != 1 {
+		t.Errorf("junit has %d tests, %d failures, %d skipped; want 11, 6, 1", got.Tests, got.Failures, got.Skipped)
+	}
+}
+
+func TestRunNarrowed(t *testing.T) {
+	root := unpack(t, outcomes)
+	for _, dir := range []string{"broken", "exits", "nested"} {
+		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	results, err := runModules(t.Context(), root, t.TempDir(), TestOptions{Run: "TestGood", Short: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(results.in(passed)); n != 2 || results.verdict() != nil {
+		t.Errorf("-run TestGood: %d passed, verdict %v; want 2 and none", n, results.verdict())
+	}
+	results, err = runModules(t.Context(), root, t.TempDir(), TestOptions{Run: "TestNobody"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if results.verdict() == nil {
+		t.Error("-run TestNobody: verdict() = nil; want an error, nothing ran")
+	}
+}
+
+func TestMissingResults(t *testing.T) {
+	r := newTestResults()
+	r.expect(".", []string{"a", "b"})
+	r.add(".", testEvent{Action: "run", Package: "a", Test: "TestHangs"})
+	r.add(".", testEvent{Action: "fail", Package: "a"})
+	r.missing(".")
+	var got []string
+	for _, c := range r.failed() {
+		got = append(got, c.pkg.path+" "+c.name+": "+c.output.String())
+	}
+	want := []string{"a TestHangs: it began and did not end", "b : go test gave no result for this package"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestPackageNames(t *testing.T) {
+	got := packageNames("# what for\ngcc  # race\n\n  libc6-dev\ngcc # again\n")
+	if d := cmp.Diff([]string{"gcc", "libc6-dev"}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte(`{"Action":"start","Package":"p"}`+"\n"+`{"Action":"fail","Package":"p","Test":"T/a","Elapsed":1e300}`+"\n"), 7)
+	f.Add([]byte(`{"Action":"output","Package":"p","Test":"/","Output":"-test.shuffle 1\n"}`+"\nnoise\n{"), 1)
+	f.Add([]byte(`{"Action":"build-output","ImportPath":"p","Output":"x\n"}`+"\n"+`{"Action":"fail","Package":"p","FailedBuild":"p"}`), 100)
+	f.Fuzz(func(t *testing.T, data []byte, piece int) {
+		if piece < 1 {
+			piece = 1
+		}
+		r := newTestResults()
+		in := &eventReader{each: func(e testEvent) { r.add(".", e) }, noise: r.noise}
+		for len(data) > 0 {
+			n := min(piece, len(data))
+			if _, err := in.Write(data[:n]); err != nil {
+				t.Fatal(err)
+			}
+			data = data[n:]
+		}
+		in.flush()
+		r.missing(".")
+		var text bytes.Buffer
+		printTestSummary(&text, r)
+		if _, err := xml.Marshal(testJUnit(r)); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range r.cases() {
+			if c.state == "" {
+				t.Errorf("%s %s has no state", c.pkg.path, c.name)
+			}
+		}
+	})
+}
