@@ -1,0 +1,83 @@
+package images
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// additions writes a tar of what the image has over its packages: the board's
+// overlay, the hook, what systemd must and must not start, and who it is.
+// Overlay files are 0644: a board's folder is embedded, which keeps no modes.
+func additions(w io.Writer, spec Spec, hook []byte, key string) error {
+	t := tar.NewWriter(w)
+	add := func(name string, mode int64, data []byte) error {
+		return entry(t, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode}, data)
+	}
+	link := func(name, target string) error {
+		return entry(t, tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, nil)
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.files)) {
+		if inside, ok := strings.CutPrefix(name, "overlay/"); ok {
+			if err := add(inside, 0o644, spec.files[name]); err != nil {
+				return err
+			}
+		}
+	}
+	units := links(spec.Debian)
+	for _, name := range slices.Sorted(maps.Keys(units)) {
+		if err := link(name, units[name]); err != nil {
+			return err
+		}
+	}
+	who, err := json.Marshal(map[string]string{"board": spec.Board, "key": key})
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{
+		"etc/hostname":           []byte(spec.Board + "\n"),
+		"etc/machine-id":         nil, // empty: made at boot; absent would mean a first boot, which is slow
+		"etc/slipway/image.json": append(who, '\n'),
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := add(name, 0o644, files[name]); err != nil {
+			return err
+		}
+	}
+	if spec.Debian.Hook != "" {
+		if err := add(strings.TrimPrefix(spec.Debian.Hook, "/"), 0o755, hook); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+// links are the symbolic links by which systemd is told what to start.
+func links(d *Debian) map[string]string {
+	const units, generators = "etc/systemd/system", "etc/systemd/system-generators"
+	all := map[string]string{}
+	for _, unit := range d.Mask {
+		all[path.Join(units, unit)] = "/dev/null"
+	}
+	for _, generator := range d.Generators {
+		all[path.Join(generators, generator)] = "/dev/null"
+	}
+	for _, unit := range d.Enable {
+		all[path.Join(units, "multi-user.target.wants", unit)] = path.Join("/usr/lib/systemd/system", unit)
+	}
+	return all
+}
+
+func entry(t *tar.Writer, h tar.Header, data []byte) error {
+	h.Size, h.ModTime, h.Format = int64(len(data)), time.Unix(0, 0), tar.FormatPAX
+	if err := t.WriteHeader(&h); err != nil {
+		return err
+	}
+	_, err := t.Write(data)
+	return err
+}

@@ -1,0 +1,236 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/images/bmap"
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+const (
+	sectorBytes = 512
+	mib         = 1 << 20
+	inodes      = "20000" // of a root slot; each costs 256 bytes of image
+)
+
+// assemble makes the image from a userland and what Slipway adds, in a folder of
+// its own, and moves the finished files into the board's.
+func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, hook []byte, key string) (Artifact, error) {
+	userlandTar, err := userland(ctx, step, spec, opt)
+	if err != nil {
+		return Artifact{}, err
+	}
+	work, err := os.MkdirTemp(opt.dir(spec), "work-")
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer discard(ctx, work)
+	if err := os.Chmod(work, 0o755); err != nil {
+		return Artifact{}, err
+	}
+	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: filepath.Join(opt.dir(spec), "image.log")}
+	step.Detail("unpacking the userland")
+	added := filepath.Join(work, "additions.tar")
+	if err := writeFile(added, func(f *os.File) error { return additions(f, spec, hook, key) }); err != nil {
+		return Artifact{}, err
+	}
+	if err := unpack(ctx, spec, userlandTar, added, d.root, d.log); err != nil {
+		return Artifact{}, err
+	}
+	step.Detail("making file systems and the boot loader")
+	if err := d.build(ctx); err != nil {
+		return Artifact{}, err
+	}
+	step.Detail("mapping blocks, hashing")
+	return publish(ctx, d, opt, key)
+}
+
+func writeFile(name string, write func(*os.File) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := write(f); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return f.Close()
+}
+
+// The names of an artifact's files.
+const (
+	diskName  = "disk.img"
+	bmapName  = "disk.img.bmap"
+	probeName = "probe.tar"
+)
+
+// publish describes the files of d and moves them into the board's folder. The
+// old description goes first, so that it never speaks of new files.
+func publish(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
+	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Partitions: d.partitions(), dir: opt.dir(d.spec)}
+	if err := mapBlocks(ctx, d.path(diskName), d.path(bmapName)); err != nil {
+		return Artifact{}, err
+	}
+	names := map[string]string{DiskImage: diskName, BlockMap: bmapName}
+	if len(d.spec.Debian.Probe) > 0 {
+		names[Container] = probeName
+		if err := writeFile(d.path(probeName), d.probe); err != nil {
+			return Artifact{}, err
+		}
+	}
+	if err := os.Remove(filepath.Join(a.dir, ArtifactName)); err != nil && !os.IsNotExist(err) {
+		return Artifact{}, err
+	}
+	for _, kind := range []string{DiskImage, BlockMap, Container} {
+		name, ok := names[kind]
+		if !ok {
+			continue
+		}
+		f, err := describe(d.dir, kind, name)
+		if err != nil {
+			return Artifact{}, err
+		}
+		a.Files = append(a.Files, f)
+		if err := os.Rename(d.path(name), filepath.Join(a.dir, name)); err != nil {
+			return Artifact{}, err
+		}
+	}
+	return a, a.Save(a.dir)
+}
+
+func mapBlocks(ctx context.Context, image, name string) error {
+	f, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	m, err := bmap.Create(ctx, f)
+	if err != nil {
+		return fmt.Errorf("map the blocks of %s: %w", image, err)
+	}
+	return writeFile(name, func(f *os.File) error {
+		_, err := m.WriteTo(f)
+		return err
+	})
+}
+
+// disk is a whole-disk image in the making. It needs neither loop devices nor
+// mounts: every tool writes at an offset of one sparse file.
+type disk struct {
+	spec Spec
+	dir  string // where it is made
+	root string // the unpacked root file system
+	log  string
+}
+
+func (d disk) path(name string) string { return filepath.Join(d.dir, name) }
+
+func (d disk) run(ctx context.Context, argv ...string) error {
+	return engine.Run(ctx, engine.Command{Argv: argv, Log: d.log, Keep: true})
+}
+
+func (d disk) build(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{d.table, d.rootFS, d.bootFS, d.loader} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// partitions lays the board's partitions out behind one free MiB.
+func (d disk) partitions() []Partition {
+	var all []Partition
+	offset := int64(mib)
+	for _, p := range d.spec.Disk.Partitions {
+		all = append(all, Partition{Name: p.Name, Use: p.Use, OffsetBytes: offset, SizeBytes: p.SizeMiB * mib})
+		offset += p.SizeMiB * mib
+	}
+	return all
+}
+
+// partition returns the one with a use and its number, which begins at 1.
+func (d disk) partition(use string) (p Partition, number int) {
+	for i, p := range d.partitions() {
+		if p.Use == use {
+			return p, i + 1
+		}
+	}
+	return Partition{}, 0
+}
+
+var partitionTypes = map[string]string{
+	"bios":  "21686148-6449-6E6F-744E-656564454649",
+	"uefi":  "C12A7328-F81F-11D2-BA4B-00A0C93EC93B",
+	"linux": "0FC63DAF-8483-4772-8E79-3D69D8477DE4",
+}
+
+// table makes the empty disk with its GPT.
+func (d disk) table(ctx context.Context) error {
+	all := d.partitions()
+	end := all[len(all)-1].OffsetBytes + all[len(all)-1].SizeBytes
+	if err := writeFile(d.path(diskName), func(f *os.File) error { return f.Truncate(end + mib) }); err != nil {
+		return err
+	}
+	var script strings.Builder
+	script.WriteString("label: gpt\n")
+	for _, p := range all {
+		kind := "linux"
+		if p.Use == useLoader {
+			kind = d.spec.Disk.Firmware
+		}
+		fmt.Fprintf(&script, "start=%d, size=%d, type=%s, name=%s\n",
+			p.OffsetBytes/sectorBytes, p.SizeBytes/sectorBytes, partitionTypes[kind], p.Name)
+	}
+	return engine.Run(ctx, engine.Command{
+		Argv: []string{"sfdisk", "--quiet", d.path(diskName)}, Stdin: strings.NewReader(script.String()), Log: d.log, Keep: true,
+	})
+}
+
+func (d disk) rootFS(ctx context.Context) error {
+	p, _ := d.partition(useRoot)
+	return d.ext4(ctx, p, d.root, "-N", inodes)
+}
+
+// ext4 makes a file system with the content of a folder in a partition.
+func (d disk) ext4(ctx context.Context, p Partition, content string, options ...string) error {
+	argv := []string{
+		"mke2fs", "-q", "-F", "-t", "ext4", "-d", content,
+		"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard,offset=" + strconv.FormatInt(p.OffsetBytes, 10),
+	}
+	argv = append(argv, options...)
+	argv = append(argv, d.path(diskName), strconv.FormatInt(p.SizeBytes/1024, 10)+"k")
+	if err := d.run(ctx, asRoot(argv...)...); err != nil {
+		return fmt.Errorf("make the %s partition (%d MiB; enlarge it in %s if it is full): %w",
+			p.Name, p.SizeBytes/mib, boardFile(d.spec.Board), err)
+	}
+	return nil
+}
+
+// bootFS holds what the boot loader reads, and the environment by which RAUC
+// tells it which slot to try.
+func (d disk) bootFS(ctx context.Context) error {
+	dir := d.path("boot")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "grub.cfg"), []byte(d.grubConfig()), 0o644); err != nil {
+		return err
+	}
+	env := filepath.Join(dir, "grubenv")
+	if err := d.run(ctx, "grub-editenv", env, "create"); err != nil {
+		return err
+	}
+	if err := d.run(ctx, "grub-editenv", env, "set", "ORDER=A B", "A_OK=1", "A_TRY=0", "B_OK=0", "B_TRY=0"); err != nil {
+		return err
+	}
+	p, _ := d.partition(useBoot)
+	return d.ext4(ctx, p, dir, "-O", "^has_journal")
+}

@@ -1,0 +1,89 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options says where and how to build.
+type Options struct {
+	Dir   string // build folder; every board has a folder of its own in it
+	Fresh bool   // fetch packages anew even where an earlier build has them
+}
+
+// Dir is the folder of a board below the build folder.
+func (o Options) dir(s Spec) string { return filepath.Join(o.Dir, s.Board) }
+
+// Build makes the board's image, or finds that the one in its folder was made of
+// the same things. What it did not finish, it leaves under no name that a reader
+// would take for an artifact.
+func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
+	dir := opt.dir(spec)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return Artifact{}, err
+	}
+	unlock, err := lock(filepath.Join(dir, "build.lock"))
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer unlock()
+	if spec.Debian == nil {
+		return buildWithBitbake(ctx, spec, dir)
+	}
+	return buildDebian(ctx, spec, opt)
+}
+
+// HostPackages are the Debian packages that building this board needs here.
+func HostPackages(spec Spec) []string {
+	if spec.Debian == nil {
+		return bitbakePackages()
+	}
+	return append([]string{"mmdebstrap", "e2fsprogs", "fdisk"}, loaders[spec.Disk.Firmware][spec.Arch].packages...)
+}
+
+// lock keeps a second build away from a folder for as long as the first lasts.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: another slipway is building this board; wait for it or stop it: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// hashOf is the key of what v and the files say.
+func hashOf(v any, files map[string][]byte) (string, error) {
+	h := sha256.New()
+	if err := json.NewEncoder(h).Encode(v); err != nil {
+		return "", err
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(h, "%q %x\n", name, sha256.Sum256(files[name]))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// describe returns the artifact's entry for a file in dir.
+func describe(dir, kind, name string) (File, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	return File{Kind: kind, Name: name, SizeBytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+}

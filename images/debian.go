@@ -1,0 +1,135 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// assembly changes whenever the code below makes another image of the same spec.
+const assembly = 1
+
+// buildDebian makes a whole-disk image of Debian packages. Its two costly
+// halves are cached apart: the userland by what it is made of, the image by that
+// and by all that Slipway adds.
+func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
+	dir := opt.dir(spec)
+	step := progress.Start(ctx, "build", 0, "")
+	hook, err := compileHook(ctx, spec.Arch, dir)
+	if err != nil {
+		step.End("", err)
+		return Artifact{}, err
+	}
+	key, err := imageKey(spec, hook)
+	if err != nil {
+		return Artifact{}, err
+	}
+	if old, err := OpenArtifact(dir); err == nil && old.Key == key && !opt.Fresh {
+		step.Reuse("nothing changed since " + old.Built.Format(time.DateTime))
+		return old, nil
+	}
+	a, err := assemble(ctx, step, spec, opt, hook, key)
+	step.End("image "+short(key), err)
+	return a, err
+}
+
+func short(key string) string { return key[:12] }
+
+func imageKey(spec Spec, hook []byte) (string, error) {
+	files := map[string][]byte{"\x00hook": hook}
+	for name, data := range spec.files {
+		files[name] = data
+	}
+	return hashOf(struct {
+		Assembly int
+		Spec     Spec
+	}{assembly, spec}, files)
+}
+
+// userland returns a tar of the board's Debian packages.
+func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
+	d := spec.Debian
+	key, err := hashOf([]any{spec.Arch, d.Suite, d.Packages, d.Exclude}, nil)
+	if err != nil {
+		return "", err
+	}
+	tar := filepath.Join(opt.Dir, "cache", "userland-"+short(key)+".tar")
+	if _, err := os.Stat(tar); err == nil && !opt.Fresh {
+		return tar, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(tar), 0o755); err != nil {
+		return "", err
+	}
+	part := tar + ".part"
+	defer os.Remove(part)
+	err = engine.Run(ctx, engine.Command{
+		Argv: mmdebstrap(spec, part),
+		Log:  filepath.Join(opt.dir(spec), "mmdebstrap.log"),
+		Line: func(line string) { step.Detail(strings.TrimPrefix(line, "I: ")) },
+	})
+	if err != nil {
+		return "", err
+	}
+	return tar, os.Rename(part, tar)
+}
+
+// Debian's own mirrors are mmdebstrap's default.
+func mmdebstrap(spec Spec, tar string) []string {
+	d := spec.Debian
+	argv := []string{
+		"mmdebstrap", "--variant=minbase", "--architectures=" + spec.Arch, "--format=tar",
+		"--include=" + strings.Join(d.Packages, ","),
+		`--aptopt=Apt::Install-Recommends "false"`,
+		"--dpkgopt=force-unsafe-io",
+	}
+	for _, pattern := range d.Exclude {
+		argv = append(argv, "--dpkgopt=path-exclude="+pattern)
+	}
+	return append(argv, d.Suite, tar)
+}
+
+// asRoot returns argv so that it may make files of any owner: as it is for root,
+// in a user namespace of mmdebstrap's for everybody else.
+func asRoot(argv ...string) []string {
+	if os.Geteuid() == 0 {
+		return argv
+	}
+	return append([]string{"mmdebstrap", "--unshare-helper"}, argv...)
+}
+
+// unpack lays the userland without what the board leaves out, and over it what
+// Slipway adds, into root.
+func unpack(ctx context.Context, spec Spec, tar, additions, root, log string) error {
+	// A user namespace's root must be able to write here.
+	if err := os.MkdirAll(root, 0o777); err != nil {
+		return err
+	}
+	if err := os.Chmod(root, 0o777); err != nil {
+		return err
+	}
+	argv := []string{"tar", "-C", root, "--numeric-owner", "--anchored", "--wildcards", "--no-wildcards-match-slash"}
+	for _, pattern := range spec.Debian.Remove {
+		argv = append(argv, "--exclude=./"+pattern)
+	}
+	for _, file := range []string{tar, additions} {
+		c := engine.Command{Argv: asRoot(append(argv, "-xf", file)...), Log: log, Keep: true}
+		if err := engine.Run(ctx, c); err != nil {
+			return fmt.Errorf("unpack the userland: %w", err)
+		}
+	}
+	return nil
+}
+
+// discard removes a tree that may hold files of other owners, also after a Ctrl-C.
+func discard(ctx context.Context, dir string) {
+	if os.RemoveAll(dir) == nil {
+		return
+	}
+	_ = engine.Run(context.WithoutCancel(ctx), engine.Command{Argv: asRoot("rm", "-rf", dir)})
+}

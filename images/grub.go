@@ -1,0 +1,181 @@
+package images
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+)
+
+// loaders says what GRUB is called for each firmware and processor.
+var loaders = map[string]map[string]struct {
+	format   string
+	packages []string
+	efiName  string
+}{
+	"bios": {
+		"amd64": {format: "i386-pc", packages: []string{"grub-common", "grub-pc-bin"}},
+	},
+	"uefi": {
+		"amd64": {format: "x86_64-efi", packages: []string{"grub-common", "grub-efi-amd64-bin", "dosfstools", "mtools"}, efiName: "BOOTX64.EFI"},
+		"arm64": {format: "arm64-efi", packages: []string{"grub-common", "grub-efi-arm64-bin", "dosfstools", "mtools"}, efiName: "BOOTAA64.EFI"},
+	},
+}
+
+// maxTries is how often a slot is tried before the other one's turn comes, if
+// nobody marks it good meanwhile. It is RAUC's protocol with GRUB.
+const maxTries = 3
+
+// grubConfig boots the first slot in ORDER that is good and has tries left, and
+// counts the try before it does. Where none is left it boots the first slot all
+// the same: a board that may work is better than one that does not try.
+func (d disk) grubConfig() string {
+	var b strings.Builder
+	b.WriteString("set timeout=0\nload_env\nset chosen=\n")
+	slots := d.slots()
+	b.WriteString("for slot in $ORDER; do\n  if [ -z \"$chosen\" ]; then\n")
+	for _, s := range slots {
+		fmt.Fprintf(&b, "    if [ \"$slot\" = %[1]s -a \"$%[1]s_OK\" = 1 -a \"$%[1]s_TRY\" -lt %[2]d ]; then set chosen=%[1]s; fi\n", s.name, maxTries)
+	}
+	b.WriteString("  fi\ndone\n")
+	for _, s := range slots {
+		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s ]; then\n  %[2]s\n  save_env %[1]s_TRY\nfi\n", s.name, countTry(s.name))
+	}
+	fmt.Fprintf(&b, "if [ -z \"$chosen\" ]; then echo 'no slot is good and has tries left; booting %[1]s all the same'; set chosen=%[1]s; fi\n", slots[0].name)
+	for _, s := range slots {
+		fmt.Fprintf(&b, "if [ \"$chosen\" = %s ]; then linux (hd0,gpt%d)/vmlinuz %s root=PARTLABEL=%s rauc.slot=%s; fi\n",
+			s.name, s.number, d.spec.Disk.Cmdline, s.label, s.name)
+	}
+	b.WriteString("boot\n")
+	return b.String()
+}
+
+// countTry adds one to a slot's counter: GRUB's shell cannot calculate.
+func countTry(slot string) string {
+	var b strings.Builder
+	for n := range maxTries {
+		word := "elif"
+		if n == 0 {
+			word = "if"
+		}
+		fmt.Fprintf(&b, "%s [ \"$%[2]s_TRY\" = %d ]; then set %[2]s_TRY=%d; ", word, slot, n, n+1)
+	}
+	return b.String() + "fi"
+}
+
+type slot struct {
+	name   string // RAUC's bootname
+	label  string
+	number int
+}
+
+func (d disk) slots() []slot {
+	var all []slot
+	for i, p := range d.partitions() {
+		if p.Use == useRoot || p.Use == useSpare {
+			all = append(all, slot{string(rune('A' + len(all))), p.Name, i + 1})
+		}
+	}
+	return all
+}
+
+// loader puts GRUB where the firmware looks for it.
+func (d disk) loader(ctx context.Context) error {
+	kind, ok := loaders[d.spec.Disk.Firmware][d.spec.Arch]
+	if !ok {
+		return fmt.Errorf("%s: no boot loader for firmware %s on %s", boardFile(d.spec.Board), d.spec.Disk.Firmware, d.spec.Arch)
+	}
+	core := d.path("core.img")
+	if err := d.core(ctx, kind.format, core); err != nil {
+		return err
+	}
+	if d.spec.Disk.Firmware == "uefi" {
+		return d.espLoader(ctx, core, kind.efiName)
+	}
+	return d.biosLoader(core, path.Join("/usr/lib/grub", kind.format, "boot.img"))
+}
+
+// core makes GRUB's second stage, with just the modules that the disk needs.
+func (d disk) core(ctx context.Context, format, out string) error {
+	_, number := d.partition(useBoot)
+	early := d.path("early.cfg")
+	config := fmt.Sprintf("set root=(hd0,gpt%[1]d)\nset prefix=(hd0,gpt%[1]d)\nnormal /grub.cfg\n", number)
+	if err := os.WriteFile(early, []byte(config), 0o644); err != nil {
+		return err
+	}
+	argv := []string{
+		"grub-mkimage", "-O", format, "-o", out, "-c", early, "-p", fmt.Sprintf("(hd0,gpt%d)", number),
+		"part_gpt", "ext2", "normal", "linux", "loadenv", "test", "echo",
+	}
+	if format == "i386-pc" {
+		argv = append(argv, "biosdisk")
+	}
+	return d.run(ctx, argv...)
+}
+
+// espLoader makes the EFI system partition with GRUB under the removable
+// media's name, which every firmware tries.
+func (d disk) espLoader(ctx context.Context, core, name string) error {
+	p, _ := d.partition(useLoader)
+	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
+	for _, argv := range [][]string{
+		{"mkfs.vfat", "-F", "32", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},
+		{"mmd", "-i", at, "::/EFI", "::/EFI/BOOT"},
+		{"mcopy", "-i", at, core, "::/EFI/BOOT/" + name},
+	} {
+		if err := d.run(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The places in GRUB's first sectors that its installer fills in.
+const (
+	bootCodeBytes    = 440  // of the first sector; the disk's signature follows
+	kernelSectorAt   = 0x5c // in boot.img: where the second stage begins
+	driveCheckAt     = 0x66 // in boot.img: a jump that only floppies need
+	coreBlocklistAt  = sectorBytes - 12
+	coreSegment      = 0x820
+	twoByteNop       = 0x9090
+	maxCoreSizeBytes = 512 << 10 // what the BIOS can load below 640 KiB
+)
+
+// biosLoader does what grub-bios-setup does, which insists on a block device:
+// boot.img goes into the first sector and learns where the second stage lies;
+// the second stage's first sector learns where the rest of it lies.
+func (d disk) biosLoader(corePath, bootPath string) error {
+	p, _ := d.partition(useLoader)
+	core, err := os.ReadFile(corePath)
+	if err != nil {
+		return err
+	}
+	boot, err := os.ReadFile(bootPath)
+	if err != nil {
+		return err
+	}
+	if len(boot) != sectorBytes || len(core) <= sectorBytes || int64(len(core)) > min(maxCoreSizeBytes, p.SizeBytes) {
+		return fmt.Errorf("GRUB's boot.img (%d bytes) or core image (%d bytes) is not of a size that fits the %s partition", len(boot), len(core), p.Name)
+	}
+	first := p.OffsetBytes / sectorBytes
+	binary.LittleEndian.PutUint64(boot[kernelSectorAt:], uint64(first))
+	binary.LittleEndian.PutUint16(boot[driveCheckAt:], twoByteNop)
+	rest := (len(core) - 1) / sectorBytes
+	binary.LittleEndian.PutUint64(core[coreBlocklistAt:], uint64(first+1))
+	binary.LittleEndian.PutUint16(core[coreBlocklistAt+8:], uint16(rest))
+	binary.LittleEndian.PutUint16(core[coreBlocklistAt+10:], coreSegment)
+	f, err := os.OpenFile(d.path(diskName), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(boot[:bootCodeBytes], 0); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(core, p.OffsetBytes); err != nil {
+		return err
+	}
+	return f.Close()
+}
