@@ -1,0 +1,225 @@
+// Package qemu is the power switch and the serial line of boards that are
+// virtual machines. What runs on them is no business of its.
+package qemu
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"slipway/images"
+	"slipway/layers/engine"
+)
+
+// The files in a machine's folder.
+const (
+	DiskName    = "disk.img"
+	stateName   = "machine.json"
+	consoleName = "console.log"
+	socketName  = "console.sock"
+	outputName  = "qemu.log"
+)
+
+// ErrOff says that no machine runs in a folder.
+var ErrOff = errors.New("the virtual board is off")
+
+// VM is a virtual board that is on.
+type VM struct {
+	Board   string    `json:"board"`
+	PID     int       `json:"pid"`
+	SSHPort int       `json:"sshPort"` // on 127.0.0.1, leads to the board's port 22
+	Accel   string    `json:"accel"`   // kvm or tcg
+	Started time.Time `json:"started"`
+
+	dir    string
+	exited chan struct{} // nil: not this process's child
+}
+
+// Options says how a machine is switched on.
+type Options struct {
+	Detach bool // leave it on when this process ends
+}
+
+// Start switches the board on with the disk in dir. Without Detach it ends with
+// the context or this process, however that ends.
+func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM, error) {
+	if old, err := Find(dir); err == nil {
+		return nil, fmt.Errorf("%s is already on (pid %d, ssh port %d); stop it first: virt:stop -board=%s", spec.Board, old.PID, old.SSHPort, spec.Board)
+	}
+	accel := accelerator(ctx, spec)
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	vm := &VM{Board: spec.Board, SSHPort: port, Accel: accel, Started: time.Now(), dir: dir}
+	if err := vm.launch(ctx, arguments(spec, accel, port), opt); err != nil {
+		return nil, err
+	}
+	return vm, vm.save()
+}
+
+func (v *VM) launch(ctx context.Context, argv []string, opt Options) error {
+	log, err := os.Create(filepath.Join(v.dir, outputName))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := engine.Prepare(ctx, engine.Command{Argv: argv, Dir: v.dir})
+	if opt.Detach {
+		cmd = exec.Command(argv[0], argv[1:]...)
+		cmd.Dir, cmd.SysProcAttr = v.dir, &syscall.SysProcAttr{Setsid: true}
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("switch %s on: %w", v.Board, err)
+	}
+	v.PID, v.exited = cmd.Process.Pid, make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its last words are in the log
+		close(v.exited)
+	}()
+	return nil
+}
+
+func (v *VM) save() error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(v.dir, stateName), append(data, '\n'), 0o644)
+}
+
+// arguments are relative to the machine's folder: socket names have no room for
+// long paths.
+func arguments(spec images.Spec, accel string, port int) []string {
+	m := spec.Machine
+	cpu, acceleration := m.CPU, "tcg,thread=multi,tb-size=512"
+	if accel == "kvm" {
+		cpu, acceleration = "host", "kvm"
+	}
+	argv := []string{
+		m.Program, "-name", "slipway-" + spec.Board, "-machine", m.Type, "-accel", acceleration, "-cpu", cpu,
+		"-smp", strconv.Itoa(m.CPUs), "-m", strconv.Itoa(m.RAMMiB),
+		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		// NVMe is built into Debian's cloud kernels, so that they boot without an initrd.
+		"-drive", "if=none,id=disk,format=raw,cache=writeback,discard=unmap,file=" + DiskName,
+		"-device", "nvme,drive=disk,serial=slipway",
+		// Restricted: the board can be reached, but reaches nothing.
+		"-netdev", fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:%d-:%d", port, spec.SSH.Port),
+		"-device", "virtio-net-pci,netdev=net,romfile=",
+		"-device", "virtio-rng-pci",
+		"-chardev", "socket,id=console,path=" + socketName + ",server=on,wait=off,logfile=" + consoleName,
+		"-serial", "chardev:console",
+	}
+	if m.Firmware.Path != "" {
+		argv = append(argv, "-bios", m.Firmware.Path)
+	}
+	return argv
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Find returns the machine that runs in dir, or ErrOff.
+func Find(dir string) (*VM, error) {
+	data, err := os.ReadFile(filepath.Join(dir, stateName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrOff
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := &VM{dir: dir}
+	if err := json.Unmarshal(data, v); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove the file", filepath.Join(dir, stateName), err)
+	}
+	if !v.alive() {
+		return nil, ErrOff
+	}
+	return v, nil
+}
+
+// alive is true where the process is still the machine and not a later process
+// with its number.
+func (v *VM) alive() bool {
+	proc := filepath.Join("/proc", strconv.Itoa(v.PID))
+	cmdline, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+	if err != nil || !strings.Contains(string(cmdline), "\x00slipway-"+v.Board+"\x00") {
+		return false
+	}
+	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
+	if err != nil {
+		return false
+	}
+	mine, err := filepath.Abs(v.dir)
+	return err == nil && sameFile(cwd, mine)
+}
+
+func sameFile(a, b string) bool {
+	ai, errA := os.Stat(a)
+	bi, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(ai, bi)
+}
+
+// Exited is closed when the machine that this process started has ended.
+func (v *VM) Exited() <-chan struct{} { return v.exited }
+
+// stopGrace is how long QEMU may take to write out its disk.
+const stopGrace = 10 * time.Second
+
+// Stop pulls the plug. It serves also after a Ctrl-C, and where the machine is
+// already off.
+func (v *VM) Stop() error {
+	defer os.Remove(filepath.Join(v.dir, stateName))
+	defer os.Remove(filepath.Join(v.dir, socketName))
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if !v.alive() {
+			return nil
+		}
+		if err := unix.Kill(v.PID, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("stop %s (pid %d): %w", v.Board, v.PID, err)
+		}
+		if v.wait(stopGrace) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s (pid %d) does not end, even when killed", v.Board, v.PID)
+}
+
+// wait is true once the machine has ended.
+func (v *VM) wait(limit time.Duration) bool {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if !v.alive() {
+			return true
+		}
+	}
+	return false
+}
+
+// WaitOff waits until the machine has switched itself off.
+func (v *VM) WaitOff(limit time.Duration) bool {
+	off := v.wait(limit)
+	if off {
+		_ = v.Stop() // nothing runs any more; this removes the files that say it does
+	}
+	return off
+}
