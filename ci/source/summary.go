@@ -1,4 +1,4 @@
-package ci
+package source
 
 import (
 	"cmp"
@@ -12,9 +12,9 @@ import (
 
 const slowest = 5
 
-// printTestSummary writes what a person wants to know after a run, the failures
+// printSummary writes what a person wants to know after a run, the failures
 // last but for the totals, where a terminal still shows them.
-func printTestSummary(w io.Writer, r *testResults) {
+func printSummary(w io.Writer, r *testResults) {
 	fmt.Fprintln(w)
 	printUntested(w, r)
 	printSkips(w, r)

@@ -1,8 +1,9 @@
-package ci
+// Package source tests and checks Slipway's own source, in a clone of it: what
+// "go tool mage test", check, fmt and fuzz call. Boards are tested by package ci.
+package source
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -20,8 +21,8 @@ import (
 	"slipway/layers/progress"
 )
 
-//go:embed test-packages.txt
-var testPackages string
+// testPackages lists what the tests need of Debian.
+const testPackages = "ci/test-packages.txt"
 
 // testDir is where a test run leaves its results, below the clone.
 const testDir = "build/test"
@@ -43,18 +44,22 @@ func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
 	if err != nil {
 		return err
 	}
+	list, err := os.ReadFile(filepath.Join(root, testPackages))
+	if err != nil {
+		return err
+	}
 	out := filepath.Join(root, testDir)
-	if err := host.Ensure(ctx, w, filepath.Join(out, "packages.log"), packageNames(testPackages)...); err != nil {
+	if err := host.Ensure(ctx, w, filepath.Join(out, "packages.log"), packageNames(string(list))...); err != nil {
 		return err
 	}
 	results, err := runModules(ctx, root, out, opts)
 	if err != nil {
 		return err
 	}
-	if err := writeTestJUnit(filepath.Join(out, "junit.xml"), results); err != nil {
+	if err := writeJUnit(filepath.Join(out, "junit.xml"), results); err != nil {
 		return err
 	}
-	printTestSummary(w, results)
+	printSummary(w, results)
 	fmt.Fprintf(w, "%s/junit.xml  %s/events.jsonl\n", testDir, testDir)
 	return results.verdict()
 }

@@ -1,4 +1,4 @@
-package ci
+package source
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/tools/txtar"
+	"github.com/rogpeppe/go-internal/txtar"
 )
 
 // unpack writes the files of a txtar archive into a new folder.
@@ -117,7 +117,7 @@ func TestRunOfEveryOutcome(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	printTestSummary(&text, results)
+	printSummary(&text, results)
 	compareLines(t, text.String(), []string{
 		`without tests: fixture/silent`,
 		`SKIP  fixture/good TestNeeds: needs a moon: install moon`,
@@ -139,7 +139,7 @@ func TestRunOfEveryOutcome(t *testing.T) {
 	if err := results.verdict(); err == nil || err.Error() != "6 of the tests failed" {
 		t.Errorf("verdict() = %v; want 6 failures", err)
 	}
-	checkTestJUnit(t, results)
+	checkJUnit(t, results)
 	if info, err := os.Stat(filepath.Join(out, "events.jsonl")); err != nil || info.Size() == 0 {
 		t.Errorf("events.jsonl: %v, %v; want events", info, err)
 	}
@@ -162,17 +162,17 @@ func compareLines(t *testing.T, text string, patterns []string) {
 	}
 }
 
-func checkTestJUnit(t *testing.T, results *testResults) {
+func checkJUnit(t *testing.T, results *testResults) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "junit.xml")
-	if err := writeTestJUnit(path, results); err != nil {
+	if err := writeJUnit(path, results); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got goTestSuites
+	var got junitSuites
 	if err := xml.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
@@ -247,8 +247,8 @@ func FuzzEvents(f *testing.F) {
 		in.flush()
 		r.missing(".")
 		var text bytes.Buffer
-		printTestSummary(&text, r)
-		if _, err := xml.Marshal(testJUnit(r)); err != nil {
+		printSummary(&text, r)
+		if _, err := xml.Marshal(junit(r)); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range r.cases() {
