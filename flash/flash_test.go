@@ -1,0 +1,444 @@
+package flash
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/ssh"
+
+	"slipway/images"
+	"slipway/images/bmap"
+	"slipway/layers/progress"
+)
+
+const (
+	mib       = 1 << 20
+	imageSize = 48 * mib
+	dataStart = 32 * mib
+)
+
+var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{File, Block, RShim}}}
+
+// artifact builds an image of 48 MiB: data at its beginning and scattered, a data
+// partition in which something lies already, a hole at its end.
+func artifact(t *testing.T) images.Artifact {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "disk.img")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	random := rand.NewChaCha8([32]byte{})
+	for _, span := range [][2]int64{{0, 5 * mib}, {9*mib + 4096, 22 * mib}, {dataStart + mib, dataStart + 2*mib}} {
+		p := make([]byte, span[1]-span[0])
+		random.Read(p)
+		if _, err := f.WriteAt(p, span[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Truncate(imageSize); err != nil {
+		t.Fatal(err)
+	}
+	m, err := bmap.Create(t.Context(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return describe(t, dir, m)
+}
+
+// describe writes the artifact.json of the disk.img in dir.
+func describe(t *testing.T, dir string, m bmap.Map) images.Artifact {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "disk.bmap"), b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a := images.Artifact{
+		Board: spec.Board, Key: "0123456789abcdef",
+		Partitions: []images.Partition{{Name: "data", Use: "data", OffsetBytes: dataStart, SizeBytes: 8 * mib}},
+	}
+	for _, f := range []images.File{{Kind: images.DiskImage, Name: "disk.img"}, {Kind: images.BlockMap, Name: "disk.bmap"}} {
+		content := read(t, filepath.Join(dir, f.Name))
+		sum := sha256.Sum256(content)
+		f.SizeBytes, f.SHA256 = int64(len(content)), hex.EncodeToString(sum[:])
+		a.Files = append(a.Files, f)
+	}
+	if err := a.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := images.OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func image(t *testing.T, a images.Artifact) []byte {
+	t.Helper()
+	return read(t, filepath.Join(a.Dir(), "disk.img"))
+}
+
+// same compares without printing megabytes.
+func same(t *testing.T, what string, got, want []byte) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s has %d bytes; want %d", what, len(got), len(want))
+		return
+	}
+	for i := 0; i < len(want); i += 4096 {
+		if end := min(i+4096, len(want)); !bytes.Equal(got[i:end], want[i:end]) {
+			t.Errorf("%s differs from byte %d on", what, i)
+			return
+		}
+	}
+}
+
+func needMke2fs(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath(program("mke2fs")); err != nil {
+		t.Skip("mke2fs is missing (Debian package e2fsprogs)")
+	}
+}
+
+func newTestIdentity(t *testing.T) Identity {
+	t.Helper()
+	id, err := NewIdentity(filepath.Join(t.TempDir(), "ssh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestWriteFile(t *testing.T) {
+	a := artifact(t)
+	path := filepath.Join(t.TempDir(), "machine", "disk.img")
+	var out bytes.Buffer
+	receipt, err := Write(t.Context(), spec, a, path, Options{Out: &out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "virtual disk", read(t, path), image(t, a))
+	if !strings.Contains(out.String(), path) {
+		t.Errorf("shown: %q; want it to name %s", out.String(), path)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode() != 0o600 {
+		t.Errorf("mode = %v; want 0600", info.Mode())
+	}
+	if want := int64(19*mib - 4096); receipt.WrittenBytes != want || receipt.VerifiedBytes != want {
+		t.Errorf("written, verified = %d, %d; want %d", receipt.WrittenBytes, receipt.VerifiedBytes, want)
+	}
+	var saved Receipt
+	if err := json.Unmarshal(read(t, filepath.Join(a.Dir(), ReceiptName)), &saved); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(receipt, saved, cmp.FilterPath(unexported, cmp.Ignore())); diff != "" {
+		t.Errorf("%s (-returned +saved):\n%s", ReceiptName, diff)
+	}
+}
+
+func unexported(p cmp.Path) bool {
+	name := p.Last().String()
+	return name == ".exists" || name == ".sequence"
+}
+
+func TestWriteFileReplacesOnlyWhatWasConfirmed(t *testing.T) {
+	a := artifact(t)
+	path := filepath.Join(t.TempDir(), "disk.img")
+	link := filepath.Join(t.TempDir(), "link.img")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	old := []byte("thesis")
+	refuse := errors.New("no")
+	tests := []struct {
+		name    string
+		to      string
+		options Options
+		wantErr string
+	}{
+		{name: "not confirmed", to: path, wantErr: "not confirmed"},
+		{name: "another path", to: path, options: Options{Yes: "/disk.img"}, wantErr: "confirmed as"},
+		{name: "answered no", to: path, options: Options{Confirm: func(Device) error { return refuse }}, wantErr: "no"},
+		{name: "typed wrongly", to: path, options: Options{Confirm: Ask(strings.NewReader("sdb\n"), io.Discard)}, wantErr: "not confirmed"},
+		{name: "dry run", to: path, options: Options{Yes: path, DryRun: true}},
+		{name: "typed", to: path, options: Options{Confirm: Ask(strings.NewReader("disk.img\n"), io.Discard)}},
+		{name: "path", to: path, options: Options{Yes: path}},
+		{name: "through a link", to: link, options: Options{Yes: link}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if err := os.WriteFile(path, old, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Write(t.Context(), spec, a, test.to, test.options)
+			if test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("Write = %v; want an error with %q", err, test.wantErr)
+			}
+			if test.wantErr == "" && err != nil {
+				t.Error(err)
+			}
+			want := image(t, a)
+			if test.wantErr != "" || test.options.DryRun {
+				want = old
+			}
+			same(t, "virtual disk", read(t, path), want)
+		})
+	}
+}
+
+func TestWriteIdentity(t *testing.T) {
+	needMke2fs(t)
+	a, id := artifact(t), newTestIdentity(t)
+	path := filepath.Join(t.TempDir(), "disk.img")
+	receipt, err := Write(t.Context(), spec, a, path, Options{Identity: &id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := read(t, path), image(t, a)
+	same(t, "before the data partition", got[:dataStart], want[:dataStart])
+	same(t, "behind the data partition", got[dataStart+8*mib:], want[dataStart+8*mib:])
+	data := filepath.Join(t.TempDir(), "data.img")
+	if err := os.WriteFile(data, got[dataStart:dataStart+8*mib], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	proveIdentity(t, data, id)
+	if receipt.HostKey != id.Fingerprint() || !strings.HasPrefix(receipt.HostKey, "SHA256:") {
+		t.Errorf("host key in the receipt = %q; want %q", receipt.HostKey, id.Fingerprint())
+	}
+	if known := string(read(t, id.KnownHosts())); !strings.HasPrefix(known, "toy ssh-ed25519 ") || strings.Count(known, "\n") != 1 {
+		t.Errorf("known_hosts = %q; want one line for toy", known)
+	}
+}
+
+// proveIdentity looks into the file system with e2fsprogs, not with our own code.
+func proveIdentity(t *testing.T, data string, id Identity) {
+	t.Helper()
+	debugfs := func(request string) string {
+		out, err := exec.CommandContext(t.Context(), program("debugfs"), "-R", request, data).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	if out, err := exec.CommandContext(t.Context(), program("e2fsck"), "-fn", data).CombinedOutput(); err != nil {
+		t.Errorf("e2fsck: %v\n%s", err, out)
+	}
+	signer, err := ssh.ParsePrivateKey([]byte(debugfs("cat /ssh/ssh_host_ed25519_key")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := ssh.FingerprintSHA256(signer.PublicKey()); got != id.Fingerprint() {
+		t.Errorf("host key = %s; want %s", got, id.Fingerprint())
+	}
+	if got, want := debugfs("cat /ssh/authorized_keys"), string(read(t, id.ClientKey()+".pub")); got != want {
+		t.Errorf("authorized_keys = %q; want %q", got, want)
+	}
+	for _, file := range []string{"/ssh/ssh_host_ed25519_key", "/ssh/authorized_keys"} {
+		stat := debugfs("stat " + file)
+		if !strings.Contains(stat, "Mode:  0600") || !strings.Contains(stat, "User:     0   Group:     0") {
+			t.Errorf("%s is not root's alone:\n%s", file, stat)
+		}
+	}
+}
+
+// The files of a user who is not root must end up as root's all the same.
+func TestGiveToRoot(t *testing.T) {
+	needMke2fs(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make files of another user")
+	}
+	id, dir := newTestIdentity(t), t.TempDir()
+	content, data := filepath.Join(dir, "content"), filepath.Join(dir, "data.img")
+	if err := writeTree(content, id.files()); err != nil {
+		t.Fatal(err)
+	}
+	chown := func(path string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, 1234, 1234))
+	}
+	if err := filepath.WalkDir(content, chown); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeFileSystem(t.Context(), data, content, images.Partition{Name: "data", SizeBytes: 8 * mib}); err != nil {
+		t.Fatal(err)
+	}
+	if err := giveToRoot(t.Context(), data, content); err != nil {
+		t.Fatal(err)
+	}
+	proveIdentity(t, data, id)
+}
+
+// A flash that fails leaves the old virtual disk and nothing beside it.
+func TestWriteFileFails(t *testing.T) {
+	for _, test := range failures {
+		t.Run(test.name, func(t *testing.T) {
+			a, path := artifact(t), filepath.Join(t.TempDir(), "disk.img")
+			if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ctx := test.prepare(t, a)
+			_, err := Write(ctx, spec, a, path, Options{Yes: path})
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("Write = %v; want an error with %q", err, test.wantErr)
+			}
+			same(t, "virtual disk", read(t, path), []byte("old"))
+			if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) != 1 {
+				t.Errorf("left behind: %v", left)
+			}
+			if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) != 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// failures are ways in which a flash goes wrong after it has begun.
+var failures = []struct {
+	name    string
+	prepare func(*testing.T, images.Artifact) context.Context
+	wantErr string
+}{
+	{"damaged image", func(t *testing.T, a images.Artifact) context.Context {
+		damage(t, filepath.Join(a.Dir(), "disk.img"), 20*mib)
+		return t.Context()
+	}, "the block map says"},
+	{"damaged first block", func(t *testing.T, a images.Artifact) context.Context {
+		damage(t, filepath.Join(a.Dir(), "disk.img"), 17)
+		return t.Context()
+	}, "the block map says"},
+	{"interrupted while writing", func(t *testing.T, _ images.Artifact) context.Context {
+		return interrupted(t, 6*mib)
+	}, context.Canceled.Error()},
+	{"interrupted while reading back", func(t *testing.T, _ images.Artifact) context.Context {
+		return interrupted(t, 30*mib)
+	}, context.Canceled.Error()},
+}
+
+func damage(t *testing.T, path string, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p := make([]byte, 1)
+	if _, err := f.ReadAt(p, at); err != nil {
+		t.Fatal(err)
+	}
+	p[0] ^= 1
+	if _, err := f.WriteAt(p, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// interrupted returns a context that ends once the flash has come so far.
+func interrupted(t *testing.T, bytes int64) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return progress.With(ctx, progress.New(sink(func(e progress.Event) {
+		if e.Count >= bytes {
+			cancel()
+		}
+	})))
+}
+
+type sink func(progress.Event)
+
+func (s sink) Event(e progress.Event) { s(e) }
+func (s sink) Close()                 {}
+
+func TestWriteRefuses(t *testing.T) {
+	a, dir := artifact(t), t.TempDir()
+	tests := []struct {
+		name    string
+		spec    images.Spec
+		device  string
+		prepare func(t *testing.T, a images.Artifact)
+		wantErr string
+	}{
+		{name: "another board", spec: images.Spec{Board: "other", Flash: spec.Flash}, wantErr: "an artifact for board toy"},
+		{name: "kind not known to the board", spec: images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Tegra}}}, wantErr: "of kind file"},
+		{name: "no flasher", spec: spec, device: "/dev/rshim0", wantErr: "no flasher for devices of kind rshim"},
+		{name: "mistyped device", spec: spec, device: "/dev/sdzz9", wantErr: "no such device"},
+		{name: "folder", spec: spec, device: dir, wantErr: "neither a file nor a block device"},
+		{name: "character device", spec: spec, device: "/dev/null", wantErr: "neither a file nor a block device"},
+		{name: "damaged map", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
+			damage(t, filepath.Join(a.Dir(), "disk.bmap"), 300)
+		}, wantErr: "build again"},
+		{name: "map of another image", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
+			describe(t, a.Dir(), bmap.Map{ImageSize: 4096, BlockSize: 4096, Algorithm: bmap.SHA256})
+		}, wantErr: "of another image"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			a := a
+			if test.prepare != nil {
+				a = artifact(t)
+				test.prepare(t, a)
+				a, _ = images.OpenArtifact(a.Dir())
+			}
+			device := test.device
+			if device == "" {
+				device = filepath.Join(dir, "disk.img")
+			}
+			_, err := Write(t.Context(), test.spec, a, device, Options{})
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("Write = %v; want an error with %q", err, test.wantErr)
+			}
+		})
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestProgressCountsWritingAndReading(t *testing.T) {
+	var mu sync.Mutex
+	var events []progress.Event
+	ctx := progress.With(t.Context(), progress.New(sink(func(e progress.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	})))
+	if _, err := Write(ctx, spec, artifact(t), filepath.Join(t.TempDir(), "disk.img"), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	last := events[len(events)-1]
+	if last.State != progress.Done || last.Count != last.Total || last.Total != 2*(19*mib-4096) {
+		t.Errorf("last event = %+v; want all of %d bytes done", last, 2*(19*mib-4096))
+	}
+	if !slices.IsSortedFunc(events, func(a, b progress.Event) int { return int(a.Count - b.Count) }) {
+		t.Error("progress went backwards")
+	}
+}

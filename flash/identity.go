@@ -1,0 +1,125 @@
+package flash
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// Identity is how a board proves who it is, and who may enter. The host key is
+// made for one flash and never written to this machine; the client's key stays in
+// a folder and serves every board that is flashed from there.
+type Identity struct {
+	dir     string
+	hostKey []byte // PEM
+	host    ssh.PublicKey
+	client  ssh.PublicKey
+}
+
+// NewIdentity makes a new host key and, the first time in dir, the client's key.
+func NewIdentity(dir string) (Identity, error) {
+	id, err := newIdentity(dir)
+	if err != nil {
+		return Identity{}, fmt.Errorf("make an SSH identity in %s: %w", dir, err)
+	}
+	return id, nil
+}
+
+func newIdentity(dir string) (Identity, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Identity{}, err
+	}
+	id := Identity{dir: dir}
+	var err error
+	if id.client, err = clientKey(id.ClientKey()); err != nil {
+		return Identity{}, err
+	}
+	id.hostKey, id.host, err = newKey("board")
+	return id, err
+}
+
+// ClientKey is the path of the private key that the board lets in.
+func (id Identity) ClientKey() string { return filepath.Join(id.dir, "id_ed25519") }
+
+// KnownHosts is the path of the file in which a flash pins the board's host key,
+// under the board's name (ssh's HostKeyAlias).
+func (id Identity) KnownHosts() string { return filepath.Join(id.dir, "known_hosts") }
+
+// Fingerprint is the host key's, as ssh-keygen -l prints it.
+func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) }
+
+// clientKey reads the client's key, or makes it.
+func clientKey(path string) (ssh.PublicKey, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return newClientKey(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	signer, err := ssh.ParsePrivateKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it to get a new one", path, err)
+	}
+	return signer.PublicKey(), os.Chmod(path, 0o600) // ssh takes no other mode
+}
+
+func newClientKey(path string) (ssh.PublicKey, error) {
+	private, public, err := newKey("slipway")
+	if err != nil {
+		return nil, err
+	}
+	if err := renameio.WriteFile(path, private, 0o600, renameio.IgnoreUmask()); err != nil {
+		return nil, err
+	}
+	return public, renameio.WriteFile(path+".pub", ssh.MarshalAuthorizedKey(public), 0o644)
+}
+
+func newKey(comment string) ([]byte, ssh.PublicKey, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	block, err := ssh.MarshalPrivateKey(private, comment)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := ssh.NewPublicKey(public)
+	return pem.EncodeToMemory(block), key, err
+}
+
+// files is what the board's data partition begins with.
+func (id Identity) files() map[string][]byte {
+	return map[string][]byte{
+		"ssh/ssh_host_ed25519_key":     id.hostKey,
+		"ssh/ssh_host_ed25519_key.pub": ssh.MarshalAuthorizedKey(id.host),
+		"ssh/authorized_keys":          ssh.MarshalAuthorizedKey(id.client),
+	}
+}
+
+// pin makes the host key the only one that is known for a board.
+func (id Identity) pin(board string) error {
+	old, err := os.ReadFile(id.KnownHosts())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var b bytes.Buffer
+	for line := range strings.Lines(string(old)) {
+		if name, _, _ := strings.Cut(line, " "); name != board {
+			fmt.Fprintln(&b, strings.TrimRight(line, "\n"))
+		}
+	}
+	fmt.Fprintln(&b, knownhosts.Line([]string{board}, id.host))
+	return renameio.WriteFile(id.KnownHosts(), b.Bytes(), 0o644)
+}

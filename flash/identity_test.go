@@ -1,0 +1,63 @@
+package flash
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+)
+
+func TestNewIdentity(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "ssh")
+	first, err := NewIdentity(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := NewIdentity(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Fingerprint() == second.Fingerprint() {
+		t.Error("two flashes got the same host key")
+	}
+	if a, b := ssh.FingerprintSHA256(first.client), ssh.FingerprintSHA256(second.client); a != b {
+		t.Errorf("client's key = %s, then %s; want it kept", a, b)
+	}
+	info, err := os.Stat(first.ClientKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode() != 0o600 {
+		t.Errorf("mode of the client's key = %v; want 0600", info.Mode())
+	}
+	if err := os.WriteFile(first.ClientKey(), []byte("no key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewIdentity(dir); err == nil || !strings.Contains(err.Error(), "remove it") {
+		t.Errorf("NewIdentity with a broken key = %v; want an error with the next step", err)
+	}
+}
+
+func TestPin(t *testing.T) {
+	dir := t.TempDir()
+	other := "other ssh-ed25519 AAAA"
+	if err := os.WriteFile(filepath.Join(dir, "known_hosts"), []byte("toy ssh-ed25519 OLD\n"+other), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	id, err := NewIdentity(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := id.pin("toy"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := string(read(t, id.KnownHosts()))
+	want := other + "\ntoy " + string(ssh.MarshalAuthorizedKey(id.host))
+	if got != want {
+		t.Errorf("known_hosts = %q; want %q", got, want)
+	}
+}

@@ -1,0 +1,147 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"slipway/images"
+	"slipway/images/bmap"
+	"slipway/layers/engine"
+)
+
+// seed is the file system that replaces the image's empty data partition.
+type seed struct {
+	dir    string
+	file   *os.File
+	blocks bmap.Map
+	part   images.Partition
+}
+
+// newSeed makes the file system before anything is written to the device, so
+// that a missing program is found while nothing is lost.
+func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, err error) {
+	dir, err := os.MkdirTemp("", "slipway-seed-")
+	if err != nil {
+		return nil, err
+	}
+	s := &seed{dir: dir, part: part}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	content := filepath.Join(dir, "content")
+	if err := writeTree(content, id.files()); err != nil {
+		return nil, err
+	}
+	image := filepath.Join(dir, "data.img")
+	if err := makeFileSystem(ctx, image, content, part); err != nil {
+		return nil, fmt.Errorf("make the data partition: %w", err)
+	}
+	if s.file, err = os.Open(image); err != nil {
+		return nil, err
+	}
+	s.blocks, err = bmap.Create(ctx, s.file)
+	return s, err
+}
+
+func (s *seed) close() {
+	if s.file != nil {
+		s.file.Close()
+	}
+	os.RemoveAll(s.dir)
+}
+
+// apply writes the file system to its place on d and reads it back.
+func (s *seed) apply(ctx context.Context, d *disk) error {
+	t := transfer{
+		name: "data partition", source: s.file, blocks: s.blocks,
+		to: d, base: s.part.OffsetBytes, count: func(int64) {},
+	}
+	for _, step := range []func(context.Context) error{
+		t.zeroHoles, t.write, func(context.Context) error { return d.sync() }, t.verify,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTree writes files that only their owner can read, except public keys.
+func writeTree(root string, files map[string][]byte) error {
+	for name, data := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		mode := os.FileMode(0o600)
+		if strings.HasSuffix(name, ".pub") {
+			mode = 0o644
+		}
+		if err := os.WriteFile(path, data, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func makeFileSystem(ctx context.Context, image, content string, part images.Partition) error {
+	f, err := os.OpenFile(image, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(part.SizeBytes), f.Close()); err != nil {
+		return err
+	}
+	// The tables are written here (they are zeros, so they end up as holes) rather
+	// than by the board's kernel while it boots.
+	err = engine.Run(ctx, engine.Command{Argv: []string{
+		program("mke2fs"), "-q", "-F", "-t", "ext4", "-L", part.Name,
+		"-E", "root_owner=0:0,lazy_itable_init=0", "-d", content, image,
+	}})
+	if errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%w (Debian package e2fsprogs)", err)
+	}
+	if err != nil || os.Geteuid() == 0 {
+		return err
+	}
+	return giveToRoot(ctx, image, content)
+}
+
+// giveToRoot makes root the owner of the files, which mke2fs copied with that of
+// the user who flashes; sshd refuses keys of somebody else.
+func giveToRoot(ctx context.Context, image, content string) error {
+	var b strings.Builder
+	err := filepath.WalkDir(content, func(path string, _ os.DirEntry, err error) error {
+		inside := strings.TrimPrefix(path, content)
+		if err != nil || inside == "" {
+			return err
+		}
+		_, err = fmt.Fprintf(&b, "set_inode_field %s uid 0\nset_inode_field %s gid 0\n", inside, inside)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return engine.Run(ctx, engine.Command{
+		Argv:  []string{program("debugfs"), "-w", "-f", "-", image},
+		Stdin: strings.NewReader(b.String()),
+	})
+}
+
+// program finds a system program also for users whose PATH lacks /usr/sbin.
+func program(name string) string {
+	if _, err := exec.LookPath(name); err == nil {
+		return name
+	}
+	if path := filepath.Join("/usr/sbin", name); exec.Command(path).Err == nil {
+		return path
+	}
+	return name
+}
