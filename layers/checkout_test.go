@@ -1,0 +1,259 @@
+package layers
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/layers/progress"
+)
+
+// run runs a program for a test and returns what it wrote.
+func run(t *testing.T, dir string, argv ...string) string {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@localhost", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@localhost")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// server makes a repository with two commits on main, the first tagged v1, and
+// returns its folder and both commits.
+func server(t *testing.T) (dir, first, second string) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed (Debian package git)")
+	}
+	dir = t.TempDir()
+	run(t, dir, "git", "init", "-q", "-b", "main")
+	commit := func(content string) string {
+		write(t, dir, map[string]string{"conf/layer.conf": content, "recipes/" + content + ".bb": content})
+		run(t, dir, "git", "add", "-A")
+		run(t, dir, "git", "commit", "-q", "-m", content)
+		return run(t, dir, "git", "rev-parse", "HEAD")
+	}
+	first = commit("one")
+	run(t, dir, "git", "tag", "-a", "-m", "v1", "v1")
+	return dir, first, commit("two")
+}
+
+func load(t *testing.T, dir, content string) Project {
+	t.Helper()
+	write(t, dir, map[string]string{"p.yml": content})
+	p, err := Load(filepath.Join(dir, "p.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func repoFile(keys string) string { return "header: {version: 14}\nrepos:\n  r: {" + keys + "}\n" }
+
+func headOf(t *testing.T, dir string) string { return run(t, dir, "git", "rev-parse", "HEAD") }
+
+func TestCheckout(t *testing.T) {
+	url, first, second := server(t)
+	tests := []struct{ name, keys, want, wantErr string }{
+		{"commit", "url: " + url + ", commit: " + first, first, ""},
+		{"branch", "url: " + url + ", branch: main", second, ""},
+		{"tag", "url: " + url + ", tag: v1", first, ""},
+		{"tag at the pinned commit", "url: " + url + ", tag: v1, commit: " + first, first, ""},
+		{"tag elsewhere", "url: " + url + ", tag: v1, commit: " + second, "", "the tag was moved or the pin is wrong"},
+		{"no such commit", "url: " + url + ", commit: " + sha, "", "commit " + sha + " is not in"},
+		{"no such branch", "url: " + url + ", branch: none", "", "couldn't find remote ref refs/heads/none"},
+		{"no such url", "url: " + url + "x, branch: main", "", "does not appear to be a git repository"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			err := Checkout(t.Context(), load(t, dir, repoFile(tt.keys)), dir)
+			if tt.wantErr == "" {
+				if err != nil || headOf(t, filepath.Join(dir, "r")) != tt.want {
+					t.Errorf("Checkout = %v; want HEAD at %s", err, tt.want)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("Checkout = %v; want an error with %q", err, tt.wantErr)
+			}
+			if exists(filepath.Join(dir, "r")) || exists(filepath.Join(dir, ".partial-r")) {
+				t.Error("a failed checkout left a folder behind")
+			}
+		})
+	}
+}
+
+// A branch whose name is a commit id must not stand in for the commit.
+func TestCheckoutIgnoresBranchNamedLikeACommit(t *testing.T) {
+	url, first, second := server(t)
+	run(t, url, "git", "update-ref", "refs/heads/"+first, second)
+	dir := t.TempDir()
+	if err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", commit: "+first)), dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := headOf(t, filepath.Join(dir, "r")); got != first {
+		t.Errorf("HEAD is %s; want the commit %s", got, first)
+	}
+}
+
+func TestCheckoutMovesOnlyWhatNobodyTouched(t *testing.T) {
+	url, first, second := server(t)
+	at := func(c string) string { return repoFile("url: " + url + ", commit: " + c) }
+	tests := []struct {
+		name    string
+		touch   func(t *testing.T, r string)
+		wantErr string
+	}{
+		{"untouched", func(*testing.T, string) {}, ""},
+		{"an unknown file", func(t *testing.T, r string) { write(t, r, map[string]string{"notes": "mine"}) }, ""},
+		{"an edited file", func(t *testing.T, r string) { write(t, r, map[string]string{"conf/layer.conf": "mine"}) }, "has local changes"},
+		{"an unknown file in the way", func(t *testing.T, r string) { write(t, r, map[string]string{"recipes/two.bb": "mine"}) }, "would be overwritten by checkout"},
+		{"a commit on no branch", func(t *testing.T, r string) { run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine") }, "would be lost"},
+		{"a commit on a branch", func(t *testing.T, r string) {
+			run(t, r, "git", "checkout", "-q", "-b", "mine")
+			run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine")
+		}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := filepath.Join(dir, "r")
+			if err := Checkout(t.Context(), load(t, dir, at(first)), dir); err != nil {
+				t.Fatal(err)
+			}
+			tt.touch(t, r)
+			before := headOf(t, r)
+			err := Checkout(t.Context(), load(t, dir, at(second)), dir)
+			if tt.wantErr == "" {
+				if err != nil || headOf(t, r) != second {
+					t.Errorf("Checkout = %v; want HEAD at %s", err, second)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || headOf(t, r) != before {
+				t.Errorf("Checkout = %v; want an error with %q and HEAD where it was", err, tt.wantErr)
+			}
+		})
+	}
+}
+
+// events records what a step reported last.
+type events struct{ last progress.Event }
+
+func (e *events) Event(ev progress.Event) { e.last = ev }
+func (e *events) Close()                  {}
+
+func TestCheckoutAgainDoesNothing(t *testing.T) {
+	url, _, second := server(t)
+	dir := t.TempDir()
+	p := load(t, dir, repoFile("url: "+url+", branch: main"))
+	seen := &events{}
+	ctx := progress.With(t.Context(), progress.New(seen))
+	for i, want := range []progress.State{progress.Done, progress.Cached} {
+		if err := Checkout(ctx, p, dir); err != nil {
+			t.Fatal(err)
+		}
+		if seen.last.State != want {
+			t.Errorf("run %d ended as %q; want %q", i+1, seen.last.State, want)
+		}
+	}
+	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
+	if err := Checkout(ctx, p, dir); err != nil || headOf(t, filepath.Join(dir, "r")) != second {
+		t.Errorf("Checkout = %v; want the branch kept at %s until it is locked anew", err, second)
+	}
+}
+
+func TestLockMovesABranch(t *testing.T) {
+	url, _, _ := server(t)
+	dir := t.TempDir()
+	p := load(t, dir, repoFile("url: "+url+", branch: main"))
+	for range 2 { // the second time over the lock that the first one wrote
+		run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "more")
+		if err := Lock(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if p, err = Load(p.File); err != nil {
+			t.Fatal(err)
+		}
+		if err := Checkout(t.Context(), p, dir); err != nil {
+			t.Fatal(err)
+		}
+		states, err := Status(t.Context(), p, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := headOf(t, url); states[0].Head != want || states[0].Wanted != want || states[0].Edited {
+			t.Errorf("Status = %+v; want HEAD and wanted at %s", states[0], want)
+		}
+	}
+}
+
+// A checkout that was killed while git wrote files looks like a user's edits.
+func TestCheckoutRepairsAKilledMove(t *testing.T) {
+	url, first, second := server(t)
+	dir := t.TempDir()
+	r := filepath.Join(dir, "r")
+	if err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", commit: "+first)), dir); err != nil {
+		t.Fatal(err)
+	}
+	write(t, r, map[string]string{".git/slipway-moving": second, ".git/index.lock": "", "conf/layer.conf": "tw", "recipes/two.bb": "t"})
+	for _, commit := range []string{second, first} {
+		if err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", commit: "+commit)), dir); err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, r, "git", "status", "--porcelain"); got != "" || headOf(t, r) != commit {
+			t.Errorf("after a killed move to %s: HEAD %s, status %q", commit, headOf(t, r), got)
+		}
+	}
+	if got := run(t, r, "git", "show", "refs/slipway/rescued:conf/layer.conf"); got != "tw" {
+		t.Errorf("rescued layer.conf is %q; want what was there", got)
+	}
+}
+
+func TestCheckoutStopped(t *testing.T) {
+	url, _, _ := server(t)
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := Checkout(ctx, load(t, dir, repoFile("url: "+url+", branch: main")), dir); err == nil {
+		t.Error("Checkout of a stopped context = nil; want an error")
+	}
+	if exists(filepath.Join(dir, ".partial-r")) {
+		t.Error("a stopped checkout left its folder behind")
+	}
+}
+
+func TestCheckoutKeepsWhatIsInTheWay(t *testing.T) {
+	url, _, _ := server(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"r/mine": "x"})
+	err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", branch: main")), dir)
+	if err == nil || !strings.Contains(err.Error(), "is in the way") {
+		t.Errorf("Checkout = %v; want it to refuse a folder that is not a checkout", err)
+	}
+}
+
+// A whole clone that a user made stays whole, and a nested repository comes
+// after the one around it.
+func TestCheckoutIntoOthersFolders(t *testing.T) {
+	url, first, _ := server(t)
+	dir := t.TempDir()
+	run(t, dir, "git", "clone", "-q", url, "r")
+	p := load(t, dir, "header: {version: 14}\nrepos:\n  nested: {url: "+url+", branch: main, path: r/nested}\n  r: {url: "+url+", commit: "+first+"}\n")
+	if err := Checkout(t.Context(), p, dir); err != nil {
+		t.Fatal(err)
+	}
+	if exists(filepath.Join(dir, "r/.git/shallow")) || !exists(filepath.Join(dir, "r/nested/.git/shallow")) {
+		t.Error("want a whole r as it was and a shallow r/nested")
+	}
+}

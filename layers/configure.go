@@ -1,0 +1,122 @@
+package layers
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// Configure writes conf/local.conf and conf/bblayers.conf of a build folder for
+// checkouts in dir, byte for byte as kas 5 does, and only where they differ: a
+// file that is written anew makes bitbake parse everything again. A site.conf or
+// auto.conf beside them is the user's and stays as it is.
+func Configure(p Project, dir, build string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if build, err = filepath.Abs(build); err != nil {
+		return err
+	}
+	bblayers, err := p.bblayersConf(dir, build)
+	if err != nil {
+		return err
+	}
+	conf := filepath.Join(build, "conf")
+	if err := os.MkdirAll(conf, 0o755); err != nil {
+		return err
+	}
+	if err := writeChanged(filepath.Join(conf, "bblayers.conf"), bblayers); err != nil {
+		return err
+	}
+	return writeChanged(filepath.Join(conf, "local.conf"), p.localConf())
+}
+
+func writeChanged(path string, content []byte) error {
+	old, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return renameio.WriteFile(path, content, 0o644)
+}
+
+func (p Project) localConf() []byte {
+	var b bytes.Buffer
+	writeHeader(&b, p.LocalConf)
+	fmt.Fprintf(&b, "MACHINE ??= \"%s\"\n", p.Machine)
+	fmt.Fprintf(&b, "DISTRO ??= \"%s\"\n", p.Distro)
+	fmt.Fprintf(&b, "BBMULTICONFIG ?= \"%s\"\n", strings.Join(p.multiconfigs(), " "))
+	return b.Bytes()
+}
+
+// multiconfigs are the configurations that targets name, in the targets' order;
+// kas writes them in an order that changes from run to run.
+func (p Project) multiconfigs() []string {
+	var names []string
+	for _, target := range p.Targets {
+		parts := strings.Split(target, ":")
+		if len(parts) < 2 || (parts[0] != "mc" && parts[0] != "multiconfig") {
+			continue
+		}
+		if !slices.Contains(names, parts[1]) {
+			names = append(names, parts[1])
+		}
+	}
+	return names
+}
+
+func (p Project) bblayersConf(dir, build string) ([]byte, error) {
+	var b bytes.Buffer
+	writeHeader(&b, p.BBLayersConf)
+	b.WriteString("BBLAYERS ?= \" \\\n    ")
+	for i, l := range p.sortedLayers(dir) {
+		rel, err := filepath.Rel(build, l.path)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			b.WriteString(" \\\n    ")
+		}
+		b.WriteString("${TOPDIR}/" + rel)
+	}
+	b.WriteString("\"\nBBPATH ?= \"${TOPDIR}\"\nBBFILES ??= \"\"\n")
+	return b.Bytes(), nil
+}
+
+func writeHeader(b *bytes.Buffer, blocks map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(blocks)) {
+		fmt.Fprintf(b, "# %s\n%s\n", name, blocks[name])
+	}
+}
+
+type placedLayer struct {
+	Layer
+	repo, path string
+}
+
+// sortedLayers are all layers in bitbake's order: by priority, the highest
+// first, then by the names of repository and layer.
+func (p Project) sortedLayers(dir string) []placedLayer {
+	var all []placedLayer
+	for _, r := range p.Repos {
+		for _, l := range r.Layers {
+			all = append(all, placedLayer{l, r.Name, filepath.Join(p.Dir(dir, r), l.Name)})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b placedLayer) int {
+		return cmp.Or(-cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.repo, b.repo), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}

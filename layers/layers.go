@@ -1,0 +1,73 @@
+// Package layers turns a project file into pinned checkouts and bitbake's conf/
+// folder. Project files are kas's; what of them it does not read it refuses by
+// name, so that no build differs silently from the one that kas would make.
+//
+// A project file comes from outside: it is read with limits, it names no file
+// outside its repository, and nothing in it reaches a shell.
+package layers
+
+import (
+	"path/filepath"
+)
+
+// Project is a project file with its includes and lock files merged.
+type Project struct {
+	File    string // as given to Load
+	Root    string // the repository that the file is in; its own folder where there is none
+	Machine string
+	Distro  string
+	Targets []string
+	Task    string
+	Repos   []Repo // in the order of the files
+
+	Env          map[string]*string // default values; nil: passed on only where set
+	LocalConf    map[string]string  // blocks of conf/local.conf, by name
+	BBLayersConf map[string]string
+	Warnings     []string // what is accepted but looks like a mistake
+	version      int
+	merged       *value
+}
+
+// Repo is one repository of a project.
+type Repo struct {
+	ID     string
+	Name   string // of its folder
+	URL    string // "" for a folder that is here already
+	Branch string
+	Tag    string
+	Commit string
+	Locked bool // Commit comes from a lock file or another override
+	Path   string
+	Layers []Layer
+
+	at position
+}
+
+// Layer is one layer of a repository.
+type Layer struct {
+	Name     string // its path in the repository; "" and "." are the repository itself
+	Priority int
+}
+
+// Dir is where a repository of the project lies when the checkouts are in dir.
+func (p Project) Dir(dir string, r Repo) string {
+	switch {
+	case r.Path == "" && r.URL == "":
+		return p.Root
+	case r.Path == "":
+		return filepath.Join(dir, r.Name)
+	case filepath.IsAbs(r.Path):
+		return r.Path
+	}
+	return filepath.Join(dir, r.Path)
+}
+
+// Find returns the repository with an id.
+func (p Project) Find(id string) (Repo, bool) {
+	for _, r := range p.Repos {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	return Repo{}, false
+}

@@ -1,0 +1,39 @@
+package layers
+
+import (
+	"context"
+)
+
+// State is how one repository's checkout compares with the project.
+type State struct {
+	Repo   Repo
+	Dir    string
+	Head   string // "" where there is no checkout
+	Wanted string // "" where it is not known before a checkout
+	Edited bool
+}
+
+// Status looks at the checkouts in dir, without asking any server.
+func Status(ctx context.Context, p Project, dir string) ([]State, error) {
+	var states []State
+	for _, r := range p.Repos {
+		s := State{Repo: r, Dir: p.Dir(dir, r), Wanted: r.Commit}
+		if t := (tree{dir: s.Dir}); t.there() {
+			if err := t.describe(ctx, &s); err != nil {
+				return nil, err
+			}
+		}
+		states = append(states, s)
+	}
+	return states, nil
+}
+
+func (t tree) describe(ctx context.Context, s *State) error {
+	s.Head, _ = t.commitOf(ctx, "HEAD") // a repository without a commit has none
+	if s.Repo.URL != "" {
+		s.Wanted, _ = t.wanted(ctx, s.Repo)
+	}
+	edited, err := t.edited(ctx)
+	s.Edited = edited != ""
+	return err
+}
