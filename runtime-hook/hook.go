@@ -1,0 +1,197 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/inject"
+	"slipway/runtime-hook/internal/oci"
+	"slipway/runtime-hook/internal/plan"
+)
+
+const hookUsage = `slipway-hook hook
+
+Runs as an OCI hook at prestart, createRuntime or createContainer: reads the
+container's state from standard input and, where the container's environment
+has NVIDIA_VISIBLE_DEVICES (other than empty, void or none), mounts what the
+board's CSV files list into it. Each container leaves one line on standard error
+and in /run/slipway/hook.log.
+
+In a hooks folder (podman, cri-o) or a spec's "hooks", give the entry an "env":
+without one, createContainer hooks inherit the image's environment.
+
+  {"path": "/usr/bin/slipway-hook", "args": ["slipway-hook", "hook"],
+   "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}
+`
+
+func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if done, err := parse(flag.NewFlagSet("hook", flag.ContinueOnError), hookUsage, args, stdout, stderr); done {
+		return err
+	}
+	state, err := oci.ReadState(stdin)
+	if err != nil {
+		return err
+	}
+	config, err := oci.ReadConfig(state.Bundle)
+	if err != nil {
+		return err
+	}
+	if !config.Wants() {
+		return nil
+	}
+	log := openLog()
+	defer log.Close()
+	line, err := give(state, config)
+	if err != nil {
+		line = "failed: " + err.Error()
+	}
+	line = fmt.Sprintf("container %s: %s\n", printable(state.ID), printable(line))
+	log.WriteString(line)
+	if err != nil {
+		return fmt.Errorf("container %s: %w", printable(state.ID), err)
+	}
+	_, err = fmt.Fprint(stderr, "slipway-hook: ", line)
+	return err
+}
+
+// give brings the board's files into one container and says what it did.
+func give(state oci.State, config oci.Config) (string, error) {
+	if !config.MountNamespace {
+		return "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
+	}
+	p, problems, err := compile("/")
+	if err != nil {
+		return "", err
+	}
+	process, err := inject.Find(state.Pid)
+	if err != nil {
+		return "", err
+	}
+	notes := unused(problems)
+	if err := process.Allow(p.Devices); err != nil {
+		notes = append(notes, err.Error())
+	}
+	if err := process.Enter(); err != nil {
+		return "", err
+	}
+	root, err := inject.Open(config.Rootfs)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	unix.Umask(0)
+	res, err := root.Apply(p)
+	return summary(res, append(res.Skipped, notes...)), err
+}
+
+// compile reads the CSV files of the board whose file tree is root.
+func compile(root string) (plan.Plan, []csv.Problem, error) {
+	_, entries, problems, err := csv.ReadDir(filepath.Join(root, csv.Dir))
+	if err != nil {
+		return plan.Plan{}, nil, err
+	}
+	p, more := plan.Compile(root, entries)
+	return p, append(problems, more...), nil
+}
+
+func unused(problems []csv.Problem) []string {
+	var out []string
+	for _, p := range problems {
+		if p.Unused {
+			out = append(out, p.String())
+		}
+	}
+	return out
+}
+
+// shown bounds the line of a container; check lists everything.
+const shown = 3
+
+func summary(res inject.Result, notes []string) string {
+	s := fmt.Sprintf("gave %s, %s, %s, %s",
+		count(res.Files, "file"), count(res.Folders, "folder"), count(res.Links, "link"), count(res.Devices, "device"))
+	if len(notes) == 0 {
+		return s
+	}
+	s += fmt.Sprintf("; %s: %s", count(len(notes), "warning"), strings.Join(notes[:min(shown, len(notes))], "; "))
+	if len(notes) > shown {
+		s += "; \"slipway-hook check\" lists all of the board's"
+	}
+	return s
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// printable keeps a name from an image or a CSV on one line of the log.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+const (
+	logPath     = "/run/slipway/hook.log"
+	maxLogBytes = 1 << 20
+)
+
+// openLog opens the log, or something that takes lines and forgets them: a
+// container does not fail for want of a log. It must be opened before the hook
+// enters a container.
+func openLog() *os.File {
+	f, err := openLogFile()
+	if err != nil {
+		f, _ = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
+	return f
+}
+
+// openLogFile keeps one old log, as /run is memory. Two hooks that both find
+// the log full lose a few old lines at worst.
+func openLogFile() (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(logPath), 0o755); err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(logPath)
+	if err == nil && info.Size() > maxLogBytes {
+		err = os.Rename(logPath, logPath+".1")
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(logPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o640)
+}
+
+// parse reads a command's flags; done says that there is nothing left to do.
+func parse(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	err = flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		_, err = fmt.Fprint(stdout, usage)
+		return true, err
+	}
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("takes no argument %q", flags.Arg(0))
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "slipway-hook %s: %v\nslipway-hook %s -h says more\n", flags.Name(), err, flags.Name())
+		return true, errUsage
+	}
+	return false, nil
+}

@@ -1,0 +1,217 @@
+// Package csv reads the files that list what a board gives its containers, one
+// "kind, path" a line, into entries and a list of what is wrong with them. It
+// does not look at the paths; see plan.
+package csv
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Dir is where a board keeps its CSV files.
+const Dir = "/etc/nvidia-container-runtime/host-files-for-container.d"
+
+// A board's files come to some 30 KiB. The limits keep a hostile or broken one
+// from filling the memory of a board that has little.
+const (
+	maxFileBytes = 8 << 20
+	maxEntries   = 1 << 16
+	maxPathBytes = 4095 // PATH_MAX without its NUL
+)
+
+// Kind is what an entry asks for, as the file spells it.
+type Kind string
+
+// The kinds of entries.
+const (
+	Device  Kind = "dev"
+	Folder  Kind = "dir"
+	Library Kind = "lib" // any regular file
+	Symlink Kind = "sym"
+)
+
+// Entry is one good line.
+type Entry struct {
+	Kind Kind   `json:"kind"`
+	Path string `json:"path"` // absolute and clean; may be a pattern of path.Match
+	File string `json:"file"`
+	Line int    `json:"line"`
+}
+
+// Cause says what is wrong with a line.
+type Cause string
+
+// The causes, from the line itself to what stands behind its path.
+const (
+	Bad       Cause = "bad line"
+	Refused   Cause = "refused"
+	Missing   Cause = "missing"
+	Loop      Cause = "loop"
+	Duplicate Cause = "duplicate"
+	Dangerous Cause = "dangerous"
+	Odd       Cause = "note"
+)
+
+// Problem is one thing wrong with one line. The line was not used where Unused
+// is set; otherwise it was, and somebody should still know.
+type Problem struct {
+	File   string `json:"file"`
+	Line   int    `json:"line,omitempty"` // 0 for the file as a whole
+	Cause  Cause  `json:"cause"`
+	Why    string `json:"why"`
+	Unused bool   `json:"unused"`
+}
+
+func (p Problem) String() string {
+	at := p.File
+	if p.Line > 0 {
+		at = fmt.Sprintf("%s:%d", p.File, p.Line)
+	}
+	return fmt.Sprintf("%s: %s: %s", at, p.Cause, p.Why)
+}
+
+// Problem says something of the entry's line.
+func (e Entry) Problem(cause Cause, unused bool, format string, args ...any) Problem {
+	return Problem{e.File, e.Line, cause, fmt.Sprintf(format, args...), unused}
+}
+
+// ReadDir reads all CSV files of dir, in the order of their names. Files that
+// cannot be read are problems, not errors: the others still serve. A folder that
+// is not there holds no files.
+func ReadDir(dir string) (files []string, entries []Entry, problems []Problem, err error) {
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil, err
+	}
+	for _, f := range list {
+		if filepath.Ext(f.Name()) != ".csv" {
+			continue
+		}
+		name := filepath.Join(dir, f.Name())
+		files = append(files, name)
+		got, bad := readFile(name, f.Name())
+		entries, problems = append(entries, got...), append(problems, bad...)
+	}
+	if len(entries) > maxEntries {
+		last := entries[maxEntries]
+		problems = append(problems, last.Problem(Bad, true, "more than %d entries in all; this one and those after it are left out", maxEntries))
+		entries = entries[:maxEntries]
+	}
+	return files, entries, problems, nil
+}
+
+func readFile(path, name string) ([]Entry, []Problem) {
+	whole := func(cause Cause, why string) []Problem {
+		return []Problem{{File: name, Cause: cause, Why: why, Unused: true}}
+	}
+	// A FIFO of this name would block the open for ever.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, whole(Missing, err.Error())
+	}
+	if !info.Mode().IsRegular() {
+		return nil, whole(Refused, "not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, whole(Missing, err.Error())
+	}
+	defer f.Close()
+	entries, problems := Parse(f, name)
+	if info.Mode().Perm()&0o002 != 0 {
+		problems = append(problems, Problem{name, 0, Dangerous, "anyone may write to it and so choose what containers get; chmod o-w it", false})
+	}
+	return entries, problems
+}
+
+// Parse reads one file. Blank lines and those that begin with # say nothing; a
+// line that cannot be used is a problem and the rest goes on.
+func Parse(r io.Reader, name string) ([]Entry, []Problem) {
+	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+	if err == nil && len(data) > maxFileBytes {
+		err = fmt.Errorf("larger than %d MiB", maxFileBytes>>20)
+	}
+	if err != nil {
+		return nil, []Problem{{name, 0, Bad, err.Error(), true}}
+	}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	var entries []Entry
+	var problems []Problem
+	for n := 1; len(data) > 0; n++ {
+		var line []byte
+		line, data, _ = bytes.Cut(data, []byte("\n"))
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		e, cause, err := parseLine(line)
+		if err != nil {
+			problems = append(problems, Problem{name, n, cause, err.Error(), true})
+			continue
+		}
+		e.File, e.Line = name, n
+		entries = append(entries, e)
+	}
+	return entries, problems
+}
+
+func parseLine(line []byte) (Entry, Cause, error) {
+	if len(line) > 2*maxPathBytes {
+		return Entry{}, Bad, fmt.Errorf("%d bytes long; no path is", len(line))
+	}
+	kind, p, found := strings.Cut(string(line), ",")
+	e := Entry{Kind: Kind(strings.TrimSpace(kind)), Path: strings.TrimSpace(p)}
+	switch {
+	case !found:
+		return e, Bad, fmt.Errorf("%q has no comma; a line is \"kind, /path\"", line)
+	case !e.Kind.known():
+		return e, Bad, fmt.Errorf("unknown kind %q (have dev, dir, lib, sym)", e.Kind)
+	case e.Path == "":
+		return e, Bad, errors.New("no path after the comma")
+	case strings.ContainsRune(e.Path, 0):
+		return e, Bad, errors.New("the path holds a NUL")
+	case len(e.Path) > maxPathBytes:
+		return e, Bad, fmt.Errorf("the path is %d bytes long; the kernel takes %d", len(e.Path), maxPathBytes)
+	}
+	return e.checked()
+}
+
+func (k Kind) known() bool {
+	return k == Device || k == Folder || k == Library || k == Symlink
+}
+
+// checked refuses paths whose meaning depends on where one stands, and folders
+// that would hide what a container is made of.
+func (e Entry) checked() (Entry, Cause, error) {
+	if strings.HasPrefix(e.Path, "${") {
+		return e, Refused, fmt.Errorf("%q begins with a variable that the image's build did not fill in", e.Path)
+	}
+	if !path.IsAbs(e.Path) {
+		return e, Refused, fmt.Errorf("%q is not an absolute path", e.Path)
+	}
+	for _, part := range strings.Split(e.Path, "/") {
+		if part == ".." {
+			return e, Refused, fmt.Errorf("%q climbs with \"..\"; write the path itself", e.Path)
+		}
+	}
+	if _, err := path.Match(e.Path, ""); err != nil {
+		return e, Bad, fmt.Errorf("%q is not a good pattern: a bracket is open", e.Path)
+	}
+	e.Path = path.Clean(e.Path)
+	if e.Kind == Folder && System(e.Path) {
+		return e, Refused, fmt.Errorf("%s as a dir would replace the container's own", e.Path)
+	}
+	return e, "", nil
+}
+
+// System reports whether p is a folder that is never given as a whole.
+func System(p string) bool {
+	return p == "/" || p == "/proc" || p == "/sys" || p == "/dev"
+}

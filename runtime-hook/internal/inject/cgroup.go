@@ -1,0 +1,77 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"slipway/runtime-hook/internal/plan"
+)
+
+// errDevicesInSpec is where a hook's power ends: in version 2 the rules are a
+// program that the runtime loads, and it is made from the container's spec.
+var errDevicesInSpec = errors.New("the device cgroup is not one that a hook can change; where a device does not open, name it in the container's spec (--device)")
+
+// Allow lets the container use the devices: with version 1 of the device cgroup,
+// where the hook can see it. It must be called before Enter.
+func (p Process) Allow(devices []plan.Device) error {
+	if len(devices) == 0 {
+		return nil
+	}
+	group, err := p.deviceCgroup()
+	if err != nil {
+		return err
+	}
+	rules, err := os.OpenFile(filepath.Join(group, "devices.allow"), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer rules.Close()
+	for _, d := range devices {
+		// One rule a write is what the kernel takes.
+		if _, err := fmt.Fprintf(rules, "c %d:%d rwm", d.Major, d.Minor); err != nil {
+			return fmt.Errorf("%s: allow %s: %w", d.From, d.Path, err)
+		}
+	}
+	return nil
+}
+
+// deviceCgroup is the folder of the container's device cgroup, version 1.
+func (p Process) deviceCgroup() (string, error) {
+	proc := "self"
+	if p.pid > 0 {
+		proc = fmt.Sprint(p.pid)
+	}
+	groups, err := os.ReadFile("/proc/" + proc + "/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for _, line := range strings.Split(string(groups), "\n") {
+		f := strings.SplitN(line, ":", 3)
+		// "/" is the whole board, or a namespace that hides where the container is.
+		if len(f) == 3 && hasWord(f[1], "devices") && f[2] != "/" {
+			root, err := deviceHierarchy()
+			return filepath.Join(root, f[2]), err
+		}
+	}
+	return "", errDevicesInSpec
+}
+
+func deviceHierarchy() (string, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	for _, line := range strings.Split(string(mounts), "\n") {
+		before, after, _ := strings.Cut(line, " - ")
+		at, kind := strings.Fields(before), strings.Fields(after)
+		if len(at) > 4 && len(kind) > 2 && kind[0] == "cgroup" && hasWord(kind[2], "devices") && at[3] == "/" {
+			return at[4], nil
+		}
+	}
+	return "", errDevicesInSpec
+}
+
+func hasWord(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }

@@ -1,0 +1,73 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/plan"
+)
+
+// device makes the node d in the container, with the owner and rights that it has
+// on the board. Where nodes cannot be made or would not open (a user namespace, a
+// file system without devices), the board's own node is mounted.
+func (r *Root) device(d plan.Device) error {
+	dir, base, err := r.parent(d.Path)
+	if err != nil {
+		return err
+	}
+	var fsStat unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &fsStat); err != nil {
+		return err
+	}
+	if fsStat.Flags&unix.ST_NODEV != 0 {
+		return r.coverDevice(d)
+	}
+	err = unix.Mknodat(int(dir.Fd()), base, unix.S_IFCHR|d.Mode, int(number(d)))
+	switch {
+	case err == nil:
+		return own(dir, base, d)
+	case errors.Is(err, unix.EPERM):
+		return r.coverDevice(d)
+	case !errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("make the device: %w", err)
+	}
+	var old unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), base, &old, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if old.Mode&unix.S_IFMT == unix.S_IFCHR && old.Rdev == number(d) {
+		return nil
+	}
+	return r.coverDevice(d)
+}
+
+func (r *Root) coverDevice(d plan.Device) error {
+	return r.cover(d.Source, d.Path, unix.MS_NOSUID|unix.MS_NOEXEC)
+}
+
+// own sets what mknod does not: the owner, and the mode without the umask.
+func own(dir *os.File, base string, d plan.Device) error {
+	node, err := openat(dir, base, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	// Only the node that was just made may change hands.
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(node.Fd()), &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFCHR || stat.Rdev != number(d) {
+		return fmt.Errorf("%s changed while it was made", d.Path)
+	}
+	if err := os.Chown(fdPath(node), int(d.UID), int(d.GID)); err != nil {
+		return err
+	}
+	return os.Chmod(fdPath(node), os.FileMode(d.Mode))
+}
+
+// number is the device's number as Mknod and stat pass it.
+func number(d plan.Device) uint64 { return unix.Mkdev(d.Major, d.Minor) }

@@ -1,0 +1,107 @@
+package inject
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is the first process of a container, as the hook finds it.
+type Process struct {
+	pid int // 0: the hook itself runs inside, as those of createContainer do
+}
+
+// Find tells which stage the hook runs at from the pid in its state.
+func Find(pid int) (Process, error) {
+	inside, err := innerPid()
+	if err != nil {
+		return Process{}, err
+	}
+	if inside || pid <= 1 {
+		return Process{}, nil
+	}
+	same, err := sameNamespace(pid)
+	if err != nil || same {
+		return Process{}, err
+	}
+	return Process{pid}, nil
+}
+
+func sameNamespace(pid int) (bool, error) {
+	fd, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	return sameFile(fd, fmt.Sprintf("/proc/%d/ns/mnt", pid))
+}
+
+// Enter puts the calling thread, and only that, into the container's mount
+// namespace. The caller must be locked to its thread and must not give it back.
+func (p Process) Enter() error {
+	if p.pid == 0 {
+		return notHost()
+	}
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.pid))
+	if err != nil {
+		return fmt.Errorf("the container's process is gone: %w", err)
+	}
+	defer ns.Close()
+	// Threads share their root and working folder, which setns would change for
+	// all of them; the kernel refuses until this one has its own.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter the mount namespace of process %d: %w", p.pid, err)
+	}
+	return nil
+}
+
+// innerPid reports whether this process is in a pid namespace below that of
+// /proc. Then it runs inside a container whose own /proc is not in sight yet, and
+// the pid in its state names some other process of the host.
+func innerPid() (bool, error) {
+	f, err := os.Open("/proc/self/status")
+	if err != nil {
+		return false, fmt.Errorf("/proc is needed and not usable: %w", err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if pids, ok := strings.CutPrefix(lines.Text(), "NSpid:"); ok {
+			return len(strings.Fields(pids)) > 1, nil
+		}
+	}
+	return false, errors.New("/proc/self/status: no NSpid; Linux 4.1 or later is needed")
+}
+
+// notHost refuses to go on in the host's own mount namespace: whatever were
+// mounted there would be seen by everything on the board.
+func notHost() error {
+	same, err := sameNamespace(1)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return nil // without the right to look at pid 1 there is none to mount there either
+	}
+	if err != nil {
+		return err
+	}
+	if same {
+		return errors.New("the container has no mount namespace of its own; nothing can be given to it alone")
+	}
+	return nil
+}
+
+func sameFile(fd int, path string) (bool, error) {
+	var a, b unix.Stat_t
+	if err := unix.Fstat(fd, &a); err != nil {
+		return false, err
+	}
+	if err := unix.Stat(path, &b); err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	return a.Dev == b.Dev && a.Ino == b.Ino, nil
+}

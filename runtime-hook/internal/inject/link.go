@@ -1,0 +1,48 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/plan"
+)
+
+// link makes l in the container. A link of the image that says something else is
+// replaced; a file of the image is covered by the one at the link's end.
+func (r *Root) link(l plan.Link) error {
+	dir, base, err := r.parent(l.Path)
+	if err != nil {
+		return err
+	}
+	err = unix.Symlinkat(l.Target, int(dir.Fd()), base)
+	if !errors.Is(err, unix.EEXIST) {
+		return wrapLink(err)
+	}
+	switch readlink(dir, base) {
+	case l.Target:
+		return nil
+	case "":
+		if l.File == "" {
+			return inTheWay("%s is there and is no link", l.Path)
+		}
+		return r.cover(l.File, l.Path, flags)
+	}
+	return replaceLink(l.Target, dir, base)
+}
+
+func replaceLink(target string, dir *os.File, base string) error {
+	if err := unix.Unlinkat(int(dir.Fd()), base, 0); err != nil {
+		return fmt.Errorf("replace the image's link: %w", err)
+	}
+	return wrapLink(unix.Symlinkat(target, int(dir.Fd()), base))
+}
+
+func wrapLink(err error) error {
+	if err != nil {
+		return fmt.Errorf("make the link: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+// Package inject makes a plan real in one container whose root file system is
+// mounted but not yet its "/".
+//
+// The image is hostile: any name in it may be a link to anywhere. So every path
+// of the container is resolved by the kernel with the container's root as "/"
+// (openat2, or a walk just as careful where that is missing) to a descriptor, and
+// all that is made is made relative to a descriptor, by a name that is not
+// followed. Sources are paths of the board alone.
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+
+	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/plan"
+)
+
+// errInTheWay is what an image has where something was to go, and that cannot be
+// covered. The container starts without that one thing.
+var errInTheWay = errors.New("the image is in the way")
+
+func inTheWay(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errInTheWay, fmt.Sprintf(format, args...))
+}
+
+// Result is what was done.
+type Result struct {
+	Files, Folders, Links, Devices int
+	Skipped                        []string // what the image did not let in, and why
+}
+
+// Root is the root folder of one container. Its methods must run on the thread
+// that entered the container's mount namespace.
+type Root struct {
+	dir    *os.File
+	dirs   map[string]*os.File // resolved once; most entries share their folder
+	oldAPI bool                // mount(2) instead of descriptors of mounts
+}
+
+// Open opens the container's root folder.
+func Open(rootfs string) (*Root, error) {
+	dir, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the container's root: %w", err)
+	}
+	if host, err := sameFile(int(dir.Fd()), "/"); err != nil || host {
+		dir.Close()
+		return nil, errors.Join(err, fmt.Errorf("the container's root %s is the board's own; nothing is mounted there", rootfs))
+	}
+	return &Root{dir: dir, dirs: map[string]*os.File{"/": dir}}, nil
+}
+
+// Close lets go of all descriptors.
+func (r *Root) Close() {
+	for _, f := range r.dirs {
+		f.Close()
+	}
+}
+
+// Apply makes p in the container. It goes on past what the image does not let
+// in and stops at what the system refuses.
+func (r *Root) Apply(p plan.Plan) (Result, error) {
+	var res Result
+	done := func(what *int, name, from string, err error) error {
+		switch {
+		case err == nil:
+			*what++
+		case errors.Is(err, errInTheWay):
+			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: %v", from, err))
+		default:
+			return fmt.Errorf("%s: %s: %w", from, name, err)
+		}
+		return nil
+	}
+	for _, m := range p.Mounts {
+		count := &res.Files
+		if m.Folder {
+			count = &res.Folders
+		}
+		if err := done(count, m.Path, m.From, r.mount(m)); err != nil {
+			return res, err
+		}
+	}
+	for _, l := range p.Links {
+		if err := done(&res.Links, l.Path, l.From, r.link(l)); err != nil {
+			return res, err
+		}
+	}
+	for _, d := range p.Devices {
+		if err := done(&res.Devices, d.Path, d.From, r.device(d)); err != nil {
+			return res, err
+		}
+	}
+	return res, nil
+}
+
+// folder opens dir in the container and makes it where it is missing.
+func (r *Root) folder(dir string) (*os.File, error) {
+	if f, ok := r.dirs[dir]; ok {
+		return f, nil
+	}
+	f, err := pathrs.OpenatInRoot(r.dir, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = r.makeFolder(dir)
+	}
+	if err != nil {
+		return nil, blocked(err, dir)
+	}
+	if err := ordinary(f, dir); err != nil {
+		f.Close()
+		return nil, err
+	}
+	r.dirs[dir] = f
+	return f, nil
+}
+
+func (r *Root) makeFolder(dir string) (*os.File, error) {
+	parent, err := r.folder(path.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	base := path.Base(dir)
+	if err := unix.Mkdirat(int(parent.Fd()), base, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("mkdir %s: %w", dir, err)
+	}
+	return openat(parent, base, unix.O_PATH|unix.O_DIRECTORY)
+}
+
+// blocked tells what an image can cause from what the system refuses.
+func blocked(err error, p string) error {
+	if errors.Is(err, errInTheWay) {
+		return err
+	}
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
+		return inTheWay("%s is no folder there, nor a link to one", p)
+	}
+	return err
+}
+
+// ordinary refuses the kernel's own file systems. A link of the image may lead
+// into the container's /proc or /sys, where making a name does something.
+func ordinary(f *os.File, dir string) error {
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
+		return err
+	}
+	switch uint32(stat.Type) {
+	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC,
+		unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC:
+		return inTheWay("%s leads into the kernel's own files", dir)
+	}
+	return nil
+}
+
+// parent opens the folder that p is made in.
+func (r *Root) parent(p string) (*os.File, string, error) {
+	f, err := r.folder(path.Dir(p))
+	return f, path.Base(p), err
+}
+
+// openat opens base in dir and does not follow it.
+func openat(dir *os.File, base string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), base, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: base, Err: err}
+	}
+	return os.NewFile(uintptr(fd), base), nil
+}
+
+func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+func mode(f *os.File) (uint32, error) {
+	var stat unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &stat)
+	return stat.Mode & unix.S_IFMT, err
+}
+
+// readlink is the text of the link base, "" where it is none.
+func readlink(dir *os.File, base string) string {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(dir.Fd()), base, buf)
+	if err != nil {
+		return ""
+	}
+	return string(buf[:n])
+}

@@ -1,0 +1,342 @@
+// Package plan turns CSV entries into what a container gets: files and folders
+// to mount, links and device nodes to make, each checked against the board's own
+// file tree. It changes nothing and knows no container; see inject.
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"slipway/runtime-hook/internal/csv"
+)
+
+// AltRoot is a second tree in which Yocto boards keep files under the names that
+// NVIDIA's containers expect, where the board's own layout differs.
+const AltRoot = "/usr/share/nvidia-container-passthrough"
+
+// release is read by NVIDIA's libraries to know the board's L4T release, so it is
+// given wherever it exists, listed or not.
+const release = "/etc/nv_tegra_release"
+
+// Mount is a file or folder of the board that appears in the container, read-only.
+type Mount struct {
+	Source string `json:"source"` // on the board
+	Path   string `json:"path"`   // in the container
+	Folder bool   `json:"folder,omitempty"`
+	From   string `json:"from"`
+}
+
+// Link is a symbolic link that is made in the container.
+type Link struct {
+	Path   string `json:"path"`
+	Target string `json:"target"`
+	File   string `json:"file,omitempty"` // what stands at its end on the board; "" for a folder
+	From   string `json:"from"`
+}
+
+// Device is a character device that is made in the container.
+type Device struct {
+	Source string `json:"source"` // on the board
+	Path   string `json:"path"`
+	Major  uint32 `json:"major"`
+	Minor  uint32 `json:"minor"`
+	Mode   uint32 `json:"mode"` // permission bits
+	UID    uint32 `json:"uid"`
+	GID    uint32 `json:"gid"`
+	From   string `json:"from"`
+}
+
+// Plan is what a container gets, in the order in which it is made: folders, the
+// outer ones first, then files, then links, then devices.
+type Plan struct {
+	Mounts  []Mount  `json:"mounts"`
+	Links   []Link   `json:"links"`
+	Devices []Device `json:"devices"`
+}
+
+// Compile reads root, the board's file tree, for what the entries ask. What
+// cannot be given is a problem and the rest goes on.
+func Compile(root string, entries []csv.Entry) (Plan, []csv.Problem) {
+	c := &compiler{
+		trees: []*tree{newTree(root), newTree(strings.TrimSuffix(root, "/") + AltRoot)},
+		seen:  map[string]csv.Entry{},
+		made:  map[string]bool{},
+	}
+	for _, e := range entries {
+		c.add(e)
+	}
+	if t := c.trees[0]; t.has(release) && c.seen[release].Path == "" {
+		c.add(csv.Entry{Kind: csv.Library, Path: release, File: "built in"})
+	}
+	return c.ordered(), c.problems
+}
+
+type compiler struct {
+	trees    []*tree // the first that has a path gives it
+	plan     Plan
+	problems []csv.Problem
+	seen     map[string]csv.Entry // by path as listed
+	made     map[string]bool      // by path in the container
+}
+
+func (c *compiler) problem(e csv.Entry, cause csv.Cause, unused bool, format string, args ...any) {
+	c.problems = append(c.problems, e.Problem(cause, unused, format, args...))
+}
+
+func (c *compiler) add(e csv.Entry) {
+	if first, ok := c.seen[e.Path]; ok {
+		c.problem(e, csv.Duplicate, false, "%s is listed already at %s:%d as %s", e.Path, first.File, first.Line, first.Kind)
+		if first.Kind == e.Kind {
+			return
+		}
+	}
+	c.seen[e.Path] = e
+	for _, t := range c.trees {
+		paths, err := t.glob(e.Path)
+		if err != nil {
+			c.problem(e, csv.Refused, true, "%s: %v", e.Path, err)
+			return
+		}
+		if len(paths) == 1 && !t.has(paths[0]) {
+			continue
+		}
+		for _, p := range paths {
+			c.addPath(t, e, p)
+		}
+		if len(paths) > 0 {
+			return
+		}
+	}
+	c.missing(e)
+}
+
+// missing is an error for files and folders. One list of devices serves boards
+// that each have only some of them, so there it is a note.
+func (c *compiler) missing(e csv.Entry) {
+	c.problem(e, csv.Missing, e.Kind != csv.Device, "the board has no %s", e.Path)
+}
+
+func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
+	at, err := t.settle(p)
+	if err == nil {
+		switch e.Kind {
+		case csv.Folder:
+			err = c.addFolder(t, e, at)
+		case csv.Device:
+			err = c.addDevice(t, e, at)
+		default:
+			err = c.addFile(t, e, at)
+		}
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, syscall.ELOOP):
+		c.problem(e, csv.Loop, true, "the links at %s go in a circle", p)
+	case errors.Is(err, fs.ErrNotExist):
+		c.problem(e, csv.Missing, true, "%s points at nothing: %v", p, err)
+	default:
+		c.problem(e, csv.Refused, true, "%v", err)
+	}
+}
+
+func (c *compiler) addFolder(t *tree, e csv.Entry, at string) error {
+	end, err := t.resolve(at)
+	if err != nil {
+		return err
+	}
+	info, err := t.lstat(end)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder; list it as %s", at, rightKind(info.Mode()))
+	}
+	if t == c.trees[0] && csv.System(end) || csv.System(at) {
+		return fmt.Errorf("%s leads to %s, which would replace the container's own", at, end)
+	}
+	if strings.Count(at, "/") == 1 || wide[at] {
+		c.problem(e, csv.Dangerous, false, "%s hides all that the image has there", at)
+	}
+	c.mount(Mount{t.host(end), at, true, from(e)})
+	return nil
+}
+
+// wide are folders below the first level that images live from.
+var wide = map[string]bool{"/usr/bin": true, "/usr/sbin": true, "/usr/lib": true, "/usr/lib64": true, "/usr/local": true, "/usr/share": true, "/var/lib": true, "/var/run": true}
+
+// addFile gives the file at the end of the links that begin at at, and the links.
+func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
+	links, end, err := chain(t, at, from(e))
+	if err != nil {
+		return err
+	}
+	info, err := t.lstat(end)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir() && len(links) > 0:
+		c.problem(e, csv.Odd, false, "%s leads to the folder %s; the link is made, the folder is not given", at, end)
+		end = ""
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file; list it as %s", end, rightKind(info.Mode()))
+	case info.Mode().Perm()&0o002 != 0:
+		c.problem(e, csv.Dangerous, false, "anyone may write to %s on the board and so into every container; chmod o-w it", end)
+	case info.Mode().Perm()&0o044 == 0:
+		c.problem(e, csv.Dangerous, false, "%s is for its owner only on the board, and every container could read it", end)
+	}
+	if end != "" {
+		c.mount(Mount{Source: t.host(end), Path: end, From: from(e)})
+	}
+	for _, l := range links {
+		if end != "" {
+			l.File = t.host(end)
+		}
+		c.link(l)
+	}
+	return nil
+}
+
+// chain lists the links from at to its end. Each says what the board's says,
+// unless that goes through a folder that is a link on the board and need not be
+// one in the container.
+func chain(t *tree, at, from string) (links []Link, end string, err error) {
+	for len(links) <= maxLinks {
+		text, err := t.readlink(at)
+		if err != nil {
+			return nil, "", err
+		}
+		if text == "" {
+			return links, at, nil
+		}
+		next, err := t.next(at, text)
+		if err != nil {
+			return nil, "", err
+		}
+		if lexical(at, text) != next {
+			text = next
+		}
+		links = append(links, Link{Path: at, Target: text, From: from})
+		at = next
+	}
+	return nil, "", syscall.ELOOP
+}
+
+func lexical(at, text string) string {
+	if path.IsAbs(text) {
+		return path.Clean(text)
+	}
+	return path.Join(path.Dir(at), text)
+}
+
+func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
+	end, err := t.resolve(at)
+	if err != nil {
+		return err
+	}
+	info, err := t.lstat(end)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if info.Mode()&fs.ModeCharDevice == 0 || !ok {
+		return fmt.Errorf("%s is not a character device", at)
+	}
+	if !strings.HasPrefix(at, "/dev/") {
+		c.problem(e, csv.Dangerous, false, "%s is a device outside of /dev", at)
+	}
+	if c.claim(at) {
+		c.plan.Devices = append(c.plan.Devices, Device{
+			Source: t.host(end), Path: at, Major: major(stat.Rdev), Minor: minor(stat.Rdev),
+			Mode: stat.Mode & 0o777, UID: stat.Uid, GID: stat.Gid, From: from(e),
+		})
+	}
+	return nil
+}
+
+// major and minor take apart the kernel's device number as Linux packs it.
+func major(dev uint64) uint32 { return uint32(dev>>8&0xfff | dev>>32&^0xfff) }
+func minor(dev uint64) uint32 { return uint32(dev&0xff | dev>>12&^0xff) }
+
+func rightKind(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "dir"
+	case m&fs.ModeCharDevice != 0:
+		return "dev"
+	case m.IsRegular():
+		return "lib"
+	default:
+		return "nothing: no kind fits"
+	}
+}
+
+func (c *compiler) mount(m Mount) {
+	if c.claim(m.Path) {
+		c.plan.Mounts = append(c.plan.Mounts, m)
+	}
+}
+
+func (c *compiler) link(l Link) {
+	if c.claim(l.Path) {
+		c.plan.Links = append(c.plan.Links, l)
+	}
+}
+
+func (c *compiler) claim(p string) bool {
+	if c.made[p] {
+		return false
+	}
+	c.made[p] = true
+	return true
+}
+
+func from(e csv.Entry) string {
+	if e.Line == 0 {
+		return e.File
+	}
+	return fmt.Sprintf("%s:%d", e.File, e.Line)
+}
+
+// ordered puts the folders first and leaves out what they bring along: nothing
+// could be made in them afterwards, as they are read-only.
+func (c *compiler) ordered() Plan {
+	var folders, files []Mount
+	for _, m := range c.plan.Mounts {
+		if m.Folder {
+			folders = append(folders, m)
+		} else {
+			files = append(files, m)
+		}
+	}
+	slices.SortFunc(folders, func(a, b Mount) int { return cmp.Compare(a.Path, b.Path) })
+	p := Plan{Devices: c.plan.Devices}
+	for _, m := range append(folders, files...) {
+		if !brought(folders, m.Path, m.Source) {
+			p.Mounts = append(p.Mounts, m)
+		}
+	}
+	for _, l := range c.plan.Links {
+		if !brought(folders, l.Path, "") {
+			p.Links = append(p.Links, l)
+		}
+	}
+	return p
+}
+
+// brought reports whether the folders bring p along, from source where that is
+// not "".
+func brought(folders []Mount, p, source string) bool {
+	for _, f := range folders {
+		rest, inside := strings.CutPrefix(p, f.Path+"/")
+		if inside && (source == "" || source == f.Source+"/"+rest) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,183 @@
+package plan
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is the kernel's own limit on the links of one path.
+const maxLinks = 40
+
+// maxMatches bounds what one pattern may grow to.
+const maxMatches = 4096
+
+// meta are the characters that make a path a pattern.
+const meta = `*?[\`
+
+// tree is a file tree whose links are followed as if root were "/": a board's
+// own, or that of an image on the machine that built it. All paths that go in
+// and come out are absolute within it.
+type tree struct {
+	root string
+	dirs map[string]string // folders already resolved; most entries share theirs
+}
+
+func newTree(root string) *tree {
+	return &tree{root: strings.TrimSuffix(root, "/"), dirs: map[string]string{}}
+}
+
+// host is where the machine itself finds p.
+func (t *tree) host(p string) string { return t.root + p }
+
+func (t *tree) lstat(p string) (fs.FileInfo, error) { return os.Lstat(t.host(p)) }
+
+// readlink is the text of the link at p, "" where p is no link.
+func (t *tree) readlink(p string) (string, error) {
+	text, err := os.Readlink(t.host(p))
+	if errors.Is(err, syscall.EINVAL) {
+		return "", nil
+	}
+	return text, err
+}
+
+// resolve follows all links of p.
+func (t *tree) resolve(p string) (string, error) {
+	at, err := t.settle(p)
+	if err != nil {
+		return "", err
+	}
+	return t.walk(path.Dir(at), path.Base(at))
+}
+
+// settle follows the links of p's folder and leaves p's last part as it is.
+func (t *tree) settle(p string) (string, error) {
+	dir, base := path.Split(path.Clean(p))
+	real, ok := t.dirs[dir]
+	if !ok {
+		var err error
+		if real, err = t.walk("/", dir); err != nil {
+			return "", err
+		}
+		t.dirs[dir] = real
+	}
+	return path.Join(real, base), nil
+}
+
+// next is where the link at p points, with the links of its folder followed.
+// p is settled.
+func (t *tree) next(p, text string) (string, error) {
+	if path.IsAbs(text) {
+		return t.settle(text)
+	}
+	dir, base := path.Split(strings.TrimRight(text, "/"))
+	if base == "" || base == "." || base == ".." {
+		return t.walk(path.Dir(p), text)
+	}
+	real, err := t.walk(path.Dir(p), dir)
+	return path.Join(real, base), err
+}
+
+// walk follows rest from the folder at, which has no links itself, one part at
+// a time: what stands before a ".." has to be resolved before one can climb.
+func (t *tree) walk(at, rest string) (string, error) {
+	links := 0
+	for rest != "" {
+		var part string
+		part, rest, _ = strings.Cut(rest, "/")
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			at = path.Dir(at)
+			continue
+		}
+		p := path.Join(at, part)
+		info, err := t.lstat(p)
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = p
+			continue
+		}
+		text, err := os.Readlink(t.host(p))
+		if err != nil {
+			return "", err
+		}
+		if links++; links > maxLinks {
+			return "", &fs.PathError{Op: "resolve", Path: p, Err: syscall.ELOOP}
+		}
+		if path.IsAbs(text) {
+			at = "/"
+		}
+		rest = text + "/" + rest
+	}
+	return at, nil
+}
+
+// glob lists what the pattern p matches, in order. A path that exists as it is
+// written is itself, whatever brackets it holds.
+func (t *tree) glob(p string) ([]string, error) {
+	if !strings.ContainsAny(p, meta) || t.has(p) {
+		return []string{p}, nil
+	}
+	found := []string{"/"}
+	for _, part := range strings.Split(strings.TrimPrefix(p, "/"), "/") {
+		var err error
+		if found, err = t.globPart(found, part); err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(found, func(p string) bool { return !t.has(p) }), nil
+}
+
+func (t *tree) has(p string) bool {
+	at, err := t.settle(p)
+	if err != nil {
+		return false
+	}
+	_, err = t.lstat(at)
+	return err == nil
+}
+
+var errMatches = errors.New("the pattern matches too much")
+
+func (t *tree) globPart(dirs []string, part string) ([]string, error) {
+	var found []string
+	for _, dir := range dirs {
+		names := []string{part}
+		if strings.ContainsAny(part, meta) {
+			names = t.matches(dir, part)
+		}
+		for _, name := range names {
+			found = append(found, path.Join(dir, name))
+		}
+		if len(found) > maxMatches {
+			return nil, errMatches
+		}
+	}
+	return found, nil
+}
+
+func (t *tree) matches(dir, pattern string) []string {
+	real, err := t.walk("/", dir)
+	if err != nil {
+		return nil
+	}
+	list, err := os.ReadDir(t.host(real))
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, f := range list {
+		if ok, _ := path.Match(pattern, f.Name()); ok {
+			names = append(names, f.Name())
+		}
+	}
+	return names
+}

@@ -1,0 +1,71 @@
+// Slipway-hook gives containers what their board lists for them: the libraries,
+// devices and links of NVIDIA's CSV files. It runs on the board, as an OCI hook.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+)
+
+// version is set by the linker: -X main.version=1.2.3.
+var version = "dev"
+
+// The hook moves its thread between namespaces, and /proc/self speaks of the
+// first thread of a process; so the main goroutine stays on that one.
+func init() { runtime.LockOSThread() }
+
+const usage = `slipway-hook gives containers what their board lists for them in
+/etc/nvidia-container-runtime/host-files-for-container.d/*.csv
+
+  slipway-hook hook      run as an OCI hook: reads a container's state from
+                         standard input (container runtimes call this)
+  slipway-hook check     say what containers would get, and which lines of the
+                         CSV files are wrong
+  slipway-hook version   print the version
+
+slipway-hook COMMAND -h says more.
+`
+
+// errUsage is a command line that makes no sense; what it was has been printed.
+var errUsage = errors.New("usage")
+
+// errFound is a check that found entries that cannot be used, and printed them.
+var errFound = errors.New("found")
+
+func main() {
+	err := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	switch {
+	case err == nil:
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	case errors.Is(err, errFound):
+		os.Exit(1)
+	default:
+		fmt.Fprintln(os.Stderr, "slipway-hook:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return errUsage
+	}
+	switch args[0] {
+	case "hook":
+		return hookCommand(args[1:], stdin, stdout, stderr)
+	case "check":
+		return checkCommand(args[1:], stdout, stderr)
+	case "version", "--version":
+		_, err := fmt.Fprintf(stdout, "slipway-hook %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return err
+	case "help", "-h", "-help", "--help":
+		_, err := fmt.Fprint(stdout, usage)
+		return err
+	}
+	fmt.Fprintf(stderr, "slipway-hook: unknown command %q (have hook, check, version)\n", args[0])
+	return errUsage
+}
