@@ -1,0 +1,102 @@
+package ci
+
+import (
+	"context"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/flash/target"
+)
+
+// Board answers questions: *target.Conn. Run may be called from several
+// goroutines at a time.
+type Board interface {
+	Run(ctx context.Context, argv ...string) (target.Result, error)
+}
+
+// probe asks a board what one check wants to know.
+type probe interface {
+	// run returns what the board showed. An error says that it could not be asked.
+	run(ctx context.Context, s *session) (finding, error)
+	// next is the step to take where the suite names none.
+	next() string
+}
+
+// A kind is a section of a suite.
+type kind struct {
+	name string
+	keys []string // attributes, besides commonKeys
+	read func(*entry) probe
+}
+
+var kinds = []kind{
+	{"command", []string{"exec", "argv", "exit-status", "stdout", "stderr"}, readCommand},
+	{"file", []string{
+		"path", "exists", "mode", "size", "owner", "group", "filetype", "linked-to",
+		"contents", "contains", "md5", "sha256", "sha512",
+	}, readFile},
+	{"service", []string{"name", "enabled", "running"}, readService},
+	{"mount", []string{"mountpoint", "exists", "opts", "vfs-opts", "source", "filesystem"}, readMount},
+	{"units", []string{"ignore"}, readUnits},
+	{"clock", []string{"within"}, readClock},
+	{"disk", []string{"labels", "root", "slot"}, readDisk},
+	{"containerd", []string{"version"}, readContainerd},
+	{"container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
+}
+
+func (k kind) check(file string, key, value *yaml.Node) (Check, error) {
+	e, err := newEntry(file, k.name, k.keys, key, value)
+	if err != nil {
+		return Check{}, err
+	}
+	c := Check{Kind: k.name, Timeout: e.timeout(), probe: k.read(e)}
+	if skip := e.flag("skip"); skip != nil {
+		c.Skip = *skip
+	}
+	if c.Name, c.Next = e.meta(); c.Next == "" && e.err == nil {
+		c.Next = c.probe.next()
+	}
+	return c, e.err
+}
+
+// finding is what a board showed, and what was wrong with it.
+type finding struct {
+	facts     []string // said of a check that passed
+	saw, want []string // of one that failed
+}
+
+func (f *finding) fact(text string) { f.facts = append(f.facts, text) }
+
+// expect notes a fact, and that it is wrong where ok is false.
+func (f *finding) expect(ok bool, want, saw string) {
+	if ok {
+		f.fact(saw)
+		return
+	}
+	f.want, f.saw = append(f.want, want), append(f.saw, saw)
+}
+
+// match holds a value against what is wanted of it.
+func (f *finding) match(name string, m matcher, value, saw string) {
+	if m.empty() {
+		return
+	}
+	misses := m.misses(value)
+	if len(misses) == 0 {
+		f.fact(saw)
+		return
+	}
+	for _, miss := range misses {
+		f.want = append(f.want, name+": "+miss)
+	}
+	f.saw = append(f.saw, saw)
+}
+
+func (f finding) ok() bool { return len(f.want) == 0 }
+
+// firstLine is the first line of text that says anything.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(line)
+}

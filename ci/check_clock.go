@@ -1,0 +1,50 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clock wants the board's time to be near ours.
+type clock struct{ within time.Duration }
+
+func readClock(e *entry) probe {
+	return clock{within: time.Duration(e.number("within", 5, 1, 86400)) * time.Second}
+}
+
+func (c clock) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	asked := time.Now()
+	out, err := s.ask(ctx, "date", "-u", "+%s")
+	if err != nil {
+		return f, err
+	}
+	answered := time.Now()
+	seconds, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+	if err != nil {
+		return f, fmt.Errorf("date answered %q", clean(out, 200))
+	}
+	off := apart(time.Unix(seconds, 0), asked, answered)
+	f.expect(off.Abs() <= c.within, fmt.Sprintf("within %v of this machine's clock", c.within),
+		fmt.Sprintf("%v %s; the board says %s", off.Abs().Round(time.Second), word(off < 0, "behind", "ahead"), time.Unix(seconds, 0).UTC().Format(time.RFC3339)))
+	return f, nil
+}
+
+// apart is how far a clock that shows whole seconds is from the time at which it
+// was surely read: between the question and the answer.
+func apart(shown, asked, answered time.Time) time.Duration {
+	switch {
+	case shown.Add(time.Second).Before(asked):
+		return shown.Add(time.Second).Sub(asked)
+	case shown.After(answered):
+		return shown.Sub(answered)
+	}
+	return 0
+}
+
+func (c clock) next() string {
+	return "on the board: timedatectl; look whether it has a clock with a battery, and reaches a time server"
+}

@@ -1,0 +1,109 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"slipway/flash/target"
+)
+
+// command is a program that is run on the board.
+type command struct {
+	argv                       []string
+	exitStatus, stdout, stderr matcher
+}
+
+func readCommand(e *entry) probe {
+	c := command{
+		argv:       e.list("argv"),
+		exitStatus: e.exitStatus(),
+		stdout:     e.matcher("stdout", textValue),
+		stderr:     e.matcher("stderr", textValue),
+	}
+	script := e.text("exec", e.name)
+	switch {
+	case e.fields["argv"] == nil:
+		c.argv = []string{"sh", "-c", script}
+	case e.fields["exec"] != nil:
+		e.fail(e.fields["exec"], "exec and argv are two ways to say the same; keep one")
+	case len(c.argv) == 0:
+		e.fail(e.fields["argv"], "argv needs at least the program's name")
+	}
+	if strings.ContainsRune(script, 0) {
+		e.fail(e.key, "exec holds a NUL")
+	}
+	return c
+}
+
+// exitStatus is 0 unless the suite says otherwise.
+func (e *entry) exitStatus() matcher {
+	if e.fields["exit-status"] == nil {
+		return equals("0")
+	}
+	return e.matcher("exit-status", numberValue)
+}
+
+func (c command) run(ctx context.Context, s *session) (finding, error) {
+	r, err := s.board.Run(ctx, c.argv...)
+	if err != nil {
+		return finding{}, err
+	}
+	var f finding
+	f.match("exit status", c.exitStatus, fmt.Sprint(r.Status), "exit status "+fmt.Sprint(r.Status))
+	f.match("stdout", c.stdout, string(r.Stdout), "stdout: "+quoteOutput(r.Stdout))
+	f.match("stderr", c.stderr, string(r.Stderr), "stderr: "+quoteOutput(r.Stderr))
+	if !f.ok() {
+		f.saw = []string{describe(r)}
+	}
+	return f, nil
+}
+
+func (c command) next() string {
+	return "run it by hand on the board: " + strings.Join(c.argv, " ")
+}
+
+// describe tells all that a program left, for the one who has to find out why.
+func describe(r target.Result) string {
+	text := fmt.Sprintf("exit status %d", r.Status)
+	for _, out := range []struct {
+		name string
+		data []byte
+	}{{"stdout", r.Stdout}, {"stderr", r.Stderr}} {
+		if len(out.data) > 0 {
+			text += "\n" + out.name + ": " + quoteOutput(out.data)
+		}
+	}
+	if len(r.Stdout)+len(r.Stderr) == 0 {
+		text += ", no output"
+	}
+	if r.Truncated {
+		text += "\n(the output was longer than is kept)"
+	}
+	return text
+}
+
+// quoteOutput is output as it is shown: a line as it is, several below each other.
+func quoteOutput(data []byte) string {
+	text := clean(strings.TrimSpace(string(data)), maxSawBytes)
+	if text == "" {
+		return "(nothing)"
+	}
+	if strings.Contains(text, "\n") {
+		return "\n  " + strings.ReplaceAll(text, "\n", "\n  ")
+	}
+	return text
+}
+
+// ask runs a program whose output a probe reads; a status other than 0 is in the
+// error, with what the program said.
+func (s *session) ask(ctx context.Context, argv ...string) (string, error) {
+	r, err := s.board.Run(ctx, argv...)
+	if err != nil {
+		return "", err
+	}
+	if r.Status != 0 {
+		return string(r.Stdout), fmt.Errorf("%s: %s", strings.Join(argv, " "), describe(r))
+	}
+	return string(r.Stdout), nil
+}

@@ -1,0 +1,106 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"slipway/flash/target"
+)
+
+// containers is the board's container engine: *target.Containers.
+type containers interface {
+	Version(ctx context.Context) (string, error)
+	Run(ctx context.Context, c target.Container) (target.Exit, error)
+	Close() error
+}
+
+// engine connects to the board's containerd once for all checks.
+func (s *session) engine(ctx context.Context) (containers, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened == nil {
+		opened, err := s.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.opened = opened
+	}
+	return s.opened, nil
+}
+
+// containerd wants an answer from containerd.
+type containerd struct{ version matcher }
+
+func readContainerd(e *entry) probe { return containerd{version: e.matcher("version", stringValue)} }
+
+func (c containerd) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	engine, err := s.engine(ctx)
+	if err != nil {
+		return f, err
+	}
+	version, err := engine.Version(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.match("version", c.version, version, "version "+version)
+	f.fact("containerd " + clean(version, 100) + " answers")
+	return f, nil
+}
+
+func (c containerd) next() string {
+	return "on the board: systemctl status containerd; journalctl -b -u containerd"
+}
+
+// container is a program in a container on the board.
+type container struct {
+	spec               target.Container
+	exitStatus, output matcher
+}
+
+func readContainer(e *entry) probe {
+	c := container{
+		spec: target.Container{
+			Image: e.text("image", ""), Argv: e.list("argv"), Env: e.list("env"),
+			Hook: e.text("hook", ""), Timeout: e.timeout(),
+		},
+		exitStatus: e.exitStatus(),
+		output:     e.matcher("output", textValue),
+	}
+	if c.spec.Image == "" {
+		e.fail(e.key, "a container needs an image")
+	}
+	if c.spec.Hook != "" && !strings.HasPrefix(c.spec.Hook, "/") {
+		e.fail(e.fields["hook"], "hook must be an absolute path, not %q", c.spec.Hook)
+	}
+	for _, v := range c.spec.Env {
+		if !strings.Contains(v, "=") {
+			e.fail(e.fields["env"], "env must be NAME=value, not %q", v)
+		}
+	}
+	return c
+}
+
+func (c container) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	engine, err := s.engine(ctx)
+	if err != nil {
+		return f, err
+	}
+	exit, err := engine.Run(ctx, c.spec)
+	if err != nil {
+		return f, err
+	}
+	status := fmt.Sprintf("exit status %d", exit.Status)
+	f.match("exit status", c.exitStatus, fmt.Sprint(exit.Status), status)
+	f.match("output", c.output, string(exit.Output), "output: "+quoteOutput(exit.Output))
+	if !f.ok() {
+		f.saw = []string{status + "\noutput: " + quoteOutput(exit.Output)}
+	}
+	return f, nil
+}
+
+func (c container) next() string {
+	return "on the board: ctr --namespace slipway images ls (deploy brings the image); journalctl -b -u containerd"
+}

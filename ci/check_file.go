@@ -1,0 +1,176 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// maxFileBytes of a file are read for its contents.
+const maxFileBytes = 1 << 20
+
+// file is a file, folder, link or device on the board. As in goss, attributes are
+// those of a link itself, and contents those of what it points to.
+type file struct {
+	path     string
+	exists   *bool
+	mode     string
+	filetype string
+	size     matcher
+	owner    matcher
+	group    matcher
+	linkedTo matcher
+	contents matcher
+	digests  []digest
+}
+
+type digest struct {
+	name string // of the algorithm
+	want matcher
+}
+
+// fileTypes are goss's words for the kinds of files, by the type bits of st_mode.
+var fileTypes = map[uint64]string{
+	0o100000: "file", 0o040000: "directory", 0o120000: "symlink", 0o140000: "socket",
+	0o010000: "pipe", 0o020000: "character-device", 0o060000: "block-device",
+}
+
+func readFile(e *entry) probe {
+	f := file{
+		path:     e.path("path"),
+		exists:   e.flag("exists"),
+		mode:     e.mode(),
+		filetype: e.fileType(),
+		size:     e.matcher("size", numberValue),
+		owner:    e.matcher("owner", stringValue),
+		group:    e.matcher("group", stringValue),
+		linkedTo: e.matcher("linked-to", stringValue),
+		contents: e.matcher("contents", textValue),
+	}
+	if old := e.fields["contains"]; old != nil {
+		if e.fields["contents"] != nil {
+			e.fail(old, "contains is goss's old name of contents; keep one")
+		}
+		f.contents = e.matcher("contains", textValue)
+	}
+	for _, name := range []string{"md5", "sha256", "sha512"} {
+		if m := e.matcher(name, stringValue); !m.empty() {
+			f.digests = append(f.digests, digest{name, m})
+		}
+	}
+	return f
+}
+
+// mode takes 0755 and "0755" alike: YAML would read the first as a number.
+func (e *entry) mode() string {
+	n := e.scalar("mode", "an octal mode like \"0755\"")
+	if n == nil {
+		return ""
+	}
+	v, err := strconv.ParseUint(strings.TrimPrefix(n.Value, "0o"), 8, 16)
+	if err != nil || v > 0o7777 {
+		e.fail(n, "mode must be an octal mode like \"0755\", not %q", n.Value)
+	}
+	return fmt.Sprintf("%04o", v)
+}
+
+func (e *entry) fileType() string {
+	want := e.text("filetype", "")
+	if want == "" {
+		return ""
+	}
+	var known []string
+	for _, bits := range []uint64{0o100000, 0o040000, 0o120000, 0o140000, 0o010000, 0o020000, 0o060000} {
+		if fileTypes[bits] == want {
+			return want
+		}
+		known = append(known, fileTypes[bits])
+	}
+	e.fail(e.fields["filetype"], "filetype %q is not one of %s", want, strings.Join(known, ", "))
+	return ""
+}
+
+func (f file) run(ctx context.Context, s *session) (finding, error) {
+	var found finding
+	// In another language the error would read otherwise.
+	r, err := s.board.Run(ctx, "env", "LC_ALL=C", "stat", "-c", "%f %s %U %G", f.path)
+	if err != nil {
+		return found, err
+	}
+	absent := r.Status != 0 && strings.Contains(string(r.Stderr), "No such file or directory")
+	if r.Status != 0 && !absent {
+		found.expect(false, "an answer about "+f.path, describe(r))
+		return found, nil
+	}
+	wanted := f.exists == nil || *f.exists
+	found.expect(wanted != absent, existence(f.path, wanted), existence(f.path, !absent))
+	if absent || !wanted {
+		return found, nil
+	}
+	if err := f.stat(&found, string(r.Stdout)); err != nil {
+		return found, err
+	}
+	return found, f.read(ctx, s, &found)
+}
+
+func existence(what string, there bool) string {
+	if there {
+		return what + " exists"
+	}
+	return what + " does not exist"
+}
+
+// stat holds what stat said against what is wanted.
+func (f file) stat(found *finding, out string) error {
+	fields := strings.Fields(out)
+	if len(fields) != 4 {
+		return fmt.Errorf("stat %s answered %q", f.path, clean(out, 200))
+	}
+	bits, err := strconv.ParseUint(fields[0], 16, 32)
+	if err != nil {
+		return fmt.Errorf("stat %s answered %q", f.path, clean(out, 200))
+	}
+	mode, filetype := fmt.Sprintf("%04o", bits&0o7777), fileTypes[bits&0o170000]
+	if f.mode != "" {
+		found.expect(mode == f.mode, "mode "+f.mode, "mode "+mode)
+	}
+	if f.filetype != "" {
+		found.expect(filetype == f.filetype, "a "+f.filetype, "a "+filetype)
+	}
+	found.match("size", f.size, fields[1], fields[1]+" bytes")
+	found.match("owner", f.owner, fields[2], "owner "+fields[2])
+	found.match("group", f.group, fields[3], "group "+fields[3])
+	return nil
+}
+
+// read holds what is in the file against what is wanted.
+func (f file) read(ctx context.Context, s *session, found *finding) error {
+	if !f.linkedTo.empty() {
+		out, err := s.ask(ctx, "readlink", f.path)
+		if err != nil {
+			return err
+		}
+		found.match("linked-to", f.linkedTo, out, "links to "+chomp(out))
+	}
+	if !f.contents.empty() {
+		out, err := s.ask(ctx, "head", "-c", fmt.Sprint(maxFileBytes), f.path)
+		if err != nil {
+			return err
+		}
+		found.match("contents", f.contents, out, "contents: "+quoteOutput([]byte(out)))
+	}
+	for _, d := range f.digests {
+		out, err := s.ask(ctx, d.name+"sum", f.path)
+		if err != nil {
+			return err
+		}
+		sum, _, _ := strings.Cut(out, " ")
+		found.match(d.name, d.want, sum, d.name+" "+sum)
+	}
+	return nil
+}
+
+func (f file) next() string {
+	return "look at it on the board: ls -ld " + f.path
+}

@@ -1,0 +1,112 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// mountpoint is a line of /proc/self/mountinfo.
+type mountpoint struct {
+	device     string // major:minor
+	dir        string
+	opts       string // of this mount
+	filesystem string
+	source     string
+	vfsOpts    string // of the file system, whoever mounted it
+}
+
+// parseMountinfo reads /proc/self/mountinfo; lines that it cannot read are left
+// out. The fields are those of proc(5).
+func parseMountinfo(text string) []mountpoint {
+	var mounts []mountpoint
+	for _, line := range lines(text) {
+		before, after, ok := strings.Cut(line, " - ")
+		a, b := strings.Fields(before), strings.Fields(after)
+		if !ok || len(a) < 6 || len(b) < 3 {
+			continue
+		}
+		mounts = append(mounts, mountpoint{
+			device: a[2], dir: unescape(a[4]), opts: a[5],
+			filesystem: b[0], source: unescape(b[1]), vfsOpts: b[2],
+		})
+	}
+	return mounts
+}
+
+// unescape undoes the kernel's \040 for a space.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(v))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// mounted returns what is mounted on dir: the last one hides those before.
+func mounted(mounts []mountpoint, dir string) (mountpoint, bool) {
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if mounts[i].dir == dir {
+			return mounts[i], true
+		}
+	}
+	return mountpoint{}, false
+}
+
+func (s *session) mounts(ctx context.Context) ([]mountpoint, error) {
+	out, err := s.ask(ctx, "cat", "/proc/self/mountinfo")
+	return parseMountinfo(out), err
+}
+
+// mount is a file system at a place.
+type mount struct {
+	dir                               string
+	exists                            *bool
+	opts, vfsOpts, source, filesystem matcher
+}
+
+func readMount(e *entry) probe {
+	return mount{
+		dir:        e.path("mountpoint"),
+		exists:     e.flag("exists"),
+		opts:       e.matcher("opts", listValue),
+		vfsOpts:    e.matcher("vfs-opts", listValue),
+		source:     e.matcher("source", stringValue),
+		filesystem: e.matcher("filesystem", stringValue),
+	}
+}
+
+func (m mount) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	mounts, err := s.mounts(ctx)
+	if err != nil {
+		return f, err
+	}
+	at, there := mounted(mounts, m.dir)
+	wanted := m.exists == nil || *m.exists
+	f.expect(there == wanted, mountedAt(m.dir, wanted), mountedAt(m.dir, there))
+	if !there || !wanted {
+		return f, nil
+	}
+	f.match("filesystem", m.filesystem, at.filesystem, at.filesystem)
+	f.match("source", m.source, at.source, "from "+at.source)
+	f.match("opts", m.opts, strings.ReplaceAll(at.opts, ",", "\n"), "opts "+at.opts)
+	f.match("vfs-opts", m.vfsOpts, strings.ReplaceAll(at.vfsOpts, ",", "\n"), "vfs-opts "+at.vfsOpts)
+	return f, nil
+}
+
+func mountedAt(dir string, there bool) string {
+	return fmt.Sprintf("%s mounted on %s", word(there, "a file system is", "nothing is"), dir)
+}
+
+func (m mount) next() string {
+	return "on the board: findmnt " + m.dir + "; look for it in /etc/fstab and journalctl -b"
+}

@@ -1,0 +1,159 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// service is a systemd unit.
+type service struct {
+	unit             string
+	enabled, running *bool
+}
+
+func readService(e *entry) probe {
+	return service{unit: e.unit(e.text("name", e.name)), enabled: e.flag("enabled"), running: e.flag("running")}
+}
+
+// unit adds .service where a name has no type. systemctl takes a name that
+// begins with a dash for an option.
+func (e *entry) unit(name string) string {
+	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
+		e.fail(e.key, "%q is not a unit's name", name)
+	}
+	if strings.Contains(name, ".") {
+		return name
+	}
+	return name + ".service"
+}
+
+func (v service) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	out, err := s.ask(ctx, "systemctl", "show", "--property=LoadState,ActiveState,SubState,UnitFileState,Result", v.unit)
+	if err != nil {
+		return f, err
+	}
+	state := properties(out)
+	if state["LoadState"] == "not-found" && (isTrue(v.enabled) || isTrue(v.running)) {
+		f.expect(false, v.unit+" is installed", v.unit+" is not known to systemd")
+		return f, nil
+	}
+	if v.enabled != nil {
+		enabled := enabledStates[state["UnitFileState"]]
+		f.expect(enabled == *v.enabled, word(*v.enabled, "enabled", "not enabled"), "unit file is "+or(state["UnitFileState"], "absent"))
+	}
+	if v.running != nil {
+		active := state["ActiveState"] == "active" || state["ActiveState"] == "reloading"
+		saw := fmt.Sprintf("%s (%s)", state["ActiveState"], state["SubState"])
+		if state["ActiveState"] == "failed" {
+			saw += ", result: " + state["Result"]
+		}
+		f.expect(active == *v.running, word(*v.running, "running", "not running"), saw)
+	}
+	return f, nil
+}
+
+// enabledStates are those for which `systemctl is-enabled` exits with 0.
+var enabledStates = map[string]bool{
+	"enabled": true, "enabled-runtime": true, "static": true, "alias": true, "indirect": true, "generated": true,
+}
+
+func (v service) next() string {
+	return fmt.Sprintf("on the board: systemctl status %s; journalctl -b -u %s", v.unit, v.unit)
+}
+
+// properties reads lines of KEY=value.
+func properties(text string) map[string]string {
+	found := map[string]string{}
+	for _, line := range lines(text) {
+		if key, value, ok := strings.Cut(line, "="); ok {
+			found[key] = value
+		}
+	}
+	return found
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func word(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}
+
+func or(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}
+
+// units waits until the board has come up, and wants no unit to have failed.
+type units struct{ ignore []string }
+
+func readUnits(e *entry) probe { return units{ignore: e.list("ignore")} }
+
+// maxFailedUnits are shown with their journals.
+const maxFailedUnits = 8
+
+func (u units) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	r, err := s.board.Run(ctx, "systemctl", "is-system-running", "--wait")
+	if err != nil {
+		return f, err
+	}
+	state := firstLine(string(r.Stdout))
+	failed, err := u.failed(ctx, s)
+	if err != nil {
+		return f, err
+	}
+	// A unit that may fail still degrades the system.
+	up := state == "running" || state == "degraded" && len(failed) == 0 && len(u.ignore) > 0
+	f.expect(up, `system is "running"`, fmt.Sprintf("system is %q", or(state, describe(r))))
+	for i, unit := range failed {
+		if i == maxFailedUnits {
+			f.saw = append(f.saw, fmt.Sprintf("and %d more failed units", len(failed)-i))
+			break
+		}
+		f.expect(false, unit+" has not failed", unit+" failed; its last lines:\n"+u.journal(ctx, s, unit))
+	}
+	if f.ok() {
+		f.fact("no failed units")
+	}
+	return f, nil
+}
+
+func (u units) failed(ctx context.Context, s *session) ([]string, error) {
+	out, err := s.ask(ctx, "systemctl", "list-units", "--state=failed", "--all", "--plain", "--no-legend", "--no-pager", "--full")
+	if err != nil {
+		return nil, err
+	}
+	var failed []string
+	for _, line := range lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) > 0 && !slices.Contains(u.ignore, fields[0]) {
+			failed = append(failed, fields[0])
+		}
+	}
+	return failed, nil
+}
+
+// journal is what a unit said last; that it cannot be had is shown in its place.
+func (u units) journal(ctx context.Context, s *session, unit string) string {
+	out, err := s.ask(ctx, "journalctl", "--boot", "--no-pager", "--quiet", "--lines=8", "--output=short-monotonic", "--unit="+unit)
+	if err != nil {
+		out = err.Error()
+	}
+	return "  " + strings.ReplaceAll(clean(strings.TrimSpace(out), 2000), "\n", "\n  ")
+}
+
+// alone says that nothing runs beside it: before the board is up, other answers
+// would be those of a board that is still starting.
+func (u units) alone() bool { return true }
+
+func (u units) next() string {
+	return "on the board: systemctl --failed, then journalctl -b -u <unit>"
+}

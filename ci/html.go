@@ -1,0 +1,213 @@
+package ci
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+)
+
+//go:embed report.html.tmpl
+var pageText string
+
+var page = template.Must(template.New("report").Parse(pageText))
+
+// html renders the page: one file that needs nothing beside it.
+func (r Report) html() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, newView(r))
+	return b.Bytes(), err
+}
+
+// view is the report as the page shows it.
+type view struct {
+	Board, Headline, Began, Took string
+	Verdict                      Status
+	Host                         Host
+	Facts                        []fact
+	Failures                     []failure
+	Charts                       []chart
+	Logs                         []Log
+}
+
+type fact struct{ Name, Value string }
+
+// failure is a stage or a check that failed, as it stands at the top.
+type failure struct{ Where, Name, Saw, Want, Next string }
+
+// chart is a table whose rows carry bars on one scale of time.
+type chart struct {
+	Name, Tally, Took string
+	Rows              []row
+	Ticks             []tick
+}
+
+// row is a stage or a check. X and W are where its bar begins and how long it is,
+// in hundredths of the scale.
+type row struct {
+	Status          Status
+	Name, Kind, Saw string
+	Took            string
+	X, W            float64
+	start, took     int64
+}
+
+// tick is a round time on the scale.
+type tick struct {
+	X    float64
+	Text string
+}
+
+// signs tell the statuses apart where there is no colour.
+var signs = map[Status]string{Passed: "✓", Failed: "✗", Skipped: "–", Cached: "="}
+
+// Sign is what stands before the row.
+func (r row) Sign() string { return signs[r.Status] }
+
+func newView(r Report) view {
+	v := view{
+		Board: r.Board, Began: r.Started.UTC().Format("2 January 2006, 15:04:05 MST"), Took: seconds(r.ElapsedMS),
+		Verdict: Passed, Host: r.Host, Facts: r.Identity.facts(), Failures: r.failures(), Logs: r.Logs,
+	}
+	if r.Failed() {
+		v.Verdict = Failed
+	}
+	v.Headline = r.headline()
+	if len(r.Stages) > 0 {
+		v.Charts = append(v.Charts, r.stageChart())
+	}
+	for _, s := range r.Suites {
+		v.Charts = append(v.Charts, s.chart())
+	}
+	return v
+}
+
+// headline is the verdict's reason in one line.
+func (r Report) headline() string {
+	n := r.counts()
+	for _, s := range r.Stages {
+		if s.Status == Failed && n.checks[Failed] == 0 {
+			return fmt.Sprintf("stage %s failed", s.Name)
+		}
+	}
+	switch {
+	case n.total() == 0:
+		return "no checks were run"
+	case n.checks[Failed] > 0:
+		return fmt.Sprintf("%d of %d checks failed", n.checks[Failed], n.total())
+	case n.checks[Passed] == n.total():
+		return fmt.Sprintf("all %d checks passed", n.total())
+	}
+	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.checks[Passed], n.total(), n.checks[Skipped])
+}
+
+// failures are what failed, in the order of the run.
+func (r Report) failures() []failure {
+	var all []failure
+	for _, s := range r.Stages {
+		// A stage that failed for its checks has nothing to add to them.
+		if s.Status == Failed && !strings.HasSuffix(s.Saw, ErrFailed.Error()) {
+			all = append(all, failure{"stage", s.Name, s.Saw, "", s.Next})
+		}
+	}
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			if c.Status == Failed {
+				all = append(all, failure{s.Name + " · " + c.Kind, c.Name, c.Saw, c.Want, c.Next})
+			}
+		}
+	}
+	return all
+}
+
+// facts are what the board said of itself, without what it left out.
+func (id Identity) facts() []fact {
+	all := []fact{
+		{"Hostname", id.Hostname},
+		{"Slot", id.Slot},
+		{"System", id.OS},
+		{"Kernel", id.Kernel},
+		{"Model", id.Model},
+		{"Serial", id.Serial},
+		{"Image", id.ImageKey},
+		{"Machine id", id.MachineID},
+		{"Boot id", id.BootID},
+	}
+	if id.UptimeSec > 0 {
+		all = append(all, fact{"Uptime", (time.Duration(id.UptimeSec) * time.Second).String()})
+	}
+	var known []fact
+	for _, f := range all {
+		if f.Value != "" {
+			known = append(known, f)
+		}
+	}
+	return known
+}
+
+// stageChart lays the stages end to end: each waits for the one before.
+func (r Report) stageChart() chart {
+	c := chart{Name: "stages", Tally: countWords(r.counts().stages), Took: seconds(r.ElapsedMS)}
+	var at int64
+	for _, s := range r.Stages {
+		c.Rows = append(c.Rows, row{Status: s.Status, Name: s.Name, Saw: s.Saw, start: at, took: s.ElapsedMS})
+		at += s.ElapsedMS
+	}
+	return c.scaled()
+}
+
+func (s SuiteResult) chart() chart {
+	tally, _ := s.tally()
+	c := chart{Name: s.Name, Tally: tally, Took: seconds(s.ElapsedMS)}
+	for _, r := range s.Checks {
+		c.Rows = append(c.Rows, row{Status: r.Status, Name: r.Name, Kind: r.Kind, Saw: r.Saw, start: r.StartMS, took: r.ElapsedMS})
+	}
+	return c.scaled()
+}
+
+// scaled sets the bars, and the ticks behind them.
+func (c chart) scaled() chart {
+	end := int64(1)
+	for _, r := range c.Rows {
+		end = max(end, r.start+r.took)
+	}
+	scale := 100 / float64(end)
+	for i := range c.Rows {
+		r := &c.Rows[i]
+		if r.Took = seconds(r.took); r.Status == Skipped && r.took == 0 {
+			r.Took = "–"
+			continue
+		}
+		// What took no time is still seen, and what ends last does not stick out.
+		r.W = max(float64(r.took)*scale, 0.6)
+		r.X = min(float64(r.start)*scale, 100-r.W)
+	}
+	step := roundStep(end)
+	for at := int64(0); at <= end; at += step {
+		c.Ticks = append(c.Ticks, tick{float64(at) * scale, tickText(at, end)})
+	}
+	return c
+}
+
+// roundStep is 1, 2 or 5 times a power of ten, so that there are few ticks.
+func roundStep(end int64) int64 {
+	for step := int64(1); ; step *= 10 {
+		for _, factor := range []int64{1, 2, 5} {
+			if end/(step*factor) <= 4 {
+				return step * factor
+			}
+		}
+	}
+}
+
+func tickText(ms, end int64) string {
+	switch {
+	case ms == 0:
+		return "0"
+	case end < 1000:
+		return fmt.Sprintf("%d ms", ms)
+	}
+	return fmt.Sprintf("%g s", float64(ms)/1000)
+}

@@ -1,0 +1,155 @@
+package ci
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"strings"
+)
+
+// The elements of the JUnit schema that CI systems share.
+type (
+	junitSuites struct {
+		XMLName  xml.Name     `xml:"testsuites"`
+		Name     string       `xml:"name,attr"`
+		Tests    int          `xml:"tests,attr"`
+		Failures int          `xml:"failures,attr"`
+		Errors   int          `xml:"errors,attr"`
+		Skipped  int          `xml:"skipped,attr"`
+		Time     string       `xml:"time,attr"`
+		Suites   []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name       string          `xml:"name,attr"`
+		Tests      int             `xml:"tests,attr"`
+		Failures   int             `xml:"failures,attr"`
+		Errors     int             `xml:"errors,attr"`
+		Skipped    int             `xml:"skipped,attr"`
+		Time       string          `xml:"time,attr"`
+		Timestamp  string          `xml:"timestamp,attr"`
+		Hostname   string          `xml:"hostname,attr"`
+		Properties []junitProperty `xml:"properties>property"`
+		Cases      []junitCase     `xml:"testcase"`
+		SystemOut  string          `xml:"system-out,omitempty"`
+	}
+	junitProperty struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
+	}
+	junitCase struct {
+		Name      string        `xml:"name,attr"`
+		ClassName string        `xml:"classname,attr"`
+		Time      string        `xml:"time,attr"`
+		Skipped   *junitMessage `xml:"skipped"`
+		Failure   *junitMessage `xml:"failure"`
+		SystemOut string        `xml:"system-out,omitempty"`
+	}
+	junitMessage struct {
+		Message string `xml:"message,attr"`
+		Type    string `xml:"type,attr,omitempty"`
+		Text    string `xml:",chardata"`
+	}
+)
+
+// junit renders the stages as one test suite, and each suite as one of its own.
+func (r Report) junit() ([]byte, error) {
+	all := junitSuites{Name: "slipway " + r.Board, Time: junitSeconds(r.ElapsedMS)}
+	if len(r.Stages) > 0 {
+		all.add(r.junitStages())
+	}
+	for _, s := range r.Suites {
+		all.add(r.junitSuite(s))
+	}
+	// The logs belong to the run, not to one of its suites; the schema has a place
+	// for them in a suite only.
+	if n := len(all.Suites); n > 0 {
+		all.Suites[n-1].SystemOut = r.logText()
+	}
+	var b bytes.Buffer
+	b.WriteString(xml.Header)
+	enc := xml.NewEncoder(&b)
+	enc.Indent("", "  ")
+	err := enc.Encode(all)
+	b.WriteByte('\n')
+	return b.Bytes(), err
+}
+
+func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
+	return junitSuite{
+		Name: name, Time: junitSeconds(elapsedMS),
+		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), Hostname: or(r.Host.Name, "unknown"),
+		Properties: r.junitProperties(),
+	}
+}
+
+func (r Report) junitProperties() []junitProperty {
+	properties := []junitProperty{{"board", r.Board}}
+	for _, fact := range r.Identity.facts() {
+		properties = append(properties, junitProperty{strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), fact.Value})
+	}
+	return properties
+}
+
+func (r Report) junitStages() junitSuite {
+	var total int64
+	for _, s := range r.Stages {
+		total += s.ElapsedMS
+	}
+	suite := r.newJUnitSuite("stages", total)
+	for _, s := range r.Stages {
+		suite.add(junitCase{Name: s.Name, ClassName: r.Board + ".stages", Time: junitSeconds(s.ElapsedMS)},
+			CheckResult{Status: s.Status, Kind: "stage", Saw: s.Saw, Next: s.Next})
+	}
+	return suite
+}
+
+func (r Report) junitSuite(s SuiteResult) junitSuite {
+	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
+	for _, c := range s.Checks {
+		suite.add(junitCase{Name: c.Name, ClassName: r.Board + "." + s.Name, Time: junitSeconds(c.ElapsedMS)}, c)
+	}
+	return suite
+}
+
+func (s *junitSuite) add(c junitCase, result CheckResult) {
+	s.Tests++
+	switch result.Status {
+	case Failed:
+		s.Failures++
+		c.Failure = &junitMessage{Message: firstLine(result.Saw), Type: result.Kind, Text: explanation(result)}
+	case Skipped:
+		s.Skipped++
+		c.Skipped = &junitMessage{Message: result.Saw}
+	default:
+		c.SystemOut = result.Saw
+	}
+	s.Cases = append(s.Cases, c)
+}
+
+func explanation(c CheckResult) string {
+	text := "saw:  " + c.Saw
+	if c.Want != "" {
+		text += "\nwant: " + c.Want
+	}
+	if c.Next != "" {
+		text += "\nnext: " + c.Next
+	}
+	return text
+}
+
+func (s *junitSuites) add(suite junitSuite) {
+	s.Tests += suite.Tests
+	s.Failures += suite.Failures
+	s.Skipped += suite.Skipped
+	s.Suites = append(s.Suites, suite)
+}
+
+func (r Report) logText() string {
+	var b strings.Builder
+	for _, l := range r.Logs {
+		fmt.Fprintf(&b, "== %s\n%s\n", l.Name, l.Text)
+	}
+	return b.String()
+}
+
+func junitSeconds(ms int64) string { return fmt.Sprintf("%.3f", float64(ms)/1000) }

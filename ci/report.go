@@ -1,0 +1,306 @@
+package ci
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/renameio/v2"
+)
+
+// Status is how a stage or a check ended.
+type Status string
+
+// The ways to end.
+const (
+	Passed  Status = "passed"
+	Failed  Status = "failed"
+	Skipped Status = "skipped"
+	Cached  Status = "cached" // nothing to do: an earlier result serves
+)
+
+// Report is what came of a run: the stages that led to the board, and the checks
+// on it.
+type Report struct {
+	Board     string        `json:"board"`
+	Started   time.Time     `json:"started"`
+	ElapsedMS int64         `json:"elapsedMs"`
+	Host      Host          `json:"host"`
+	Identity  Identity      `json:"identity"`
+	Stages    []Stage       `json:"stages"`
+	Suites    []SuiteResult `json:"suites"`
+	Logs      []Log         `json:"logs,omitempty"`
+}
+
+// Host is the machine that asked.
+type Host struct {
+	Name string `json:"name"`
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	CPUs int    `json:"cpus"`
+}
+
+// Identity is which board answered, and what it runs, in its own words. They are
+// as true as the board is.
+type Identity struct {
+	Hostname  string `json:"hostname,omitempty"`
+	Model     string `json:"model,omitempty"`
+	Serial    string `json:"serial,omitempty"`
+	MachineID string `json:"machineId,omitempty"`
+	BootID    string `json:"bootId,omitempty"`
+	OS        string `json:"os,omitempty"`
+	Kernel    string `json:"kernel,omitempty"`
+	Slot      string `json:"slot,omitempty"`
+	UptimeSec int64  `json:"uptimeSec,omitempty"`
+	ImageKey  string `json:"imageKey,omitempty"` // of the artifact that was deployed
+}
+
+// Stage is one step on the way to the board: build, flash, boot, ...
+type Stage struct {
+	Name      string `json:"name"`
+	Status    Status `json:"status"`
+	ElapsedMS int64  `json:"elapsedMs"`
+	Saw       string `json:"saw,omitempty"`
+	Next      string `json:"next,omitempty"` // what to do, where it failed
+}
+
+// SuiteResult is what came of one suite.
+type SuiteResult struct {
+	Name      string        `json:"name"`
+	ElapsedMS int64         `json:"elapsedMs"`
+	Checks    []CheckResult `json:"checks"`
+}
+
+// CheckResult is what came of one check.
+type CheckResult struct {
+	Name      string `json:"name"`
+	Kind      string `json:"kind"`
+	Status    Status `json:"status"`
+	StartMS   int64  `json:"startMs"` // after its suite began
+	ElapsedMS int64  `json:"elapsedMs"`
+	Saw       string `json:"saw,omitempty"`
+	Want      string `json:"want,omitempty"` // where it failed
+	Next      string `json:"next,omitempty"`
+}
+
+// Log is what the board said in a failed run.
+type Log struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// The files of a report.
+const (
+	reportJSON  = "report.json"
+	reportJUnit = "junit.xml"
+	reportHTML  = "report.html"
+)
+
+// Failed says whether anything failed. A report of which nothing passed failed
+// too: it proves nothing.
+func (r Report) Failed() bool {
+	n := r.counts()
+	return n.stages[Failed]+n.checks[Failed] > 0 || n.stages[Passed]+n.stages[Cached]+n.checks[Passed] == 0
+}
+
+// tallies are how many stages and checks ended in which way.
+type tallies struct{ stages, checks map[Status]int }
+
+func (r Report) counts() tallies {
+	n := tallies{map[Status]int{}, map[Status]int{}}
+	for _, s := range r.Stages {
+		n.stages[s.Status]++
+	}
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			n.checks[c.Status]++
+		}
+	}
+	return n
+}
+
+func (n tallies) total() int {
+	sum := 0
+	for _, v := range n.checks {
+		sum += v
+	}
+	return sum
+}
+
+// countWords is "11 passed, 1 failed".
+func countWords(n map[Status]int) string {
+	var words []string
+	for _, s := range []Status{Failed, Passed, Cached, Skipped} {
+		if n[s] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n[s], s))
+		}
+	}
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+// Write writes the report into dir as JSON, as JUnit XML, and as a page. Each
+// file is whole or not there.
+func (r Report) Write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	r = r.tidy()
+	for _, f := range []struct {
+		name   string
+		render func(Report) ([]byte, error)
+	}{{reportJSON, Report.json}, {reportJUnit, Report.junit}, {reportHTML, Report.html}} {
+		data, err := f.render(r)
+		if err != nil {
+			return fmt.Errorf("render %s: %w", f.name, err)
+		}
+		if err := renameio.WriteFile(filepath.Join(dir, f.name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r Report) json() ([]byte, error) {
+	data, err := json.MarshalIndent(r, "", "  ")
+	return append(data, '\n'), err
+}
+
+// Summary tells a person at a terminal what failed and what to do, and then how
+// much passed.
+func (r Report) Summary(w io.Writer) {
+	r = r.tidy()
+	for _, f := range r.failures() {
+		writeFailure(w, f)
+	}
+	n := r.counts()
+	verdict := "PASSED"
+	if r.Failed() {
+		verdict = "FAILED"
+	}
+	fmt.Fprintf(w, "%s  %s in %s\n", verdict, r.Board, seconds(r.ElapsedMS))
+	fmt.Fprintf(w, "  stages  %s\n  checks  %s\n", countWords(n.stages), countWords(n.checks))
+}
+
+func writeFailure(w io.Writer, f failure) {
+	fmt.Fprintf(w, "FAILED  %s: %s\n", f.Where, f.Name)
+	for _, part := range []fact{{"saw", f.Saw}, {"want", f.Want}, {"next", f.Next}} {
+		if part.Value != "" {
+			fmt.Fprintf(w, "  %-5s %s\n", part.Name, strings.ReplaceAll(part.Value, "\n", "\n        "))
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+func seconds(ms int64) string {
+	if ms < 1000 {
+		return fmt.Sprintf("%d ms", ms)
+	}
+	return fmt.Sprintf("%.1f s", float64(ms)/1000)
+}
+
+// thisHost is the machine that this runs on.
+func thisHost() Host {
+	name, _ := os.Hostname()
+	h := Host{Name: name, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
+	if data, err := os.ReadFile("/etc/os-release"); err == nil {
+		h.OS = or(strings.Trim(properties(string(data))["PRETTY_NAME"], `"'`), h.OS)
+	}
+	return h
+}
+
+// Limits of what is kept of a board's words.
+const (
+	maxFactBytes = 500
+	maxSawBytes  = 4000
+	maxLogBytes  = 64 << 10
+)
+
+// tidy returns the report with nothing in it that a terminal or a reader of XML
+// could take for more than text. Boards' words come in through many doors; this
+// is the only one out.
+func (r Report) tidy() Report {
+	r.Board, r.Host.Name, r.Host.OS = clean(r.Board, 200), clean(r.Host.Name, 200), clean(r.Host.OS, 200)
+	id := &r.Identity
+	for _, p := range []*string{
+		&id.Hostname, &id.Model, &id.Serial, &id.MachineID, &id.BootID,
+		&id.OS, &id.Kernel, &id.Slot, &id.ImageKey,
+	} {
+		*p = clean(*p, 200)
+	}
+	r.Stages = slices.Clone(r.Stages)
+	for i := range r.Stages {
+		s := &r.Stages[i]
+		s.Name, s.Saw, s.Next = clean(s.Name, 200), clean(s.Saw, maxSawBytes), clean(s.Next, maxSawBytes)
+	}
+	r.Suites = slices.Clone(r.Suites)
+	for i := range r.Suites {
+		r.Suites[i].Name = clean(r.Suites[i].Name, 200)
+		r.Suites[i].Checks = slices.Clone(r.Suites[i].Checks)
+		for j := range r.Suites[i].Checks {
+			c := &r.Suites[i].Checks[j]
+			c.Name, c.Saw = clean(c.Name, 200), clean(c.Saw, maxSawBytes)
+			c.Want, c.Next = clean(c.Want, maxSawBytes), clean(c.Next, maxSawBytes)
+		}
+	}
+	r.Logs = slices.Clone(r.Logs)
+	for i := range r.Logs {
+		r.Logs[i] = Log{clean(r.Logs[i].Name, 200), cleanTail(r.Logs[i].Text, maxLogBytes)}
+	}
+	return r
+}
+
+// escapes are a terminal's control sequences: colours, titles, cursor movements.
+var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")
+
+// clean returns the first bytes of text without control characters, and without
+// those that turn the direction of writing or show as nothing.
+func clean(text string, limit int) string {
+	cut := len(text) - limit
+	if cut > 0 {
+		text = strings.ToValidUTF8(text[:limit], "")
+	}
+	text = printable(text)
+	if cut > 0 {
+		text += fmt.Sprintf("… (%d bytes more)", cut)
+	}
+	return text
+}
+
+// cleanTail keeps the last bytes: what a log ends with matters most.
+func cleanTail(text string, limit int) string {
+	cut := len(text) - limit
+	if cut > 0 {
+		text = strings.ToValidUTF8(text[cut:], "")
+	}
+	text = printable(text)
+	if cut > 0 {
+		text = fmt.Sprintf("(%d bytes before) …%s", cut, text)
+	}
+	return text
+}
+
+func printable(text string) string {
+	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c == '\n', c == '\t', c == utf8.RuneError, unicode.IsPrint(c):
+			return c
+		case unicode.IsSpace(c):
+			return ' '
+		}
+		return -1
+	}, text)
+}

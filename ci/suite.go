@@ -1,0 +1,189 @@
+// Package ci proves that a board works: suites of checks, written in YAML, are
+// run on it over SSH, and what came of them is a report. It builds nothing and
+// flashes nothing; see images and flash.
+package ci
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+//go:embed suites/*.yml
+var embedded embed.FS
+
+// Suite is a list of checks, in the order in which they are written.
+type Suite struct {
+	Name   string
+	Checks []Check
+}
+
+// Check is one thing that is asked of a board.
+type Check struct {
+	Name    string
+	Kind    string // the section that it stands in: command, file, ...
+	Next    string // what to do when it fails
+	Timeout time.Duration
+	Skip    bool
+
+	probe probe
+}
+
+// Limits of a suite. They are far above what a person writes.
+const (
+	maxSuiteBytes  = 1 << 20
+	maxChecks      = 2000
+	maxGossfiles   = 8 // depth of suites that include suites
+	maxTimeout     = time.Hour
+	defaultTimeout = 30 * time.Second
+)
+
+// Suites returns the names of the suites that Slipway brings along.
+func Suites() []string {
+	files, _ := fs.Glob(embedded, "suites/*.yml")
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(path.Base(f), ".yml")
+	}
+	return files
+}
+
+// LoadSuite returns a suite: one of Suites by its name, or a goss file by its
+// path, which ends in .yml or .yaml.
+func LoadSuite(name string) (Suite, error) {
+	l, file := loader{files: embedded}, path.Join("suites", name+".yml")
+	if ext := filepath.Ext(name); ext == ".yml" || ext == ".yaml" {
+		l, file = loader{files: os.DirFS(filepath.Dir(name)), dir: filepath.Dir(name)}, filepath.Base(name)
+	} else if !slices.Contains(Suites(), name) {
+		return Suite{}, fmt.Errorf("no suite %q; have %s, or name a goss file, like ./my-suite.yml", name, strings.Join(Suites(), ", "))
+	}
+	if err := l.include(file, 0); err != nil {
+		return Suite{}, err
+	}
+	if len(l.checks) == 0 {
+		return Suite{}, fmt.Errorf("%s: no checks; a suite that asks nothing proves nothing", l.shown(file))
+	}
+	return Suite{Name: strings.TrimSuffix(path.Base(file), path.Ext(file)), Checks: l.checks}, nil
+}
+
+// loader gathers the checks of a suite and of those that it includes. The files
+// come from one folder, which includes cannot leave.
+type loader struct {
+	files  fs.FS
+	dir    string // of files, for errors
+	checks []Check
+}
+
+func (l *loader) shown(file string) string { return filepath.Join(l.dir, file) }
+
+func (l *loader) include(file string, depth int) error {
+	if depth > maxGossfiles {
+		return fmt.Errorf("%s: included more than %d levels deep; does it include itself?", l.shown(file), maxGossfiles)
+	}
+	data, err := l.read(file)
+	if err != nil {
+		return err
+	}
+	root, err := parseYAML(l.shown(file), data)
+	if err != nil {
+		return err
+	}
+	for key, value := range pairs(root) {
+		if key.Value == "gossfile" {
+			err = l.gossfiles(file, value, depth)
+		} else {
+			err = l.section(l.shown(file), key, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *loader) read(file string) ([]byte, error) {
+	info, err := fs.Stat(l.files, file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		return nil, fmt.Errorf("%s: no such suite file (an included one must lie in the same folder or below)", l.shown(file))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxSuiteBytes || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file of at most %d bytes", l.shown(file), maxSuiteBytes)
+	}
+	return fs.ReadFile(l.files, file)
+}
+
+// gossfiles reads the section that includes other suites.
+func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
+	shown := l.shown(from)
+	if section.Kind != yaml.MappingNode {
+		return at(shown, section, "gossfile must be a mapping of file names")
+	}
+	for key, value := range pairs(section) {
+		e, err := newEntry(shown, "gossfile", []string{"file"}, key, value)
+		if err != nil {
+			return err
+		}
+		pattern := path.Join(path.Dir(from), e.text("file", e.name))
+		skip := e.flag("skip")
+		if e.err != nil {
+			return e.err
+		}
+		if skip != nil && *skip {
+			continue
+		}
+		found, err := fs.Glob(l.files, pattern)
+		if err != nil {
+			return at(shown, key, "%v", err)
+		}
+		if len(found) == 0 {
+			return at(shown, key, "no file matches %q in this folder or below", pattern)
+		}
+		for _, f := range found {
+			if err := l.include(f, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// section reads the checks of one kind.
+func (l *loader) section(file string, key, section *yaml.Node) error {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == key.Value })
+	if i < 0 {
+		return at(file, key, "unknown section %q (have %s)", key.Value, kindNames())
+	}
+	if section.Kind != yaml.MappingNode {
+		return at(file, section, "%s must be a mapping of checks", key.Value)
+	}
+	for key, value := range pairs(section) {
+		c, err := kinds[i].check(file, key, value)
+		if err != nil {
+			return err
+		}
+		if l.checks = append(l.checks, c); len(l.checks) > maxChecks {
+			return at(file, key, "more than %d checks in one suite; split it", maxChecks)
+		}
+	}
+	return nil
+}
+
+func kindNames() string {
+	names := []string{"gossfile"}
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
