@@ -18,11 +18,19 @@ import (
 // Options says where and how to build.
 type Options struct {
 	Dir   string // build folder; every board has a folder of its own in it
+	Cache string // keeps what several boards or builds share; "" is cache/ in Dir
 	Fresh bool   // fetch packages anew even where an earlier build has them
 }
 
-// Dir is the folder of a board below the build folder.
+// dir is the folder of a board below the build folder.
 func (o Options) dir(s Spec) string { return filepath.Join(o.Dir, s.Board) }
+
+func (o Options) cache() string {
+	if o.Cache != "" {
+		return o.Cache
+	}
+	return filepath.Join(o.Dir, "cache")
+}
 
 // Build makes the board's image, or finds that the one in its folder was made of
 // the same things. What it did not finish, it leaves under no name that a reader

@@ -59,7 +59,7 @@ func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 	if err != nil {
 		return "", err
 	}
-	tar := filepath.Join(opt.Dir, "cache", "userland-"+short(key)+".tar")
+	tar := filepath.Join(opt.cache(), "userland-"+short(key)+".tar")
 	if _, err := os.Stat(tar); err == nil && !opt.Fresh {
 		return tar, nil
 	}

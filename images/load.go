@@ -34,8 +34,25 @@ func Boards() ([]string, error) {
 	return names, nil
 }
 
-// Load returns what is known of a board.
+// Default returns the board that commands mean when they are given none.
+func Default() (Spec, error) {
+	names, err := Boards()
+	if err != nil {
+		return Spec{}, err
+	}
+	for _, name := range names {
+		if spec, err := Load(name); err != nil || spec.Default {
+			return spec, err
+		}
+	}
+	return Spec{}, errors.New("no board has default: true in its board.yml; name one")
+}
+
+// Load returns what is known of a board; "" is the default one.
 func Load(board string) (Spec, error) {
+	if board == "" {
+		return Default()
+	}
 	names, err := Boards()
 	if err != nil {
 		return Spec{}, err
@@ -58,6 +75,7 @@ func LoadFrom(boards fs.FS, board string) (Spec, error) {
 	}
 	spec := Spec{}
 	for _, name := range chain { // the extended board first, so that the others overwrite it
+		spec.Default = false // is not inherited
 		if err := decode(boards, name, &spec); err != nil {
 			return Spec{}, err
 		}

@@ -13,6 +13,7 @@ type Spec struct {
 	Board       string `yaml:"-" json:"board"`
 	Description string `yaml:"description" json:"description"`
 	Extends     string `yaml:"extends" json:"extends,omitempty"` // board whose files and settings serve where this one has none
+	Default     bool   `yaml:"default" json:"default,omitempty"` // the board that commands mean when they are given none
 	Arch        string `yaml:"arch" json:"arch"`                 // amd64 or arm64, Go's names
 
 	Debian  *Debian  `yaml:"debian" json:"debian,omitempty"` // built from Debian packages; nil: built by bitbake from kas.yml

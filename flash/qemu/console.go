@@ -112,3 +112,8 @@ func typed(line net.Conn, in io.Reader) {
 		}
 	}
 }
+
+// Prompted is true where the machine's serial line offers a login.
+func Prompted(dir string) bool {
+	return bytes.Contains(lastBytes(filepath.Join(dir, consoleName)), []byte(" login: "))
+}

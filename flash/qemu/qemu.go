@@ -223,3 +223,18 @@ func (v *VM) WaitOff(limit time.Duration) bool {
 	}
 	return off
 }
+
+// HostPackages are the Debian packages that the board's machine needs here.
+func HostPackages(spec images.Spec) []string {
+	if spec.Machine == nil {
+		return nil
+	}
+	all := []string{spec.Machine.Package}
+	if spec.Machine.Firmware.Package != "" {
+		all = append(all, spec.Machine.Firmware.Package)
+	}
+	return all
+}
+
+// ConsoleLog is the file that keeps what the machine's serial line said.
+func ConsoleLog(dir string) string { return filepath.Join(dir, consoleName) }

@@ -29,6 +29,9 @@ type Command struct {
 	Log   string            // file that keeps stdout and stderr; "" keeps only the tail for an error
 	Line  func(line string) // called with each line of output, without its end
 	Keep  bool              // append to Log instead of beginning it anew
+	// Gentle is for programs that must not be cut off in the middle, as dpkg: only
+	// they are asked to end, as by a Ctrl-C, and they decide when.
+	Gentle bool
 }
 
 // Failure is a program that did not exit with 0.
@@ -97,6 +100,11 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = Grace
+	if c.Gentle {
+		cmd.SysProcAttr.Pdeathsig = 0
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
+		cmd.WaitDelay = 0
+	}
 	return cmd
 }
 

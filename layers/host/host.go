@@ -70,7 +70,7 @@ func install(ctx context.Context, s *progress.Step, rights []string, log string,
 	apt := func(args ...string) error {
 		return engine.Run(ctx, engine.Command{
 			Argv: append(append(rights, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"), args...),
-			Log:  log, Keep: true, Line: s.Detail,
+			Log:  log, Keep: true, Line: s.Detail, Gentle: true,
 		})
 	}
 	if err := apt("update"); err != nil {

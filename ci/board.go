@@ -1,0 +1,159 @@
+package ci
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"slipway/flash"
+	"slipway/flash/qemu"
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/host"
+)
+
+// Boards writes the boards that Slipway knows.
+func Boards(w io.Writer, asJSON bool) error {
+	names, err := images.Boards()
+	if err != nil {
+		return err
+	}
+	var specs []images.Spec
+	for _, name := range names {
+		spec, err := images.Load(name)
+		if err != nil {
+			return err
+		}
+		specs = append(specs, spec)
+	}
+	if asJSON {
+		return writeJSON(w, specs)
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "BOARD\tARCH\tBUILT BY\tFLASHED THROUGH\tWHAT IT IS")
+	for _, s := range specs {
+		builder := "bitbake"
+		if s.Debian != nil {
+			builder = "mmdebstrap"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Board, s.Arch, builder, strings.Join(s.Flash.Kinds, ", "), s.Description)
+	}
+	return tw.Flush()
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// Build is images.Build after the packages that it needs.
+func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
+	log := filepath.Join(BoardDir(opt, spec), "apt.log")
+	if err := host.Ensure(ctx, w, log, images.HostPackages(spec)...); err != nil {
+		return images.Artifact{}, err
+	}
+	return images.Build(ctx, spec, opt)
+}
+
+// ShowArtifact writes what a build made.
+func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error {
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(w, a)
+	}
+	for _, f := range a.Files {
+		fmt.Fprintf(w, "%-10s %10.1f MiB  %s\n", f.Kind, float64(f.SizeBytes)/(1<<20), a.Path(f))
+	}
+	return nil
+}
+
+// Flash writes the board's last build to a device. A virtual board gets keys of
+// its own with it, as a device of the artifact's folder.
+func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, device string, how flash.Options) error {
+	a, err := images.OpenArtifact(BoardDir(opt, spec))
+	if err != nil {
+		return err
+	}
+	if err := off(spec, opt, device); err != nil {
+		return err
+	}
+	id, err := flash.NewIdentity(a.Dir())
+	if err != nil {
+		return err
+	}
+	how.Identity = &id
+	receipt, err := flash.Write(ctx, spec, a, device, how)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, receipt)
+}
+
+// off refuses the disk of a virtual board that is on.
+func off(spec images.Spec, opt images.Options, device string) error {
+	dir := MachineDir(opt, spec)
+	disk, err := filepath.Abs(filepath.Join(dir, qemu.DiskName))
+	if err != nil {
+		return err
+	}
+	named, err := filepath.Abs(device)
+	if err != nil || named != disk {
+		return err
+	}
+	if old, err := qemu.Find(dir); err == nil {
+		return fmt.Errorf("%s is on (pid %d) with that disk; stop it first: virt:stop %[1]s", spec.Board, old.PID)
+	}
+	return nil
+}
+
+// Deploy is target.Deploy, and writes what it did.
+func Deploy(ctx context.Context, w io.Writer, c *target.Conn, spec images.Spec, a images.Artifact) error {
+	deployed, err := target.Deploy(ctx, c, spec, a)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, summary(deployed))
+	return err
+}
+
+func summary(d target.Deployed) string {
+	var bytes int64
+	for _, f := range d.Files {
+		bytes += f.SizeBytes
+	}
+	text := fmt.Sprintf("%d files, %.1f MiB", len(d.Files), float64(bytes)/(1<<20))
+	if d.Image != "" {
+		text += ", container " + d.Image
+	}
+	return text
+}
+
+// SmokeAndWrite is Smoke with its report written beside the artifact.
+func SmokeAndWrite(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) (Report, error) {
+	r, err := Smoke(ctx, c, spec, a)
+	return r, errors.Join(err, r.Write(a.Dir()))
+}
+
+// OnBoard connects to a board of which an artifact was built, and disconnects.
+func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host string,
+	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error,
+) error {
+	a, err := images.OpenArtifact(BoardDir(opt, spec))
+	if err != nil {
+		return err
+	}
+	conn, err := Reach(ctx, opt, spec, host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return work(ctx, conn, spec, a)
+}

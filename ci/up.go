@@ -1,0 +1,257 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"slipway/flash"
+	"slipway/flash/qemu"
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/host"
+	"slipway/layers/progress"
+)
+
+// UpOptions says how Up does its work.
+type UpOptions struct {
+	Build images.Options
+	Out   io.Writer // for what a person should read
+	Keep  bool      // leave the board on
+}
+
+// Up takes a virtual board from nothing to a report: host packages, image,
+// virtual disk, power, deploy, smoke suites. Whatever fails, the report says
+// what was seen and what to do, and nothing is left running.
+func Up(ctx context.Context, spec images.Spec, opt UpOptions) (Report, error) {
+	if spec.Machine == nil {
+		return Report{}, fmt.Errorf("%s is real hardware, and up is for virtual boards; use build, flash, deploy and smoke", spec.Board)
+	}
+	u := &up{spec: spec, opt: opt, report: Report{Board: spec.Board, Started: time.Now().UTC(), Host: thisHost()}}
+	err := u.run(ctx)
+	u.off()
+	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
+	return u.report, errors.Join(err, u.report.Write(BoardDir(opt.Build, spec)))
+}
+
+// BoardDir is the folder of a board below the build folder.
+func BoardDir(opt images.Options, spec images.Spec) string {
+	return filepath.Join(opt.Dir, spec.Board)
+}
+
+// MachineDir is the folder of a virtual board's disk, serial line and state.
+func MachineDir(opt images.Options, spec images.Spec) string {
+	return filepath.Join(BoardDir(opt, spec), "machine")
+}
+
+// up is one run of Up.
+type up struct {
+	spec   images.Spec
+	opt    UpOptions
+	report Report
+
+	artifact images.Artifact
+	vm       *qemu.VM
+	conn     *target.Conn
+}
+
+type stage struct {
+	name string
+	work func(context.Context) (saw string, err error)
+	next string // what to do when it fails
+}
+
+func (u *up) run(ctx context.Context) error {
+	stages := []stage{
+		{"packages", u.packages, "run the apt line above, then try again"},
+		{"build", u.build, "the log named above says more; \"doctor " + u.spec.Board + "\" looks at this machine"},
+		{"flash", u.flash, "look at the disk space of the build folder; build again if the image is damaged"},
+		{"boot", u.boot, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:console -board=%[1]s", u.spec.Board)},
+		{"deploy", u.deploy, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:ssh -board=%[1]s", u.spec.Board)},
+		{"smoke", u.smoke, "each failed check says what to do"},
+	}
+	for i, s := range stages {
+		if err := u.stage(ctx, s); err != nil {
+			for _, rest := range stages[i+1:] {
+				u.report.Stages = append(u.report.Stages, Stage{Name: rest.name, Status: Skipped})
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// errCached is how a stage says that an earlier result served.
+var errCached = errors.New("cached")
+
+func (u *up) stage(ctx context.Context, s stage) error {
+	began := time.Now()
+	saw, err := s.work(ctx)
+	result := Stage{Name: s.name, Status: Passed, ElapsedMS: time.Since(began).Milliseconds(), Saw: saw}
+	switch {
+	case errors.Is(err, errCached):
+		result.Status, err = Cached, nil
+	case ctx.Err() != nil:
+		err = fmt.Errorf("%s: stopped: %w", s.name, context.Cause(ctx))
+		result.Status, result.Saw, result.Next = Failed, err.Error(), "run it again; what is finished is kept"
+	case err != nil:
+		result.Status, result.Saw, result.Next = Failed, err.Error(), s.next
+	}
+	u.report.Stages = append(u.report.Stages, result)
+	return err
+}
+
+// packages installs what all the later stages need, in one go.
+func (u *up) packages(ctx context.Context) (string, error) {
+	needed := append(images.HostPackages(u.spec), qemu.HostPackages(u.spec)...)
+	missing, err := host.Missing(ctx, needed...)
+	if err == nil && len(missing) == 0 {
+		return "all there", errCached
+	}
+	if err != nil {
+		return "", err
+	}
+	log := filepath.Join(BoardDir(u.opt.Build, u.spec), "apt.log")
+	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, u.opt.Out, log, needed...)
+}
+
+func (u *up) build(ctx context.Context) (string, error) {
+	began := time.Now().UTC()
+	var err error
+	u.artifact, err = images.Build(ctx, u.spec, u.opt.Build)
+	if err == nil && u.artifact.Built.Before(began) {
+		err = errCached
+	}
+	return "image " + u.artifact.Key, err
+}
+
+func (u *up) flash(ctx context.Context) (string, error) {
+	dir := MachineDir(u.opt.Build, u.spec)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if old, err := qemu.Find(dir); err == nil {
+		return "", fmt.Errorf("the board is on (pid %d), with the disk that is to be flashed; stop it first: virt:stop -board=%s", old.PID, u.spec.Board)
+	}
+	id, err := flash.NewIdentity(BoardDir(u.opt.Build, u.spec))
+	if err != nil {
+		return "", err
+	}
+	disk := filepath.Join(dir, qemu.DiskName)
+	receipt, err := flash.Write(ctx, u.spec, u.artifact, disk, flash.Options{Identity: &id, Yes: disk})
+	return fmt.Sprintf("%d MiB written and read back, host key %s", receipt.WrittenBytes>>20, receipt.HostKey), err
+}
+
+// The board has this long to let somebody in, and this long once it says that it
+// is up. Both are for slow emulation on a busy machine.
+const (
+	bootLimit  = 3 * time.Minute
+	loginLimit = 30 * time.Second
+)
+
+func (u *up) boot(ctx context.Context) (saw string, err error) {
+	step := progress.Start(ctx, "boot", 0, "")
+	defer func() { step.End(saw, err) }()
+	dir := MachineDir(u.opt.Build, u.spec)
+	u.vm, err = qemu.Start(ctx, u.spec, dir, qemu.Options{Detach: u.opt.Keep})
+	if err != nil {
+		return "", err
+	}
+	watched, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go u.watch(watched, stop, step)
+	began := time.Now()
+	u.conn, err = target.WaitDial(watched, Address(u.opt.Build, u.spec, u.vm), bootLimit)
+	if err != nil && watched.Err() != nil {
+		err = context.Cause(watched)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w\nlast lines of its serial line (all: %s):\n%s", err, qemu.ConsoleLog(dir), qemu.Tail(dir))
+	}
+	return fmt.Sprintf("ssh after %.1f s (%s)", time.Since(began).Seconds(), u.vm.Accel), nil
+}
+
+// watch ends a wait that cannot succeed any more.
+func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, step *progress.Step) {
+	dir := MachineDir(u.opt.Build, u.spec)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	var prompted time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-u.vm.Exited():
+			stop(errors.New("the machine switched itself off"))
+			return
+		case <-tick.C:
+		}
+		switch {
+		case qemu.Panicked(dir):
+			stop(errors.New("the board's kernel panicked"))
+			return
+		case prompted.IsZero() && qemu.Prompted(dir):
+			prompted = time.Now()
+			step.Detail("it is up; waiting for its sshd")
+		case !prompted.IsZero() && time.Since(prompted) > loginLimit:
+			stop(fmt.Errorf("the board has been up for %v and nothing answers on its SSH port: is sshd in the image, and enabled", loginLimit))
+			return
+		}
+	}
+}
+
+func (u *up) deploy(ctx context.Context) (string, error) {
+	deployed, err := target.Deploy(ctx, u.conn, u.spec, u.artifact)
+	return summary(deployed), err
+}
+
+func (u *up) smoke(ctx context.Context) (string, error) {
+	proved, err := Smoke(ctx, u.conn, u.spec, u.artifact)
+	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
+	return countWords(proved.counts().checks), err
+}
+
+// off leaves nothing running, unless it was asked to.
+func (u *up) off() {
+	if u.conn != nil {
+		u.conn.Close()
+	}
+	if u.vm != nil && !u.opt.Keep {
+		if err := u.vm.Stop(); err != nil {
+			fmt.Fprintln(u.opt.Out, err)
+		}
+	}
+}
+
+// Address is where a virtual board that is on can be reached, with the keys that
+// its flash gave it.
+func Address(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
+	dir := BoardDir(opt, spec)
+	return target.Address{
+		Host: "127.0.0.1", Port: vm.SSHPort, User: spec.SSH.User,
+		HostKeyAlias: spec.Board,
+		KnownHosts:   []string{filepath.Join(dir, "known_hosts")},
+		Identities:   []string{filepath.Join(dir, "id_ed25519")},
+	}
+}
+
+// Reach connects to a board: to the virtual one that is on where host is the
+// board's own name, else to wherever the user's SSH configuration leads.
+func Reach(ctx context.Context, opt images.Options, spec images.Spec, host string) (*target.Conn, error) {
+	if host == spec.Board && spec.Machine != nil {
+		vm, err := qemu.Find(MachineDir(opt, spec))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; switch it on: virt:start -board=%s", host, err, spec.Board)
+		}
+		return target.Dial(ctx, Address(opt, spec, vm))
+	}
+	address, err := target.Resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return target.Dial(ctx, address)
+}

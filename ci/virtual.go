@@ -1,0 +1,103 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"slipway/flash/qemu"
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/host"
+	"slipway/layers/progress"
+)
+
+// StartVirtual switches a virtual board on and leaves it on.
+func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec) error {
+	if spec.Machine == nil {
+		return fmt.Errorf("%s is real hardware; its power switch is on it", spec.Board)
+	}
+	dir := MachineDir(opt, spec)
+	disk := filepath.Join(dir, qemu.DiskName)
+	if _, err := os.Stat(disk); err != nil {
+		return fmt.Errorf("%s has no disk yet: %w; run: up %[1]s -keep, or build %[1]s and then flash %[1]s %s", spec.Board, err, disk)
+	}
+	if err := host.Ensure(ctx, w, filepath.Join(BoardDir(opt, spec), "apt.log"), qemu.HostPackages(spec)...); err != nil {
+		return err
+	}
+	u := &up{spec: spec, opt: UpOptions{Build: opt, Out: w, Keep: true}}
+	saw, err := u.boot(ctx)
+	if err != nil {
+		u.opt.Keep = false
+	}
+	u.off()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s is on: %s, ssh on 127.0.0.1 port %d. Next: virt:ssh %[1]s, virt:console %[1]s, smoke %[1]s %[1]s, virt:stop %[1]s\n",
+		spec.Board, saw, u.vm.SSHPort)
+	return nil
+}
+
+// shutdownLimit is how long an emulated board may take to shut down.
+const shutdownLimit = 60 * time.Second
+
+// StopVirtual shuts a virtual board down, or pulls its plug.
+func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, now bool) error {
+	vm, err := qemu.Find(MachineDir(opt, spec))
+	if err != nil {
+		return fmt.Errorf("%s: %w", spec.Board, err)
+	}
+	return progress.Run(ctx, "stop", func(s *progress.Step) (string, error) {
+		if !now {
+			s.Detail("shutting down")
+			if shutDown(ctx, Address(opt, spec, vm)) == nil && vm.WaitOff(shutdownLimit) {
+				return spec.Board + " is off", nil
+			}
+		}
+		return spec.Board + " is off: the plug was pulled", vm.Stop()
+	})
+}
+
+func shutDown(ctx context.Context, a target.Address) error {
+	conn, err := target.Dial(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Run(ctx, "systemctl", "poweroff", "--no-block")
+	return err
+}
+
+// SSHVirtual becomes an ssh session on a virtual board.
+func SSHVirtual(opt images.Options, spec images.Spec) error {
+	vm, err := qemu.Find(MachineDir(opt, spec))
+	if err != nil {
+		return fmt.Errorf("%s: %w; switch it on: virt:start %[1]s", spec.Board, err)
+	}
+	ssh, err := exec.LookPath("ssh")
+	if err != nil {
+		return fmt.Errorf("%w; install it: %s", err, host.AptLine([]string{"openssh-client"}))
+	}
+	a := Address(opt, spec, vm)
+	return syscall.Exec(ssh, []string{
+		"ssh", "-p", strconv.Itoa(a.Port), "-i", a.Identities[0], "-o", "IdentitiesOnly=yes",
+		"-o", "UserKnownHostsFile=" + a.KnownHosts[0], "-o", "HostKeyAlias=" + a.HostKeyAlias, "-o", "StrictHostKeyChecking=yes",
+		a.User + "@" + a.Host,
+	}, os.Environ())
+}
+
+// ConsoleVirtual joins a terminal to a virtual board's serial line.
+func ConsoleVirtual(ctx context.Context, in *os.File, out io.Writer, opt images.Options, spec images.Spec) error {
+	vm, err := qemu.Find(MachineDir(opt, spec))
+	if err != nil {
+		return fmt.Errorf("%s: %w; switch it on: virt:start %[1]s", spec.Board, err)
+	}
+	return vm.Console(ctx, in, out)
+}

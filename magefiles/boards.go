@@ -1,0 +1,169 @@
+//go:build mage
+
+package main
+
+import (
+	"context"
+	"os"
+
+	"slipway/ci"
+	"slipway/flash"
+	"slipway/flash/target"
+	"slipway/images"
+)
+
+// Up takes a virtual board from nothing to a report.
+//
+// It installs the packages that this machine lacks (and shows the apt line
+// first), builds the image, flashes it to a virtual disk, boots it, deploys to it
+// over SSH, runs the smoke suites on it, writes report.html, report.json and
+// junit.xml into build/<board>, and switches the board off. What did not change is
+// not built again.
+//
+//	up
+//	up virt -keep        leave the board on, then: virt:ssh
+//	up -json             the report on stdout
+func Up(ctx context.Context,
+	board *string, // which virtual board; the default one if not given
+	keep *bool, // leave the board on afterwards
+	fresh *bool, // fetch Debian's packages anew
+	json *bool, // print the report as JSON
+) error {
+	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
+		build := options
+		build.Fresh = given(fresh, false)
+		report, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: os.Stderr, Keep: given(keep, false)})
+		return show(report, err, given(json, false))
+	})
+}
+
+// show prints a report for a person or for a script.
+func show(report ci.Report, err error, asJSON bool) error {
+	if asJSON {
+		if perr := printJSON(report); perr != nil {
+			return perr
+		}
+		return err
+	}
+	report.Summary(os.Stdout)
+	return err
+}
+
+// Boards lists the boards that Slipway knows.
+//
+//	boards
+//	boards -json
+func Boards(
+	json *bool, // print them as JSON, with all their settings
+) error {
+	return ci.Boards(os.Stdout, given(json, false))
+}
+
+// Doctor looks at this machine before a board's build does.
+//
+// Each finding says what, why it matters and the command that mends it.
+//
+//	doctor
+//	doctor jetson-orin-nano
+func Doctor(ctx context.Context,
+	board *string, // for which board; the default one if not given
+	json *bool, // print the findings as JSON
+) error {
+	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
+		return ci.Doctor(ctx, os.Stdout, spec, options, given(json, false))
+	})
+}
+
+// Build makes a board's image, below build/<board>.
+//
+// Virtual boards are made of Debian packages; the others by bitbake from
+// images/boards/<board>/kas.yml.
+//
+//	build virt
+//	build jetson-orin-nano
+func Build(ctx context.Context, board string,
+	fresh *bool, // fetch Debian's packages anew
+	json *bool, // print the artifact as JSON
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		build := options
+		build.Fresh = given(fresh, false)
+		artifact, err := ci.Build(ctx, os.Stderr, spec, build)
+		return ci.ShowArtifact(os.Stdout, artifact, err, given(json, false))
+	})
+}
+
+// Devices lists what an image can be flashed to from this machine.
+//
+//	devices
+//	devices -json
+func Devices(ctx context.Context,
+	json *bool, // print them as JSON
+) error {
+	return run(ctx, func(ctx context.Context) error {
+		all, err := flash.Devices(ctx)
+		if err != nil || given(json, false) {
+			return firstError(err, func() error { return printJSON(all) })
+		}
+		return flash.Table(os.Stdout, all)
+	})
+}
+
+func firstError(err error, then func() error) error {
+	if err != nil {
+		return err
+	}
+	return then()
+}
+
+// Flash writes a board's image to a device, after showing what it would erase.
+//
+// The device is a file (a virtual disk) or a whole disk. It is refused when it is
+// in use, the system's own, too small, or not removable unless its serial is given.
+//
+//	flash virt build/virt/machine/disk.img
+//	flash virt /dev/sdX -dryrun
+//	flash virt /dev/sdX -yes=SERIAL
+func Flash(ctx context.Context, board, device string,
+	yes *string, // the device's serial (or path, where it has none), instead of being asked
+	dryRun *bool, // show what would be done, write nothing
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.Flash(ctx, os.Stdout, spec, options, device, flash.Options{
+			Yes: given(yes, ""), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+		})
+	})
+}
+
+// Deploy gives a running board its container and its artifact's description.
+//
+// The host is the virtual board's own name while it is on, user@host:port, or an
+// alias of your ~/.ssh/config.
+//
+//	deploy virt virt
+//	deploy jetson-orin-nano root@10.0.0.7
+func Deploy(ctx context.Context, board, host string) error {
+	return onBoard(ctx, board, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
+		return ci.Deploy(ctx, os.Stdout, c, spec, a)
+	})
+}
+
+// Smoke runs a board's suites on a running board and writes the report.
+//
+//	smoke virt virt
+//	smoke jetson-orin-nano root@10.0.0.7 -json
+func Smoke(ctx context.Context, board, host string,
+	json *bool, // print the report as JSON
+) error {
+	return onBoard(ctx, board, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
+		report, err := ci.SmokeAndWrite(ctx, c, spec, a)
+		return show(report, err, given(json, false))
+	})
+}
+
+// onBoard connects to a board of which an artifact was built.
+func onBoard(ctx context.Context, board, host string, work func(context.Context, *target.Conn, images.Spec, images.Artifact) error) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.OnBoard(ctx, options, spec, host, work)
+	})
+}

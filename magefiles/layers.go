@@ -1,0 +1,51 @@
+//go:build mage
+
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/magefile/mage/mg"
+
+	"slipway/images"
+)
+
+// Layers works on the repositories that a Yocto board is built of.
+type Layers mg.Namespace
+
+// Checkout fetches a board's layers and checks out the commits that it names.
+//
+//	layers:checkout jetson-orin-nano
+func (Layers) Checkout(ctx context.Context, board string) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return images.CheckoutLayers(ctx, spec, options)
+	})
+}
+
+// Lock pins the branches of a board's layers to where they are now.
+//
+//	layers:lock jetson-orin-nano
+func (Layers) Lock(ctx context.Context, board string) error {
+	return runFor(ctx, board, images.LockLayers)
+}
+
+// Dump prints a board's project file with all that it includes.
+//
+//	layers:dump jetson-orin-nano
+func (Layers) Dump(ctx context.Context, board string) error {
+	return runFor(ctx, board, func(_ context.Context, spec images.Spec) error {
+		return images.DumpLayers(os.Stdout, spec)
+	})
+}
+
+// Status compares a board's checkouts with what its project file names.
+//
+//	layers:status jetson-orin-nano
+func (Layers) Status(ctx context.Context, board string,
+	json *bool, // print it as JSON
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return images.LayerStatus(ctx, os.Stdout, spec, options, given(json, false))
+	})
+}

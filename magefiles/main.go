@@ -1,0 +1,89 @@
+//go:build mage
+
+// Slipway builds images for Jetson boards and BlueField DPUs, puts them on boards
+// and proves on the board that they work.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// options are what every command that builds or looks for builds shares.
+var options = images.Options{Dir: "build"}
+
+// run gives work a context that ends with a signal, and a place to report to.
+// Mage itself waits 5 s for work that a Ctrl-C ended, and knows no SIGTERM.
+func run(ctx context.Context, work func(context.Context) error) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if underMage() {
+		go watchParent(ctx, cancel)
+	}
+	reporter := progress.New(progress.ForOutput(os.Stderr))
+	defer reporter.Close()
+	return work(progress.With(ctx, reporter))
+}
+
+// runFor is run for a board.
+func runFor(ctx context.Context, board string, work func(context.Context, images.Spec) error) error {
+	return run(ctx, func(ctx context.Context) error {
+		spec, err := images.Load(board)
+		if err != nil {
+			return err
+		}
+		return work(ctx, spec)
+	})
+}
+
+// underMage is true where "go tool mage" runs this binary out of its cache.
+func underMage() bool {
+	self, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	cache := os.Getenv("MAGEFILE_CACHE")
+	if cache == "" {
+		home, _ := os.UserHomeDir()
+		cache = filepath.Join(home, ".magefile")
+	}
+	return filepath.Dir(self) == cache
+}
+
+// watchParent ends the work when mage is gone: a SIGTERM ends mage at once and
+// would leave this process behind with whatever it runs.
+func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
+	parent := os.Getppid()
+	for ctx.Err() == nil {
+		if os.Getppid() != parent {
+			cancel(errors.New("mage was ended"))
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func printJSON(v any) error {
+	e := json.NewEncoder(os.Stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// given is the value of an optional argument, or what stands for it.
+func given[T any](value *T, otherwise T) T {
+	if value == nil {
+		return otherwise
+	}
+	return *value
+}

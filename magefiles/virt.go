@@ -1,0 +1,61 @@
+//go:build mage
+
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/magefile/mage/mg"
+
+	"slipway/ci"
+	"slipway/images"
+)
+
+// Virt is for people who want to look around on a virtual board.
+type Virt mg.Namespace
+
+// Start switches the virtual board on, with the disk that was last flashed.
+//
+//	virt:start
+//	virt:start virt-arm64
+func (Virt) Start(ctx context.Context,
+	board *string, // which virtual board; the default one if not given
+) error {
+	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
+		return ci.StartVirtual(ctx, os.Stdout, options, spec)
+	})
+}
+
+// Stop shuts the virtual board down.
+//
+//	virt:stop
+func (Virt) Stop(ctx context.Context,
+	board *string, // which virtual board; the default one if not given
+	now *bool, // pull the plug instead
+) error {
+	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
+		return ci.StopVirtual(ctx, os.Stdout, options, spec, given(now, false))
+	})
+}
+
+// SSH logs in on the virtual board. Leave with "exit".
+//
+//	virt:ssh
+func (Virt) SSH(
+	board *string, // which virtual board; the default one if not given
+) error {
+	spec, err := images.Load(given(board, ""))
+	return firstError(err, func() error { return ci.SSHVirtual(options, spec) })
+}
+
+// Console joins the terminal to the virtual board's serial line. Leave with Ctrl-].
+//
+//	virt:console
+func (Virt) Console(ctx context.Context,
+	board *string, // which virtual board; the default one if not given
+) error {
+	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
+		return ci.ConsoleVirtual(ctx, os.Stdin, os.Stdout, options, spec)
+	})
+}
