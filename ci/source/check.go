@@ -1,0 +1,237 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// rule is one thing that holds for the whole source.
+type rule struct {
+	name string
+	mend string                                        // what to do about a finding
+	find func(context.Context, tree) ([]string, error) // findings; the error is for a rule that could not look
+}
+
+// The rules, the slow ones first: they run side by side.
+var rules = []rule{
+	{"staticcheck", "each finding names its check; \"go tool staticcheck -explain SA4017\" tells more", staticcheck},
+	{"deadcode", "delete what no program reaches, or write the command that needs it", deadcode},
+	{"vet", "each finding says what is wrong", vet},
+	{"tidy", "go tool mage fmt", tidy},
+	{"format", "go tool mage fmt", format},
+	{"licences", "see the top of ci/source/licences.go", licences},
+	{"imports", "move the code to the stage that owns it, or pass it in as a value", imports},
+}
+
+// A change of one line can bring a thousand findings; the first ones say enough.
+const maxFindings = 40
+
+// Check looks for what must not be in the source and prints all of it on w, with
+// what mends it. It changes no file.
+func Check(ctx context.Context, w io.Writer) error {
+	root, err := cloneRoot()
+	if err != nil {
+		return err
+	}
+	t, err := openTree(ctx, root)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	broken, err := t.check(ctx, w, rules)
+	if err != nil {
+		return err
+	}
+	if len(broken) > 0 {
+		return fmt.Errorf("source: %s: see above", strings.Join(broken, ", "))
+	}
+	fmt.Fprintf(w, "%d rules hold, %.1f s\n", len(rules), time.Since(began).Seconds())
+	return nil
+}
+
+// Format formats every Go file of the clone and tidies its modules.
+func Format(ctx context.Context) error {
+	root, err := cloneRoot()
+	if err != nil {
+		return err
+	}
+	t, err := openTree(ctx, root)
+	if err != nil {
+		return err
+	}
+	return t.format(ctx)
+}
+
+// tree is source to look at, and the programs to look with.
+type tree struct {
+	root    string
+	module  string            // path of the root's module
+	modules []string          // folders, root first
+	tools   map[string]string // name -> executable
+}
+
+// toolsMod lists the tools that are too heavy for everybody's go.mod.
+const toolsMod = "ci/tools.mod"
+
+func openTree(ctx context.Context, root string) (tree, error) {
+	tools, err := buildTools(ctx, root)
+	if err != nil {
+		return tree{}, err
+	}
+	return newTree(ctx, root, tools)
+}
+
+func newTree(ctx context.Context, root string, tools map[string]string) (tree, error) {
+	t := tree{root: root, tools: tools}
+	var err error
+	if t.modules, err = goModules(root); err != nil {
+		return tree{}, err
+	}
+	path, err := engine.Output(ctx, engine.Command{Argv: []string{"go", "list", "-m"}, Dir: root})
+	t.module = strings.TrimSpace(string(path))
+	return t, err
+}
+
+// buildTools builds the tools of the clone at root, where the build cache lacks
+// them, and returns where they are. They can then look at any source.
+func buildTools(ctx context.Context, root string) (map[string]string, error) {
+	tools := map[string]string{}
+	err := progress.Run(ctx, "tools", func(s *progress.Step) (string, error) {
+		for _, tool := range [][]string{{"gofumpt"}, {"staticcheck"}, {"mage"}, {"-modfile=" + toolsMod, "deadcode"}} {
+			name := tool[len(tool)-1]
+			s.Detail(name)
+			// -n prints the path of the executable in the build cache, once it is there.
+			argv := append([]string{"go", "tool"}, append(tool[:len(tool)-1:len(tool)-1], "-n", name)...)
+			out, err := engine.Output(ctx, engine.Command{Argv: argv, Dir: root})
+			if err != nil {
+				return "", err
+			}
+			tools[name] = strings.TrimSpace(string(out))
+		}
+		return "", nil
+	})
+	return tools, err
+}
+
+// check returns the names of the rules that do not hold.
+func (t tree) check(ctx context.Context, w io.Writer, rules []rule) ([]string, error) {
+	findings := make([][]string, len(rules))
+	var g errgroup.Group
+	g.SetLimit(max(2, runtime.NumCPU()/2)) // each rule runs programs that use all cores by themselves
+	for i, r := range rules {
+		g.Go(func() error {
+			findings[i] = r.look(ctx, t)
+			return nil
+		})
+	}
+	_ = g.Wait() // no rule's failure stops another
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("stopped: %w", context.Cause(ctx))
+	}
+	var broken []string
+	for i, r := range rules {
+		if len(findings[i]) > 0 {
+			broken = append(broken, r.name)
+			r.print(w, findings[i])
+		}
+	}
+	return broken, nil
+}
+
+// look returns what the rule found. Not to be able to look is a finding too.
+func (r rule) look(ctx context.Context, t tree) []string {
+	step := progress.Start(ctx, r.name, 0, "")
+	found, err := r.find(ctx, t)
+	if err != nil {
+		found = append(found, strings.Split("could not look: "+err.Error(), "\n")...)
+	}
+	if len(found) > 0 {
+		step.End("", fmt.Errorf("%d findings", len(found)))
+	} else {
+		step.End("holds", nil)
+	}
+	return found
+}
+
+func (r rule) print(w io.Writer, found []string) {
+	fmt.Fprintf(w, "\n%s: %d findings\n", r.name, len(found))
+	for _, line := range found[:min(len(found), maxFindings)] {
+		fmt.Fprintf(w, "  %s\n", line)
+	}
+	if more := len(found) - maxFindings; more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
+	fmt.Fprintf(w, "  mend: %s\n", r.mend)
+}
+
+// inModules gathers what argv complains of in each of the modules.
+func (t tree) inModules(ctx context.Context, argv ...string) ([]string, error) {
+	var all []string
+	for _, dir := range t.modules {
+		found, err := complaints(ctx, dir, argv...)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, t.place(dir, found)...)
+	}
+	return all, nil
+}
+
+// complaints runs a program that exits with 0 when all is well and else says
+// what is not.
+func complaints(ctx context.Context, dir string, argv ...string) ([]string, error) {
+	var said []string
+	err := engine.Run(ctx, engine.Command{Argv: argv, Dir: dir, Line: func(line string) {
+		if !strings.HasPrefix(line, "go: downloading ") {
+			said = append(said, line)
+		}
+	}})
+	var failure *engine.Failure
+	switch {
+	case err == nil:
+		return nil, nil
+	case errors.As(err, &failure) && len(said) > 0:
+		return said, nil
+	}
+	return nil, err
+}
+
+// listed runs a program that prints a line for each of its findings.
+func listed(ctx context.Context, dir string, argv ...string) ([]string, error) {
+	out, err := engine.Output(ctx, engine.Command{Argv: argv, Dir: dir})
+	text := strings.TrimSpace(string(out))
+	if text == "" {
+		return nil, err
+	}
+	return strings.Split(text, "\n"), err
+}
+
+// place puts the folder of a nested module before lines that begin with a path
+// in it.
+func (t tree) place(dir string, lines []string) []string {
+	rel, err := filepath.Rel(t.root, dir)
+	if err != nil || rel == "." {
+		return lines
+	}
+	placed := slices.Clone(lines)
+	for i, line := range placed {
+		path, _, _ := strings.Cut(line, ":")
+		if _, err := os.Stat(filepath.Join(dir, path)); err == nil && path != "" {
+			placed[i] = filepath.Join(rel, path) + line[len(path):]
+		}
+	}
+	return placed
+}

@@ -1,0 +1,123 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// deadcode finds functions that no program reaches, not counting tests, and
+// packages that no program has in it.
+func deadcode(ctx context.Context, t tree) ([]string, error) {
+	var found []string
+	for _, dir := range t.modules {
+		more, err := t.deadIn(ctx, dir)
+		found = append(found, t.place(dir, more)...)
+		if err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+func (t tree) deadIn(ctx context.Context, dir string) ([]string, error) {
+	packages, err := goList(ctx, dir, nil, "./...")
+	if err != nil {
+		return nil, err
+	}
+	found, err := unused(ctx, dir, packages)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range packages {
+		if p.Name != "main" {
+			continue
+		}
+		look := t.deadInProgram
+		if filepath.Base(p.Dir) == "magefiles" {
+			look = t.deadInMagefiles
+		}
+		more, err := look(ctx, dir, p)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	return found, nil
+}
+
+// unused returns the packages that are in no program. The name of one that only
+// tests use, as a suite for implementations, ends in "test".
+func unused(ctx context.Context, dir string, packages []goPackage) ([]string, error) {
+	used := map[string]bool{}
+	if mains := programs(packages); len(mains) > 0 {
+		deps, err := goList(ctx, dir, nil, append([]string{"-deps"}, mains...)...)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range deps {
+			used[p.ImportPath] = true
+		}
+	}
+	var found []string
+	for _, p := range packages {
+		if !used[p.ImportPath] && len(p.GoFiles) > 0 && !strings.HasSuffix(p.Name, "test") {
+			found = append(found, p.ImportPath+": no program imports this package")
+		}
+	}
+	return found, nil
+}
+
+func (t tree) deadInProgram(ctx context.Context, dir string, p goPackage) ([]string, error) {
+	return listed(ctx, dir, t.tools["deadcode"], "-tags="+tags, "-filter="+modulePattern(p.Module.Path), p.ImportPath)
+}
+
+func modulePattern(module string) string { return "^" + regexp.QuoteMeta(module) + "(/|$)" }
+
+// deadInMagefiles looks at the program that Mage makes of magefiles. Its main
+// function exists only while Mage compiles; Mage can be told to keep it, but
+// would leave it among the magefiles. So Mage gets a copy of them, below build,
+// which go and git both ignore.
+func (t tree) deadInMagefiles(ctx context.Context, dir string, p goPackage) ([]string, error) {
+	parent := filepath.Join(dir, "build")
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, err
+	}
+	scratch, err := os.MkdirTemp(parent, "deadcode-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(scratch)
+	for _, name := range p.GoFiles {
+		if err := copyFile(filepath.Join(p.Dir, name), filepath.Join(scratch, name)); err != nil {
+			return nil, err
+		}
+	}
+	if err := run(ctx, dir, t.tools["mage"], "-d", scratch, "-keep", "-compile", filepath.Join(scratch, "program")); err != nil {
+		return nil, fmt.Errorf("compile a copy of the magefiles: %w", err)
+	}
+	return t.deadInCopy(ctx, dir, scratch, p)
+}
+
+func (t tree) deadInCopy(ctx context.Context, dir, scratch string, p goPackage) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(scratch, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	filter := "-filter=^command-line-arguments$|" + modulePattern(p.Module.Path)
+	lines, err := listed(ctx, dir, append([]string{t.tools["deadcode"], "-tags=" + tags, filter}, files...)...)
+	if err != nil {
+		return nil, err
+	}
+	at, err := filepath.Rel(dir, scratch)
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range lines {
+		lines[i] = strings.Replace(line, at, filepath.Base(p.Dir), 1)
+	}
+	return lines, nil
+}

@@ -1,0 +1,97 @@
+package source
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/layers/engine"
+)
+
+// All rules set the tag that magefiles carry: without it, the tools pass over
+// magefiles without a word.
+const tags = "mage"
+
+func format(ctx context.Context, t tree) ([]string, error) {
+	return listed(ctx, t.root, t.tools["gofumpt"], "-l", ".")
+}
+
+func vet(ctx context.Context, t tree) ([]string, error) {
+	return t.inModules(ctx, "go", "vet", "-tags="+tags, "./...")
+}
+
+func staticcheck(ctx context.Context, t tree) ([]string, error) {
+	return t.inModules(ctx, t.tools["staticcheck"], "-tags="+tags, "./...")
+}
+
+func tidy(ctx context.Context, t tree) ([]string, error) {
+	found, err := t.inModules(ctx, "go", "mod", "tidy", "-diff")
+	if err != nil {
+		return found, err
+	}
+	err = t.withToolsModule(func(dir string) error {
+		more, err := complaints(ctx, dir, "go", "mod", "tidy", "-diff")
+		found = append(found, more...)
+		return err
+	})
+	return found, err
+}
+
+// withToolsModule calls do with a copy of ci/tools.mod under the name and in the
+// loneliness that go mod tidy needs: beside our packages it would take in their
+// imports. Source without one is left alone.
+func (t tree) withToolsModule(do func(dir string) error) error {
+	mod := filepath.Join(t.root, toolsMod)
+	if _, err := os.Stat(mod); os.IsNotExist(err) {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "slipway-tools-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := copyFile(mod, filepath.Join(dir, "go.mod")); err != nil {
+		return err
+	}
+	if err := copyFile(sumFile(mod), filepath.Join(dir, "go.sum")); err != nil {
+		return err
+	}
+	return do(dir)
+}
+
+func sumFile(mod string) string { return mod[:len(mod)-len(".mod")] + ".sum" }
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(to, data, 0o644)
+}
+
+func (t tree) format(ctx context.Context) error {
+	if err := run(ctx, t.root, t.tools["gofumpt"], "-w", "."); err != nil {
+		return err
+	}
+	for _, dir := range t.modules {
+		if err := run(ctx, dir, "go", "mod", "tidy"); err != nil {
+			return err
+		}
+	}
+	return t.withToolsModule(func(dir string) error {
+		if err := run(ctx, dir, "go", "mod", "tidy"); err != nil {
+			return err
+		}
+		mod := filepath.Join(t.root, toolsMod)
+		if err := copyFile(filepath.Join(dir, "go.sum"), sumFile(mod)); err != nil {
+			return err
+		}
+		return copyFile(filepath.Join(dir, "go.mod"), mod)
+	})
+}
+
+func run(ctx context.Context, dir string, argv ...string) error {
+	return engine.Run(ctx, engine.Command{Argv: argv, Dir: dir})
+}

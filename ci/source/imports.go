@@ -1,0 +1,64 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// stage is a folder whose packages may import those of its own level and below.
+type stage struct {
+	dir   string // below the module's root
+	level int
+	why   string // it knows nothing of the levels above
+}
+
+// The stages of the flow. Where two fit, the longer one holds.
+var stages = []stage{
+	{"layers/progress", 0, "every stage reports through it"},
+	{"layers/engine", 0, "every stage runs its programs through it"},
+	{"layers/host", 0, "every stage may need packages of the host"},
+	{"layers", 1, "a checkout is the same for every image"},
+	{"images", 2, "an image is built on machines that reach no board"},
+	{"flash", 3, "a field engineer flashes what others built, without the suites"},
+	{"ci", 4, "suites run from any program, not only from Mage"},
+	{"magefiles", 5, "commands are the top"},
+}
+
+func stageOf(path, module string) (stage, bool) {
+	dir := strings.TrimPrefix(path, module+"/")
+	var best stage
+	for _, s := range stages {
+		if (dir == s.dir || strings.HasPrefix(dir, s.dir+"/")) && len(s.dir) > len(best.dir) {
+			best = s
+		}
+	}
+	return best, best.dir != ""
+}
+
+// imports finds imports, also those of tests, that point up the flow.
+func imports(ctx context.Context, t tree) ([]string, error) {
+	packages, err := goList(ctx, t.root, nil, "./...")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, p := range packages {
+		from, ok := stageOf(p.ImportPath, t.module)
+		if !ok {
+			found = append(found, p.ImportPath+": in no stage; the stages are listed in ci/source/imports.go")
+			continue
+		}
+		all := slices.Sorted(slices.Values(slices.Concat(p.Imports, p.TestImports, p.XTestImports)))
+		for _, path := range slices.Compact(all) {
+			if !strings.HasPrefix(path, t.module+"/") {
+				continue
+			}
+			if to, ok := stageOf(path, t.module); ok && to.level > from.level {
+				found = append(found, fmt.Sprintf("%s imports %s: %s must not know of %s (%s)", p.ImportPath, path, from.dir, to.dir, from.why))
+			}
+		}
+	}
+	return found, nil
+}

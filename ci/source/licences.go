@@ -1,0 +1,165 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// What is linked into our programs is handed on under its own licence, so each
+// licence must be one that lets us. A text is known by the digest of its words,
+// without those of the copyright lines: whoever adds a dependency with a text
+// that is not here reads it and adds a line.
+var licenceTexts = map[string]string{
+	"95f35d79ea3bab75": "Apache-2.0",
+	"e87dea5078ce2faa": "Apache-2.0", // its appendix filled in
+	"a1842c9877d84457": "Apache-2.0", // without its appendix, https
+	"a695632dae7eddc4": "Apache-2.0", // without its appendix, http
+	"35a446201226de6b": "MIT",
+	"6c833965e9ca4cf8": "MIT", // "The MIT License (MIT)"
+	"6ad3654379e72bbd": "MIT", // "The MIT License"
+	"0cf21bdfd1964a97": "MIT", // without a title
+	"986c3c3199a93b91": "BSD-2-Clause",
+	"cb1ce31a60c2422f": "BSD-3-Clause", // Google LLC
+	"526279aa5ce65fb2": "BSD-3-Clause", // Google Inc.
+	"c16fb94cf985fde3": "BSD-3-Clause", // xxHash
+	"7a4d92cdb11d2549": "Unlicense",
+	"4b65446dc65c9d3c": "Apache-2.0 AND BSD-3-Clause",         // OpenTelemetry
+	"ff93da6e29b4d964": "BSD-3-Clause AND Apache-2.0 AND MIT", // klauspost/compress, by folder
+}
+
+// The licences that let us link and hand on, and on what terms.
+var allowedLicences = map[string]string{
+	"Apache-2.0":   "ours",
+	"MIT":          "keep the notice",
+	"BSD-2-Clause": "keep the notice",
+	"BSD-3-Clause": "keep the notice, no endorsement",
+	"ISC":          "keep the notice",
+	"Unlicense":    "public domain",
+}
+
+// Files that look like licences and do not cover what we link.
+var otherTexts = map[string]string{
+	"github.com/opencontainers/go-digest/LICENSE.docs": "covers its documentation only",
+}
+
+var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying)`)
+
+// The boards are arm64, the hosts mostly amd64; a file may belong to one only.
+var architectures = []string{"amd64", "arm64"}
+
+// licences finds modules in our programs whose licence is not known or not allowed.
+func licences(ctx context.Context, t tree) ([]string, error) {
+	found := map[string]bool{}
+	for _, dir := range t.modules {
+		for _, arch := range architectures {
+			linked, err := linkedPackages(ctx, dir, arch)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range linked {
+				for _, finding := range licencesOf(p) {
+					found[finding] = true
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// linkedPackages returns the packages of other modules in the programs of the
+// module in dir.
+func linkedPackages(ctx context.Context, dir, arch string) ([]goPackage, error) {
+	env := []string{"GOARCH=" + arch}
+	own, err := goList(ctx, dir, env, "./...")
+	if err != nil {
+		return nil, err
+	}
+	mains := programs(own)
+	if len(mains) == 0 {
+		return nil, nil
+	}
+	all, err := goList(ctx, dir, env, append([]string{"-deps"}, mains...)...)
+	return slices.DeleteFunc(all, func(p goPackage) bool { return p.Standard || p.Module == nil || p.Module.Main }), err
+}
+
+// licencesOf looks from the package's folder up to its module's: code taken over
+// from elsewhere may lie in between, with a licence of its own.
+func licencesOf(p goPackage) []string {
+	var found []string
+	for dir := p.Dir; ; dir = filepath.Dir(dir) {
+		names, err := licenceFiles(dir)
+		if err != nil {
+			return append(found, fmt.Sprintf("%s: %v", p.Module.Path, err))
+		}
+		for _, name := range names {
+			if _, other := otherTexts[p.Module.Path+"/"+name]; other {
+				continue
+			}
+			if finding := judgeLicence(filepath.Join(dir, name)); finding != "" {
+				found = append(found, p.Module.Path+": "+finding)
+			}
+		}
+		if dir == p.Module.Dir || dir == filepath.Dir(dir) {
+			if len(names) == 0 {
+				found = append(found, p.Module.Path+": no licence in "+dir)
+			}
+			return found
+		}
+	}
+}
+
+func licenceFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && licenceFile.MatchString(e.Name()) && filepath.Ext(e.Name()) != ".go" {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// judgeLicence returns what speaks against the licence in the file at path.
+func judgeLicence(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	digest := licenceDigest(string(data))
+	names, known := licenceTexts[digest]
+	if !known {
+		return fmt.Sprintf("unknown licence: read %s; if we may hand it on, add its digest %s", path, digest)
+	}
+	for name := range strings.SplitSeq(names, " AND ") {
+		if _, ok := allowedLicences[name]; !ok {
+			return fmt.Sprintf("%s is not among the allowed licences (%s)", name, path)
+		}
+	}
+	return ""
+}
+
+var holderLine = regexp.MustCompile(`^copyright (c )?(\d{4}|the |docker )|^all rights reserved$`)
+
+// licenceDigest is a digest of a licence's words, whoever holds the copyright and
+// however the lines are broken.
+func licenceDigest(text string) string {
+	var words []string
+	for line := range strings.Lines(strings.ToLower(text)) {
+		w := strings.FieldsFunc(line, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		if holderLine.MatchString(strings.Join(w, " ")) {
+			continue
+		}
+		words = append(words, w...)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(words, " ")))
+	return hex.EncodeToString(sum[:8])
+}
