@@ -32,6 +32,9 @@ type Command struct {
 	// Gentle is for programs that must not be cut off in the middle, as dpkg: only
 	// they are asked to end, as by a Ctrl-C, and they decide when.
 	Gentle bool
+	// Stop asks a program to end that needs another way than a SIGTERM to it and its
+	// children.
+	Stop func(*os.Process) error
 }
 
 // Failure is a program that did not exit with 0.
@@ -104,6 +107,10 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 		cmd.SysProcAttr.Pdeathsig = 0
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 		cmd.WaitDelay = 0
+	}
+	if c.Stop != nil {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGINT
+		cmd.Cancel = func() error { return c.Stop(cmd.Process) }
 	}
 	return cmd
 }
