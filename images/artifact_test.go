@@ -1,0 +1,62 @@
+package images
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestOpenArtifact(t *testing.T) {
+	tests := []struct {
+		name, json, wantErr string
+	}{
+		{"whole", `{"board":"b","files":[{"kind":"disk","name":"disk.img","sizeBytes":4}]}`, ""},
+		{"cut off", `{"board":"b","files":[{"kind":"disk","name":"disk.img","sizeBytes":5}]}`, "4 bytes, want 5; build again"},
+		{"missing file", `{"board":"b","files":[{"kind":"disk","name":"other.img","sizeBytes":4}]}`, "not whole; build again"},
+		{"leaves the folder", `{"board":"b","files":[{"kind":"disk","name":"../disk.img","sizeBytes":4}]}`, "leaves the folder"},
+		{"not JSON", `{`, "artifact.json"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, data := range map[string]string{ArtifactName: test.json, "disk.img": "disk"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := OpenArtifact(dir)
+			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("OpenArtifact = %v; want %q", err, test.wantErr)
+			}
+		})
+	}
+	if _, err := OpenArtifact(t.TempDir()); err == nil || !strings.Contains(err.Error(), `run "build`) {
+		t.Errorf("OpenArtifact of an empty folder = %v; want the command that makes one", err)
+	}
+}
+
+func TestArtifactSaves(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "disk.img"), []byte("disk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := describe(dir, DiskImage, "disk.img")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (Artifact{Board: "b", Files: []File{f}}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk, err := a.File(DiskImage)
+	if err != nil || a.Path(disk) != filepath.Join(dir, "disk.img") {
+		t.Errorf("File = %+v, %v", disk, err)
+	}
+	if _, err := a.File(Container); err == nil {
+		t.Error("File found a container in an artifact that has none")
+	}
+}

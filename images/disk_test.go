@@ -1,0 +1,204 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/layers/engine"
+	"slipway/layers/host"
+)
+
+func testDisk(t *testing.T) disk {
+	t.Helper()
+	spec, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing, err := host.Missing(t.Context(), HostPackages(spec)...); err != nil || len(missing) > 0 {
+		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
+	}
+	dir := t.TempDir()
+	d := disk{spec: spec, dir: dir, root: filepath.Join(dir, "root"), log: filepath.Join(dir, "log")}
+	if err := os.MkdirAll(filepath.Join(d.root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(d.root, "etc", "marker"), []byte("here\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// The disk is judged by other programs than those that made it.
+func TestDisk(t *testing.T) {
+	d := testDisk(t)
+	if err := d.build(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	image := d.path(diskName)
+	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"sfdisk", "--verify", image}})
+	if err != nil || !strings.Contains(string(out), "No errors detected") {
+		t.Errorf("sfdisk --verify: %s, %v", out, err)
+	}
+	for _, use := range []string{useRoot, useBoot} {
+		if out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"e2fsck", "-fn", at(d, use)}}); err != nil {
+			t.Errorf("e2fsck of %s: %s, %v", use, out, err)
+		}
+	}
+	out, err = engine.Output(t.Context(), engine.Command{Argv: []string{"debugfs", "-R", "cat /etc/marker", at(d, useRoot)}})
+	if err != nil || string(out) != "here\n" {
+		t.Errorf("/etc/marker in the image = %q, %v", out, err)
+	}
+}
+
+// at names a partition's file system the way e2fsprogs do.
+func at(d disk, use string) string {
+	p, _ := d.partition(use)
+	return fmt.Sprintf("%s?offset=%d", d.path(diskName), p.OffsetBytes)
+}
+
+// A file system that is too small must say which number to change.
+func TestDiskTooSmall(t *testing.T) {
+	d := testDisk(t)
+	for i, p := range d.spec.Disk.Partitions {
+		if p.Use == useRoot {
+			d.spec.Disk.Partitions[i].SizeMiB = 8
+		}
+	}
+	if err := os.WriteFile(filepath.Join(d.root, "large"), bytes.Repeat([]byte("x"), 9*mib), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	err := d.build(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "rootA partition (8 MiB") || !strings.Contains(err.Error(), "board.yml") {
+		t.Errorf("build = %v; want the partition, its size and the file to change", err)
+	}
+}
+
+func TestGrubConfigParses(t *testing.T) {
+	if _, err := exec.LookPath("grub-script-check"); err != nil {
+		t.Skip("grub-script-check is not installed (Debian package grub-common)")
+	}
+	d := testDisk(t)
+	config := d.path("grub.cfg")
+	if err := os.WriteFile(config, []byte(d.grubConfig()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Run(t.Context(), engine.Command{Argv: []string{"grub-script-check", config}}); err != nil {
+		t.Errorf("%v\n%s", err, d.grubConfig())
+	}
+}
+
+func TestAdditions(t *testing.T) {
+	spec, err := LoadFrom(board(map[string]string{
+		"b/board.yml": small + `debian: {suite: s, mask: [a.service], generators: [g], enable: [b.service], hook: /usr/bin/hook}
+disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
+`,
+		"b/overlay/etc/motd": "hello",
+	}), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := additions(&out, spec, []byte("binary"), "key"); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for r := tar.NewReader(&out); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[h.Name] = h.Linkname + string(data)
+		if h.Name == "usr/bin/hook" && h.Mode != 0o755 {
+			t.Errorf("the hook's mode is %o; want 755", h.Mode)
+		}
+	}
+	for name, want := range map[string]string{
+		"etc/motd":                        "hello",
+		"usr/bin/hook":                    "binary",
+		"etc/hostname":                    "b\n",
+		"etc/machine-id":                  "",
+		"etc/systemd/system/a.service":    "/dev/null",
+		"etc/systemd/system-generators/g": "/dev/null",
+		"etc/systemd/system/multi-user.target.wants/b.service": "/usr/lib/systemd/system/b.service",
+		"etc/slipway/image.json":                               `{"board":"b","key":"key"}` + "\n",
+	} {
+		if data, ok := got[name]; !ok || data != want {
+			t.Errorf("%s = %q (there: %v); want %q", name, data, ok, want)
+		}
+	}
+}
+
+// Whatever changes the image must change its key; what does not, must not.
+func TestImageKey(t *testing.T) {
+	spec, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := func(s Spec, hook string) string {
+		k, err := imageKey(s, []byte(hook))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	same := key(spec, "hook")
+	if key(spec, "hook") != same {
+		t.Error("the key of the same things differs")
+	}
+	other := spec
+	other.Arch = "arm64"
+	for name, k := range map[string]string{
+		"hook": key(spec, "other hook"), "spec": key(other, "hook"), "file": key(spec.WithFile("overlay/etc/motd", "x"), "hook"),
+	} {
+		if k == same {
+			t.Errorf("another %s gives the same key", name)
+		}
+	}
+}
+
+func TestLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lock(path); err == nil || !strings.Contains(err.Error(), "another slipway") {
+		t.Errorf("second lock = %v; want it refused", err)
+	}
+	unlock()
+	unlock, err = lock(path)
+	if err != nil {
+		t.Fatalf("lock after unlock: %v", err)
+	}
+	unlock()
+}
+
+// An interrupted userland must not be taken for one by the next build.
+func TestUserlandIsWholeOrAbsent(t *testing.T) {
+	d := testDisk(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	opt := Options{Dir: t.TempDir()}
+	if _, err := userland(ctx, nil, d.spec, opt); err == nil {
+		t.Fatal("userland succeeded in a cancelled context")
+	}
+	if left, _ := filepath.Glob(filepath.Join(opt.cache(), "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,97 @@
+package images
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func board(files map[string]string) fstest.MapFS {
+	fs := fstest.MapFS{}
+	for name, data := range files {
+		fs[name] = &fstest.MapFile{Data: []byte(data)}
+	}
+	return fs
+}
+
+const small = `arch: amd64
+flash: {kinds: [file]}
+`
+
+func TestLoadFrom(t *testing.T) {
+	tests := []struct {
+		name    string
+		files   map[string]string
+		wantErr string
+	}{
+		{"smallest", map[string]string{"b/board.yml": small, "b/kas.yml": ""}, ""},
+		{"no file", map[string]string{"c/board.yml": small}, "images/boards/b/board.yml: no such board"},
+		{"unknown key", map[string]string{"b/board.yml": small + "colour: red\n"}, "colour"},
+		{"wrong type", map[string]string{"b/board.yml": "arch: [1]\n"}, "line 1"},
+		{"unknown arch", map[string]string{"b/board.yml": "arch: vax\n"}, `unknown value "vax" (have [amd64 arm64])`},
+		{"unknown kind", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [fax]}\n", "b/kas.yml": ""}, `unknown value "fax"`},
+		{"nothing builds it", map[string]string{"b/board.yml": small}, "kas.yml"},
+		{"extends itself", map[string]string{"b/board.yml": "extends: c\n", "c/board.yml": "extends: b\n"}, "extends itself"},
+		{"two roots", map[string]string{"b/board.yml": small + `debian: {suite: s}
+disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}, {name: s, sizeMiB: 1, use: root}]}
+`}, `2 partitions with use "root"`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := LoadFrom(board(test.files), "b")
+			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("LoadFrom = %v; want %q", err, test.wantErr)
+			}
+		})
+	}
+}
+
+func TestExtends(t *testing.T) {
+	spec, err := LoadFrom(board(map[string]string{
+		"old/board.yml":     small + "description: old\ndefault: true\nssh: {user: root, port: 22}\n",
+		"old/kas.yml":       "old",
+		"old/overlay/etc/a": "old a",
+		"new/board.yml":     "extends: old\narch: arm64\nssh: {port: 2222}\n",
+		"new/overlay/etc/a": "new a",
+	}), "new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec.Board != "new" || spec.Arch != "arm64" || spec.Description != "old" || spec.SSH != (SSH{"root", 2222}) || spec.Default {
+		t.Errorf("spec = %+v; want new's own settings over old's, and not its default", spec)
+	}
+	if got := string(spec.files["overlay/etc/a"]); got != "new a" {
+		t.Errorf("overlay/etc/a = %q; want new's", got)
+	}
+}
+
+// Every board that is embedded must load, and one must be the default.
+func TestEmbeddedBoards(t *testing.T) {
+	names, err := Boards()
+	if err != nil || len(names) == 0 {
+		t.Fatalf("Boards = %v, %v", names, err)
+	}
+	for _, name := range names {
+		if _, err := Load(name); err != nil {
+			t.Errorf("Load(%q) = %v", name, err)
+		}
+	}
+	if spec, err := Load(""); err != nil || !spec.Default {
+		t.Errorf("Load of the default = %q, %v", spec.Board, err)
+	}
+	if _, err := Load("no-such"); err == nil || !strings.Contains(err.Error(), names[0]) {
+		t.Errorf("Load of an unknown board = %v; want the names that there are", err)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(small))
+	f.Add([]byte("extends: b\n"))
+	f.Add([]byte("arch: amd64\ndisk: {firmware: bios, partitions: [{name: r, sizeMiB: -1, use: root}]}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		files := board(map[string]string{"b/board.yml": string(data), "b/kas.yml": ""})
+		if spec, err := LoadFrom(files, "b"); err == nil && (spec.Arch == "" || len(spec.Flash.Kinds) == 0) {
+			t.Errorf("accepted a spec that lacks what every stage needs: %+v", spec)
+		}
+	})
+}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestRunFailure(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "logs", "run.log")
+	var lines []string
+	err := Run(t.Context(), Command{
+		Argv: []string{"sh", "-c", "echo one; echo two >&2; exit 3"}, Log: log,
+		Line: func(l string) { lines = append(lines, l) },
+	})
+	var f *Failure
+	if !errors.As(err, &f) {
+		t.Fatalf("Run = %v; want a *Failure", err)
+	}
+	for _, want := range []string{"sh -c", "exit status 3", "two", log} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q lacks %q", err, want)
+		}
+	}
+	if len(lines) != 2 {
+		t.Errorf("lines = %q; want both", lines)
+	}
+	if data, _ := os.ReadFile(log); string(data) != "one\ntwo\n" {
+		t.Errorf("log = %q; want both lines", data)
+	}
+}
+
+func TestRunNotInstalled(t *testing.T) {
+	err := Run(t.Context(), Command{Argv: []string{"slipway-no-such-program"}})
+	if err == nil || !strings.Contains(err.Error(), "is not installed") {
+		t.Errorf("Run = %v; want it to say that the program is not installed", err)
+	}
+}
+
+// A program's children must not outlive a Ctrl-C.
+func TestRunStopsTheWholeGroup(t *testing.T) {
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	pressed := errors.New("interrupt")
+	go func() {
+		for {
+			if data, _ := os.ReadFile(pidFile); strings.HasSuffix(string(data), "\n") {
+				cancel(pressed)
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	err := Run(ctx, Command{Argv: []string{"sh", "-c", `sleep 300 & echo $! > "$0"; wait`, pidFile}})
+	if !errors.Is(err, pressed) {
+		t.Errorf("Run = %v; want %v", err, pressed)
+	}
+	data, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	_ = unix.Kill(pid, unix.SIGKILL)
+	t.Errorf("the child %d outlived its parent", pid)
+}
+
+func TestTailIsBounded(t *testing.T) {
+	w := &tailWriter{}
+	for i := range 100 {
+		fmt.Fprintf(w, "line %d %s\n", i, strings.Repeat("x", 2*maxLineBytes))
+	}
+	if got := w.String(); len(got) > tailLines*(maxLineBytes+1) || !strings.HasPrefix(got, "line 85 ") {
+		t.Errorf("tail has %d bytes and begins %.10q; want at most %d lines of %d bytes", len(got), got, tailLines, maxLineBytes)
+	}
+}
+
+func TestOutputKeepsStderrOut(t *testing.T) {
+	out, err := Output(t.Context(), Command{Argv: []string{"sh", "-c", "echo yes; echo no >&2"}})
+	if err != nil || string(out) != "yes\n" {
+		t.Errorf("Output = %q, %v; want only what went to stdout", out, err)
+	}
+}

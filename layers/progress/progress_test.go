@@ -1,0 +1,76 @@
+package progress
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestJSONEvents(t *testing.T) {
+	var out bytes.Buffer
+	r := New(JSON(&out))
+	ctx := With(t.Context(), r)
+	s := Start(ctx, "flash", 10, Bytes)
+	s.Add(10)
+	s.End("all of it", nil)
+	s.End("again", nil) // a step ends once
+	r.Close()
+	var states []State
+	for line := range strings.Lines(out.String()) {
+		var e Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Step != "flash" || e.Total != 10 {
+			t.Errorf("event %+v; want step flash of 10", e)
+		}
+		states = append(states, e.State)
+	}
+	if len(states) < 2 || states[0] != Running || states[len(states)-1] != Done {
+		t.Errorf("states = %v; want running first and done last", states)
+	}
+}
+
+func TestLines(t *testing.T) {
+	var out bytes.Buffer
+	r := New(Lines(&out))
+	ctx := With(t.Context(), r)
+	Start(ctx, "build", 0, "").Reuse("nothing changed")
+	err := Run(ctx, "boot", func(*Step) (string, error) { return "", errors.New("no answer\x1b[2J\nand more") })
+	r.Close()
+	if err == nil {
+		t.Error("Run lost the error")
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "cached build") || !strings.Contains(lines[1], "failed boot") {
+		t.Errorf("lines = %q; want one for each step", lines)
+	}
+	if strings.Contains(out.String(), "\x1b") || strings.Contains(out.String(), "and more") {
+		t.Errorf("output %q; want only the first line of a detail, without escapes", out.String())
+	}
+}
+
+func TestBarsEndAsLines(t *testing.T) {
+	var out bytes.Buffer
+	r := New(Bars(&out))
+	ctx := With(t.Context(), r)
+	known, open := Start(ctx, "flash", 100, Bytes), Start(ctx, "boot", 0, "")
+	known.Add(40)
+	known.End("written", nil)
+	open.End("", errors.New("no answer"))
+	Start(ctx, "never ended", 5, Tasks) // Close must not wait for it
+	r.Close()
+	for _, want := range []string{"done   flash", "failed boot"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("output %q lacks %q", out.String(), want)
+		}
+	}
+}
+
+func TestWithoutReporter(t *testing.T) {
+	s := Start(t.Context(), "quiet", 0, "")
+	s.Add(1)
+	s.End("", nil)
+}
