@@ -1,0 +1,268 @@
+package target
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+const (
+	logDir      = "/run/slipway" // on the board; containerd writes the output there
+	maxLogBytes = 64 << 20       // a container that writes more is ended: the folder is in memory
+	watchEvery  = 200 * time.Millisecond
+	tidyLimit   = 20 * time.Second // to remove a container after its context has ended
+	runtimeName = "io.containerd.runc.v2"
+	boardPath   = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// Container is one run of an image.
+type Container struct {
+	Image   string
+	Argv    []string // empty: the image's own entry point and command
+	Env     []string // over the image's own
+	Hook    string   // path of slipway-hook on the board; "": none
+	Timeout time.Duration
+}
+
+// Exit is what came of a container.
+type Exit struct {
+	Status    uint32
+	Output    []byte // standard output and error as they came, its first MiB
+	Truncated bool
+	Elapsed   time.Duration
+}
+
+// Run runs a container to its end and removes everything that it made on the
+// board, also when it fails or ctx ends. A program that fails has a Status; the
+// error is for one that could not be run, a failed hook among them.
+func (t *Containers) Run(ctx context.Context, c Container) (exit Exit, err error) {
+	ctx = namespaces.WithNamespace(ctx, namespace)
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("it did not end within %s", c.Timeout))
+		defer cancel()
+	}
+	ctx, stop := undated(ctx)
+	defer stop()
+	r := &containerRun{t: t, id: "slipway-" + strings.ToLower(rand.Text()[:16])}
+	r.log = logDir + "/" + r.id + ".log"
+	defer func() {
+		if left := r.tidy(ctx); left != nil {
+			err = errors.Join(err, t.said("remove container "+r.id, left))
+		}
+	}()
+	began := time.Now()
+	exit, err = r.run(ctx, c)
+	exit.Elapsed = time.Since(began)
+	if err != nil && ctx.Err() != nil {
+		return exit, fmt.Errorf("container of %s: %w", c.Image, context.Cause(ctx))
+	}
+	if err != nil {
+		return exit, t.said("run a container of "+c.Image, err)
+	}
+	return exit, nil
+}
+
+// undated is ctx without its deadline, but ended with it. A deadline would travel
+// to containerd, which may then be the first to tell of it, in words of its own.
+func undated(ctx context.Context) (context.Context, func()) {
+	plain, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	return plain, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// containerRun is a container between its making and its end.
+type containerRun struct {
+	t       *Containers
+	id, log string
+}
+
+func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
+	made, err := r.create(ctx, c)
+	if err != nil {
+		return Exit{}, err
+	}
+	files, err := r.t.conn.files(ctx)
+	if err != nil {
+		return Exit{}, err
+	}
+	defer files.close()
+	task, err := made.NewTask(ctx, cio.LogFile(r.log))
+	if err != nil {
+		return Exit{}, err
+	}
+	ended, err := task.Wait(ctx)
+	if err != nil {
+		return Exit{}, err
+	}
+	if err := task.Start(ctx); err != nil {
+		return Exit{}, err
+	}
+	status, err := r.watch(ctx, files, ended)
+	if err != nil {
+		return Exit{}, err
+	}
+	// Deleting the task is what waits for the last of its output.
+	if _, err := task.Delete(ctx); err != nil {
+		return Exit{}, err
+	}
+	out, size, err := files.read(ctx, r.log, maxOutputBytes)
+	return Exit{Status: status, Output: out, Truncated: size > int64(len(out))}, err
+}
+
+func (r *containerRun) create(ctx context.Context, c Container) (client.Container, error) {
+	image, err := r.t.client.GetImage(ctx, c.Image)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := r.spec(ctx, image, c)
+	if err != nil {
+		return nil, err
+	}
+	return r.t.client.NewContainer(ctx, r.id,
+		client.WithSnapshotter(snapshotter),
+		client.WithImage(image),
+		client.WithNewSnapshot(r.id, image),
+		client.WithRuntime(runtimeName, nil),
+		client.WithSpec(spec))
+}
+
+// spec is made of containerd's defaults and the image's configuration. The
+// library's own option for the latter is not used: to look up a user's name it
+// mounts the image, and it would do so on this machine.
+func (r *containerRun) spec(ctx context.Context, image client.Image, c Container) (*oci.Spec, error) {
+	conf, err := image.Spec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := oci.GenerateSpecWithPlatform(ctx, r.t.client, "linux/"+conf.Architecture, &containers.Container{ID: r.id})
+	if err != nil {
+		return nil, err
+	}
+	p := spec.Process
+	p.Args = c.Argv
+	if len(p.Args) == 0 {
+		p.Args = slices.Concat(conf.Config.Entrypoint, conf.Config.Cmd)
+	}
+	if len(p.Args) == 0 {
+		return nil, errors.New("the image names no program, and no command was given")
+	}
+	if conf.Config.WorkingDir != "" {
+		p.Cwd = conf.Config.WorkingDir
+	}
+	p.Env = mergeEnv([]string{boardPath}, conf.Config.Env, c.Env)
+	if p.User.UID, p.User.GID, err = parseUser(conf.Config.User); err != nil {
+		return nil, err
+	}
+	if c.Hook != "" {
+		spec.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{
+			Path: c.Hook, Args: []string{"slipway-hook", "hook"}, Env: []string{boardPath},
+		}}}
+	}
+	return spec, nil
+}
+
+// mergeEnv joins environments. Of a variable that is set twice the later value
+// stands, in the earlier one's place.
+func mergeEnv(lists ...[]string) []string {
+	var env []string
+	place := map[string]int{}
+	for _, entry := range slices.Concat(lists...) {
+		name, _, _ := strings.Cut(entry, "=")
+		if i, ok := place[name]; ok {
+			env[i] = entry
+			continue
+		}
+		place[name] = len(env)
+		env = append(env, entry)
+	}
+	return env
+}
+
+// parseUser reads an image's user: "", "uid" or "uid:gid".
+func parseUser(s string) (uid, gid uint32, err error) {
+	if s == "" {
+		return 0, 0, nil
+	}
+	user, group, both := strings.Cut(s, ":")
+	u, err := strconv.ParseUint(user, 10, 32)
+	if err == nil && both {
+		var g uint64
+		g, err = strconv.ParseUint(group, 10, 32)
+		gid = uint32(g)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("the image's user %q is not in numbers; build it with USER uid:gid", s)
+	}
+	return uint32(u), gid, nil
+}
+
+var errChatty = fmt.Errorf("it wrote more than %d MiB and was ended", maxLogBytes>>20)
+
+// watch waits for the end of the task and keeps its output within bounds.
+func (r *containerRun) watch(ctx context.Context, files *boardFiles, ended <-chan client.ExitStatus) (uint32, error) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case e := <-ended:
+			status, _, err := e.Result()
+			return status, err
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-tick.C:
+		}
+		if _, size, _ := files.read(ctx, r.log, 0); size > maxLogBytes {
+			return 0, errChatty
+		}
+	}
+}
+
+// tidy removes whatever of the run is there, in a context of its own.
+func (r *containerRun) tidy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
+	defer cancel()
+	defer r.t.conn.removeFile(r.log)
+	made, err := r.t.client.LoadContainer(ctx, r.id)
+	if err == nil {
+		if err := endTask(ctx, made); err != nil {
+			return err
+		}
+		err = made.Delete(ctx)
+	}
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	err = r.t.client.SnapshotService(snapshotter).Remove(ctx, r.id)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func endTask(ctx context.Context, made client.Container) error {
+	task, err := made.Task(ctx, nil)
+	if err == nil {
+		_, err = task.Delete(ctx, client.WithProcessKill)
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,250 @@
+package target
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
+
+	"slipway/flash/target/sshd"
+)
+
+func TestHostKeyIsNeverTakenOnTrust(t *testing.T) {
+	s := startSSHD(t)
+	name := "[127.0.0.1]:" + strconv.Itoa(s.Port)
+	other, err := sshd.WriteKey(filepath.Join(t.TempDir(), "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	otherLine := string(ssh.MarshalAuthorizedKey(other))
+	tests := []struct {
+		name, pinned, alias string
+		want                []string
+	}{
+		{"nothing pinned", "", "", []string{"SHA256:", "ssh -o UserKnownHostsFile="}},
+		{"another host pinned", "elsewhere " + otherLine, "", []string{"nothing is known", "SHA256:"}},
+		{"another key pinned", name + " " + otherLine, "", []string{"pins ssh-ed25519", "ssh-keygen -R '" + name + "'"}},
+		{"another kind of key pinned", name + " " + ecdsaLine(t), "", []string{"no host key of the pinned kind", "ssh-ed25519"}},
+		{"right key, other alias", "ours" + pinnedKey(t, s), "theirs", []string{"HostKeyAlias=theirs"}},
+		{"revoked", "@revoked *" + pinnedKey(t, s), "", []string{"revoked"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := addressOf(s)
+			a.HostKeyAlias = tt.alias
+			a.KnownHosts = []string{filepath.Join(t.TempDir(), "known_hosts")}
+			if err := os.WriteFile(a.KnownHosts[0], []byte(tt.pinned), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			within(t, 2*time.Second, func() {
+				_, err = WaitDial(t.Context(), a, time.Minute)
+			})
+			if !errors.Is(err, ErrHostKey) {
+				t.Fatalf("WaitDial = %v; want %v", err, ErrHostKey)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestHostKeyMayBePinnedByAlias(t *testing.T) {
+	s := startSSHD(t)
+	a := addressOf(s)
+	a.HostKeyAlias = "board-17"
+	a.KnownHosts = []string{filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "known_hosts")}
+	if err := os.WriteFile(a.KnownHosts[1], []byte("board-17"+pinnedKey(t, s)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dial(t, a)
+}
+
+// pinnedKey is the server's known_hosts line without its host.
+func pinnedKey(t *testing.T, s *sshd.Server) string {
+	t.Helper()
+	line, err := os.ReadFile(s.KnownHosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(line[strings.IndexByte(string(line), ' '):])
+}
+
+func TestRefusedLogin(t *testing.T) {
+	s := startSSHD(t)
+	dir := t.TempDir()
+	wrong, locked := filepath.Join(dir, "wrong"), filepath.Join(dir, "locked")
+	if _, err := sshd.WriteKey(wrong); err != nil {
+		t.Fatal(err)
+	}
+	writeLockedKey(t, locked)
+	tests := []struct {
+		name       string
+		identities []string
+		want       string
+	}{
+		{"wrong key", []string{wrong}, "unable to authenticate"},
+		{"no key", nil, "no key"},
+		{"passphrase", []string{locked}, "ssh-add " + locked},
+		{"no such file", []string{wrong + ".none"}, wrong + ".none"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := addressOf(s)
+			a.Identities = tt.identities
+			_, err := WaitDial(t.Context(), a, time.Minute)
+			if !errors.Is(err, ErrLogin) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("WaitDial = %v; want %v with %q", err, ErrLogin, tt.want)
+			}
+		})
+	}
+}
+
+func writeLockedKey(t *testing.T, file string) {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := ssh.MarshalPrivateKeyWithPassphrase(key, "", []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLoginWithTheAgent(t *testing.T) {
+	s := startSSHD(t)
+	data, err := os.ReadFile(s.Identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ssh.ParseRawPrivateKey(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring := agent.NewKeyring()
+	if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(t.TempDir(), "agent")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			go agent.ServeAgent(ring, conn)
+		}
+	}()
+	t.Setenv("SSH_AUTH_SOCK", socket)
+	a := addressOf(s)
+	a.Identities = nil
+	dial(t, a)
+}
+
+func TestWaitDialWaitsForTheServer(t *testing.T) {
+	s := newSSHD(t)
+	time.AfterFunc(700*time.Millisecond, func() {
+		if err := s.Start(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := WaitDial(t.Context(), addressOf(s), 20*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	c.Close()
+}
+
+// A port forwarder accepts connections for a board that is not up, and says
+// nothing on them even when it is.
+func TestWaitDialIsNotHeldUpBySilentConnections(t *testing.T) {
+	s := startSSHD(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	up := time.Now().Add(time.Second)
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			if time.Now().Before(up) {
+				defer conn.Close()
+				continue
+			}
+			go pipe(conn, addressOf(s).hostPort())
+		}
+	}()
+	a := addressOf(s)
+	a.Port, a.HostKeyAlias = l.Addr().(*net.TCPAddr).Port, "board"
+	a.KnownHosts = []string{filepath.Join(t.TempDir(), "known_hosts")}
+	if err := os.WriteFile(a.KnownHosts[0], []byte("board"+pinnedKey(t, s)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 4*time.Second, func() {
+		c, err := WaitDial(t.Context(), a, time.Minute)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c.Close()
+	})
+}
+
+func TestWaitDialSaysWhatItSaw(t *testing.T) {
+	a := addressOf(newSSHD(t))
+	_, err := WaitDial(t.Context(), a, 300*time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "300ms") {
+		t.Errorf("WaitDial = %v; want it to tell of refused connections and 300ms", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := WaitDial(ctx, a, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("WaitDial = %v; want %v", err, context.Canceled)
+	}
+}
+
+func ecdsaLine(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := ssh.NewPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(ssh.MarshalAuthorizedKey(public))
+}
+
+func pipe(in net.Conn, to string) {
+	defer in.Close()
+	out, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	go io.Copy(out, in)
+	io.Copy(in, out)
+}

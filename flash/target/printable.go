@@ -1,0 +1,54 @@
+package target
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const maxSaidBytes = 2048
+
+// printable makes one line of what a board said that is safe on a terminal:
+// control and formatting characters are spelled out, and its middle is left out
+// where it is long.
+func printable(s string) string {
+	s = strings.TrimSpace(s)
+	if half := maxSaidBytes / 2; len(s) > maxSaidBytes {
+		s = s[:half] + " … " + s[len(s)-half:]
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case r == '\n':
+			b.WriteString(" | ")
+		case r == '\t':
+			b.WriteByte(' ')
+		case r == '\r':
+		case unicode.IsGraphic(r):
+			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
+
+// boardError is an error whose text comes from the board.
+type boardError struct {
+	what  string
+	cause error
+}
+
+// said wraps an error that holds the board's words.
+func said(what string, err error) error { return &boardError{what, err} }
+
+func (e *boardError) Error() string { return e.what + ": " + printable(e.cause.Error()) }
+
+func (e *boardError) Unwrap() error { return e.cause }

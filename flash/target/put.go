@@ -1,0 +1,178 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"slipway/layers/progress"
+)
+
+// Sent is a file that lies on the board, proved by its digest there.
+type Sent struct {
+	Path      string
+	SizeBytes int64
+	SHA256    string
+	Elapsed   time.Duration
+}
+
+// Put copies a local file to the board. The file appears under its name whole
+// or not at all, after its digest was checked on the board; a file that had the
+// name before is replaced, and a symlink is replaced rather than followed. Its
+// folder is made where it is missing.
+func (c *Conn) Put(ctx context.Context, local, remote string, mode fs.FileMode) (Sent, error) {
+	f, src, err := openSource(local)
+	if err != nil {
+		return Sent{}, err
+	}
+	defer f.Close()
+	step := progress.Start(ctx, "put "+filepath.Base(local), src.size, progress.Bytes)
+	sent, err := c.put(ctx, src, remote, mode, step.Add)
+	step.End(sent.Path, err)
+	return sent, err
+}
+
+// PutBytes is Put for what is in memory.
+func (c *Conn) PutBytes(ctx context.Context, data []byte, remote string, mode fs.FileMode) (Sent, error) {
+	return c.put(ctx, source{name: remote, data: bytes.NewReader(data), size: int64(len(data))}, remote, mode, func(int64) {})
+}
+
+// source is what is to be sent. It is read twice at once: to send and to hash.
+type source struct {
+	name   string
+	data   io.ReaderAt
+	size   int64
+	sha256 string // what it must be; "" where that is not known beforehand
+}
+
+func openSource(local string) (*os.File, source, error) {
+	f, err := os.Open(local)
+	if err != nil {
+		return nil, source{}, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a file", local)
+	}
+	if err != nil {
+		f.Close()
+		return nil, source{}, err
+	}
+	return f, source{name: local, data: f, size: info.Size()}, nil
+}
+
+func (c *Conn) put(ctx context.Context, src source, remote string, mode fs.FileMode, count func(int64)) (Sent, error) {
+	if remote == "" || strings.HasSuffix(remote, "/") || strings.IndexByte(remote, 0) >= 0 {
+		return Sent{}, fmt.Errorf("put %s: %q is no name for a file", src.name, remote)
+	}
+	began := time.Now()
+	digest, err := c.upload(ctx, src, remote, mode, count)
+	if err != nil {
+		return Sent{}, said(fmt.Sprintf("put %s to %s:%s", src.name, c.addr.Host, printable(remote)), err)
+	}
+	return Sent{Path: remote, SizeBytes: src.size, SHA256: digest, Elapsed: time.Since(began)}, nil
+}
+
+func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.FileMode, count func(int64)) (digest string, err error) {
+	b, err := c.files(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer b.close()
+	local := src.hash()
+	temp := tempName(remote)
+	defer func() {
+		if err != nil {
+			c.removeFile(temp)
+		}
+	}()
+	if err := b.write(ctx, src, temp, mode, count); err != nil {
+		return "", err
+	}
+	want := <-local
+	if want.err != nil {
+		return "", want.err
+	}
+	if src.sha256 != "" && want.hex != src.sha256 {
+		return "", fmt.Errorf("its digest is %s, but %s was expected; build again", want.hex, src.sha256)
+	}
+	got, err := b.digest(ctx, temp)
+	if err != nil {
+		return "", err
+	}
+	if got != want.hex {
+		return "", fmt.Errorf("what arrived on the board is not what was sent: its digest is %s, not %s", got, want.hex)
+	}
+	return got, b.rename(ctx, temp, remote)
+}
+
+// tempName is a hidden name beside remote that nobody can guess, so that nothing
+// waits there for us to write through.
+func tempName(remote string) string {
+	dir, base := path.Split(remote)
+	if !path.IsAbs(remote) {
+		dir = "./" + dir // so that no program takes it for an option
+	}
+	return dir + "." + base + "." + rand.Text()[:10] + ".part"
+}
+
+// removeFile takes away what a failed upload left, with a new channel: the old
+// one may be what failed.
+func (c *Conn) removeFile(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	b, err := c.files(ctx)
+	if err != nil {
+		return // the connection is lost, and the file stays under its hidden name
+	}
+	defer b.close()
+	b.do(ctx, func() error { return b.sftp.Remove(name) })
+}
+
+type sum struct {
+	hex string
+	err error
+}
+
+// hash digests the source beside the transfer, which does not wait for it.
+func (s source) hash() <-chan sum {
+	done := make(chan sum, 1)
+	go func() {
+		h := sha256.New()
+		n, err := io.Copy(h, io.NewSectionReader(s.data, 0, s.size))
+		if err == nil && n != s.size {
+			err = errShrunk
+		}
+		done <- sum{hex.EncodeToString(h.Sum(nil)), err}
+	}()
+	return done
+}
+
+var errShrunk = errors.New("the file became shorter while it was read")
+
+// counter reports what passes through it, and ends with its context.
+type counter struct {
+	ctx   context.Context
+	in    io.Reader
+	count func(int64)
+}
+
+func (r *counter) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	n, err := r.in.Read(p)
+	r.count(int64(n))
+	return n, err
+}

@@ -1,0 +1,271 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"slipway/layers/progress"
+)
+
+func randomBytes(n int) []byte {
+	data := make([]byte, n)
+	rand.NewChaCha8([32]byte{}).Read(data)
+	return data
+}
+
+func writeFile(t *testing.T, data []byte) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "local")
+	if err := os.WriteFile(name, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// checkFile also makes sure that nothing lies beside the file.
+func checkFile(t *testing.T, name string, want []byte, mode fs.FileMode) {
+	t.Helper()
+	got, err := os.ReadFile(name)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: %d bytes, %v; want %d bytes as sent", name, len(got), err, len(want))
+	}
+	if info, err := os.Lstat(name); err != nil || info.Mode() != mode {
+		t.Errorf("%s: %v, %v; want mode %v", name, info, err, mode)
+	}
+	checkEntries(t, filepath.Dir(name), filepath.Base(name))
+}
+
+func checkEntries(t *testing.T, dir string, want ...string) {
+	t.Helper()
+	var names []string
+	// What a failed upload left is removed by the board, which may take a moment.
+	for range 100 {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = nil
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if strings.Join(names, " ") == strings.Join(want, " ") {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Errorf("%s holds %q; want %q", dir, names, want)
+}
+
+func TestPut(t *testing.T) {
+	c := connect(t)
+	for _, size := range []int{0, 1, packetBytes, packetBytes + 1, 5 << 20} {
+		data := randomBytes(size)
+		remote := filepath.Join(t.TempDir(), "new folder", "$(sub)", "-it's")
+		sent, err := c.Put(t.Context(), writeFile(t, data), remote, 0o640)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(data)
+		if sent.Path != remote || sent.SizeBytes != int64(size) || sent.SHA256 != hex.EncodeToString(sum[:]) {
+			t.Errorf("Put of %d bytes = %+v", size, sent)
+		}
+		checkFile(t, remote, data, 0o640)
+	}
+}
+
+func TestPutReplaces(t *testing.T) {
+	c := connect(t)
+	dir := t.TempDir()
+	name := filepath.Join(dir, "f")
+	aside := filepath.Join(t.TempDir(), "aside")
+	if err := os.WriteFile(aside, []byte("untouched"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(aside, name); err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range []string{"first, longer", "second"} {
+		if _, err := c.PutBytes(t.Context(), []byte(data), name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		checkFile(t, name, []byte(data), 0o755)
+	}
+	checkFile(t, aside, []byte("untouched"), 0o600)
+}
+
+func TestPutFailsCleanly(t *testing.T) {
+	c := connect(t)
+	dir := t.TempDir()
+	file := writeFile(t, []byte("x"))
+	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, remote := range []string{"", dir + "/", filepath.Join(dir, "folder"), filepath.Join(file, "below"), "a\x00b"} {
+		if sent, err := c.Put(t.Context(), file, remote, 0o644); err == nil {
+			t.Errorf("Put to %q = %+v; want an error", remote, sent)
+		}
+	}
+	for _, local := range []string{dir, filepath.Join(dir, "missing")} {
+		if _, err := c.Put(t.Context(), local, filepath.Join(dir, "f"), 0o644); err == nil {
+			t.Errorf("Put of %q: no error", local)
+		}
+	}
+	src := source{name: "artifact", data: strings.NewReader("x"), size: 1, sha256: strings.Repeat("0", 64)}
+	if _, err := c.put(t.Context(), src, filepath.Join(dir, "f"), 0o644, func(int64) {}); err == nil {
+		t.Error("put of a file whose digest is not the expected one: no error")
+	}
+	src = source{name: "shrunk", data: strings.NewReader("x"), size: 2}
+	if _, err := c.put(t.Context(), src, filepath.Join(dir, "f"), 0o644, func(int64) {}); !errors.Is(err, errShrunk) {
+		t.Errorf("put of a file that became shorter = %v; want %v", err, errShrunk)
+	}
+	checkEntries(t, dir, "folder")
+}
+
+func TestPutOnAFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small tmpfs")
+	}
+	c := connect(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("mount a tmpfs: %v", err)
+	}
+	t.Cleanup(func() { syscall.Unmount(dir, 0) })
+	_, err := c.PutBytes(t.Context(), make([]byte, 2<<20), filepath.Join(dir, "f"), 0o644)
+	if err == nil || !strings.Contains(err.Error(), "2 MiB are needed") {
+		t.Errorf("PutBytes = %v; want it to tell how much is needed", err)
+	}
+	checkEntries(t, dir)
+}
+
+func TestPutOverAConnectionThatIsCut(t *testing.T) {
+	s := startSSHD(t)
+	data := randomBytes(5 << 20)
+	for _, cut := range []int64{5_000, 500_000, 3 << 20, 5 << 20} {
+		a, _ := startRelay(t, addressOf(s), cut, false)
+		c := dial(t, a)
+		name := filepath.Join(t.TempDir(), "f")
+		if err := os.WriteFile(name, []byte("old"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.PutBytes(t.Context(), data, name, 0o644)
+		if err == nil {
+			t.Errorf("cut after %d bytes: no error", cut)
+		}
+		if got, _ := os.ReadFile(name); string(got) != "old" {
+			t.Errorf("cut after %d bytes: the file has %d bytes; want the old one", cut, len(got))
+		}
+	}
+}
+
+func TestPutEndsWithItsContext(t *testing.T) {
+	c := connect(t)
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("enough")
+	count := func(int64) { cancel(stop) }
+	src := source{name: "big", data: bytes.NewReader(make([]byte, 64<<20)), size: 64 << 20}
+	var err error
+	within(t, 8*time.Second, func() {
+		_, err = c.put(ctx, src, filepath.Join(dir, "f"), 0o644, count)
+	})
+	if !errors.Is(err, stop) {
+		t.Errorf("put = %v; want %v", err, stop)
+	}
+	checkEntries(t, dir)
+}
+
+// fakeDigests makes a server whose commands find only these programs.
+func fakeDigests(t *testing.T, programs map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Symlink("/bin/sh", filepath.Join(dir, "sh")); err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range programs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return "SetEnv PATH=" + dir
+}
+
+func TestPutProvesTheDigest(t *testing.T) {
+	wrong := "echo " + strings.Repeat("0", 64) + " x"
+	tests := []struct {
+		name     string
+		programs map[string]string
+		wantErr  string
+	}{
+		{"no program for it", nil, ""},
+		{"programs fail", map[string]string{"openssl": "exit 1", "sha256sum": "exit 1"}, ""},
+		{"programs talk nonsense", map[string]string{"openssl": "printf '\\033]0;x\\007'"}, ""},
+		{"another digest", map[string]string{"openssl": wrong}, "not what was sent"},
+		{"another digest from the second program", map[string]string{"sha256sum": wrong}, "not what was sent"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := connect(t, fakeDigests(t, tt.programs))
+			dir := t.TempDir()
+			data := randomBytes(1 << 20)
+			_, err := c.PutBytes(t.Context(), data, filepath.Join(dir, "f"), 0o600)
+			if tt.wantErr == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkFile(t, filepath.Join(dir, "f"), data, 0o600)
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("PutBytes = %v; want %q", err, tt.wantErr)
+			}
+			checkEntries(t, dir)
+		})
+	}
+}
+
+func TestPutWithoutSFTPServer(t *testing.T) {
+	c := connect(t, "Subsystem sftp /nonexistent")
+	_, err := c.PutBytes(t.Context(), []byte("x"), filepath.Join(t.TempDir(), "f"), 0o644)
+	if err == nil || !strings.Contains(err.Error(), "sftp") {
+		t.Errorf("PutBytes = %v; want it to name sftp", err)
+	}
+}
+
+type recorder struct {
+	mu   sync.Mutex
+	last map[string]progress.Event
+}
+
+func (r *recorder) Event(e progress.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[e.Step] = e
+}
+
+func (r *recorder) Close() {}
+
+func TestPutReportsProgress(t *testing.T) {
+	c := connect(t)
+	r := &recorder{last: map[string]progress.Event{}}
+	ctx := progress.With(t.Context(), progress.New(r))
+	if _, err := c.Put(ctx, writeFile(t, randomBytes(1<<20)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e := r.last["put local"]
+	if e.State != progress.Done || e.Count != 1<<20 || e.Total != 1<<20 || e.Unit != progress.Bytes {
+		t.Errorf("last event %+v", e)
+	}
+}

@@ -1,0 +1,74 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Reboot restarts the board and returns when it answers again: not when an
+// answer comes, which the old system may still give, but when its boot id is
+// another.
+func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
+	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
+	defer cancel()
+	before, err := c.bootID(limit)
+	if err != nil {
+		return err
+	}
+	// The connection may end before the command does, so only its refusal counts.
+	if r, err := c.Run(limit, "reboot"); err == nil && r.Status != 0 {
+		return fmt.Errorf("reboot %s: status %d: %s", c.addr, r.Status, printable(string(r.Stderr)))
+	}
+	began := time.Now()
+	last := errors.New("it still runs the boot that it was to end")
+	for limit.Err() == nil {
+		pause(limit, 5*askEvery)
+		fresh, err := WaitDial(limit, c.addr, timeout-time.Since(began))
+		if errors.Is(err, ErrHostKey) || errors.Is(err, ErrLogin) {
+			return fmt.Errorf("after the reboot: %w", err)
+		}
+		if err != nil {
+			last = err
+			continue
+		}
+		if id, err := fresh.bootID(limit); err == nil && id != before {
+			c.adopt(fresh)
+			return nil
+		}
+		fresh.Close()
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("reboot %s: %w", c.addr, context.Cause(ctx))
+	}
+	return fmt.Errorf("%s is not back within %s of its reboot: %w", c.addr, timeout, last)
+}
+
+// adopt takes over fresh's connection in place of the old one.
+func (c *Conn) adopt(fresh *Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil { // closed meanwhile
+		fresh.link.Close()
+		return
+	}
+	c.link.Close()
+	c.link = fresh.link
+}
+
+var bootIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+func (c *Conn) bootID(ctx context.Context) (string, error) {
+	r, err := c.Run(ctx, "cat", "/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	id := strings.TrimSpace(string(r.Stdout))
+	if r.Status != 0 || !bootIDPattern.MatchString(id) {
+		return "", fmt.Errorf("boot id of %s: status %d: %s", c.addr, r.Status, printable(id+" "+string(r.Stderr)))
+	}
+	return id, nil
+}

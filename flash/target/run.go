@@ -1,0 +1,144 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// maxOutputBytes is how much of each of a program's outputs is kept.
+const maxOutputBytes = 1 << 20
+
+// Result is what came of a program on the board. Its outputs are the board's
+// words, as they came.
+type Result struct {
+	Status         int // 128 and the signal's number where one ended it
+	Stdout, Stderr []byte
+	Truncated      bool // there was more output than is kept
+	Elapsed        time.Duration
+}
+
+// Run runs a program on the board to its end. The error is for a program that
+// could not be run; one that failed has a Status.
+func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
+	if len(argv) == 0 {
+		return Result{}, errors.New("no command to run")
+	}
+	for _, arg := range argv {
+		if strings.IndexByte(arg, 0) >= 0 {
+			return Result{}, fmt.Errorf("argument %q holds a NUL byte", arg)
+		}
+	}
+	link, err := c.client()
+	if err != nil {
+		return Result{}, err
+	}
+	session, err := openSession(ctx, link)
+	if err != nil {
+		return Result{}, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+	}
+	defer func() { go session.Close() }()
+
+	var stdout, stderr capped
+	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: &stderr}
+	session.Stdout, session.Stderr = &stdout, pid
+	began := time.Now()
+	err = during(ctx, link, func() { end(link, session, pid.number()) }, func() error {
+		return session.Run(pid.prefix() + command(argv))
+	})
+	pid.flush()
+	r := Result{
+		Stdout: stdout.bytes(), Stderr: stderr.bytes(),
+		Truncated: stdout.cut() || stderr.cut(), Elapsed: time.Since(began),
+	}
+	var exit *ssh.ExitError
+	switch {
+	case errors.As(err, &exit):
+		r.Status = exit.ExitStatus()
+	case err != nil:
+		return r, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+	}
+	return r, nil
+}
+
+func openSession(ctx context.Context, link *ssh.Client) (*ssh.Session, error) {
+	var session *ssh.Session
+	err := during(ctx, link, func() {}, func() (err error) {
+		session, err = link.NewSession()
+		return err
+	})
+	return session, err
+}
+
+// end asks the program and its children to stop, then makes them.
+func end(link *ssh.Client, session *ssh.Session, pid int) {
+	defer session.Close()
+	other, err := link.NewSession()
+	if err != nil || pid <= 1 {
+		return
+	}
+	defer other.Close()
+	group := strconv.Itoa(pid)
+	other.Run("kill -TERM -" + group + "; sleep 1; kill -KILL -" + group)
+}
+
+// command writes argv for the POSIX shell that sshd hands it to. Every word is
+// quoted: a bare first word could be one of the shell's own, such as time.
+func command(argv []string) string {
+	words := make([]string, len(argv))
+	for i, arg := range argv {
+		words[i] = singleQuote(arg)
+	}
+	return strings.Join(words, " ")
+}
+
+func singleQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// quote is for commands that are shown to a person: it leaves plain words alone.
+func quote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-=", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return singleQuote(s)
+}
+
+// capped keeps the beginning of what is written to it and drops the rest, so
+// that a program that never stops talking costs no memory. A connection that is
+// given up may still write while its owner reads.
+type capped struct {
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	more bool
+}
+
+func (c *capped) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	keep := p[:min(len(p), maxOutputBytes-c.buf.Len())]
+	c.more = c.more || len(keep) < len(p)
+	c.buf.Write(keep)
+	return len(p), nil
+}
+
+func (c *capped) bytes() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Clone(c.buf.Bytes())
+}
+
+func (c *capped) cut() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.more
+}

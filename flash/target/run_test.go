@@ -1,0 +1,165 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRunPassesArgumentsAsTheyAre(t *testing.T) {
+	c := connect(t)
+	args := []string{
+		"", " ", "a b", "'", "''", `"`, `\`, `\'`, "$HOME", "$(id)", "`id`", "*", "~", "a=b", "#x", "!x", ";", "&", "|", "<", "a\nb",
+		"\t", "-n", "--", "\x01\x1b[31m\x7f", "é", "\xff\xfe", strings.Repeat("x", 50_000),
+	}
+	r, err := c.Run(t.Context(), append([]string{"printf", `%s\0`}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join(args, "\x00") + "\x00"
+	if diff := cmp.Diff(want, string(r.Stdout)); diff != "" || r.Status != 0 {
+		t.Errorf("status %d, stderr %s, arguments (-want +got):\n%s", r.Status, r.Stderr, diff)
+	}
+}
+
+func TestRunStatus(t *testing.T) {
+	c := connect(t)
+	tests := []struct {
+		name           string
+		argv           []string
+		status         int
+		stdout, stderr string
+	}{
+		{"success", []string{"echo", "yes"}, 0, "yes\n", ""},
+		{"failure", []string{"sh", "-c", "echo out; echo err >&2; exit 3"}, 3, "out\n", "err\n"},
+		{"signal", []string{"sh", "-c", "kill -9 $$"}, 137, "", ""},
+		{"keyword of the shell", []string{"if"}, 127, "", "if"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := c.Run(t.Context(), tt.argv...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Status != tt.status || string(r.Stdout) != tt.stdout || !strings.Contains(string(r.Stderr), tt.stderr) {
+				t.Errorf("Run(%q) = %d, %q, %q; want %d, %q, %q", tt.argv, r.Status, r.Stdout, r.Stderr, tt.status, tt.stdout, tt.stderr)
+			}
+		})
+	}
+}
+
+func TestRunKeepsLittleOfEndlessOutput(t *testing.T) {
+	c := connect(t)
+	r, err := c.Run(t.Context(), "head", "-c", "5000000", "/dev/zero")
+	if err != nil || len(r.Stdout) != maxOutputBytes || !r.Truncated {
+		t.Errorf("%d bytes, truncated %v, %v; want %d, true, no error", len(r.Stdout), r.Truncated, err, maxOutputBytes)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	within(t, 8*time.Second, func() {
+		r, err = c.Run(ctx, "yes")
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || len(r.Stdout) != maxOutputBytes {
+		t.Errorf("yes: %d bytes, %v; want %d and %v", len(r.Stdout), err, maxOutputBytes, context.DeadlineExceeded)
+	}
+	if r, err := c.Run(t.Context(), "true"); err != nil || r.Status != 0 {
+		t.Errorf("the connection after that: %+v, %v", r, err)
+	}
+}
+
+func TestRunEndsTheProgramWithItsContext(t *testing.T) {
+	c := connect(t)
+	for _, trap := range []string{"true", `trap "" TERM`} {
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		r, err := c.Run(ctx, "sh", "-c", trap+"; echo $$; sleep 60; sleep 60")
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Run = %v; want %v", err, context.DeadlineExceeded)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(r.Stdout)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); syscall.Kill(pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
+			if time.Since(began) > 3*time.Second {
+				t.Fatalf("%s: process %d is still there", trap, pid)
+			}
+		}
+	}
+}
+
+func TestStalledLinkDoesNotOutliveTheContext(t *testing.T) {
+	a, _ := startRelay(t, addressOf(startSSHD(t)), 8_000, true)
+	c := dial(t, a)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	var err error
+	within(t, 8*time.Second, func() {
+		_, err = c.PutBytes(ctx, make([]byte, 5<<20), filepath.Join(t.TempDir(), "f"), 0o644)
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("PutBytes = %v; want %v", err, context.DeadlineExceeded)
+	}
+}
+
+func TestDialContextReachesTheBoardsSockets(t *testing.T) {
+	c := connect(t)
+	path := filepath.Join(t.TempDir(), "socket")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			io.Copy(conn, conn)
+			conn.Close()
+		}
+	}()
+	conn, err := c.DialContext(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sent := bytes.Repeat([]byte("slipway"), 100)
+	if _, err := conn.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("read %q, %v; want what was sent", got, err)
+	}
+	if _, err := c.DialContext(t.Context(), "unix", path+".none"); err == nil {
+		t.Error("a socket that is not there could be opened")
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	tests := []struct{ in, want string }{
+		{"plain", "plain"},
+		{"  two\nlines\r\n", "two | lines"},
+		{"\x1b[2Jgone\x07", `\x1b[2Jgone\x07`},
+		{"\u009b31m", `\u009b31m`},
+		{"a\u202eb", `a\u202eb`},
+		{"bad\xff", `bad\xff`},
+		{"größe", "größe"},
+	}
+	for _, tt := range tests {
+		if got := printable(tt.in); got != tt.want {
+			t.Errorf("printable(%q) = %q; want %q", tt.in, got, tt.want)
+		}
+	}
+	if got := printable(strings.Repeat("x", 1<<20)); len(got) > maxSaidBytes+10 {
+		t.Errorf("printable of a MiB has %d bytes", len(got))
+	}
+}

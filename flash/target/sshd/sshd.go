@@ -1,0 +1,159 @@
+// Package sshd runs an OpenSSH server of its own on loopback, with keys of its
+// own, for tests and benchmarks. The machine's own server is left alone.
+package sshd
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway/layers/engine"
+)
+
+// Program is the server, which has to be started by its full path. Debian's
+// package openssh-server holds it.
+const Program = "/usr/sbin/sshd"
+
+const startLimit = 10 * time.Second
+
+// Server is a running server that lets this user in with one key.
+type Server struct {
+	Port       int
+	KnownHosts string // file that pins the server's key
+	Identity   string // file of the private key that it accepts
+	Log        string
+
+	config string
+	cmd    *exec.Cmd
+	ended  chan struct{}
+}
+
+// New writes keys and configuration into dir, which must be empty. The settings
+// are lines of sshd_config that stand before the server's own.
+func New(dir string, settings ...string) (*Server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	s := &Server{Port: port, KnownHosts: file("known_hosts"), Identity: file("id"), Log: file("log"), config: file("config")}
+	host, err := WriteKey(file("host"))
+	if err != nil {
+		return nil, err
+	}
+	user, err := WriteKey(s.Identity)
+	if err != nil {
+		return nil, err
+	}
+	lines := append(settings,
+		fmt.Sprintf("ListenAddress 127.0.0.1:%d", port),
+		"HostKey "+file("host"),
+		"AuthorizedKeysFile "+file("authorized"),
+		"StrictModes no", // the folder is a temporary one
+		"PasswordAuthentication no",
+		"KbdInteractiveAuthentication no",
+		"PidFile none",
+	)
+	if !slices.ContainsFunc(settings, func(line string) bool { return strings.HasPrefix(line, "Subsystem ") }) {
+		lines = append(lines, "Subsystem sftp internal-sftp")
+	}
+	for name, text := range map[string]string{
+		s.KnownHosts:       fmt.Sprintf("[127.0.0.1]:%d %s", port, ssh.MarshalAuthorizedKey(host)),
+		file("authorized"): string(ssh.MarshalAuthorizedKey(user)),
+		s.config:           strings.Join(lines, "\n") + "\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// WriteKey makes a key pair, writes its private half to file and returns the
+// other.
+func WriteKey(file string) (ssh.PublicKey, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	block, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+		return nil, err
+	}
+	return ssh.NewPublicKey(public)
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Start starts the server and returns when it answers. It ends with ctx.
+func (s *Server) Start(ctx context.Context) error {
+	if os.Geteuid() == 0 {
+		// Started as root, it insists on this folder, which Debian's unit makes.
+		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
+			return err
+		}
+	}
+	log, err := os.Create(s.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd = engine.Prepare(ctx, engine.Command{Argv: []string{Program, "-D", "-e", "-f", s.config}})
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	s.ended = make(chan struct{})
+	go func() {
+		s.cmd.Wait()
+		close(s.ended)
+	}()
+	return s.ready(ctx)
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.Port))
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+			continue
+		case <-s.ended:
+		case <-ctx.Done():
+			s.Stop()
+		}
+		said, _ := os.ReadFile(s.Log)
+		return fmt.Errorf("sshd on port %d did not start: %s", s.Port, said)
+	}
+}
+
+// Stop ends the server. Sessions that are open live on.
+func (s *Server) Stop() {
+	s.cmd.Process.Kill()
+	<-s.ended
+}

@@ -1,0 +1,119 @@
+// Package target reaches one running board over SSH: it runs commands there,
+// sends files, restarts it and fills its containerd. It does not write disks;
+// see flash.
+//
+// What a board answers is not trusted: what it can make us keep has a limit, and
+// its words pass through printable before a person sees them.
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Bounds on how long a board may keep us waiting.
+const (
+	dialLimit  = 20 * time.Second // one connection, from the first packet to the login
+	grace      = 5 * time.Second  // from "stop this" until the connection is given up
+	probeAfter = 10 * time.Second // silence after which the board is asked for a sign of life
+	goneAfter  = 35 * time.Second // silence after which the connection counts as lost
+)
+
+// Conn is a connection to one board. Its methods may be called from any
+// goroutine. A connection that is lost stays lost; only Reboot makes a new one.
+type Conn struct {
+	addr Address
+
+	mu   sync.Mutex
+	link *ssh.Client // nil after Close
+}
+
+// Dial connects to the board at a, once.
+func Dial(ctx context.Context, a Address) (*Conn, error) {
+	l, err := newLogin(a)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	w, err := greet(ctx, l.addr)
+	if err != nil {
+		return nil, fmt.Errorf("reach %s: %w", l.addr, err)
+	}
+	link, err := l.handshake(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{addr: l.addr, link: link}, nil
+}
+
+// Address is where the board was reached.
+func (c *Conn) Address() Address { return c.addr }
+
+// Close ends the connection and everything that uses it.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil {
+		return nil
+	}
+	err := c.link.Close()
+	c.link = nil
+	if errors.Is(err, net.ErrClosed) {
+		return nil // it was lost before
+	}
+	return err
+}
+
+func (c *Conn) client() (*ssh.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link == nil {
+		return nil, fmt.Errorf("connection to %s is closed", c.addr)
+	}
+	return c.link, nil
+}
+
+// DialContext opens a connection from the board to one of its own sockets, or to
+// a network address that it can reach.
+func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	link, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := link.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, said(fmt.Sprintf("open %s %s on %s", network, address, c.addr), err)
+	}
+	return conn, nil
+}
+
+// during does work that waits for the board and knows no context. When ctx ends
+// it calls stop; a board that does not react to that loses its connection,
+// because nothing else wakes what is blocked on it.
+func during(ctx context.Context, link *ssh.Client, stop func(), work func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	go stop() // it may block too
+	select {
+	case <-done:
+	case <-time.After(grace):
+		link.Close()
+		<-done
+	}
+	return context.Cause(ctx)
+}

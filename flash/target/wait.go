@@ -1,0 +1,110 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// How WaitDial asks. A port forwarder swallows what is sent to a board that is
+// still starting, so a try that hangs must not hold up the next; together they
+// stay below the number at which sshd begins to drop them.
+const (
+	askEvery     = 100 * time.Millisecond // after a try that failed at once
+	hedgeAfter   = 750 * time.Millisecond // beside a try that hangs
+	greetLimit   = 6 * time.Second
+	attemptLimit = 15 * time.Second // from the greeting to the login
+)
+
+// WaitDial connects to a board that may still be starting. What can be cured by
+// waiting is tried again until timeout; a wrong host key or a refused login
+// ends it at once.
+func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, error) {
+	l, err := newLogin(a)
+	if err != nil {
+		return nil, err
+	}
+	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
+	defer cancel()
+	last := errors.New("no answer")
+	for limit.Err() == nil {
+		w, err := firstGreeting(limit, l.addr, &last)
+		if err != nil {
+			break
+		}
+		link, err := l.attempt(limit, w)
+		switch {
+		case err == nil:
+			return &Conn{addr: l.addr, link: link}, nil
+		case errors.Is(err, ErrHostKey), errors.Is(err, ErrLogin):
+			return nil, err
+		case limit.Err() == nil:
+			last = err
+			pause(limit, askEvery)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("wait for %s: %w", l.addr, context.Cause(ctx))
+	}
+	return nil, fmt.Errorf("%s did not answer within %s; last seen: %w", l.addr, timeout, last)
+}
+
+var errTimeUp = errors.New("time is up")
+
+func (l *login) attempt(ctx context.Context, w *wire) (*ssh.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
+	defer cancel()
+	return l.handshake(ctx, w)
+}
+
+// firstGreeting keeps asking until a server greets us or ctx ends. What went
+// wrong most recently is left in last.
+func firstGreeting(ctx context.Context, a Address, last *error) (*wire, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the tries that came in second
+	type result struct {
+		w   *wire
+		err error
+	}
+	results := make(chan result)
+	try := func() {
+		limit, stop := context.WithTimeout(ctx, greetLimit)
+		defer stop()
+		w, err := greet(limit, a)
+		select {
+		case results <- result{w, err}:
+		case <-ctx.Done():
+			if w != nil {
+				w.Close()
+			}
+		}
+	}
+	for next := time.Duration(0); ; {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(next):
+			go try()
+			next = hedgeAfter
+		case r := <-results:
+			if r.err == nil {
+				return r.w, nil
+			}
+			// What fails because the time is up says nothing about the board.
+			if end, ok := ctx.Deadline(); !ok || time.Now().Before(end) {
+				*last = r.err
+			}
+			next = askEvery
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
