@@ -73,6 +73,8 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 			*what++
 		case errors.Is(err, errInTheWay):
 			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: %v", from, err))
+		case errors.Is(err, unix.EROFS):
+			return fmt.Errorf("%s: %s: %w; crun makes a read-only root so before createContainer: there, use createRuntime or prestart", from, name, err)
 		default:
 			return fmt.Errorf("%s: %s: %w", from, name, err)
 		}
@@ -143,9 +145,12 @@ func blocked(err error, p string) error {
 	return err
 }
 
-// ordinary refuses the kernel's own file systems. A link of the image may lead
+// ordinary refuses what is no folder, and the kernel's own file systems. A link of the image may lead
 // into the container's /proc or /sys, where making a name does something.
 func ordinary(f *os.File, dir string) error {
+	if kind, err := mode(f); err != nil || kind != unix.S_IFDIR {
+		return errors.Join(err, inTheWay("%s is no folder there, nor a link to one", dir))
+	}
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
 		return err

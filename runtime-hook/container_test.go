@@ -1,0 +1,478 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+var build struct {
+	sync.Once
+	path string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if build.path != "" {
+		os.RemoveAll(filepath.Dir(build.path))
+	}
+	os.Exit(code)
+}
+
+// hookBinary builds the hook as boards get it.
+func hookBinary(t *testing.T) string {
+	t.Helper()
+	build.Do(func() {
+		dir, err := os.MkdirTemp("", "slipway-hook-")
+		if err != nil {
+			build.err = err
+			return
+		}
+		build.path = filepath.Join(dir, "slipway-hook")
+		cmd := exec.Command("go", "build", "-trimpath", "-o", build.path, ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			build.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if build.err != nil {
+		t.Fatal(build.err)
+	}
+	return build.path
+}
+
+// lab is a machine of its own to run containers on: a mount namespace in which
+// /etc can be written to, /run is empty and /opt holds the board's files. It ends
+// with the test, as its thread does.
+type lab struct {
+	t      *testing.T
+	dir    string
+	engine string
+}
+
+func newLab(t *testing.T, engine string) *lab {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: mount namespaces and real containers")
+	}
+	if _, err := exec.LookPath(engine); err != nil {
+		t.Skipf("needs %s (Debian package %s)", engine, engine)
+	}
+	l := &lab{t: t, dir: t.TempDir(), engine: engine}
+	// Programs started from here on inherit this thread's namespace. The thread is
+	// never unlocked, so it ends with the test's goroutine.
+	runtime.LockOSThread()
+	must(t, unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS))
+	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	must(t, unix.Mount("tmpfs", l.dir, "tmpfs", 0, ""))
+	t.Cleanup(func() { unix.Unmount(l.dir, unix.MNT_DETACH) })
+	for _, d := range []string{"upper", "work", "bundle/rootfs"} {
+		must(t, os.MkdirAll(filepath.Join(l.dir, d), 0o755))
+	}
+	options := fmt.Sprintf("lowerdir=/etc,upperdir=%s/upper,workdir=%s/work", l.dir, l.dir)
+	must(t, unix.Mount("overlay", "/etc", "overlay", 0, options))
+	must(t, unix.Mount("tmpfs", "/run", "tmpfs", 0, ""))
+	must(t, unix.Mount("tmpfs", "/opt", "tmpfs", 0, ""))
+	// crun takes a machine that has both versions of cgroups for one it cannot serve.
+	if err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH); err != nil && engine == "crun" && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(text), 0o755))
+}
+
+// lists writes the board's CSV file.
+func (l *lab) lists(lines ...string) {
+	l.t.Helper()
+	write(l.t, "/etc/nvidia-container-runtime/host-files-for-container.d/test.csv", strings.Join(lines, "\n")+"\n")
+}
+
+func (l *lab) rootfs(p string) string { return filepath.Join(l.dir, "bundle/rootfs", p) }
+
+// shell puts busybox into the image.
+func (l *lab) shell() {
+	l.t.Helper()
+	data, err := os.ReadFile("/bin/busybox")
+	if err != nil {
+		l.t.Skip("needs /bin/busybox (Debian package busybox-static)")
+	}
+	write(l.t, l.rootfs("/bin/busybox"), string(data))
+	for _, name := range []string{"sh", "cat", "ls", "grep", "stat", "readlink", "test", "printf"} {
+		must(l.t, os.Symlink("busybox", l.rootfs("/bin/"+name)))
+	}
+}
+
+// program puts the host's program into the image, with all libraries but without.
+func (l *lab) program(path, without string) {
+	l.t.Helper()
+	out, err := exec.Command("ldd", path).Output()
+	if err != nil {
+		l.t.Skipf("needs %s and ldd (Debian packages xz-utils, libc-bin): %v", path, err)
+	}
+	files := []string{path}
+	for _, word := range strings.Fields(string(out)) {
+		if filepath.IsAbs(word) && !strings.Contains(word, without) {
+			files = append(files, word)
+		}
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		must(l.t, err)
+		write(l.t, l.rootfs(f), string(data))
+	}
+}
+
+// container is one run: the stage that the hook is called at, the environment,
+// and a script for the container's shell.
+type container struct {
+	stage  string
+	env    []string
+	script string
+	spec   func(*specs.Spec)
+}
+
+var runs int
+
+// run starts the container and returns what its script printed.
+func (l *lab) run(c container) (string, error) {
+	l.t.Helper()
+	spec := l.spec(c)
+	data, err := json.Marshal(spec)
+	must(l.t, err)
+	write(l.t, filepath.Join(l.dir, "bundle/config.json"), string(data))
+	runs++
+	id := fmt.Sprintf("slipway-test-%d-%d", os.Getpid(), runs)
+	cmd := exec.Command(l.engine, "--root", filepath.Join(l.dir, "state"), "run", "--bundle", filepath.Join(l.dir, "bundle"), id)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	timer := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
+	defer timer.Stop()
+	err = cmd.Run()
+	if err != nil {
+		exec.Command(l.engine, "--root", filepath.Join(l.dir, "state"), "delete", "--force", id).Run()
+		err = fmt.Errorf("%w\n%s", err, stderr.String())
+	}
+	return stdout.String(), err
+}
+
+func (l *lab) spec(c container) *specs.Spec {
+	spec := &specs.Spec{
+		Version: "1.0.2",
+		Root:    &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{Cwd: "/", Args: []string{"/bin/sh", "-c", c.script}, Env: append([]string{"PATH=/bin:/usr/bin"}, c.env...)},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
+		},
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}}},
+		Hooks: &specs.Hooks{},
+	}
+	hook := []specs.Hook{{Path: hookBinary(l.t), Args: []string{"slipway-hook", "hook"}, Env: []string{"PATH=/usr/bin:/bin"}}}
+	switch c.stage {
+	case "prestart":
+		spec.Hooks.Prestart = hook //nolint:staticcheck // Docker and podman still use it
+	case "createRuntime":
+		spec.Hooks.CreateRuntime = hook
+	case "createContainer":
+		spec.Hooks.CreateContainer = hook
+	}
+	if c.spec != nil {
+		c.spec(spec)
+	}
+	return spec
+}
+
+var all = []string{"NVIDIA_VISIBLE_DEVICES=all"}
+
+// everywhere runs the test on each engine at each stage that a hook can serve.
+func everywhere(t *testing.T, test func(t *testing.T, l *lab, stage string)) {
+	for _, engine := range []string{"runc", "crun"} {
+		for _, stage := range []string{"prestart", "createRuntime", "createContainer"} {
+			t.Run(engine+"/"+stage, func(t *testing.T) { test(t, newLab(t, engine), stage) })
+		}
+	}
+}
+
+// A real program finds and uses a real library that only the board's list brings.
+func TestProgramUsesGivenLibrary(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab, stage string) {
+		l.shell()
+		l.program("/usr/bin/xz", "liblzma")
+		found, err := filepath.Glob("/usr/lib/*-linux-gnu*/liblzma.so.5")
+		if err != nil || len(found) == 0 {
+			t.Skip("needs liblzma.so.5 (Debian package liblzma5)")
+		}
+		l.lists("# the library that xz needs", "sym, "+found[0])
+		// By path, as busybox would run an xz of its own.
+		script := "printf 'libraries reach containers' | /usr/bin/xz -c | /usr/bin/xz -dc"
+		for _, env := range [][]string{nil, {"NVIDIA_VISIBLE_DEVICES=void"}, {"NVIDIA_VISIBLE_DEVICES=none"}, {"NVIDIA_VISIBLE_DEVICES="}} {
+			out, err := l.run(container{stage: stage, env: env, script: "ls " + filepath.Dir(found[0]) + "; " + script})
+			if err == nil || !strings.Contains(err.Error(), "liblzma.so.5: cannot open shared object file") {
+				t.Errorf("xz with %q: %q, %v; want that liblzma.so.5 is not found", env, out, err)
+			}
+			if strings.Contains(out, "liblzma") {
+				t.Errorf("with %q the container sees %s", env, out)
+			}
+		}
+		out, err := l.run(container{stage: stage, env: all, script: script})
+		if err != nil || out != "libraries reach containers" {
+			t.Errorf("xz with the board's library: %q, %v", out, err)
+		}
+	})
+}
+
+// Everything that a list can hold arrives, read-only, once, and is logged.
+func TestEverythingArrives(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab, stage string) {
+		l.shell()
+		write(t, "/opt/board/lib/a.so.1.2", "board a")
+		write(t, "/opt/board/share/x/deep", "board deep")
+		must(t, os.Symlink("a.so.1.2", "/opt/board/lib/a.so.1"))
+		must(t, os.Symlink("a.so.1", "/opt/board/lib/a.so"))
+		l.lists("lib, /opt/board/lib/a.so.1.2", "sym, /opt/board/lib/a.so", "dir, /opt/board/share/x", "dev, /dev/full", "lib, /opt/board/not/there", "nonsense")
+		out, err := l.run(container{stage: stage, env: all, script: `
+			cat /opt/board/lib/a.so /opt/board/share/x/deep; echo
+			readlink /opt/board/lib/a.so
+			stat -c '%F %t:%T %a' /dev/full
+			(echo x > /opt/board/lib/a.so) 2>&1 | grep -o 'Read-only file system'
+			(echo x > /opt/board/share/x/deep) 2>&1 | grep -o 'Read-only file system'
+			grep -c ' /opt/board/lib/a.so.1.2 ro,nosuid,nodev' /proc/self/mountinfo
+			grep -c /opt/board /proc/self/mountinfo`})
+		want := "board aboard deep\na.so.1\ncharacter special file 1:7 666\nRead-only file system\nRead-only file system\n1\n2\n"
+		if err != nil || out != want {
+			t.Errorf("the container saw %q, %v; want %q", out, err, want)
+		}
+		log, err := os.ReadFile("/run/slipway/hook.log")
+		must(t, err)
+		if strings.Count(string(log), "\n") != 1 || !strings.Contains(string(log), "gave 1 file, 1 folder, 2 links, 1 device; ") || !strings.Contains(string(log), "test.csv:5: missing") || !strings.Contains(string(log), "test.csv:6: bad line") {
+			t.Errorf("log %q; want one line with the counts and both warnings", log)
+		}
+	})
+}
+
+// What an image has under a listed name is covered, never an error.
+func TestImageHasIt(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab, stage string) {
+		l.shell()
+		var list []string
+		for _, name := range []string{"file", "link", "dangling", "circle", "folder", "linked"} {
+			write(t, "/opt/board/"+name, "board "+name)
+			list = append(list, "lib, /opt/board/"+name)
+		}
+		must(t, os.Symlink("file", "/opt/board/sym"))
+		must(t, os.Symlink("file", "/opt/board/sym2"))
+		l.lists(append(list, "sym, /opt/board/sym", "sym, /opt/board/sym2")...)
+		write(t, l.rootfs("/opt/board/file"), "image file")
+		write(t, l.rootfs("/opt/board/folder/x"), "image x")
+		write(t, l.rootfs("/opt/elsewhere"), "image elsewhere")
+		write(t, l.rootfs("/opt/board/sym"), "image sym")
+		for name, target := range map[string]string{"link": "../elsewhere", "dangling": "/gone/far", "circle": "circle", "sym2": "/bin/sh"} {
+			must(t, os.Symlink(target, l.rootfs("/opt/board/"+name)))
+		}
+		out, err := l.run(container{stage: stage, env: all, script: "cd /opt/board; for f in file link dangling circle linked sym sym2 folder/x; do cat $f; echo; done"})
+		want := "board file\nboard link\nboard dangling\nboard circle\nboard linked\nboard file\nboard file\nimage x\n"
+		if err != nil || out != want {
+			t.Errorf("the container saw %q, %v; want %q", out, err, want)
+		}
+	})
+}
+
+// Whatever links a hostile image has at and above the listed paths, nothing on
+// the board changes and nothing is mounted there.
+func TestEscape(t *testing.T) {
+	attacks := map[string]func(t *testing.T, l *lab){
+		"folder to proc": func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim", "/opt/board/lib") },
+		"folder through self": func(t *testing.T, l *lab) {
+			link(t, l, "/proc/self/root/opt/victim", "/opt/board/lib")
+		},
+		"folder by descriptor": func(t *testing.T, l *lab) { link(t, l, "/proc/self/fd/3/opt/victim", "/opt/board") },
+		"folder absolute":      func(t *testing.T, l *lab) { link(t, l, "/opt/victim", "/opt/board/lib") },
+		"folder relative": func(t *testing.T, l *lab) {
+			link(t, l, strings.Repeat("../", 30)+"opt/victim", "/opt/board/lib")
+		},
+		"first folder":   func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt", "/opt") },
+		"file absolute":  func(t *testing.T, l *lab) { link(t, l, "/opt/victim/file", "/opt/board/lib/a.so") },
+		"file relative":  func(t *testing.T, l *lab) { link(t, l, "../../../../../../../opt/victim/file", "/opt/board/lib/a.so") },
+		"file to proc":   func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim/file", "/opt/board/lib/a.so") },
+		"link to proc":   func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim/file", "/opt/board/lib/a") },
+		"given folder":   func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim", "/opt/board/share") },
+		"device to file": func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim/file", "/opt/board/full") },
+		"circle":         func(t *testing.T, l *lab) { link(t, l, "lib", "/opt/board/lib") },
+		"chain": func(t *testing.T, l *lab) {
+			link(t, l, "x", "/opt/board/lib")
+			link(t, l, "/proc/1/root/opt/victim", "/opt/board/x")
+		},
+		"kernel settings": func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel", "/opt/board/lib") },
+		"folder is a file": func(t *testing.T, l *lab) {
+			write(t, l.rootfs("/opt/board/lib"), "a file")
+		},
+	}
+	for _, engine := range []string{"runc", "crun"} {
+		for _, stage := range []string{"createRuntime", "createContainer"} {
+			for name, attack := range attacks {
+				t.Run(engine+"/"+stage+"/"+name, func(t *testing.T) {
+					l := newLab(t, engine)
+					escape(t, l, stage, attack)
+				})
+			}
+		}
+	}
+}
+
+func link(t *testing.T, l *lab, target, at string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(l.rootfs(at)), 0o755))
+	must(t, os.Symlink(target, l.rootfs(at)))
+}
+
+func escape(t *testing.T, l *lab, stage string, attack func(*testing.T, *lab)) {
+	l.shell()
+	write(t, "/opt/victim/file", "the board's own")
+	write(t, "/opt/board/lib/a.so", "board a")
+	write(t, "/opt/board/share/s", "board s")
+	must(t, os.Symlink("a.so", "/opt/board/lib/a"))
+	must(t, unix.Mknod("/opt/board/full", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
+	l.lists("lib, /opt/board/lib/a.so", "sym, /opt/board/lib/a", "dir, /opt/board/share", "dev, /opt/board/full")
+	attack(t, l)
+	hookBinary(t)
+	before := look(t)
+	out, err := l.run(container{stage: stage, env: all, script: "echo started"})
+	if err != nil || out != "started\n" {
+		t.Errorf("the container printed %q, %v; want that it starts without what its image keeps out", out, err)
+	}
+	if after := look(t); after != before {
+		t.Errorf("the board changed from\n%s\nto\n%s", before, after)
+	}
+}
+
+// look lists the board's files, what is in them, and its mounts.
+func look(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	must(t, filepath.WalkDir("/opt", func(p string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%s %s %s", p, info.Mode(), info.ModTime())
+		if info.Mode().IsRegular() {
+			data, err := os.ReadFile(p)
+			fmt.Fprintf(&b, " %q %v", data, err)
+		}
+		b.WriteByte('\n')
+		return nil
+	}))
+	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
+	must(t, err)
+	b.Write(mounts)
+	return b.String()
+}
+
+// A device that the runtime's own rules deny opens in the container.
+func TestDeviceOpens(t *testing.T) {
+	for _, stage := range []string{"prestart", "createRuntime", "createContainer"} {
+		t.Run(stage, func(t *testing.T) {
+			l := newLab(t, "runc")
+			if groups, err := os.ReadFile("/proc/self/cgroup"); err != nil || !strings.Contains(string(groups), "devices") {
+				t.Skip("needs version 1 of the device cgroup: with version 2 a hook cannot change the rules")
+			}
+			if _, err := os.Stat("/dev/loop-control"); err != nil {
+				t.Skip("needs /dev/loop-control, a device that runc does not allow by itself")
+			}
+			l.shell()
+			deny := func(s *specs.Spec) {
+				s.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
+			}
+			script := "(: < /dev/loop-control) 2>&1 && echo opens"
+			l.lists("dev, /dev/loop-control")
+			out, err := l.run(container{stage: stage, env: all, script: script, spec: deny})
+			if err != nil || out != "opens\n" {
+				t.Errorf("the container printed %q, %v; want that the device opens", out, err)
+			}
+		})
+	}
+}
+
+// What the system refuses stops the container, with the reason.
+func TestReadOnlyImage(t *testing.T) {
+	l := newLab(t, "runc")
+	l.shell()
+	write(t, "/opt/board/a.so", "board a")
+	l.lists("lib, /opt/board/a.so")
+	for _, d := range []string{"proc", "dev"} {
+		must(t, os.MkdirAll(l.rootfs(d), 0o755))
+	}
+	must(t, unix.Mount(l.rootfs("/"), l.rootfs("/"), "", unix.MS_BIND, ""))
+	must(t, unix.Mount("", l.rootfs("/"), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	out, err := l.run(container{stage: "createRuntime", env: all, script: "echo started"})
+	if err == nil || !strings.Contains(err.Error(), "mkdir /opt: read-only file system") {
+		t.Errorf("the container printed %q, %v; want a failure that says read-only file system", out, err)
+	}
+}
+
+// A container whose root is read-only is served like any other, but where crun
+// makes it so before the hook runs.
+func TestReadOnlyRoot(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab, stage string) {
+		l.shell()
+		write(t, "/opt/board/a.so", "board a")
+		l.lists("lib, /opt/board/a.so")
+		out, err := l.run(container{stage: stage, env: all, script: "cat /opt/board/a.so", spec: func(s *specs.Spec) { s.Root.Readonly = true }})
+		if l.engine == "crun" && stage == "createContainer" {
+			log, _ := os.ReadFile("/run/slipway/hook.log")
+			if err == nil || !strings.Contains(string(log), "use createRuntime") {
+				t.Errorf("%v, log %q; want a failure that says what to do", err, log)
+			}
+			return
+		}
+		if err != nil || out != "board a" {
+			t.Errorf("the container saw %q, %v; want the board's file", out, err)
+		}
+	})
+}
+
+// Containers one after another leave no mount, process or descriptor behind.
+func TestNothingIsLeft(t *testing.T) {
+	l := newLab(t, "runc")
+	l.shell()
+	write(t, "/opt/board/a.so", "board a")
+	l.lists("lib, /opt/board/a.so")
+	hookBinary(t)
+	before := look(t)
+	for i := 0; i < 10; i++ {
+		if out, err := l.run(container{stage: "createRuntime", env: all, script: "cat /opt/board/a.so"}); err != nil || out != "board a" {
+			t.Fatalf("run %d: %q, %v", i, out, err)
+		}
+	}
+	if after := look(t); after != before {
+		t.Errorf("the board changed from\n%s\nto\n%s", before, after)
+	}
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/runtime-hook/internal/csv"
+)
+
+// call runs the command in this process.
+func call(stdin string, args ...string) (stdout, stderr string, err error) {
+	var out, errs bytes.Buffer
+	err = run(args, strings.NewReader(stdin), &out, &errs)
+	return out.String(), errs.String(), err
+}
+
+func TestCommands(t *testing.T) {
+	tests := []struct {
+		args    []string
+		want    string // on standard output, or in the error or on standard error
+		wantErr bool
+	}{
+		{nil, "slipway-hook hook", true},
+		{[]string{"-h"}, "slipway-hook check", false},
+		{[]string{"hook", "-h"}, "createContainer hooks inherit", false},
+		{[]string{"check", "-h"}, "--root DIR", false},
+		{[]string{"version"}, "slipway-hook dev go1", false},
+		{[]string{"fly"}, `unknown command "fly"`, true},
+		{[]string{"check", "--fly"}, "flag provided but not defined: -fly", true},
+		{[]string{"hook", "now"}, `no argument "now"`, true},
+		{[]string{"hook"}, "state on standard input", true},
+		{[]string{"check", "--root", "/not/there"}, "no *.csv there", true},
+	}
+	for _, tt := range tests {
+		stdout, stderr, err := call("", tt.args...)
+		if (err != nil) != tt.wantErr {
+			t.Errorf("%q: %v; want an error: %v", tt.args, err, tt.wantErr)
+		}
+		if err != nil {
+			stdout = stderr + err.Error()
+		}
+		if !strings.Contains(stdout, tt.want) {
+			t.Errorf("%q printed %q; want %q in it", tt.args, stdout, tt.want)
+		}
+	}
+}
+
+// sampleBoard is a file tree with a list that is half wrong.
+func sampleBoard(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	write(t, filepath.Join(root, "usr/lib/a.so.1"), "a")
+	must(t, os.Symlink("a.so.1", filepath.Join(root, "usr/lib/a.so")))
+	must(t, os.Symlink("b", filepath.Join(root, "usr/lib/b")))
+	write(t, filepath.Join(root, csv.Dir, "drivers.csv"), "sym, /usr/lib/a.so\nlib, /usr/lib/gone.so\nsym, /usr/lib/b\nlib, /usr/lib/a.so.1\nlib, /usr/lib/a.so.1\n")
+	write(t, filepath.Join(root, csv.Dir, "devices.csv"), "dev, /dev/board0\ndir, /proc\nhello\n")
+	return root
+}
+
+func TestCheck(t *testing.T) {
+	root := sampleBoard(t)
+	stdout, _, err := call("", "check", "--root", root)
+	if !errors.Is(err, errFound) {
+		t.Errorf("check = %v; want errFound", err)
+	}
+	want := `devices.csv:2: refused: /proc as a dir would replace the container's own
+devices.csv:3: bad line: "hello" has no comma; a line is "kind, /path"
+devices.csv:1: missing: the board has no /dev/board0
+drivers.csv:2: missing: the board has no /usr/lib/gone.so
+drivers.csv:3: loop: the links at /usr/lib/b go in a circle
+drivers.csv:5: duplicate: /usr/lib/a.so.1 is listed already at drivers.csv:4 as lib
+
+KIND  IN THE CONTAINER  FROM THE BOARD        LISTED AT
+file  /usr/lib/a.so.1   ROOT/usr/lib/a.so.1  drivers.csv:1
+link  /usr/lib/a.so     -> a.so.1             drivers.csv:1
+
+2 CSV files read; 6 problems, of which 4 kept an entry from being used
+`
+	got := strings.Join(strings.Fields(strings.ReplaceAll(stdout, root, "ROOT")), " ")
+	if got != strings.Join(strings.Fields(want), " ") {
+		t.Errorf("check printed\n%s\nwant\n%s", stdout, want)
+	}
+}
+
+func TestCheckJSON(t *testing.T) {
+	stdout, _, err := call("", "check", "--json", "--root", sampleBoard(t))
+	if !errors.Is(err, errFound) {
+		t.Errorf("check = %v; want errFound", err)
+	}
+	var r report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Files) != 2 || len(r.Problems) != 6 || r.Unused != 4 || len(r.Plan.Mounts) != 1 || len(r.Plan.Links) != 1 {
+		t.Errorf("report %+v; want 2 files, 6 problems, 4 unused, 1 mount, 1 link", r)
+	}
+}
+
+func TestCheckGood(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "usr/lib/a.so"), "a")
+	write(t, filepath.Join(root, csv.Dir, "l4t.csv"), "lib, /usr/lib/a.so\ndev, /dev/board0\n")
+	if stdout, _, err := call("", "check", "--root", root); err != nil {
+		t.Errorf("check = %v, %s; want that a missing device is no failure", err, stdout)
+	}
+}
+
+func TestHookWithoutMountNamespace(t *testing.T) {
+	bundle := t.TempDir()
+	write(t, filepath.Join(bundle, "config.json"), `{"root":{"path":"rootfs"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]}}`)
+	state, err := json.Marshal(map[string]any{"id": "a\nb", "pid": 1, "bundle": bundle})
+	must(t, err)
+	_, _, err = call(string(state), "hook")
+	if err == nil || !strings.Contains(err.Error(), "container a?b: ") || !strings.Contains(err.Error(), "no mount") {
+		t.Errorf("hook = %v; want a refusal that names the container on one line", err)
+	}
+}
+
+// The boards are arm64; so the parsers and the planner prove themselves there.
+func TestARM64(t *testing.T) {
+	qemu, err := exec.LookPath("qemu-aarch64-static")
+	if err != nil {
+		t.Skip("needs qemu-aarch64-static (Debian package qemu-user-static)")
+	}
+	for _, pkg := range []string{"csv", "plan", "oci"} {
+		t.Run(pkg, func(t *testing.T) {
+			dir := filepath.Join("internal", pkg)
+			binary := filepath.Join(t.TempDir(), pkg+".test")
+			build := exec.Command("go", "test", "-c", "-o", binary, "./"+dir)
+			build.Env = append(os.Environ(), "GOARCH=arm64", "CGO_ENABLED=0")
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			test := exec.Command(qemu, binary)
+			test.Dir = dir
+			if out, err := test.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
