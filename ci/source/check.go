@@ -56,7 +56,7 @@ func Check(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	if len(broken) > 0 {
-		return fmt.Errorf("source: %s: see above", strings.Join(broken, ", "))
+		return fmt.Errorf("%d of %d rules do not hold: %s", len(broken), len(rules), strings.Join(broken, ", "))
 	}
 	fmt.Fprintf(w, "%d rules hold, %.1f s\n", len(rules), time.Since(began).Seconds())
 	return nil
@@ -159,7 +159,7 @@ func (r rule) look(ctx context.Context, t tree) []string {
 		found = append(found, strings.Split("could not look: "+err.Error(), "\n")...)
 	}
 	if len(found) > 0 {
-		step.End("", fmt.Errorf("%d findings", len(found)))
+		step.End("", errors.New("does not hold"))
 	} else {
 		step.End("holds", nil)
 	}
@@ -167,12 +167,12 @@ func (r rule) look(ctx context.Context, t tree) []string {
 }
 
 func (r rule) print(w io.Writer, found []string) {
-	fmt.Fprintf(w, "\n%s: %d findings\n", r.name, len(found))
+	fmt.Fprintf(w, "\n%s does not hold:\n", r.name)
 	for _, line := range found[:min(len(found), maxFindings)] {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
 	if more := len(found) - maxFindings; more > 0 {
-		fmt.Fprintf(w, "  and %d more\n", more)
+		fmt.Fprintf(w, "  and %d lines more\n", more)
 	}
 	fmt.Fprintf(w, "  mend: %s\n", r.mend)
 }

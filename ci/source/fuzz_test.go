@@ -71,3 +71,17 @@ func TestFuzzTargetsOfBrokenPackage(t *testing.T) {
 		t.Errorf("fuzzTargets() = %v; want an error about fixture/a", err)
 	}
 }
+
+func TestOutOfTime(t *testing.T) {
+	for output, want := range map[string]bool{
+		"fuzz: elapsed: 0s, execs: 1\n    context deadline exceeded\n":                                          true,
+		"    context deadline exceeded\n    Failing input written to testdata/fuzz/FuzzX/1\n":                   false,
+		"    Failing input written to testdata/fuzz/FuzzX/1\n    context deadline exceeded":                     false,
+		"failure while testing seed corpus entry: FuzzX/seed#0\n    context deadline exceeded":                  false,
+		"    x_test.go:3: dial: context deadline exceeded\n    x_test.go:4: got 1 answers; want 2\nFAIL\tp\t1s": false,
+	} {
+		if got := outOfTime(output); got != want {
+			t.Errorf("outOfTime(%q) = %v; want %v", output, got, want)
+		}
+	}
+}

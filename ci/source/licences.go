@@ -32,8 +32,10 @@ var licenceTexts = map[string]string{
 	"526279aa5ce65fb2": "BSD-3-Clause", // Google Inc.
 	"c16fb94cf985fde3": "BSD-3-Clause", // xxHash
 	"7a4d92cdb11d2549": "Unlicense",
+	"9eab7902f21bef03": "MPL-2.0",
 	"4b65446dc65c9d3c": "Apache-2.0 AND BSD-3-Clause",         // OpenTelemetry
 	"ff93da6e29b4d964": "BSD-3-Clause AND Apache-2.0 AND MIT", // klauspost/compress, by folder
+	"538ecc70c08e4b1a": "BSD-3-Clause AND MPL-2.0",            // filepath-securejoin, by file
 }
 
 // The licences that let us link and hand on, and on what terms.
@@ -43,6 +45,7 @@ var allowedLicences = map[string]string{
 	"BSD-2-Clause": "keep the notice",
 	"BSD-3-Clause": "keep the notice, no endorsement",
 	"ISC":          "keep the notice",
+	"MPL-2.0":      "binds the files that carry it, which we link unchanged and whose source is public",
 	"Unlicense":    "public domain",
 }
 
