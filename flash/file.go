@@ -34,6 +34,9 @@ func toFile(ctx context.Context, j *job) error {
 	if err := j.fill(ctx, j.transfer(d, 0)); err != nil {
 		return err
 	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
 	return f.CloseAtomicallyReplace()
 }
 

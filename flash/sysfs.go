@@ -181,13 +181,13 @@ func text(dir, name string) string {
 
 func printable(s string) string {
 	const longest = 256
-	s = strings.Map(func(r rune) rune {
+	s = strings.ToValidUTF8(s[:min(len(s), longest)], "")
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
-	}, strings.ToValidUTF8(s, ""))
-	return strings.TrimSpace(s[:min(len(s), longest)])
+	}, s))
 }
 
 // number is how the kernel writes a device's number.

@@ -1,0 +1,340 @@
+package flash
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/images/bmap"
+)
+
+const deviceSize = 28 * mib
+
+// run runs a program that a test is set up with.
+func run(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// loop attaches a file full of what a former owner left. Where it goes, its
+// tests' mounts must have gone before.
+func loop(t *testing.T, size int64, args ...string) (device, file string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for loop devices")
+	}
+	if _, err := exec.LookPath("losetup"); err != nil {
+		t.Skip("losetup is missing (Debian package mount)")
+	}
+	file = filepath.Join(t.TempDir(), "device")
+	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, int(size)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	device = attach(t, append(args, file)...)
+	return device, file
+}
+
+func attach(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
+	device := strings.TrimSpace(string(out))
+	if err != nil {
+		t.Skipf("no loop device: %v: %s", err, device)
+	}
+	t.Cleanup(func() { exec.Command("losetup", "--detach", device).Run() })
+	return device
+}
+
+func TestWriteBlock(t *testing.T) {
+	for _, args := range [][]string{{"--direct-io=on"}, {"--direct-io=off"}, {"--sector-size=4096"}} {
+		t.Run(args[0], func(t *testing.T) {
+			device, _ := loop(t, deviceSize, args...)
+			a := artifact(t)
+			receipt, err := Write(t.Context(), spec, a, device, Options{Yes: device})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := read(t, device)
+			same(t, "device", got[:imageSize], image(t, a))
+			same(t, "end of the device", got[deviceSize-headBytes:], make([]byte, headBytes))
+			same(t, "between", got[imageSize:deviceSize-headBytes], bytes.Repeat([]byte{0xa5}, deviceSize-headBytes-imageSize))
+			if receipt.Device.Bus != "loop" || receipt.Device.Path != device || receipt.Device.SizeBytes != deviceSize {
+				t.Errorf("device in the receipt = %+v", receipt.Device)
+			}
+		})
+	}
+}
+
+// An image whose size is no multiple of anything, on a device of just that size.
+func TestWriteBlockOddSize(t *testing.T) {
+	a := artifact(t)
+	path := filepath.Join(a.Dir(), "disk.img")
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int64{imageSize + 512, imageSize + 5*512, imageSize + 777} {
+		if err := f.Truncate(size); err != nil {
+			t.Fatal(err)
+		}
+		for _, tail := range [][]byte{nil, bytes.Repeat([]byte("x"), int(size-imageSize))} {
+			if _, err := f.WriteAt(tail, imageSize); err != nil {
+				t.Fatal(err)
+			}
+			device, _ := loop(t, (size+511)/512*512)
+			a := describe(t, a.Dir(), mapOf(t, f))
+			if _, err := Write(t.Context(), spec, a, device, Options{Yes: device}); err != nil {
+				t.Fatal(err)
+			}
+			same(t, "device", read(t, device)[:size], image(t, a))
+		}
+	}
+}
+
+func TestWriteBlockIdentity(t *testing.T) {
+	needMke2fs(t)
+	device, _ := loop(t, deviceSize)
+	a, id := artifact(t), newTestIdentity(t)
+	if _, err := Write(t.Context(), spec, a, device, Options{Yes: device, Identity: &id}); err != nil {
+		t.Fatal(err)
+	}
+	got, want := read(t, device), image(t, a)
+	same(t, "before the data partition", got[:dataStart], want[:dataStart])
+	same(t, "behind the data partition", got[dataStart+dataSize:imageSize], want[dataStart+dataSize:])
+	data := filepath.Join(t.TempDir(), "data.img")
+	if err := os.WriteFile(data, got[dataStart:dataStart+dataSize], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	proveIdentity(t, data, id)
+}
+
+// The map of another program, with one range for what we would cut into many.
+func TestWriteBlockByBmaptoolsMap(t *testing.T) {
+	if _, err := exec.LookPath("bmaptool"); err != nil {
+		t.Skip("bmaptool is missing (Debian package bmap-tools)")
+	}
+	device, _ := loop(t, deviceSize)
+	a := artifact(t)
+	path := filepath.Join(a.Dir(), "disk.bmap")
+	run(t, "bmaptool", "create", "-o", path, filepath.Join(a.Dir(), "disk.img"))
+	a = describe(t, a.Dir(), mapFrom(t, path))
+	if _, err := Write(t.Context(), spec, a, device, Options{Yes: device}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "device", read(t, device)[:imageSize], image(t, a))
+}
+
+// unusable fails where a device that was not finished could be taken for whole.
+func unusable(t *testing.T, device string) {
+	t.Helper()
+	same(t, "first MiB of "+device, read(t, device)[:headBytes], make([]byte, headBytes))
+}
+
+func TestWriteBlockFails(t *testing.T) {
+	for _, test := range failures {
+		t.Run(test.name, func(t *testing.T) {
+			device, _ := loop(t, deviceSize)
+			a := artifact(t)
+			ctx := test.prepare(t, a)
+			_, err := Write(ctx, spec, a, device, Options{Yes: device})
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) || !strings.Contains(err.Error(), "is not whole") {
+				t.Errorf("Write = %v; want an error with %q that says that the device is not whole", err, test.wantErr)
+			}
+			unusable(t, device)
+			if _, err := os.Stat(filepath.Join(a.Dir(), ReceiptName)); err == nil {
+				t.Error("a failed flash left a receipt")
+			}
+		})
+	}
+}
+
+// Whenever a flash is ended, its device is untouched, unusable or whole.
+func TestWriteBlockInterruptedAnywhere(t *testing.T) {
+	a := artifact(t)
+	want := image(t, a)
+	device, _ := loop(t, deviceSize)
+	before := read(t, device)
+	for range 10 {
+		ctx, cancel := context.WithTimeout(t.Context(), rand.N(100*time.Millisecond))
+		_, err := Write(ctx, spec, a, device, Options{Yes: device})
+		cancel()
+		switch {
+		case err == nil:
+			same(t, "device", read(t, device)[:imageSize], want)
+		case strings.Contains(err.Error(), "is not whole"):
+			unusable(t, device)
+		default:
+			same(t, "device", read(t, device), before)
+		}
+		before = read(t, device)
+	}
+}
+
+func TestWriteBlockRefuses(t *testing.T) {
+	tests := []struct {
+		name    string
+		size    int64
+		args    []string
+		prepare func(t *testing.T, device, file string) (name string, o Options)
+		wantErr string
+	}{
+		{name: "too small", size: imageSize - 4096, wantErr: "the image needs"},
+		{name: "not confirmed", prepare: func(_ *testing.T, device, _ string) (string, Options) {
+			return device, Options{}
+		}, wantErr: "not confirmed"},
+		{name: "confirmed as another", prepare: func(_ *testing.T, device, _ string) (string, Options) {
+			return device, Options{Yes: device + "0"}
+		}, wantErr: "confirmed as"},
+		{name: "read-only", args: []string{"--read-only"}, wantErr: "read-only"},
+		{name: "mounted", prepare: mounted, wantErr: "mounted on"},
+		{name: "mounted, through a link", prepare: func(t *testing.T, device, file string) (string, Options) {
+			link := filepath.Join(t.TempDir(), "card")
+			if err := os.Symlink(device, link); err != nil {
+				t.Fatal(err)
+			}
+			mounted(t, device, file)
+			return link, Options{Yes: device}
+		}, wantErr: "mounted on"},
+		{name: "its file", prepare: func(_ *testing.T, _, file string) (string, Options) {
+			return file, Options{Yes: file}
+		}, wantErr: "behind /dev/loop"},
+		{name: "behind another loop device", prepare: func(t *testing.T, device, _ string) (string, Options) {
+			attach(t, device)
+			return device, Options{Yes: device}
+		}, wantErr: "behind /dev/loop"},
+		{name: "opened by another program alone", prepare: func(t *testing.T, device, _ string) (string, Options) {
+			keep(t, device, unix.O_EXCL)
+			return device, Options{Yes: device}
+		}, wantErr: "in use"},
+		{name: "locked by another program", prepare: func(t *testing.T, device, _ string) (string, Options) {
+			f := keep(t, device, 0)
+			if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
+				t.Fatal(err)
+			}
+			return device, Options{Yes: device}
+		}, wantErr: "locked"},
+		{name: "swapped after it was confirmed", prepare: func(t *testing.T, device, file string) (string, Options) {
+			return device, Options{Confirm: func(Device) error {
+				run(t, "losetup", "--detach", device)
+				run(t, "losetup", device, file)
+				return nil
+			}}
+		}, wantErr: "not the device any more"},
+		{name: "mounted after it was confirmed", prepare: func(t *testing.T, device, file string) (string, Options) {
+			return device, Options{Confirm: func(Device) error {
+				mounted(t, device, file)
+				return nil
+			}}
+		}, wantErr: "in use"},
+		{name: "dry run", prepare: func(_ *testing.T, device, _ string) (string, Options) {
+			return device, Options{DryRun: true}
+		}},
+	}
+	a := artifact(t)
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if test.size == 0 {
+				test.size = deviceSize
+			}
+			device, file := loop(t, test.size, test.args...)
+			name, o := device, Options{Yes: device}
+			if test.prepare != nil {
+				name, o = test.prepare(t, device, file)
+			}
+			before := read(t, file)
+			_, err := Write(t.Context(), spec, a, name, o)
+			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("Write = %v; want an error with %q", err, test.wantErr)
+			}
+			if test.name != "mounted after it was confirmed" { // the mount itself writes
+				same(t, "device", read(t, file), before)
+			}
+		})
+	}
+}
+
+func mounted(t *testing.T, device, _ string) (string, Options) {
+	t.Helper()
+	needMke2fs(t)
+	run(t, program("mke2fs"), "-q", "-F", device)
+	at := filepath.Join(t.TempDir(), "a place")
+	if err := os.Mkdir(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(device, at, "ext4", unix.MS_RDONLY, ""); err != nil {
+		t.Skipf("cannot mount here: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
+	return device, Options{Yes: device}
+}
+
+func keep(t *testing.T, path string, flags int) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestWriteBlockRefusesPartition(t *testing.T) {
+	if _, err := exec.LookPath("addpart"); err != nil {
+		t.Skip("addpart is missing (Debian package util-linux)")
+	}
+	device, _ := loop(t, deviceSize, "--partscan")
+	run(t, "addpart", device, "1", "2048", "4096")
+	partition := device + "p1"
+	if _, err := os.Stat(partition); err != nil {
+		t.Skipf("nobody makes partitions' nodes here: %v", err)
+	}
+	_, err := Write(t.Context(), spec, artifact(t), partition, Options{Yes: partition})
+	if err == nil || !strings.Contains(err.Error(), "name the whole disk, "+device) {
+		t.Errorf("Write = %v; want it to name the disk", err)
+	}
+}
+
+func TestDevicesShowsLoop(t *testing.T) {
+	device, file := loop(t, deviceSize)
+	devices, err := Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range devices {
+		if d.Path == device && d.Model == file && d.SizeBytes == deviceSize && d.Refused == "" {
+			return
+		}
+	}
+	t.Errorf("Devices = %+v; want %s over %s among them", devices, device, file)
+}
+
+func mapOf(t *testing.T, f *os.File) bmap.Map {
+	t.Helper()
+	m, err := bmap.Create(t.Context(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func mapFrom(t *testing.T, path string) bmap.Map {
+	t.Helper()
+	m, err := bmap.Read(bytes.NewReader(read(t, path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}

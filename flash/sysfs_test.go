@@ -1,0 +1,260 @@
+package flash
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// fake lays out a machine as its kernel would: below /sys/devices by bus, with
+// links in /sys/class/block. Its lines are "path = content" or "path -> target".
+func fake(t *testing.T, lines string) machine {
+	t.Helper()
+	root := t.TempDir()
+	m := machine{sys: filepath.Join(root, "sys"), proc: filepath.Join(root, "proc"), dev: "/dev"}
+	for _, dir := range []string{m.sys + "/class/block", m.proc + "/self"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for line := range strings.Lines(lines) {
+		line = strings.TrimSpace(line)
+		if name, target, ok := strings.Cut(line, " -> "); ok {
+			link(t, root, name, target)
+		} else if name, content, ok := strings.Cut(line, " = "); ok {
+			put(t, filepath.Join(root, name), strings.ReplaceAll(content, `\n`, "\n")+"\n")
+		}
+	}
+	return m
+}
+
+func put(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t *testing.T, root, name, target string) {
+	t.Helper()
+	path := filepath.Join(root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(root, target), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A laptop with two NVMe disks, a card reader with a card, and a USB stick with
+// two partitions.
+const laptop = `
+sys/class/block/nvme0n1 -> sys/devices/pci0/nvme/nvme0/nvme0n1
+sys/devices/pci0/nvme/nvme0/serial = S4EWNX0N
+sys/devices/pci0/nvme/nvme0/model = Fast Disk 1TB
+sys/devices/pci0/nvme/nvme0/nvme0n1/device -> sys/devices/pci0/nvme/nvme0
+sys/devices/pci0/nvme/nvme0/nvme0n1/dev = 259:0
+sys/devices/pci0/nvme/nvme0/nvme0n1/size = 2000409264
+sys/devices/pci0/nvme/nvme0/nvme0n1/removable = 0
+sys/devices/pci0/nvme/nvme0/nvme0n1/nvme0n1p1/partition = 1
+sys/devices/pci0/nvme/nvme0/nvme0n1/nvme0n1p1/dev = 259:1
+sys/devices/pci0/nvme/nvme0/nvme0n1/nvme0n1p1/size = 2048
+sys/class/block/nvme0n1p1 -> sys/devices/pci0/nvme/nvme0/nvme0n1/nvme0n1p1
+sys/devices/pci0/nvme/nvme0/nvme0n1/nvme0n1p2/partition = 2
+sys/devices/pci0/nvme/nvme0/nvme0n1/nvme0n1p2/dev = 259:2
+sys/devices/pci0/nvme/nvme0/nvme0n1/nvme0n1p2/size = 4096
+sys/class/block/nvme0n1p2 -> sys/devices/pci0/nvme/nvme0/nvme0n1/nvme0n1p2
+
+sys/class/block/nvme1n1 -> sys/devices/pci0/nvme/nvme1/nvme1n1
+sys/devices/pci0/nvme/nvme1/serial = S5SPARE
+sys/devices/pci0/nvme/nvme1/model = Spare Disk
+sys/devices/pci0/nvme/nvme1/nvme1n1/device -> sys/devices/pci0/nvme/nvme1
+sys/devices/pci0/nvme/nvme1/nvme1n1/dev = 259:8
+sys/devices/pci0/nvme/nvme1/nvme1n1/size = 2097152
+sys/devices/pci0/nvme/nvme1/nvme1n1/removable = 0
+
+sys/class/block/mmcblk0 -> sys/devices/pci0/mmc_host/mmc0/mmc0:0001/block/mmcblk0
+sys/devices/pci0/mmc_host/mmc0/mmc0:0001/name = SD64G
+sys/devices/pci0/mmc_host/mmc0/mmc0:0001/type = SD
+sys/devices/pci0/mmc_host/mmc0/mmc0:0001/serial = 0x1234abcd
+sys/devices/pci0/mmc_host/mmc0/mmc0:0001/block/mmcblk0/device -> sys/devices/pci0/mmc_host/mmc0/mmc0:0001
+sys/devices/pci0/mmc_host/mmc0/mmc0:0001/block/mmcblk0/dev = 179:0
+sys/devices/pci0/mmc_host/mmc0/mmc0:0001/block/mmcblk0/size = 2097152
+sys/devices/pci0/mmc_host/mmc0/mmc0:0001/block/mmcblk0/removable = 0
+
+sys/class/block/sda -> sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda
+sys/devices/pci0/usb1/1-2/idVendor = 0781
+sys/devices/pci0/usb1/1-2/serial = 4C530001
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/vendor = SanDisk
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/model = Ultra` + "\x1b[31m" + `
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda/device -> sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda/dev = 8:0
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda/size = 2097152
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda/removable = 1
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda/sda1/partition = 1
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda/sda1/dev = 8:1
+sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda/sda1/size = 1024
+sys/class/block/sda1 -> sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda/sda1
+
+proc/self/mountinfo = 1 0 259:2 / / rw - ext4 /dev/nvme0n1p2 rw\n2 1 0:24 / /run rw - tmpfs tmpfs rw
+proc/swaps = Filename Type Size Used Priority
+`
+
+const stick = "sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda"
+
+func TestDevices(t *testing.T) {
+	got, err := fake(t, laptop).devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Device{
+		{
+			Path: "/dev/mmcblk0", Kind: Block, Bus: "mmc", Model: "SD64G", Serial: "0x1234abcd",
+			SizeBytes: 1 << 30, Removable: true, Number: "179:0",
+		},
+		{
+			Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Model: "Fast Disk 1TB", Serial: "S4EWNX0N",
+			SizeBytes: 2000409264 * 512, Number: "259:0",
+			Partitions: []Content{
+				{Name: "nvme0n1p1", SizeBytes: 1 << 20},
+				{Name: "nvme0n1p2", SizeBytes: 2 << 20, Uses: []string{"holds the running system: /"}},
+			},
+			Refused: "holds the running system: /",
+		},
+		{
+			Path: "/dev/nvme1n1", Kind: Block, Bus: "nvme", Model: "Spare Disk", Serial: "S5SPARE",
+			SizeBytes: 1 << 30, Number: "259:8",
+		},
+		{
+			Path: "/dev/sda", Kind: Block, Bus: "usb", Model: "SanDisk Ultra[31m", Serial: "4C530001",
+			SizeBytes: 1 << 30, Removable: true, Number: "8:0",
+			Partitions: []Content{{Name: "sda1", SizeBytes: 512 << 10}},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Device{})); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	var b strings.Builder
+	if err := Table(&b, got); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(b.String(), "\n"); len(lines) != 6 || !strings.Contains(lines[2], "refused: holds the running system") || !strings.Contains(lines[3], "only when named by its serial") {
+		t.Errorf("Table:\n%s", b.String())
+	}
+}
+
+// Ways to name the wrong disk. Each line is added to the laptop.
+func TestRefused(t *testing.T) {
+	tests := []struct {
+		name, lines, device, want string
+	}{
+		{name: "nothing against it", device: "sda"},
+		{name: "system disk", device: "nvme0n1", want: "holds the running system: /"},
+		{name: "partition", device: "sda1", want: "a partition; name the whole disk, /dev/sda"},
+		{
+			name: "partition mounted", device: "sda", want: "in use: sda1: mounted on /media/my card",
+			lines: `proc/self/mountinfo = 3 1 8:1 / /media/my\040card rw - vfat /dev/sda1 rw`,
+		},
+		{
+			name: "disk mounted, seen only by process 1", device: "sda", want: "in use: mounted on /srv",
+			lines: `proc/1/mountinfo = 3 1 8:0 / /srv rw - xfs /dev/sda rw`,
+		},
+		{
+			name: "mounted by a number of its own", device: "sda", want: "in use: sda1: mounted on /srv",
+			lines: `proc/self/mountinfo = 3 1 0:40 /sub /srv rw - btrfs /dev/sda1 rw`,
+		},
+		{
+			name: "boot partition", device: "sda", want: "holds the running system: /boot/efi",
+			lines: `proc/self/mountinfo = 3 1 8:1 / /boot/efi rw - vfat /dev/sda1 rw`,
+		},
+		{
+			name: "swap", device: "sda", want: "in use: sda1: swap",
+			lines: `proc/swaps = Filename Type Size\n/dev/sda1 partition 512`,
+		},
+		{
+			name: "RAID", device: "sda", want: "in use: sda1: part of md0",
+			lines: stick + "/sda1/holders/md0/dev = 9:0",
+		},
+		{
+			name: "LVM", device: "sda", want: "in use: part of dm-0 (vg0-home)",
+			lines: "sys/class/block/dm-0 -> sys/devices/virtual/block/dm-0\nsys/devices/virtual/block/dm-0/dm/name = vg0-home\n" +
+				stick + "/holders/dm-0 -> sys/devices/virtual/block/dm-0",
+		},
+		{
+			name: "system on encrypted LVM", device: "sda", want: "holds the running system: /usr",
+			lines: "sys/class/block/dm-0 -> sys/devices/virtual/block/dm-0\nsys/devices/virtual/block/dm-0/dm/name = crypt\n" +
+				stick + "/sda1/holders/dm-0 -> sys/devices/virtual/block/dm-0\n" +
+				"sys/class/block/dm-1 -> sys/devices/virtual/block/dm-1\nsys/devices/virtual/block/dm-1/dev = 253:1\n" +
+				"sys/devices/virtual/block/dm-0/holders/dm-1 -> sys/devices/virtual/block/dm-1\n" +
+				`proc/self/mountinfo = 3 1 253:1 / /usr rw - ext4 /dev/mapper/usr rw`,
+		},
+		{
+			name: "behind a loop device", device: "sda", want: "in use: behind /dev/loop3",
+			lines: "sys/class/block/loop3 -> sys/devices/virtual/block/loop3\nsys/devices/virtual/block/loop3/loop/backing_file = /dev/sda",
+		},
+		{name: "no medium", device: "sda", want: "no medium in it", lines: stick + "/size = 0"},
+		{name: "read-only", device: "sda", want: "read-only; look for a write-protect switch", lines: stick + "/ro = 1"},
+		{
+			name: "device mapper itself", device: "dm-0", want: "not a disk, but something that the kernel makes of disks or memory",
+			lines: "sys/class/block/dm-0 -> sys/devices/virtual/block/dm-0\nsys/devices/virtual/block/dm-0/size = 2097152",
+		},
+		{
+			name: "optical drive", device: "sr0", want: "an optical drive",
+			lines: "sys/class/block/sr0 -> sys/devices/pci0/ata1/host0/block/sr0\nsys/devices/pci0/ata1/host0/block/sr0/size = 2097152",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			m := fake(t, laptop+test.lines)
+			u, err := m.uses()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, err := m.dir(test.device)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.device(dir, u).Refused; got != test.want {
+				t.Errorf("refused = %q; want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestAgree(t *testing.T) {
+	card := Device{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, exists: true}
+	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", exists: true}
+	nameless := Device{Path: "/dev/vda", Kind: Block, Bus: "virtio", exists: true}
+	yes := func(Device) error { return nil }
+	tests := []struct {
+		name    string
+		device  Device
+		options Options
+		wantErr string
+	}{
+		{name: "card by its serial", device: card, options: Options{Yes: "4C53"}},
+		{name: "card by answer", device: card, options: Options{Confirm: yes}},
+		{name: "card by its path", device: card, options: Options{Yes: "/dev/sda"}, wantErr: "its serial"},
+		{name: "card by another's serial, though answered", device: card, options: Options{Yes: "4C54", Confirm: yes}, wantErr: "confirmed as"},
+		{name: "card unasked", device: card, wantErr: "not confirmed"},
+		{name: "disk by its serial", device: disk, options: Options{Yes: "S4EW"}},
+		{name: "disk by answer", device: disk, options: Options{Confirm: yes}, wantErr: "not removable"},
+		{name: "disk without a serial", device: nameless, options: Options{Confirm: yes}, wantErr: "not removable"},
+		{name: "disk without a serial by its path", device: nameless, options: Options{Yes: "/dev/vda"}, wantErr: "confirmed as"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			err := test.options.agree(t.Context(), test.device)
+			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("agree = %v; want an error with %q", err, test.wantErr)
+			}
+		})
+	}
+}
