@@ -37,3 +37,18 @@ func (t tree) describe(ctx context.Context, s *State) error {
 	s.Edited = edited != ""
 	return err
 }
+
+// Word says in a word how the checkout stands.
+func (s State) Word() string {
+	switch {
+	case s.Head == "" && s.Repo.URL != "":
+		return "missing"
+	case s.Edited:
+		return "edited"
+	case s.Repo.URL == "":
+		return "local"
+	case s.Head != s.Wanted:
+		return "differs"
+	}
+	return "ok"
+}

@@ -1,0 +1,190 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/layers"
+	"slipway/layers/engine"
+)
+
+// buildWithBitbake builds a board's kas.yml. bitbake itself decides what of an
+// earlier build still holds, so it runs every time.
+func buildWithBitbake(ctx context.Context, spec Spec, dir string) (Artifact, error) {
+	if err := checkBuilder(ctx, spec.Board, os.Geteuid()); err != nil {
+		return Artifact{}, err
+	}
+	project, err := loadProject(ctx, spec)
+	if err != nil {
+		return Artifact{}, err
+	}
+	return buildProject(ctx, spec, project, dir)
+}
+
+func buildProject(ctx context.Context, spec Spec, project layers.Project, dir string) (Artifact, error) {
+	b, err := newBitbake(project, dir)
+	if err != nil {
+		return Artifact{}, err
+	}
+	if err := layers.Checkout(ctx, project, b.checkouts); err != nil {
+		return Artifact{}, err
+	}
+	if err := layers.Configure(project, b.checkouts, b.build); err != nil {
+		return Artifact{}, err
+	}
+	if err := b.find(); err != nil {
+		return Artifact{}, err
+	}
+	if err := b.run(ctx); err != nil {
+		return Artifact{}, err
+	}
+	return b.collect(ctx, spec)
+}
+
+// bitbake is one build folder and the bitbake of its own checkouts.
+type bitbake struct {
+	project   layers.Project
+	dir       string // of the board
+	checkouts string
+	build     string // what bitbake calls TOPDIR
+	programs  string // the folder that holds bitbake
+	scripts   string // OpenEmbedded's; "" without it
+}
+
+func newBitbake(project layers.Project, dir string) (*bitbake, error) {
+	dir, err := filepath.Abs(dir)
+	return &bitbake{project: project, dir: dir, checkouts: checkoutsIn(dir), build: filepath.Join(dir, "bitbake")}, err
+}
+
+func checkoutsIn(dir string) string { return filepath.Join(dir, "layers") }
+
+// find looks for bitbake in the checkouts: in a folder of its own, as in poky, or
+// as a repository.
+func (b *bitbake) find() error {
+	for _, r := range b.project.Repos {
+		at := b.project.Dir(b.checkouts, r)
+		for _, programs := range []string{filepath.Join(at, "bitbake/bin"), filepath.Join(at, "bin")} {
+			if onDisk(filepath.Join(programs, "bitbake")) && b.programs == "" {
+				b.programs = programs
+			}
+		}
+		if onDisk(filepath.Join(at, "oe-init-build-env")) {
+			b.scripts = filepath.Join(at, "scripts")
+		}
+	}
+	if b.programs == "" {
+		return fmt.Errorf("%s: none of its repositories holds bitbake; add poky or bitbake to repos", b.project.File)
+	}
+	return nil
+}
+
+func onDisk(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (b *bitbake) program(name string) string { return filepath.Join(b.programs, name) }
+
+// run builds the project's targets. Exit status is the verdict; the console text
+// only tells how far it is.
+func (b *bitbake) run(ctx context.Context) error {
+	if err := os.Remove(b.eventLog()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err // bitbake appends to it
+	}
+	screen := newConsole(ctx)
+	err := engine.Run(ctx, engine.Command{
+		Argv: slices.Concat([]string{b.program("bitbake"), "-c", b.project.Task}, b.project.Targets),
+		Dir:  b.build, Env: b.environment(), Stop: stopBitbake,
+		Log: filepath.Join(b.dir, "bitbake.log"), Line: screen.line,
+	})
+	screen.end(err)
+	return screen.explain(err)
+}
+
+func (b *bitbake) eventLog() string { return filepath.Join(b.dir, "bitbake-events.json") }
+
+// bitbake's server and its tasks are in sessions of their own and outlive a
+// SIGTERM to the command. The first interrupt asks them to finish what runs, the
+// second to stop it.
+func stopBitbake(p *os.Process) error {
+	err := p.Signal(os.Interrupt)
+	time.AfterFunc(time.Second, func() { _ = p.Signal(os.Interrupt) }) // it may have ended by then
+	return err
+}
+
+// What bitbake lets through from the environment besides its own short list and
+// the project's env: how to reach servers, and how much of the machine to use.
+var passed = []string{
+	"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO",
+	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR",
+}
+
+// environment is what oe-init-build-env would set up in a shell.
+func (b *bitbake) environment() []string {
+	path := []string{b.programs}
+	if b.scripts != "" {
+		path = append(path, b.scripts)
+	}
+	names := slices.Concat(passed, slices.Sorted(maps.Keys(b.project.Env)))
+	env := []string{
+		"PATH=" + strings.Join(append(path, os.Getenv("PATH")), ":"),
+		"BUILDDIR=" + b.build,
+		"BBPATH=" + b.build,
+		"LC_ALL=en_US.UTF-8",
+		"BBEVENTLOG=" + b.eventLog(),
+		b.passVariable() + "=" + strings.Join(names, " "),
+	}
+	return append(env, b.defaults()...)
+}
+
+// defaults are variables that the user's environment may overrule. Boards share
+// what was downloaded and built: both are safe to share and large.
+func (b *bitbake) defaults() []string {
+	values := map[string]string{
+		"DL_DIR":     filepath.Join(filepath.Dir(b.dir), "downloads"),
+		"SSTATE_DIR": filepath.Join(filepath.Dir(b.dir), "sstate-cache"),
+	}
+	for name, value := range b.project.Env {
+		if value != nil {
+			values[name] = *value
+		}
+	}
+	var env []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if _, set := os.LookupEnv(name); !set {
+			env = append(env, name+"="+values[name])
+		}
+	}
+	return env
+}
+
+var beforeTwo = regexp.MustCompile(`(?m)^__version__ = "1\.`)
+
+// passVariable is the name of bitbake's list of variables to let through. Either
+// generation stops at the other's name.
+func (b *bitbake) passVariable() string {
+	source, err := os.ReadFile(filepath.Join(b.programs, "../lib/bb/__init__.py"))
+	if err == nil && beforeTwo.Match(source) {
+		return "BB_ENV_EXTRAWHITE"
+	}
+	return "BB_ENV_PASSTHROUGH_ADDITIONS"
+}
+
+// variable asks bitbake for the value of one of its variables.
+func (b *bitbake) variable(ctx context.Context, name string) (string, error) {
+	out, err := engine.Output(ctx, engine.Command{
+		Argv: []string{b.program("bitbake-getvar"), "--value", name},
+		Dir:  b.build, Env: b.environment(), Stop: stopBitbake,
+	})
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1], err // notes come before the value
+}

@@ -1,0 +1,154 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"slipway/layers"
+	"slipway/layers/progress"
+)
+
+// The kinds of files that only boards built by bitbake have.
+const (
+	Tegraflash = "tegraflash" // NVIDIA's flashing tools with the image
+	BFB        = "bfb"        // a boot stream for a BlueField
+)
+
+// endings are how the files of each kind end, the most wanted first.
+var endings = []struct{ kind, ending string }{
+	{DiskImage, "wic"},
+	{DiskImage, "wic.zst"},
+	{DiskImage, "wic.gz"},
+	{DiskImage, "wic.xz"},
+	{DiskImage, "wic.bz2"},
+	{BlockMap, "wic.bmap"},
+	{Tegraflash, "tegraflash-tar.zst"}, // wrynose and later
+	{Tegraflash, "tegraflash.tar.zst"},
+	{Tegraflash, "tegraflash.tar.gz"},
+	{Tegraflash, "tegraflash.zip"},
+	{BFB, "bfb"},
+}
+
+// collect makes an artifact of what bitbake deployed.
+func (b *bitbake) collect(ctx context.Context, spec Spec) (Artifact, error) {
+	deploy, err := b.variable(ctx, "DEPLOY_DIR_IMAGE")
+	if err != nil {
+		return Artifact{}, err
+	}
+	a := Artifact{Board: spec.Board, Arch: spec.Arch, Built: time.Now().UTC(), dir: b.dir}
+	if a.Key, err = b.key(ctx); err != nil {
+		return Artifact{}, err
+	}
+	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
+		a.Files, err = b.gather(deploy)
+		return fmt.Sprintf("%d files", len(a.Files)), err
+	})
+	if err != nil {
+		return Artifact{}, err
+	}
+	return a, a.Save(b.dir)
+}
+
+// key is the commits and the configuration that bitbake was given.
+func (b *bitbake) key(ctx context.Context) (string, error) {
+	states, err := layers.Status(ctx, b.project, b.checkouts)
+	if err != nil {
+		return "", err
+	}
+	type from struct {
+		ID, Head string
+		Edited   bool
+	}
+	var made []from
+	for _, s := range states {
+		made = append(made, from{s.Repo.ID, s.Head, s.Edited})
+	}
+	conf := map[string][]byte{}
+	for _, name := range []string{"local.conf", "bblayers.conf"} {
+		if conf[name], err = os.ReadFile(filepath.Join(b.build, "conf", name)); err != nil {
+			return "", err
+		}
+	}
+	return hashOf(made, conf)
+}
+
+// gather takes one file of each kind from the deploy folder, by the names that
+// Yocto links to the newest build of an image. Images of other configurations
+// (mc:...) are deployed elsewhere and left there.
+func (b *bitbake) gather(deploy string) ([]File, error) {
+	var files []File
+	have := map[string]bool{}
+	for _, target := range b.project.Targets {
+		for _, e := range endings {
+			name := deployed(deploy, target+"-"+b.project.Machine, e.ending)
+			if name == "" || have[e.kind] {
+				continue
+			}
+			have[e.kind] = true
+			f, err := b.take(filepath.Join(deploy, name), e.kind)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, f)
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: bitbake left no image of %s here that can be flashed; set IMAGE_FSTYPES (wic, tegraflash)", deploy, strings.Join(b.project.Targets, ", "))
+	}
+	return files, nil
+}
+
+// deployed is the name of an image's file, "" where there is none. Newer releases
+// put .rootfs before the ending.
+func deployed(dir, image, ending string) string {
+	for _, name := range []string{image + ".rootfs." + ending, image + "." + ending} {
+		if onDisk(filepath.Join(dir, name)) {
+			return name
+		}
+	}
+	return ""
+}
+
+// take puts a file into the board's folder under its own name: as a link where
+// the disk is the same, because images are large.
+func (b *bitbake) take(path, kind string) (File, error) {
+	from, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return File{}, err
+	}
+	name := filepath.Base(path)
+	partial := filepath.Join(b.dir, "."+name+".partial")
+	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return File{}, err
+	}
+	if err := os.Link(from, partial); err != nil {
+		if err := copyFile(from, partial); err != nil {
+			return File{}, err
+		}
+	}
+	if err := os.Rename(partial, filepath.Join(b.dir, name)); err != nil {
+		return File{}, err
+	}
+	return describe(b.dir, kind, name)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,73 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"slipway/layers/engine"
+	"slipway/layers/host"
+)
+
+// hostPrograms are the programs that OpenEmbedded wants of a machine, and the
+// Debian packages that hold them.
+var hostPrograms = []struct{ program, pkg string }{
+	{"chrpath", "chrpath"},
+	{"cpio", "cpio"},
+	{"diffstat", "diffstat"},
+	{"file", "file"},
+	{"g++", "g++"},
+	{"gawk", "gawk"},
+	{"gcc", "gcc"},
+	{"git", "git"},
+	{"lz4c", "lz4"},
+	{"make", "make"},
+	{"patch", "patch"},
+	{"python3", "python3"},
+	{"rpcgen", "rpcsvc-proto"},
+	{"unzip", "unzip"},
+	{"wget", "wget"},
+	{"xz", "xz-utils"},
+	{"zstd", "zstd"},
+}
+
+// bitbakePackages are the Debian packages that bitbake needs on this machine.
+func bitbakePackages() []string {
+	packages := []string{"ca-certificates", "libc6-dev", "locales"}
+	for _, p := range hostPrograms {
+		packages = append(packages, p.pkg)
+	}
+	return packages
+}
+
+// checkBuilder finds out now what bitbake would stop at minutes later.
+func checkBuilder(ctx context.Context, board string, uid int) error {
+	if uid == 0 {
+		return fmt.Errorf("bitbake does not build as root: run this as a normal user who owns the build folder, as in: sudo -u NAME -H go tool mage build %s", board)
+	}
+	var missing []string
+	for _, p := range hostPrograms {
+		if _, err := exec.LookPath(p.program); err != nil {
+			missing = append(missing, p.pkg)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("bitbake needs %d programs that this machine lacks; run:\n  %s", len(missing), host.AptLine(missing))
+	}
+	return checkLocale(ctx)
+}
+
+// Without this locale bitbake tries for half a minute before it says so.
+func checkLocale(ctx context.Context) error {
+	out, err := engine.Output(ctx, engine.Command{Argv: []string{"locale", "-a"}})
+	if err != nil {
+		return err
+	}
+	have := strings.Fields(strings.ToLower(string(out)))
+	if !slices.Contains(have, "en_us.utf8") && !slices.Contains(have, "en_us.utf-8") {
+		return fmt.Errorf("bitbake needs the locale en_US.UTF-8, which this machine lacks; run:\n  sudo localedef -i en_US -f UTF-8 en_US.UTF-8")
+	}
+	return nil
+}

@@ -1,0 +1,379 @@
+package images
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"slipway/layers"
+	"slipway/layers/progress"
+)
+
+// The test binary is also the bitbake of the checkouts that tests make: a replay
+// of what the real one (2.8.1) wrote about the layer in testdata/bitbake.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"bitbake": replay, "bitbake-getvar": replayVariable})
+}
+
+func replay() {
+	build := os.Getenv("BUILDDIR")
+	record := strings.Join(append(os.Args[1:], "cwd="+here(), "locale="+os.Getenv("LC_ALL"),
+		"pass="+os.Getenv("BB_ENV_PASSTHROUGH_ADDITIONS"), "EDITION="+os.Getenv("EDITION"), "DL_DIR="+os.Getenv("DL_DIR")), "\n")
+	must(os.WriteFile(filepath.Join(build, "asked"), []byte(record), 0o644))
+	target := os.Args[len(os.Args)-1]
+	if target == "slow-image" {
+		waitForTwoInterrupts()
+	}
+	f, err := os.Open(filepath.Join(os.Getenv("REPLAY"), target+".txt"))
+	must(err)
+	status := 0
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if _, err := fmt.Sscanf(lines.Text(), "rc=%d", &status); err != nil {
+			fmt.Println(lines.Text())
+		}
+	}
+	if status == 0 {
+		deployed := deployFolder(build)
+		must(os.MkdirAll(deployed, 0o755))
+		must(os.WriteFile(filepath.Join(deployed, target+"-qemuarm64.wic.gz"), make([]byte, 4096), 0o644))
+	}
+	os.Exit(status)
+}
+
+func replayVariable() {
+	fmt.Printf("NOTE: Starting bitbake server...\n%s\n", deployFolder(os.Getenv("BUILDDIR")))
+}
+
+func deployFolder(build string) string { return filepath.Join(build, "tmp/deploy/images/qemuarm64") }
+
+func here() string {
+	dir, err := os.Getwd()
+	must(err)
+	return dir
+}
+
+func waitForTwoInterrupts() {
+	interrupts := make(chan os.Signal, 2)
+	signal.Notify(interrupts, os.Interrupt)
+	fmt.Println("NOTE: Running task 1 of 4 (/b/recipes/slow-image.bb:do_compile)")
+	<-interrupts
+	<-interrupts
+	os.Exit(1)
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// seen keeps a build's events. New reads what it holds only after the build.
+type seen struct {
+	mu     sync.Mutex
+	events []progress.Event
+}
+
+func (s *seen) Event(e progress.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events = append(s.events, e)
+}
+
+func (s *seen) Close() {}
+
+// last returns how a step ended.
+func (s *seen) last(step string) progress.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found progress.Event
+	for _, e := range s.events {
+		if e.Step == step {
+			found = e
+		}
+	}
+	return found
+}
+
+func git(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", append([]string{"-c", "user.name=t", "-c", "user.email=t@localhost"}, args...)...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// standIn makes a git repository whose bitbake is this test binary.
+func standIn(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, sub := range []string{"bin", "lib/bb"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"bitbake", "bitbake-getvar"} {
+		if err := os.Symlink(self, filepath.Join(dir, "bin", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "lib/bb/__init__.py"), []byte("__version__ = \"2.8.1\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	git(t, dir, "init", "-q", "-b", "main")
+	git(t, dir, "add", "-A")
+	git(t, dir, "commit", "-q", "-m", "stand-in")
+	return dir
+}
+
+// tinyProject is a project of a bitbake repository and the layer in testdata.
+func tinyProject(t *testing.T, bitbake, target string) (layers.Project, string) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed (Debian package git)")
+	}
+	dir := t.TempDir()
+	layer := filepath.Join(dir, "meta-tiny")
+	if err := os.CopyFS(layer, os.DirFS("testdata/bitbake/meta-tiny")); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(layer, "kas.yml")
+	content := fmt.Sprintf(`
+header: {version: 14}
+machine: qemuarm64
+target: %s
+env: {EDITION: field}
+repos:
+  meta-tiny:
+  bitbake: {url: %s, commit: %s, layers: {}}
+`, target, bitbake, git(t, bitbake, "rev-parse", "HEAD"))
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p, err := layers.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, filepath.Join(dir, "build", "tiny")
+}
+
+var tiny = Spec{Board: "tiny", Arch: "arm64"}
+
+func replayed(t *testing.T) {
+	t.Helper()
+	records, err := filepath.Abs("testdata/bitbake")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("REPLAY", records)
+}
+
+func TestBuildWithBitbake(t *testing.T) {
+	replayed(t)
+	p, dir := tinyProject(t, standIn(t), "tiny-image")
+	s := &seen{}
+	a, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []File{{Kind: DiskImage, Name: "tiny-image-qemuarm64.wic.gz", SizeBytes: 4096, SHA256: "ad7facb2586fc6e966c004d7d1d16b024f5805ff7cb47c7a85dabd8b48892ca7"}}
+	if diff := cmp.Diff(want, a.Files); diff != "" {
+		t.Errorf("files: (-want +got)\n%s", diff)
+	}
+	reopened, err := OpenArtifact(dir)
+	if diff := cmp.Diff(a, reopened, cmpopts.IgnoreUnexported(Artifact{})); diff != "" || err != nil {
+		t.Errorf("OpenArtifact: %v (-built +opened)\n%s", err, diff)
+	}
+	if e := s.last("tasks"); e.State != progress.Done || e.Count != 16 || e.Total != 16 {
+		t.Errorf("tasks ended as %+v; want 16 of 16 done", e)
+	}
+	asked, err := os.ReadFile(filepath.Join(dir, "bitbake/asked"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAsked := []string{
+		"-c", "build", "tiny-image", "cwd=" + filepath.Join(dir, "bitbake"), "locale=en_US.UTF-8",
+		"pass=" + strings.Join(passed, " ") + " EDITION", "EDITION=field", "DL_DIR=" + filepath.Join(filepath.Dir(dir), "downloads"),
+	}
+	if diff := cmp.Diff(wantAsked, strings.Split(string(asked), "\n")); diff != "" {
+		t.Errorf("bitbake was asked: (-want +got)\n%s", diff)
+	}
+	log, err := os.ReadFile(filepath.Join(dir, "bitbake.log"))
+	if err != nil || !strings.Contains(string(log), "Tasks Summary: Attempted 16 tasks") {
+		t.Errorf("bitbake.log = %q, %v; want the whole console text", log, err)
+	}
+}
+
+func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
+	replayed(t)
+	p, dir := tinyProject(t, standIn(t), "broken-image")
+	s := &seen{}
+	_, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, dir)
+	for _, want := range []string{
+		"failed: broken-image do_compile\n",
+		"log of the failed task: /b/tmp/work/broken-image/temp/log.do_compile.",
+		"exit status 1",
+		"full log: " + filepath.Join(dir, "bitbake.log"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("build = %v; want an error with %q", err, want)
+		}
+	}
+	if e := s.last("tasks"); e.State != progress.Failed || e.Detail != "broken-image do_compile" {
+		t.Errorf("tasks ended as %+v; want it failed at broken-image do_compile", e)
+	}
+	if _, err := OpenArtifact(dir); err == nil {
+		t.Error("a failed build left an artifact")
+	}
+}
+
+// One interrupt would let the tasks that run go on to their end.
+func TestBuildWithBitbakeStopped(t *testing.T) {
+	replayed(t)
+	p, dir := tinyProject(t, standIn(t), "slow-image")
+	s := &seen{}
+	ctx, cancel := context.WithCancelCause(progress.With(t.Context(), progress.New(s)))
+	stopped := errors.New("stopped by the test")
+	go func() {
+		for s.last("tasks").Step == "" && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		cancel(stopped)
+	}()
+	_, err := buildProject(ctx, tiny, p, dir)
+	if !errors.Is(err, stopped) {
+		t.Errorf("build = %v; want it stopped", err)
+	}
+}
+
+// The real bitbake builds the layer, fails where it should, and ends with all its
+// processes when it is stopped.
+func TestRealBitbake(t *testing.T) {
+	source := os.Getenv("SLIPWAY_BITBAKE")
+	if source == "" {
+		t.Skip("SLIPWAY_BITBAKE is not set: it names a git clone of bitbake, 2.0 or later")
+	}
+	if err := checkLocale(t.Context()); err != nil {
+		t.Skip(err)
+	}
+	t.Run("builds", func(t *testing.T) {
+		p, dir := tinyProject(t, source, "tiny-image")
+		s := &seen{}
+		a, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Files) != 1 || a.Files[0].Name != "tiny-image-qemuarm64.wic.gz" {
+			t.Errorf("files = %+v; want the image", a.Files)
+		}
+		if e := s.last("tasks"); e.State != progress.Done || e.Count == 0 || e.Count != e.Total {
+			t.Errorf("tasks ended as %+v; want all of them done", e)
+		}
+		if info, err := os.Stat(filepath.Join(dir, "bitbake-events.json")); err != nil || info.Size() == 0 {
+			t.Errorf("event log: %v, %v; want it written", info, err)
+		}
+		again, err := buildProject(t.Context(), tiny, p, dir)
+		if err != nil || again.Key != a.Key {
+			t.Errorf("built again: %v, key %s; want key %s", err, again.Key, a.Key)
+		}
+	})
+	t.Run("fails", func(t *testing.T) {
+		p, dir := tinyProject(t, source, "broken-image")
+		_, err := buildProject(t.Context(), tiny, p, dir)
+		if err == nil || !strings.Contains(err.Error(), "failed: broken-image do_compile") || !strings.Contains(err.Error(), "temp/log.do_compile") {
+			t.Errorf("build = %v; want the failed task and its log", err)
+		}
+	})
+	t.Run("stops", func(t *testing.T) { stopRealBitbake(t, source) })
+}
+
+func stopRealBitbake(t *testing.T, source string) {
+	p, dir := tinyProject(t, source, "slow-image")
+	s := &seen{}
+	ctx, cancel := context.WithCancel(progress.With(t.Context(), progress.New(s)))
+	go func() {
+		for !strings.HasSuffix(s.last("tasks").Detail, "do_compile") && ctx.Err() == nil {
+			time.Sleep(50 * time.Millisecond)
+		}
+		cancel()
+	}()
+	if _, err := buildProject(ctx, tiny, p, dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("build = %v; want it stopped", err)
+	}
+	var left []string
+	for range 50 { // the server ends just after the command
+		if left = processesIn(t, dir); len(left) == 0 {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Errorf("still running after the build was stopped:\n%s", strings.Join(left, "\n"))
+}
+
+// processesIn lists the processes that work in a folder, by their command lines.
+func processesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, link := range links {
+		if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, dir) {
+			argv, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "cmdline"))
+			found = append(found, strings.ReplaceAll(string(argv), "\x00", " "))
+		}
+	}
+	return slices.DeleteFunc(found, func(s string) bool { return s == "" })
+}
+
+func TestCheckBuilder(t *testing.T) {
+	if err := checkBuilder(t.Context(), "orin", 0); err == nil || !strings.Contains(err.Error(), "sudo -u NAME -H go tool mage build orin") {
+		t.Errorf("checkBuilder(root) = %v; want what to do", err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if err := checkBuilder(t.Context(), "orin", 1000); err == nil || !strings.Contains(err.Error(), "apt-get install -y --no-install-recommends chrpath cpio") {
+		t.Errorf("checkBuilder without programs = %v; want the apt line", err)
+	}
+}
+
+func FuzzConsole(f *testing.F) {
+	for _, name := range []string{"tiny-image.txt", "broken-image.txt"} {
+		text, err := os.ReadFile(filepath.Join("testdata/bitbake", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Add("NOTE: Running setscene task 6 of 23 (/x/y.bb:do_a)\nNOTE: Running task 999999999 of 0 (/x/z.bb:do_b)\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c := newConsole(context.Background())
+		for line := range strings.Lines(text) {
+			c.line(strings.TrimSuffix(line, "\n"))
+		}
+		c.end(nil)
+		if len(c.failed) > maxNamed || len(c.logs) > maxNamed || len(c.order) > 2 {
+			t.Errorf("console keeps %d failures, %d logs, %d queues; want it bounded", len(c.failed), len(c.logs), len(c.order))
+		}
+	})
+}

@@ -1,0 +1,1 @@
+COMPILE = "sleep 300"
