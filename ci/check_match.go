@@ -86,7 +86,7 @@ func (r matchReader) read(n *yaml.Node) matcher {
 		return r.compare(n, "", func(a, b float64) bool { return a == b })
 	}
 	if r.value == listValue {
-		return element(n.Value, equals(n.Value))
+		return element(equals(n.Value))
 	}
 	return equals(n.Value)
 }
@@ -100,12 +100,11 @@ func (r matchReader) readList(n *yaml.Node) matcher {
 	for _, c := range n.Content {
 		switch {
 		case c.Kind != yaml.ScalarNode:
-			inner := r.read(c)
-			m.all = append(m.all, element(inner.String(), inner))
+			m.all = append(m.all, element(r.read(c)))
 		case r.value == textValue:
 			m.all = append(m.all, r.pattern(c))
 		default:
-			m.all = append(m.all, element(strconv.Quote(c.Value), equals(c.Value)))
+			m.all = append(m.all, element(equals(c.Value)))
 		}
 	}
 	return m
@@ -137,8 +136,7 @@ func (r matchReader) readNamed(n *yaml.Node) matcher {
 	case "contain-elements":
 		return matchReader{r.entry, r.key, listValue}.readList(r.want(arg, yaml.SequenceNode))
 	case "contain-element":
-		inner := matchReader{r.entry, r.key, stringValue}.read(arg)
-		return element(inner.String(), inner)
+		return element(matchReader{r.entry, r.key, stringValue}.read(arg))
 	case "equal":
 		if arg.Kind == yaml.SequenceNode {
 			return equals(strings.Join(values(arg), "\n"))
@@ -245,8 +243,12 @@ func equals(word string) matcher {
 }
 
 // element matches text of which one line matches m.
-func element(words string, m matcher) matcher {
-	return matcher{words: "one that is " + words, ok: func(v string) bool { return slices.ContainsFunc(lines(v), m.matches) }}
+func element(m matcher) matcher {
+	words := m.String()
+	if strings.HasPrefix(words, `"`) {
+		words = "is " + words
+	}
+	return matcher{words: "a line that " + words, ok: func(v string) bool { return slices.ContainsFunc(lines(v), m.matches) }}
 }
 
 func values(n *yaml.Node) []string {

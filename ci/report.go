@@ -239,12 +239,13 @@ func (r Report) tidy() Report {
 	} {
 		*p = clean(*p, 200)
 	}
-	r.Stages = slices.Clone(r.Stages)
+	// Empty lists, not null, for whoever reads the JSON.
+	r.Stages = append([]Stage{}, r.Stages...)
 	for i := range r.Stages {
 		s := &r.Stages[i]
 		s.Name, s.Saw, s.Next = clean(s.Name, 200), clean(s.Saw, maxSawBytes), clean(s.Next, maxSawBytes)
 	}
-	r.Suites = slices.Clone(r.Suites)
+	r.Suites = append([]SuiteResult{}, r.Suites...)
 	for i := range r.Suites {
 		r.Suites[i].Name = clean(r.Suites[i].Name, 200)
 		r.Suites[i].Checks = slices.Clone(r.Suites[i].Checks)

@@ -67,7 +67,7 @@ func failing() Report {
 	r.Suites[2].Checks[1] = CheckResult{
 		Name: "a container that asks gets the board's libraries", Kind: "container", Status: Failed, StartMS: 405, ElapsedMS: 2790,
 		Saw:  "exit status 127\noutput: /usr/bin/xz: error while loading shared libraries: liblzma.so.5: cannot open shared object file",
-		Want: "exit status: \"0\"\noutput: a line with \"slipway probe\"",
+		Want: "exit status: 0\noutput: a line with \"slipway probe\"",
 		Next: "on the board: slipway-hook check. The CSV files must list liblzma.so.5 and the file behind it",
 	}
 	r.Logs = []Log{

@@ -1,0 +1,231 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/flash/target"
+	"slipway/flash/target/sshd"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// connect is a connection to a real server on this machine.
+func connect(t *testing.T) *target.Conn {
+	t.Helper()
+	if _, err := os.Stat(sshd.Program); err != nil {
+		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
+	}
+	t.Setenv("SSH_AUTH_SOCK", "")
+	s, err := sshd.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	c, err := target.Dial(t.Context(), target.Address{
+		Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func specOf(t *testing.T, suite string) images.Spec {
+	return images.Spec{Board: "here", Suites: []string{writeSuite(t, map[string]string{"main.yml": suite})}}
+}
+
+// statuses are a report's checks as "name status".
+func statuses(r Report) []string {
+	var got []string
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			got = append(got, c.Name+" "+string(c.Status))
+		}
+	}
+	return got
+}
+
+func TestSmokeOverSSH(t *testing.T) {
+	conn := connect(t)
+	log := &events{}
+	ctx := progress.With(t.Context(), progress.New(log))
+	spec := specOf(t, `
+command:
+  slow: {exec: sleep 0.6}
+  wrong: {exec: "echo 'it is; $HOME \"quoted\"'; exit 3", meta: {next: do this}}
+  hangs: {exec: sleep 1000, timeout: 300}
+  floods: {exec: yes, timeout: 1500}
+  later: {exec: skip me, skip: true}
+  quoted: {argv: [printf, '%s|', "a b", "", "$(id)", "it's"], stdout: "a b||$(id)|it's|"}
+clock:
+  time: {within: 5}
+mount:
+  /proc: {filesystem: proc}
+file:
+  /etc/passwd: {contents: ["/^root:/"], owner: root}
+`)
+	r, err := Smoke(ctx, conn, spec, images.Artifact{Key: "0123abcd"})
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "3 of 9 checks failed") {
+		t.Errorf("Smoke = %v", err)
+	}
+	want := []string{
+		"slow passed", "wrong failed", "hangs failed", "floods failed", "later skipped", "quoted passed",
+		"time passed", "/proc passed", "/etc/passwd passed",
+	}
+	if diff := cmp.Diff(want, statuses(r)); diff != "" {
+		t.Error(diff)
+	}
+	wrong := r.Suites[0].Checks[1]
+	if wrong.Saw != "exit status 3\nstdout: it is; $HOME \"quoted\"" || wrong.Want != "exit status: 0" || wrong.Next != "do this" {
+		t.Errorf("%+v", wrong)
+	}
+	if id := r.Identity; id.Kernel == "" || id.Hostname == "" || id.BootID == "" || id.OS == "" || id.ImageKey != "0123abcd" {
+		t.Errorf("identity %+v", id)
+	}
+	last := log.last()
+	if last.State != progress.Failed || last.Count != 9 || last.Total != 9 || last.Unit != progress.Tasks {
+		t.Errorf("last event %+v", last)
+	}
+}
+
+// events keeps what a reporter draws.
+type events struct {
+	mu  sync.Mutex
+	all []progress.Event
+}
+
+func (e *events) Event(v progress.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, v)
+}
+
+func (e *events) Close() {}
+
+func (e *events) last() progress.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all[len(e.all)-1]
+}
+
+func TestSmokeRunsSeveralAtATime(t *testing.T) {
+	conn := connect(t)
+	spec := specOf(t, "command: {a: {exec: sleep 1}, b: {exec: sleep 1}, c: {exec: sleep 1}, d: {exec: sleep 1}}")
+	began := time.Now()
+	if _, err := Smoke(t.Context(), conn, spec, images.Artifact{}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < 2*time.Second || took > 3900*time.Millisecond {
+		t.Errorf("four checks of 1 s took %v; want two rounds of them", took)
+	}
+}
+
+func TestLostBoard(t *testing.T) {
+	conn := connect(t)
+	spec := specOf(t, `
+command:
+  ends the connection: {exec: "kill -9 $PPID; sleep 60"}
+units:
+  waits: {timeout: 60000}
+file:
+  /etc/passwd: {}
+  /etc/group: {}
+`)
+	began := time.Now()
+	r, err := Smoke(t.Context(), conn, spec, images.Artifact{})
+	if !errors.Is(err, ErrFailed) {
+		t.Errorf("Smoke = %v", err)
+	}
+	if diff := cmp.Diff([]string{"ends the connection failed", "waits skipped", "/etc/passwd skipped", "/etc/group skipped"}, statuses(r)); diff != "" {
+		t.Error(diff)
+	}
+	if saw := r.Suites[0].Checks[2].Saw; saw != "not run: the board stopped answering" {
+		t.Errorf("saw %q", saw)
+	}
+	if took := time.Since(began); took > 2*alive {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestStoppedSmoke(t *testing.T) {
+	conn := connect(t)
+	why := errors.New("somebody pressed Ctrl-C")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(2*time.Second, func() { cancel(why) })
+	spec := specOf(t, "command: {quick: {exec: 'true'}, slow: {exec: sleep 60}}\nunits: {never: }\n")
+	r, err := Smoke(ctx, conn, spec, images.Artifact{})
+	if !errors.Is(err, why) || errors.Is(err, ErrFailed) {
+		t.Errorf("Smoke = %v", err)
+	}
+	if diff := cmp.Diff([]string{"quick passed", "slow skipped", "never skipped"}, statuses(r)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
+	for _, tt := range []struct {
+		suites []string
+		want   string
+	}{
+		{nil, "board x has no suites, so nothing would be proved"},
+		{[]string{"base", "nope"}, `no suite "nope"`},
+	} {
+		r, err := smoke(t.Context(), &session{board: recorded{}}, images.Spec{Board: "x", Suites: tt.suites}, images.Artifact{})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !r.Failed() {
+			t.Errorf("smoke(%v) = failed %v, %v; want %s", tt.suites, r.Failed(), err, tt.want)
+		}
+	}
+}
+
+// recordedContainers answers as a board's containerd was recorded to.
+type recordedContainers struct {
+	exit target.Exit
+	err  error
+}
+
+func (c recordedContainers) Version(context.Context) (string, error) { return "1.7.24~ds1", c.err }
+func (c recordedContainers) Close() error                            { return nil }
+func (c recordedContainers) Run(context.Context, target.Container) (target.Exit, error) {
+	return c.exit, c.err
+}
+
+func TestContainers(t *testing.T) {
+	const probe = "container: {x: {image: a, output: [slipway probe]}}"
+	for _, tt := range []struct {
+		name, suite string
+		containers  recordedContainers
+		want        string
+	}{
+		{"answers", "containerd: {x: }", recordedContainers{}, "passed: containerd 1.7.24~ds1 answers"},
+		{"wrong version", "containerd: {x: {version: {have-prefix: 2.}}}", recordedContainers{}, "failed: version 1.7.24~ds1 / version: begins with \"2.\""},
+		{"silent", "containerd: {x: }", recordedContainers{err: errors.New("no socket")}, "failed: no socket / an answer"},
+		{"works", probe, recordedContainers{exit: target.Exit{Output: []byte("slipway probe\n")}}, "passed: exit status 0; output: slipway probe"},
+		{
+			"no library", probe,
+			recordedContainers{exit: target.Exit{Status: 127, Output: []byte("xz: liblzma.so.5: \x1b[1mno\x1b[0m\n")}},
+			"failed: exit status 127\noutput: xz: liblzma.so.5: no / exit status: 0\noutput: a line with \"slipway probe\"",
+		},
+		{"hook failed", probe, recordedContainers{err: errors.New("hook: exit status 1")}, "failed: hook: exit status 1 / an answer"},
+	} {
+		suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": tt.suite}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &session{board: recorded{"true": ""}, open: func(context.Context) (containers, error) { return tt.containers, nil }}
+		if diff := cmp.Diff(tt.want, judged(s.runCheck(t.Context(), suite.Checks[0]))); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+}

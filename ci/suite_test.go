@@ -1,0 +1,266 @@
+package ci
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOwnSuitesLoad(t *testing.T) {
+	if got, want := Suites(), []string{"base", "containers", "slots"}; !slices.Equal(got, want) {
+		t.Errorf("Suites() = %v; want %v", got, want)
+	}
+	for _, name := range Suites() {
+		suite, err := LoadSuite(name)
+		if err != nil {
+			t.Errorf("LoadSuite(%q): %v", name, err)
+		}
+		for _, c := range suite.Checks {
+			if c.Next == "" {
+				t.Errorf("suite %s, check %q: no next step", name, c.Name)
+			}
+		}
+	}
+}
+
+// writeSuite writes files, main.yml first among them, and returns its path.
+func writeSuite(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "main.yml")
+}
+
+func TestSuiteOrderAndMeta(t *testing.T) {
+	path := writeSuite(t, map[string]string{"main.yml": `
+service:
+  zebra: {running: true, meta: {title: z runs, next: start it, owner: {team: [a, b]}}}
+command:
+  b: {exit-status: 0, timeout: 1500, skip: true}
+  a: {argv: [/bin/a, "1 2"], title: plain title}
+file:
+  /x:
+`})
+	suite, err := LoadSuite(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		Kind, Name, Next string
+		Timeout          time.Duration
+		Skip             bool
+	}
+	var got []row
+	for _, c := range suite.Checks {
+		got = append(got, row{c.Kind, c.Name, c.Next, c.Timeout, c.Skip})
+	}
+	want := []row{
+		{"service", "z runs", "start it", defaultTimeout, false},
+		{"command", "b", "run it by hand on the board: sh -c b", 1500 * time.Millisecond, true},
+		{"command", "plain title", "run it by hand on the board: /bin/a 1 2", defaultTimeout, false},
+		{"file", "/x", "look at it on the board: ls -ld /x", defaultTimeout, false},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || suite.Name != "main" {
+		t.Errorf("suite %q (-want +got):\n%s", suite.Name, diff)
+	}
+}
+
+func TestSuiteErrors(t *testing.T) {
+	for _, tt := range []struct{ name, give, want string }{
+		{"empty", "", "main.yml: no documents in stream"},
+		{"not a mapping", "- a", "main.yml:1:1: a suite is a mapping of sections"},
+		{"two documents", "file: {}\n---\nfile: {}", "main.yml: expected single document"},
+		{"broken", "file:\n  /x: [", "main.yml:3:1: did not find expected node content"},
+		{"no checks", "file: {}", "no checks; a suite that asks nothing proves nothing"},
+		{"unknown section", "file: {}\nport: {}", "main.yml:2:1: unknown section \"port\" (have clock, command, container, containerd, disk, file, gossfile, mount, service, units)"},
+		{"section is a list", "file: [a]", "main.yml:1:7: file must be a mapping of checks"},
+		{"unknown attribute", "file:\n  /x:\n    exist: true", "main.yml:3:5: unknown attribute \"exist\" of a file (allowed: path, exists, mode"},
+		{"duplicate key", "file:\n  /x: {}\n  /x: {}", "main.yml:3:3: duplicate key \"/x\" (first at line 2)"},
+		{"duplicate section", "file:\n  /x: {}\nfile:\n  /y: {}", "main.yml:3:1: duplicate key \"file\""},
+		{"alias", "file:\n  /x: &a {}\n  /y: *a", "main.yml:3:7: YAML aliases are not allowed"},
+		{"key is a mapping", "file:\n  ? {a: b}\n  : {}", "main.yml:2:5: a key must be a plain value"},
+		{"entry is a word", "file:\n  /x: yes please", "main.yml:2:7: file \"/x\" must be a mapping of attributes, not \"yes please\""},
+		{"wrong type of flag", "file:\n  /x: {exists: maybe}", "main.yml:2:16: exists must be true or false, not \"maybe\""},
+		{"wrong type of number", "command:\n  x: {timeout: soon}", "main.yml:2:16: timeout must be a whole number from 1 to 3600000, not \"soon\""},
+		{"wrong exit status", "command:\n  x: {exit-status: good}", "main.yml:2:20: exit-status must be a number"},
+		{"list of exit status", "command:\n  x: {exit-status: [1, 2]}", "exit-status must be one value or a matcher, not a list"},
+		{"wrong mode", "file:\n  /x: {mode: rwx}", "mode must be an octal mode like \"0755\", not \"rwx\""},
+		{"wrong filetype", "file:\n  /x: {filetype: dir}", "filetype \"dir\" is not one of file, directory, symlink"},
+		{"relative path", "file:\n  x: {}", "main.yml:2:3: path \"x\" must be an absolute path"},
+		{"both names of contents", "file:\n  /x: {contents: [a], contains: [a]}", "contains is goss's old name of contents"},
+		{"broken regex", "command:\n  x: {stdout: [\"/(/\"]}", "main.yml:2:16: stdout: error parsing regexp"},
+		{"unknown matcher", "command:\n  x: {stdout: {gjson: {a: b}}}", "stdout: unknown matcher \"gjson\" (allowed: and, or, not"},
+		{"two matchers", "command:\n  x: {stdout: {have-prefix: a, have-suffix: b}}", "one matcher at a time"},
+		{"empty and", "command:\n  x: {stdout: {and: []}}", "and needs a list of matchers"},
+		{"exec and argv", "command:\n  x: {exec: a, argv: [a]}", "two ways to say the same"},
+		{"empty argv", "command:\n  x: {argv: []}", "argv needs at least the program's name"},
+		{"argv of lists", "command:\n  x: {argv: [[a]]}", "argv must be a list of strings; this is a list"},
+		{"NUL", "command:\n  \"a\\0b\": {}", "exec holds a NUL"},
+		{"option as unit", "service:\n  --all: {}", "\"--all\" is not a unit's name"},
+		{"empty disk", "disk:\n  x: {}", "a disk needs labels, root or slot"},
+		{"no image", "container:\n  x: {argv: [a]}", "a container needs an image"},
+		{"relative hook", "container:\n  x: {image: a, hook: b}", "hook must be an absolute path"},
+		{"wrong env", "container:\n  x: {image: a, env: [b]}", "env must be NAME=value"},
+		{"meta is a word", "file:\n  /x: {meta: a}", "meta must be a mapping"},
+		{"next is a list", "file:\n  /x: {meta: {next: [a]}}", "next must be a string, not a list"},
+		{"nested too deep", "file:\n  /x: {meta: " + strings.Repeat("[", 30) + strings.Repeat("]", 30) + "}", "nested more than 20 levels deep"},
+		{"include nothing", "gossfile:\n  nothing*.yml: {}", "no file matches \"nothing*.yml\""},
+		{"include above", "gossfile:\n  ../other.yml: {}", "no file matches \"../other.yml\" in this folder or below"},
+		{"include itself", "gossfile:\n  main.yml: {}", "included more than 8 levels deep"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": tt.give}))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("LoadSuite = %v; want ...%s...", err, tt.want)
+			}
+		})
+	}
+	if _, err := LoadSuite("nope"); err == nil || !strings.Contains(err.Error(), "have base, containers, slots") {
+		t.Errorf("LoadSuite(nope) = %v", err)
+	}
+	if _, err := LoadSuite("./nope.yml"); err == nil || !strings.Contains(err.Error(), "no such suite file") {
+		t.Errorf("LoadSuite(./nope.yml) = %v", err)
+	}
+}
+
+func TestGossfiles(t *testing.T) {
+	path := writeSuite(t, map[string]string{
+		"main.yml":       "file: {/first: {}}\ngossfile:\n  parts/*.yml: {}\n  off: {file: broken.yml, skip: true}\ncommand: {last: {}}\n",
+		"broken.yml":     "nonsense",
+		"parts/one.yml":  "file: {/one: {}}\ngossfile: {two.yaml: {}}",
+		"parts/two.yaml": "file: {/two: {}}",
+	})
+	suite, err := LoadSuite(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range suite.Checks {
+		names = append(names, c.Name)
+	}
+	if want := []string{"/first", "/one", "/two", "last"}; !slices.Equal(names, want) {
+		t.Errorf("checks %v; want %v", names, want)
+	}
+}
+
+func TestMatchers(t *testing.T) {
+	for _, tt := range []struct {
+		attribute, give string // the attribute decides how plain words are read
+		match, miss     []string
+	}{
+		{"stdout", "[]", []string{"", "anything"}, nil},
+		{"stdout", "whole text", []string{"whole text", "whole text\n"}, []string{"whole text here", "", "whole text\n\n"}},
+		{"stdout", "[foo]", []string{"a foo b", "x\nfoo\n"}, []string{"", "fo\no"}},
+		{"stdout", "['!foo']", []string{"", "bar"}, []string{"a\nxfoox"}},
+		{"stdout", `['\!foo']`, []string{"!foo"}, []string{"foo"}},
+		{"stdout", `['\/x/']`, []string{"a /x/ b"}, []string{"x"}},
+		{"stdout", "['/^f[o]+$/']", []string{"a\nfoo\nb"}, []string{"food"}},
+		{"stdout", "['!/^f[o]+$/']", []string{"food"}, []string{"a\nfoo"}},
+		{"stdout", "['/']", []string{"a/b"}, []string{"ab"}},
+		{"stdout", "[a, '!b', '/c/']", []string{"a\nc"}, []string{"a", "a\nb\nc"}},
+		{"stdout", "{have-prefix: ab}", []string{"abc"}, []string{"xab"}},
+		{"stdout", "{have-suffix: c}", []string{"abc\n"}, []string{"cb"}},
+		{"stdout", "{contain-substring: b}", []string{"abc"}, []string{"xyz"}},
+		{"stdout", "{match-regexp: '^a.c$'}", []string{"abc"}, []string{"abcd"}},
+		{"stdout", "{not: {contain-substring: b}}", []string{"xyz"}, []string{"abc"}},
+		{"stdout", "{and: [{have-prefix: a}, {have-suffix: c}]}", []string{"abc"}, []string{"ab", "bc"}},
+		{"stdout", "{or: [{have-prefix: a}, {have-suffix: c}]}", []string{"ab", "bc"}, []string{"b"}},
+		{"stdout", "{gt: 41}", []string{"42\n", "41.5"}, []string{"41", "many"}},
+		{"stdout", "{le: 41}", []string{"41", "-1"}, []string{"42"}},
+		{"stdout", "[{have-prefix: a}]", []string{"b\nabc"}, []string{"b\nba"}},
+		{"stdout", "{equal: [a, b]}", []string{"a\nb\n"}, []string{"b\na"}},
+		{"stdout", "{contain-element: {match-regexp: ^b}}", []string{"a\nbc"}, []string{"ab"}},
+		{"stdout", "{contain-elements: [a, b]}", []string{"b\nc\na"}, []string{"a\nbc"}},
+		{"exit-status", "0", []string{"0"}, []string{"1", "10"}},
+		{"exit-status", "{not: 0}", []string{"1", "127"}, []string{"0"}},
+		{"exit-status", "{or: [0, 3]}", []string{"0", "3"}, []string{"1"}},
+		{"exit-status", "{lt: 128}", []string{"127"}, []string{"128"}},
+	} {
+		text := "command:\n  x:\n    " + tt.attribute + ": " + tt.give
+		suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": text}))
+		if err != nil {
+			t.Errorf("%s: %v", tt.give, err)
+			continue
+		}
+		m := suite.Checks[0].probe.(command).stdout
+		if tt.attribute == "exit-status" {
+			m = suite.Checks[0].probe.(command).exitStatus
+		}
+		for _, v := range tt.match {
+			if misses := m.misses(v); len(misses) > 0 {
+				t.Errorf("%s misses %q: %v", tt.give, v, misses)
+			}
+		}
+		for _, v := range tt.miss {
+			if m.matches(v) {
+				t.Errorf("%s matches %q", tt.give, v)
+			}
+		}
+	}
+}
+
+func TestMissesInWords(t *testing.T) {
+	text := "command: {x: {stdout: [foo, '!bar', '/b.r/', '!/b.r/', {have-prefix: z}]}}"
+	suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": text}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := suite.Checks[0].probe.(command).stdout.misses("bar")
+	want := []string{`a line with "foo"`, `no line with "bar"`, `no line that matches /b.r/`, `a line that begins with "z"`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// FuzzSuite holds that no file makes the parser panic, and that what it takes has
+// a name and a time limit.
+func FuzzSuite(f *testing.F) {
+	for _, name := range Suites() {
+		data, err := embedded.ReadFile("suites/" + name + ".yml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte("command: {x: {stdout: {and: [{not: {or: [a, {gt: 1}]}}, {contain-element: {equal: [a]}}]}}}"))
+	f.Add([]byte("file:\n  /x: {mode: 0755, size: {gt: 3}, contains: ['!/a/'], md5: a, meta: {title: a}}"))
+	f.Add([]byte("mount: {/: {opts: [rw, {have-prefix: r}], source: /dev/sda, filesystem: {not: nfs}}}"))
+	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte("? [a]\n: b\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		root, err := parseYAML("fuzz.yml", data)
+		if err != nil {
+			return
+		}
+		l := loader{}
+		for key, value := range pairs(root) {
+			if key.Value == "gossfile" {
+				continue
+			}
+			if err := l.section("fuzz.yml", key, value); err != nil {
+				return
+			}
+		}
+		for _, c := range l.checks {
+			if c.Timeout <= 0 || c.Timeout > maxTimeout || c.probe == nil {
+				t.Fatalf("check %+v", c)
+			}
+			if p, ok := c.probe.(command); ok {
+				p.stdout.misses(string(data))
+			}
+		}
+	})
+}
