@@ -195,7 +195,8 @@ func (l *lab) spec(c container) *specs.Spec {
 	hook := []specs.Hook{{Path: hookBinary(l.t), Args: []string{"slipway-hook", "hook"}, Env: []string{"PATH=/usr/bin:/bin"}}}
 	switch c.stage {
 	case "prestart":
-		spec.Hooks.Prestart = hook //nolint:staticcheck // Docker and podman still use it
+		//lint:ignore SA1019 Docker and podman still call hooks there
+		spec.Hooks.Prestart = hook
 	case "createRuntime":
 		spec.Hooks.CreateRuntime = hook
 	case "createContainer":
