@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -41,6 +42,9 @@ func claim(d Device) (*os.File, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return nil, fmt.Errorf("in use: %w", err)
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)
 	}
 	if err != nil {
 		return nil, err

@@ -229,7 +229,7 @@ func (m machine) newFile(path string) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	if strings.HasPrefix(path, m.dev+"/") {
+	if strings.HasPrefix(path, m.dev+"/") && !strings.HasPrefix(path, m.dev+"/shm/") {
 		return Device{}, fmt.Errorf("%s: no such device", path)
 	}
 	if _, err := os.Lstat(path); err == nil {
