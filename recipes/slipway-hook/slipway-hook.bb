@@ -1,0 +1,41 @@
+SUMMARY = "OCI hook that gives containers the libraries and devices of their board"
+DESCRIPTION = "Reads NVIDIA's CSV files on the board and injects what they list into \
+containers that ask for it."
+LICENSE = "Apache-2.0"
+LIC_FILES_CHKSUM = "file://${COMMON_LICENSE_DIR}/Apache-2.0;md5=89aea4e17d99a7cacdbeed46a0096b10"
+
+PV = "0.1"
+
+# The source is this clone's runtime-hook, so a change to it rebuilds the image.
+# Its modules come from their repositories: nothing is fetched while it compiles.
+# modules.txt is what "go mod vendor" writes; images/recipes_test.go compares both.
+FILESEXTRAPATHS:prepend := "${THISDIR}/../..:"
+HOOK_SRC = "${BP}/src/slipway/runtime-hook"
+SRC_URI = " \
+    file://runtime-hook;subdir=${BP}/src/slipway \
+    file://modules.txt;subdir=${HOOK_SRC}/vendor \
+    git://github.com/cyphar/libpathrs;protocol=https;branch=main;name=pathrs;subpath=go-pathrs;destsuffix=${HOOK_SRC}/vendor/cyphar.com/go-pathrs \
+    git://github.com/cyphar/filepath-securejoin;protocol=https;branch=main;name=securejoin;destsuffix=${HOOK_SRC}/vendor/github.com/cyphar/filepath-securejoin \
+    git://github.com/opencontainers/runtime-spec;protocol=https;branch=main;name=spec;destsuffix=${HOOK_SRC}/vendor/github.com/opencontainers/runtime-spec \
+    git://github.com/golang/sys;protocol=https;branch=master;name=sys;destsuffix=${HOOK_SRC}/vendor/golang.org/x/sys \
+"
+SRCREV_pathrs = "080908395e75a32a5c4dbe9b318bf93643429f9f"
+SRCREV_securejoin = "8096a959c5d7a248976a3531a030f5c4da0a44d0"
+SRCREV_spec = "92249139eea7161e13745abd4cb6d0ea02a3227a"
+SRCREV_sys = "863b3c4ac4975ff758815fa8d01acb6771f37177"
+SRCREV_FORMAT = "securejoin"
+
+GO_IMPORT = "slipway/runtime-hook"
+GO_INSTALL = "${GO_IMPORT}"
+
+inherit go-mod
+
+# A static binary: containers' mounts are no place to look for a C library.
+CGO_ENABLED = "0"
+GO_LINKSHARED = ""
+GO_EXTRA_LDFLAGS = "-X main.version=${PV}"
+export GOFLAGS = "-mod=vendor"
+
+do_install() {
+	install -D -m 0755 ${B}/${GO_BUILD_BINDIR}/runtime-hook ${D}${bindir}/slipway-hook
+}
