@@ -184,6 +184,7 @@ func board(t *testing.T) (*Conn, *Containers) {
 }
 
 func TestContainers(t *testing.T) {
+	t.Parallel()
 	_, containers := board(t)
 	config := v1.ImageConfig{
 		Env:        []string{"PATH=/bin", "A=image", "B=image"},
@@ -278,6 +279,7 @@ func checkNothingLeft(t *testing.T, containers *Containers) {
 }
 
 func TestImportAgainSendsNoBlobs(t *testing.T) {
+	t.Parallel()
 	s := startSSHD(t)
 	socket := startContainerd(t)
 	archive := ociArchive(t, "", v1.ImageConfig{}, 6<<20)
@@ -303,6 +305,7 @@ func TestImportAgainSendsNoBlobs(t *testing.T) {
 }
 
 func TestImportRefuses(t *testing.T) {
+	t.Parallel()
 	_, containers := board(t)
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage.tar")

@@ -163,6 +163,7 @@ func TestLoginWithTheAgent(t *testing.T) {
 }
 
 func TestWaitDialWaitsForTheServer(t *testing.T) {
+	t.Parallel()
 	s := newSSHD(t)
 	time.AfterFunc(700*time.Millisecond, func() {
 		if err := s.Start(context.Background()); err != nil {
@@ -180,6 +181,7 @@ func TestWaitDialWaitsForTheServer(t *testing.T) {
 // A port forwarder accepts connections for a board that is not up, and says
 // nothing on them even when it is.
 func TestWaitDialIsNotHeldUpBySilentConnections(t *testing.T) {
+	t.Parallel()
 	s := startSSHD(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -22,7 +22,7 @@ type pidLine struct {
 }
 
 // Login scripts may print something first, but not without end.
-const maxHeldBytes = 64 << 10
+const maxHeldBytes = 8 << 10
 
 // prefix is fixed text but for the mark, which is ours.
 func (p *pidLine) prefix() string { return "echo '" + p.mark + "'$$ >&2; exec " }

@@ -53,7 +53,7 @@ type source struct {
 	name   string
 	data   io.ReaderAt
 	size   int64
-	sha256 string // what it must be; "" where that is not known beforehand
+	sha256 string // what the board must find; "" where that is not known beforehand
 }
 
 func openSource(local string) (*os.File, source, error) {
@@ -104,15 +104,12 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	if want.err != nil {
 		return "", want.err
 	}
-	if src.sha256 != "" && want.hex != src.sha256 {
-		return "", fmt.Errorf("its digest is %s, but %s was expected; build again", want.hex, src.sha256)
-	}
 	got, err := b.digest(ctx, temp)
 	if err != nil {
 		return "", err
 	}
 	if got != want.hex {
-		return "", fmt.Errorf("what arrived on the board is not what was sent: its digest is %s, not %s", got, want.hex)
+		return "", fmt.Errorf("what arrived on the board has the digest %s, want %s: it was damaged on the way, or %s changed since its digest was taken", got, want.hex, src.name)
 	}
 	return got, b.rename(ctx, temp, remote)
 }
@@ -145,9 +142,14 @@ type sum struct {
 	err error
 }
 
-// hash digests the source beside the transfer, which does not wait for it.
+// hash digests the source beside the transfer, which does not wait for it. A
+// digest that is known already serves as it is.
 func (s source) hash() <-chan sum {
 	done := make(chan sum, 1)
+	if s.sha256 != "" {
+		done <- sum{hex: s.sha256}
+		return done
+	}
 	go func() {
 		h := sha256.New()
 		n, err := io.Copy(h, io.NewSectionReader(s.data, 0, s.size))

@@ -212,8 +212,8 @@ func TestPutProvesTheDigest(t *testing.T) {
 		{"no program for it", nil, ""},
 		{"programs fail", map[string]string{"openssl": "exit 1", "sha256sum": "exit 1"}, ""},
 		{"programs talk nonsense", map[string]string{"openssl": "printf '\\033]0;x\\007'"}, ""},
-		{"another digest", map[string]string{"openssl": wrong}, "not what was sent"},
-		{"another digest from the second program", map[string]string{"sha256sum": wrong}, "not what was sent"},
+		{"another digest", map[string]string{"openssl": wrong}, "arrived on the board has the digest"},
+		{"another digest from the second program", map[string]string{"sha256sum": wrong}, "arrived on the board has the digest"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -59,6 +59,7 @@ func TestRunStatus(t *testing.T) {
 }
 
 func TestRunKeepsLittleOfEndlessOutput(t *testing.T) {
+	t.Parallel()
 	c := connect(t)
 	r, err := c.Run(t.Context(), "head", "-c", "5000000", "/dev/zero")
 	if err != nil || len(r.Stdout) != maxOutputBytes || !r.Truncated {
@@ -78,6 +79,7 @@ func TestRunKeepsLittleOfEndlessOutput(t *testing.T) {
 }
 
 func TestRunEndsTheProgramWithItsContext(t *testing.T) {
+	t.Parallel()
 	c := connect(t)
 	for _, trap := range []string{"true", `trap "" TERM`} {
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -99,6 +101,7 @@ func TestRunEndsTheProgramWithItsContext(t *testing.T) {
 }
 
 func TestStalledLinkDoesNotOutliveTheContext(t *testing.T) {
+	t.Parallel()
 	a, _ := startRelay(t, addressOf(startSSHD(t)), 8_000, true)
 	c := dial(t, a)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)

@@ -14,6 +14,11 @@ import (
 	"slipway/flash/target/sshd"
 )
 
+func TestMain(m *testing.M) {
+	os.Unsetenv("SSH_AUTH_SOCK") // the person's own keys are no part of the tests
+	os.Exit(m.Run())
+}
+
 // startSSHD runs a real server for one test.
 func startSSHD(t *testing.T, settings ...string) *sshd.Server {
 	t.Helper()
@@ -30,7 +35,6 @@ func newSSHD(t *testing.T, settings ...string) *sshd.Server {
 	if _, err := os.Stat(sshd.Program); err != nil {
 		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
 	}
-	t.Setenv("SSH_AUTH_SOCK", "")
 	s, err := sshd.New(t.TempDir(), settings...)
 	if err != nil {
 		t.Fatal(err)

@@ -10,13 +10,16 @@ import (
 )
 
 // How WaitDial asks. A port forwarder swallows what is sent to a board that is
-// still starting, so a try that hangs must not hold up the next; together they
-// stay below the number at which sshd begins to drop them.
+// still starting, so a try that hangs must not hold up the next. But each costs
+// the board a process, and a board that is up and slow must not be kept from
+// answering by ever more questions: the next one beside a try that hangs waits
+// twice as long as the one before.
 const (
 	askEvery     = 100 * time.Millisecond // after a try that failed at once
-	hedgeAfter   = 750 * time.Millisecond // beside a try that hangs
-	greetLimit   = 6 * time.Second
-	attemptLimit = 15 * time.Second // from the greeting to the login
+	hedgeFirst   = 750 * time.Millisecond // beside a try that hangs
+	hedgeMost    = 8 * time.Second
+	greetLimit   = 30 * time.Second
+	attemptLimit = 60 * time.Second // from the greeting to the login
 )
 
 // WaitDial connects to a board that may still be starting. What can be cured by
@@ -82,13 +85,14 @@ func firstGreeting(ctx context.Context, a Address, last *error) (*wire, error) {
 			}
 		}
 	}
+	hedge := hedgeFirst
 	for next := time.Duration(0); ; {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-time.After(next):
 			go try()
-			next = hedgeAfter
+			next, hedge = hedge, min(2*hedge, hedgeMost)
 		case r := <-results:
 			if r.err == nil {
 				return r.w, nil

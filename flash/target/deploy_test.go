@@ -1,0 +1,66 @@
+package target
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+func TestDeployFiles(t *testing.T) {
+	c := connect(t)
+	local := t.TempDir()
+	if err := (images.Artifact{Board: "bench"}).Save(local); err != nil {
+		t.Fatal(err)
+	}
+	artifact, err := images.OpenArtifact(local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := images.Spec{Board: "bench", Deploy: images.Deploy{Dir: filepath.Join(t.TempDir(), "slipway")}}
+	r := &recorder{last: map[string]progress.Event{}}
+	for range 2 {
+		got, err := Deploy(progress.With(t.Context(), progress.New(r)), c, spec, artifact)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join(local, images.ArtifactName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(spec.Deploy.Dir, images.ArtifactName)
+		if len(got.Files) != 1 || got.Files[0].Path != name || got.Image != "" {
+			t.Errorf("Deploy = %+v; want one file %s", got, name)
+		}
+		checkFile(t, name, want, 0o644)
+	}
+	if e := r.last["deploy files"]; e.State != progress.Done || e.Count != e.Total {
+		t.Errorf("last event %+v", e)
+	}
+	if _, err := Deploy(t.Context(), c, images.Spec{Board: "bench"}, artifact); err == nil || !strings.Contains(err.Error(), "images/boards/bench/board.yml") {
+		t.Errorf("Deploy without a folder = %v; want it to name board.yml", err)
+	}
+}
+
+func TestDeployRefusesAChangedArchive(t *testing.T) {
+	c := connect(t)
+	local := t.TempDir()
+	if err := os.WriteFile(filepath.Join(local, "app.tar"), []byte("changed"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := images.File{Kind: images.Container, Name: "app.tar", SizeBytes: 7, SHA256: strings.Repeat("0", 64)}
+	if err := (images.Artifact{Files: []images.File{file}}).Save(local); err != nil {
+		t.Fatal(err)
+	}
+	artifact, err := images.OpenArtifact(local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, err = Deploy(t.Context(), c, images.Spec{Deploy: images.Deploy{Dir: dir}}, artifact)
+	checkErr(t, err, "app.tar")
+	checkEntries(t, dir, images.ArtifactName)
+}
