@@ -291,14 +291,18 @@ func (b *hookBench) live(ctx context.Context, kind string, inside func(pid strin
 	}
 	id := fmt.Sprintf("slipway-bench-%d-%d", os.Getpid(), b.serial)
 	state, pidFile := filepath.Join(b.dir, "state"), filepath.Join(b.dir, "pid")
-	call := func(ctx context.Context, args ...string) error {
-		return b.runtime(ctx, append([]string{program, "--root", state}, args...))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	if err := call(ctx, "create", "--bundle", filepath.Join(b.dir, kind), "--pid-file", pidFile, id); err != nil {
+	// No command is stopped half-way: each takes a fraction of a second, and a
+	// create that does not end leaves cgroups that no delete knows of.
+	call := func(args ...string) error {
+		return b.runtime(context.WithoutCancel(ctx), append([]string{program, "--root", state}, args...))
+	}
+	if err := call("create", "--bundle", filepath.Join(b.dir, kind), "--pid-file", pidFile, id); err != nil {
 		return err
 	}
-	// A container that was created has a process, which must not outlive a Ctrl-C.
-	defer func() { err = errors.Join(err, call(context.WithoutCancel(ctx), "delete", "--force", id)) }()
+	defer func() { err = errors.Join(err, call("delete", "--force", id)) }()
 	pid, err := os.ReadFile(pidFile)
 	if err != nil {
 		return err
@@ -313,7 +317,7 @@ func (b *hookBench) live(ctx context.Context, kind string, inside func(pid strin
 		return err
 	}
 	defer unix.Close(ended)
-	if err := call(ctx, "start", id); err != nil {
+	if err := call("start", id); err != nil {
 		return err
 	}
 	return await(ctx, ended)
