@@ -100,7 +100,7 @@ func newTree(ctx context.Context, root string, tools map[string]string) (tree, e
 	if t.modules, err = goModules(root); err != nil {
 		return tree{}, err
 	}
-	path, err := engine.Output(ctx, engine.Command{Argv: []string{"go", "list", "-m"}, Dir: root})
+	path, err := engine.Output(ctx, command(root, "go", "list", "-m"))
 	t.module = strings.TrimSpace(string(path))
 	return t, err
 }
@@ -115,7 +115,7 @@ func buildTools(ctx context.Context, root string) (map[string]string, error) {
 			s.Detail(name)
 			// -n prints the path of the executable in the build cache, once it is there.
 			argv := append([]string{"go", "tool"}, append(tool[:len(tool)-1:len(tool)-1], "-n", name)...)
-			out, err := engine.Output(ctx, engine.Command{Argv: argv, Dir: root})
+			out, err := engine.Output(ctx, command(root, argv...))
 			if err != nil {
 				return "", err
 			}
@@ -158,9 +158,12 @@ func (r rule) look(ctx context.Context, t tree) []string {
 	if err != nil {
 		found = append(found, strings.Split("could not look: "+err.Error(), "\n")...)
 	}
-	if len(found) > 0 {
+	switch {
+	case ctx.Err() != nil:
+		step.End("", context.Cause(ctx))
+	case len(found) > 0:
 		step.End("", errors.New("does not hold"))
-	} else {
+	default:
 		step.End("holds", nil)
 	}
 	return found
@@ -194,11 +197,13 @@ func (t tree) inModules(ctx context.Context, argv ...string) ([]string, error) {
 // what is not.
 func complaints(ctx context.Context, dir string, argv ...string) ([]string, error) {
 	var said []string
-	err := engine.Run(ctx, engine.Command{Argv: argv, Dir: dir, Line: func(line string) {
+	c := command(dir, argv...)
+	c.Line = func(line string) {
 		if !strings.HasPrefix(line, "go: downloading ") {
 			said = append(said, line)
 		}
-	}})
+	}
+	err := engine.Run(ctx, c)
 	var failure *engine.Failure
 	switch {
 	case err == nil:
@@ -211,7 +216,7 @@ func complaints(ctx context.Context, dir string, argv ...string) ([]string, erro
 
 // listed runs a program that prints a line for each of its findings.
 func listed(ctx context.Context, dir string, argv ...string) ([]string, error) {
-	out, err := engine.Output(ctx, engine.Command{Argv: argv, Dir: dir})
+	out, err := engine.Output(ctx, command(dir, argv...))
 	text := strings.TrimSpace(string(out))
 	if text == "" {
 		return nil, err

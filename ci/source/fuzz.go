@@ -51,14 +51,15 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 	var targets []fuzzTarget
 	for _, dir := range modules {
 		results := newTestResults()
-		err := goTest(ctx, dir, []string{"-list=^Fuzz", "./..."}, io.Discard, func(e testEvent) error {
+		list := goTest{dir: dir, args: []string{"-list=^Fuzz", "./..."}, raw: io.Discard, noise: results.noise}
+		list.each = func(e testEvent) error {
 			if name := strings.TrimSpace(e.Output); strings.HasPrefix(name, "Fuzz") {
 				targets = append(targets, fuzzTarget{dir, e.Package, name})
 			}
 			results.add(dir, e)
 			return results.limit()
-		}, results.noise)
-		if err != nil {
+		}
+		if err := list.run(ctx); err != nil {
 			return nil, err
 		}
 		for _, c := range results.failed() {
@@ -76,7 +77,8 @@ func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err
 	results := newTestResults()
 	err = progress.Run(ctx, "fuzz "+t.name, func(s *progress.Step) (string, error) {
 		args := []string{"-run=^$", "-fuzz=^" + t.name + "$", "-fuzztime=" + d.String(), t.pkg}
-		err := goTest(ctx, t.module, args, io.Discard, func(e testEvent) error {
+		test := goTest{dir: t.module, args: args, raw: io.Discard, noise: results.noise}
+		test.each = func(e testEvent) error {
 			if m := fuzzLine.FindStringSubmatch(e.Output); m != nil {
 				said = fmt.Sprintf("%6s  %s execs, %s inputs of interest", m[1], m[2], m[3])
 				s.Detail(said)
@@ -84,8 +86,8 @@ func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err
 			}
 			results.add(t.module, e)
 			return nil
-		}, results.noise)
-		if err != nil {
+		}
+		if err := test.run(ctx); err != nil {
 			return "", err
 		}
 		return said, t.crash(results, said)
@@ -95,12 +97,9 @@ func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err
 
 // crash is the error of a target that failed, or that did not fuzz at all.
 func (t fuzzTarget) crash(results *testResults, said string) error {
-	for _, c := range results.failed() {
-		if outOfTime(c.output.String()) {
-			break
-		}
+	if failures := results.failed(); len(failures) > 0 && !outOfTime(failures[0].output.String()) {
 		return fmt.Errorf("%s %s failed; the input is below its testdata/fuzz, commit it with the fix\n  | %s",
-			t.pkg, t.name, strings.ReplaceAll(c.output.String(), "\n", "\n  | "))
+			t.pkg, t.name, strings.ReplaceAll(failures[0].output.String(), "\n", "\n  | "))
 	}
 	if said == "" {
 		return fmt.Errorf("%s %s: the fuzzer did not start", t.pkg, t.name)

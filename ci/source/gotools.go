@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 
@@ -93,5 +94,13 @@ func (t tree) format(ctx context.Context) error {
 }
 
 func run(ctx context.Context, dir string, argv ...string) error {
-	return engine.Run(ctx, engine.Command{Argv: argv, Dir: dir})
+	return engine.Run(ctx, command(dir, argv...))
+}
+
+// command is one of Go's programs. It is stopped as by a Ctrl-C: the go command
+// then ends its children and removes its work folder, which it does not at SIGTERM.
+func command(dir string, argv ...string) engine.Command {
+	return engine.Command{Argv: argv, Dir: dir, Stop: func(p *os.Process) error {
+		return syscall.Kill(-p.Pid, syscall.SIGINT)
+	}}
 }

@@ -33,9 +33,9 @@ const packageFields = "-json=Dir,ImportPath,Name,Standard,GoFiles,Imports,TestIm
 
 // goList lists packages of the module in dir, with env added to the environment.
 func goList(ctx context.Context, dir string, env []string, args ...string) ([]goPackage, error) {
-	out, err := engine.Output(ctx, engine.Command{
-		Argv: append([]string{"go", "list", "-tags=" + tags, packageFields}, args...), Dir: dir, Env: env,
-	})
+	c := command(dir, append([]string{"go", "list", "-tags=" + tags, packageFields}, args...)...)
+	c.Env = env
+	out, err := engine.Output(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -9,12 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"slipway/layers/engine"
 	"slipway/layers/host"
@@ -132,35 +129,60 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 	}
 	defer events.Close()
 	results := newTestResults()
-	for _, dir := range modules {
-		if err := runModule(ctx, root, dir, events, opts, results); err != nil {
-			return nil, err
+	err = withTempDir(func(tmp string) error {
+		for _, dir := range modules {
+			test := goTest{dir: dir, args: testArgs(opts), env: []string{"TMPDIR=" + tmp}, raw: events}
+			if err := runModule(ctx, root, test, results); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	return results, errors.Join(err, events.Close())
+}
+
+// withTempDir calls do with a folder for temporary files, and removes it: tests
+// that are cut off leave theirs behind. What is mounted there is not removed, nor
+// forgiven.
+func withTempDir(do func(dir string) error) error {
+	dir, err := os.MkdirTemp("", "sw-") // short, for the sake of sockets in it
+	if err != nil {
+		return err
 	}
-	return results, events.Close()
+	err = do(dir)
+	mounts, merr := os.ReadFile("/proc/self/mountinfo")
+	if merr != nil {
+		return errors.Join(err, merr)
+	}
+	if strings.Contains(string(mounts), " "+dir+"/") {
+		return errors.Join(err, fmt.Errorf("a test left something mounted in %s; see findmnt, and umount it", dir))
+	}
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // runModule tests one module. Failing tests are results; the error is for what
 // kept the tests from running at all.
-func runModule(ctx context.Context, root, dir string, events io.Writer, opts TestOptions, results *testResults) error {
-	packages, err := listPackages(ctx, dir)
+func runModule(ctx context.Context, root string, test goTest, results *testResults) error {
+	packages, err := listPackages(ctx, test.dir)
 	if err != nil {
 		return err
 	}
-	rel, err := filepath.Rel(root, dir)
+	rel, err := filepath.Rel(root, test.dir)
 	if err != nil {
 		return err
 	}
 	results.expect(rel, packages)
 	step := progress.Start(ctx, "test "+moduleLabel(rel), int64(len(packages)), progress.Tasks)
 	failedBefore := results.failures()
-	err = goTest(ctx, dir, testArgs(opts), events, func(e testEvent) error {
+	test.noise = results.noise
+	test.each = func(e testEvent) error {
 		step.Detail(strings.TrimSpace(e.Package + " " + e.Test))
 		if results.add(rel, e) {
 			step.Add(1)
 		}
 		return results.limit()
-	}, results.noise)
+	}
+	err = test.run(ctx)
 	if err == nil {
 		results.missing(rel)
 	}
@@ -196,40 +218,9 @@ func testArgs(opts TestOptions) []string {
 
 func listPackages(ctx context.Context, dir string) ([]string, error) {
 	// -e: a package that does not compile is still one that must have a result.
-	out, err := engine.Output(ctx, engine.Command{Argv: []string{"go", "list", "-e", "./..."}, Dir: dir})
+	out, err := engine.Output(ctx, command(dir, "go", "list", "-e", "./..."))
 	if err != nil {
 		return nil, err
 	}
 	return strings.Fields(string(out)), nil
-}
-
-// goTest runs go test -json in dir and hands on its events. Tests that fail are
-// no error here: each says so by an event.
-func goTest(ctx context.Context, dir string, args []string, raw io.Writer, each func(testEvent) error, noise func(string)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	reader := &eventReader{each: func(e testEvent) {
-		if err := each(e); err != nil {
-			cancel(err)
-		}
-	}, noise: noise}
-	said := &lastLines{}
-	cmd := engine.Prepare(ctx, engine.Command{Argv: append([]string{"go", "test", "-json"}, args...), Dir: dir})
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(raw, reader), said
-	// At SIGINT, unlike SIGTERM, the go command waits for its tests and removes its work folder.
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
-	began := time.Now()
-	err := cmd.Run()
-	reader.flush()
-	if ctx.Err() != nil {
-		return fmt.Errorf("go test: stopped after %s: %w", time.Since(began).Round(time.Second), context.Cause(ctx))
-	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 && reader.events > 0 {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("go test in %s: %w\n%s", dir, err, said)
-	}
-	return nil
 }

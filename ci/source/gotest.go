@@ -1,0 +1,57 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"time"
+
+	"slipway/layers/engine"
+)
+
+// goTest is one run of go test -json.
+type goTest struct {
+	dir   string // of the module
+	args  []string
+	env   []string
+	raw   io.Writer             // gets the events as they are
+	each  func(testEvent) error // gets each event; an error ends the run
+	noise func(line string)     // gets what is no event
+}
+
+// run hands on the events of the tests. Tests that fail are no error here: each
+// says so by an event.
+func (t goTest) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reader := &eventReader{noise: t.noise, each: func(e testEvent) {
+		if err := t.each(e); err != nil {
+			cancel(err)
+		}
+	}}
+	said := &lastLines{}
+	c := command(t.dir, append([]string{"go", "test", "-json"}, t.args...)...)
+	c.Env = t.env
+	cmd := engine.Prepare(ctx, c)
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(t.raw, reader), said
+	began := time.Now()
+	err := cmd.Run()
+	reader.flush()
+	return t.verdict(ctx, err, reader.events, said, time.Since(began))
+}
+
+func (t goTest) verdict(ctx context.Context, err error, events int, said *lastLines, took time.Duration) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("go test: stopped after %s: %w", took.Round(time.Second), context.Cause(ctx))
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 && events > 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("go test in %s: %w\n%s", t.dir, err, said)
+	}
+	return nil
+}
