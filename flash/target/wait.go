@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"golang.org/x/crypto/ssh"
 )
 
 // How WaitDial asks. A port forwarder swallows what is sent to a board that is
@@ -57,7 +55,7 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 
 var errTimeUp = errors.New("time is up")
 
-func (l *login) attempt(ctx context.Context, w *wire) (*ssh.Client, error) {
+func (l *login) attempt(ctx context.Context, w *wire) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
 	defer cancel()
 	return l.handshake(ctx, w)
