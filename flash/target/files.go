@@ -27,7 +27,7 @@ const (
 // boardFiles is one SFTP channel. Each has the board's receive window to itself.
 type boardFiles struct {
 	conn    *Conn
-	link    *ssh.Client
+	link    *link
 	session *ssh.Session
 	sftp    *sftp.Client
 }
@@ -76,7 +76,7 @@ func (b *boardFiles) start() error {
 func (b *boardFiles) close() { go b.session.Close() }
 
 func (b *boardFiles) do(ctx context.Context, work func() error) error {
-	return during(ctx, b.link, func() { b.session.Close() }, work)
+	return b.link.during(ctx, func() { b.session.Close() }, work)
 }
 
 func (b *boardFiles) has(extension string) bool {

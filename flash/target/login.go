@@ -90,7 +90,7 @@ func (l *login) withAgent(conn net.Conn) []ssh.Signer {
 }
 
 // handshake turns a greeted wire into a login. It owns w.
-func (l *login) handshake(ctx context.Context, w *wire) (*ssh.Client, error) {
+func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	var agentConn net.Conn
 	if socket := os.Getenv("SSH_AUTH_SOCK"); socket != "" {
 		if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
@@ -120,8 +120,8 @@ func (l *login) handshake(ctx context.Context, w *wire) (*ssh.Client, error) {
 	case !stop():
 		return nil, fmt.Errorf("log in to %s: %w", l.addr, context.Cause(ctx))
 	case err == nil:
-		link := ssh.NewClient(conn, chans, reqs)
-		go keep(link, w)
+		link := &link{ssh.NewClient(conn, chans, reqs), w}
+		go link.keep()
 		return link, nil
 	}
 	w.Close()

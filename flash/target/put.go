@@ -127,7 +127,7 @@ func tempName(remote string) string {
 // removeFile takes away what a failed upload left, with a new channel: the old
 // one may be what failed.
 func (c *Conn) removeFile(name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	ctx, cancel := context.WithTimeout(context.Background(), slowest)
 	defer cancel()
 	b, err := c.files(ctx)
 	if err != nil {

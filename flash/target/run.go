@@ -51,7 +51,7 @@ func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
 	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: &stderr}
 	session.Stdout, session.Stderr = &stdout, pid
 	began := time.Now()
-	err = during(ctx, link, func() { end(link, session, pid.number()) }, func() error {
+	err = link.during(ctx, func() { end(link, session, pid.number()) }, func() error {
 		return session.Run(pid.prefix() + command(argv))
 	})
 	pid.flush()
@@ -69,9 +69,9 @@ func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
 	return r, nil
 }
 
-func openSession(ctx context.Context, link *ssh.Client) (*ssh.Session, error) {
+func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 	var session *ssh.Session
-	err := during(ctx, link, func() {}, func() (err error) {
+	err := link.during(ctx, func() {}, func() (err error) {
 		session, err = link.NewSession()
 		return err
 	})
@@ -79,7 +79,7 @@ func openSession(ctx context.Context, link *ssh.Client) (*ssh.Session, error) {
 }
 
 // end asks the program and its children to stop, then makes them.
-func end(link *ssh.Client, session *ssh.Session, pid int) {
+func end(link *link, session *ssh.Session, pid int) {
 	defer session.Close()
 	other, err := link.NewSession()
 	if err != nil || pid <= 1 {

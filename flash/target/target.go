@@ -13,14 +13,13 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"golang.org/x/crypto/ssh"
 )
 
 // Bounds on how long a board may keep us waiting.
 const (
 	dialLimit  = 20 * time.Second // one connection, from the first packet to the login
-	grace      = 5 * time.Second  // from "stop this" until the connection is given up
+	grace      = 3 * time.Second  // silence after "stop this" until the connection is given up
+	slowest    = 20 * time.Second // the same for a board that is alive, but slow
 	probeAfter = 10 * time.Second // silence after which the board is asked for a sign of life
 	goneAfter  = 35 * time.Second // silence after which the connection counts as lost
 )
@@ -31,7 +30,7 @@ type Conn struct {
 	addr Address
 
 	mu   sync.Mutex
-	link *ssh.Client // nil after Close
+	link *link // nil after Close
 }
 
 // Dial connects to the board at a, once.
@@ -71,7 +70,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-func (c *Conn) client() (*ssh.Client, error) {
+func (c *Conn) client() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link == nil {
@@ -97,7 +96,7 @@ func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Co
 // during does work that waits for the board and knows no context. When ctx ends
 // it calls stop; a board that does not react to that loses its connection,
 // because nothing else wakes what is blocked on it.
-func during(ctx context.Context, link *ssh.Client, stop func(), work func() error) error {
+func (l *link) during(ctx context.Context, stop func(), work func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -109,11 +108,16 @@ func during(ctx context.Context, link *ssh.Client, stop func(), work func() erro
 	case <-ctx.Done():
 	}
 	go stop() // it may block too
-	select {
-	case <-done:
-	case <-time.After(grace):
-		link.Close()
-		<-done
+	tick := time.NewTicker(grace / 10)
+	defer tick.Stop()
+	for stopped := time.Now(); ; {
+		select {
+		case <-done:
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		if waited := time.Since(stopped); waited > slowest || waited > grace && l.wire.silence() > grace {
+			l.Close()
+		}
 	}
-	return context.Cause(ctx)
 }

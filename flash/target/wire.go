@@ -28,6 +28,12 @@ func (w *wire) Read(p []byte) (int, error) {
 
 func (w *wire) silence() time.Duration { return time.Since(time.Unix(0, w.heard.Load())) }
 
+// link is an SSH connection and the wire below it.
+type link struct {
+	*ssh.Client
+	wire *wire
+}
+
 // greet connects and waits for the first byte of the server's greeting. Port
 // forwarders accept connections for boards that are not up yet, so an open
 // connection alone proves nothing.
@@ -51,12 +57,12 @@ func greet(ctx context.Context, a Address) (*wire, error) {
 	return w, nil
 }
 
-// keep closes link when the board has fallen silent, so that whoever waits for
+// keep closes the link when the board has fallen silent, so that whoever waits for
 // it gets an error instead of waiting for ever.
-func keep(link *ssh.Client, w *wire) {
+func (l *link) keep() {
 	gone := make(chan struct{})
 	go func() {
-		link.Wait()
+		l.Wait()
 		close(gone)
 	}()
 	tick := time.NewTicker(probeAfter)
@@ -67,11 +73,11 @@ func keep(link *ssh.Client, w *wire) {
 			return
 		case <-tick.C:
 		}
-		switch silence := w.silence(); {
+		switch silence := l.wire.silence(); {
 		case silence > goneAfter:
-			link.Close()
+			l.Close()
 		case silence >= probeAfter/2:
-			go link.SendRequest("keepalive@openssh.com", true, nil)
+			go l.SendRequest("keepalive@openssh.com", true, nil)
 		}
 	}
 }
