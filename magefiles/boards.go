@@ -20,9 +20,7 @@ import (
 // junit.xml into build/<board>, and switches the board off. What did not change is
 // not built again.
 //
-//	up
-//	up virt -keep        leave the board on, then: virt:ssh
-//	up -json             the report on stdout
+// Examples: "up"; "up virt -keep" and then "virt:ssh"; "up -json" for a script.
 func Up(ctx context.Context,
 	board *string, // which virtual board; the default one if not given
 	keep *bool, // leave the board on afterwards
@@ -51,8 +49,7 @@ func show(report ci.Report, err error, asJSON bool) error {
 
 // Boards lists the boards that Slipway knows.
 //
-//	boards
-//	boards -json
+// Example: "boards -json".
 func Boards(
 	json *bool, // print them as JSON, with all their settings
 ) error {
@@ -63,8 +60,7 @@ func Boards(
 //
 // Each finding says what, why it matters and the command that mends it.
 //
-//	doctor
-//	doctor jetson-orin-nano
+// Example: "doctor jetson-orin-nano".
 func Doctor(ctx context.Context,
 	board *string, // for which board; the default one if not given
 	json *bool, // print the findings as JSON
@@ -79,8 +75,7 @@ func Doctor(ctx context.Context,
 // Virtual boards are made of Debian packages; the others by bitbake from
 // images/boards/<board>/kas.yml.
 //
-//	build virt
-//	build jetson-orin-nano
+// Example: "build jetson-orin-nano".
 func Build(ctx context.Context, board string,
 	fresh *bool, // fetch Debian's packages anew
 	json *bool, // print the artifact as JSON
@@ -95,8 +90,7 @@ func Build(ctx context.Context, board string,
 
 // Devices lists what an image can be flashed to from this machine.
 //
-//	devices
-//	devices -json
+// Example: "devices -json".
 func Devices(ctx context.Context,
 	json *bool, // print them as JSON
 ) error {
@@ -121,9 +115,8 @@ func firstError(err error, then func() error) error {
 // The device is a file (a virtual disk) or a whole disk. It is refused when it is
 // in use, the system's own, too small, or not removable unless its serial is given.
 //
-//	flash virt build/virt/machine/disk.img
-//	flash virt /dev/sdX -dryrun
-//	flash virt /dev/sdX -yes=SERIAL
+// Examples: "flash virt build/virt/machine/disk.img"; "flash BOARD /dev/sdX -dryrun"
+// to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script.
 func Flash(ctx context.Context, board, device string,
 	yes *string, // the device's serial (or path, where it has none), instead of being asked
 	dryRun *bool, // show what would be done, write nothing
@@ -140,8 +133,7 @@ func Flash(ctx context.Context, board, device string,
 // The host is the virtual board's own name while it is on, user@host:port, or an
 // alias of your ~/.ssh/config.
 //
-//	deploy virt virt
-//	deploy jetson-orin-nano root@10.0.0.7
+// Examples: "deploy virt virt"; "deploy jetson-orin-nano root@10.0.0.7".
 func Deploy(ctx context.Context, board, host string) error {
 	return onBoard(ctx, board, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
 		return ci.Deploy(ctx, os.Stdout, c, spec, a)
@@ -150,8 +142,7 @@ func Deploy(ctx context.Context, board, host string) error {
 
 // Smoke runs a board's suites on a running board and writes the report.
 //
-//	smoke virt virt
-//	smoke jetson-orin-nano root@10.0.0.7 -json
+// Examples: "smoke virt virt"; "smoke jetson-orin-nano root@10.0.0.7 -json".
 func Smoke(ctx context.Context, board, host string,
 	json *bool, // print the report as JSON
 ) error {

@@ -16,7 +16,7 @@ type Layers mg.Namespace
 
 // Checkout fetches a board's layers and checks out the commits that it names.
 //
-//	layers:checkout jetson-orin-nano
+// Example: "layers:checkout jetson-orin-nano".
 func (Layers) Checkout(ctx context.Context, board string) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return images.CheckoutLayers(ctx, spec, options)
@@ -25,14 +25,14 @@ func (Layers) Checkout(ctx context.Context, board string) error {
 
 // Lock pins the branches of a board's layers to where they are now.
 //
-//	layers:lock jetson-orin-nano
+// Example: "layers:lock jetson-orin-nano".
 func (Layers) Lock(ctx context.Context, board string) error {
 	return runFor(ctx, board, images.LockLayers)
 }
 
 // Dump prints a board's project file with all that it includes.
 //
-//	layers:dump jetson-orin-nano
+// Example: "layers:dump jetson-orin-nano".
 func (Layers) Dump(ctx context.Context, board string) error {
 	return runFor(ctx, board, func(_ context.Context, spec images.Spec) error {
 		return images.DumpLayers(os.Stdout, spec)
@@ -41,7 +41,7 @@ func (Layers) Dump(ctx context.Context, board string) error {
 
 // Status compares a board's checkouts with what its project file names.
 //
-//	layers:status jetson-orin-nano
+// Example: "layers:status jetson-orin-nano".
 func (Layers) Status(ctx context.Context, board string,
 	json *bool, // print it as JSON
 ) error {

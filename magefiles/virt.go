@@ -17,8 +17,7 @@ type Virt mg.Namespace
 
 // Start switches the virtual board on, with the disk that was last flashed.
 //
-//	virt:start
-//	virt:start virt-arm64
+// Examples: "virt:start"; "virt:start virt-arm64".
 func (Virt) Start(ctx context.Context,
 	board *string, // which virtual board; the default one if not given
 ) error {
@@ -29,7 +28,7 @@ func (Virt) Start(ctx context.Context,
 
 // Stop shuts the virtual board down.
 //
-//	virt:stop
+// Examples: "virt:stop"; "virt:stop -now" when it hangs.
 func (Virt) Stop(ctx context.Context,
 	board *string, // which virtual board; the default one if not given
 	now *bool, // pull the plug instead
@@ -41,7 +40,7 @@ func (Virt) Stop(ctx context.Context,
 
 // SSH logs in on the virtual board. Leave with "exit".
 //
-//	virt:ssh
+// Example: "virt:ssh virt-arm64".
 func (Virt) SSH(
 	board *string, // which virtual board; the default one if not given
 ) error {
@@ -51,7 +50,7 @@ func (Virt) SSH(
 
 // Console joins the terminal to the virtual board's serial line. Leave with Ctrl-].
 //
-//	virt:console
+// Example: "virt:console virt-arm64".
 func (Virt) Console(ctx context.Context,
 	board *string, // which virtual board; the default one if not given
 ) error {
