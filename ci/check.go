@@ -64,6 +64,7 @@ func (k kind) check(file string, key, value *yaml.Node) (Check, error) {
 type finding struct {
 	facts     []string // said of a check that passed
 	saw, want []string // of one that failed
+	next      string   // in place of the suite's, where the reason is another than it expects
 }
 
 func (f *finding) fact(text string) { f.facts = append(f.facts, text) }

@@ -86,7 +86,7 @@ func (c container) run(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	engine, err := s.engine(ctx)
 	if err != nil {
-		return f, err
+		return finding{next: containerd{}.next()}, err
 	}
 	exit, err := engine.Run(ctx, c.spec)
 	if err != nil {

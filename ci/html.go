@@ -122,6 +122,9 @@ func (r Report) failures() []failure {
 	return all
 }
 
+// shownKey digits of an image's key tell it from all others that a person meets.
+const shownKey = 12
+
 // facts are what the board said of itself, without what it left out.
 func (id Identity) facts() []fact {
 	all := []fact{
@@ -131,7 +134,7 @@ func (id Identity) facts() []fact {
 		{"Kernel", id.Kernel},
 		{"Model", id.Model},
 		{"Serial", id.Serial},
-		{"Image", id.ImageKey},
+		{"Image", id.ImageKey[:min(len(id.ImageKey), shownKey)]},
 		{"Machine id", id.MachineID},
 		{"Boot id", id.BootID},
 	}

@@ -245,7 +245,7 @@ func (r *CheckResult) judge(c Check, f finding, err error) {
 	r.Status = Failed
 	r.Saw = clean(strings.Join(f.saw, "\n"), maxSawBytes)
 	r.Want = clean(strings.Join(f.want, "\n"), maxSawBytes)
-	r.Next = clean(c.Next, maxSawBytes)
+	r.Next = clean(or(f.next, c.Next), maxSawBytes)
 }
 
 // identityFiles say which board this is and what runs on it. One grep reads them

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -163,8 +164,17 @@ func TestStoppedSmoke(t *testing.T) {
 	conn := connect(t)
 	why := errors.New("somebody pressed Ctrl-C")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(2*time.Second, func() { cancel(why) })
-	spec := specOf(t, "command: {quick: {exec: 'true'}, slow: {exec: sleep 60}}\nunits: {never: }\n")
+	begun := filepath.Join(t.TempDir(), "begun")
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(begun); err == nil {
+				cancel(why)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	spec := specOf(t, "command: {quick: {exec: 'true'}}")
+	spec.Suites = append(spec.Suites, specOf(t, "command: {slow: {exec: touch "+begun+"; sleep 60}}\nunits: {never: }\n").Suites...)
 	r, err := Smoke(ctx, conn, spec, images.Artifact{})
 	if !errors.Is(err, why) || errors.Is(err, ErrFailed) {
 		t.Errorf("Smoke = %v", err)
@@ -186,6 +196,19 @@ func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !r.Failed() {
 			t.Errorf("smoke(%v) = failed %v, %v; want %s", tt.suites, r.Failed(), err, tt.want)
 		}
+	}
+}
+
+// A container that could not be tried for want of containerd sends its reader
+// there, not to what the suite expects to be wrong with the container.
+func TestContainerdIsDown(t *testing.T) {
+	suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": "container: {x: {image: a, meta: {next: look at the CSV}}}"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{board: recorded{"true": ""}, open: func(context.Context) (containers, error) { return nil, errors.New("no socket") }}
+	if r := s.runCheck(t.Context(), suite.Checks[0]); r.Status != Failed || !strings.Contains(r.Next, "systemctl status containerd") {
+		t.Errorf("%+v", r)
 	}
 }
 
