@@ -29,8 +29,15 @@ func (c clock) run(ctx context.Context, s *session) (finding, error) {
 	}
 	off := apart(time.Unix(seconds, 0), asked, answered)
 	f.expect(off.Abs() <= c.within, fmt.Sprintf("within %v of this machine's clock", c.within),
-		fmt.Sprintf("%v %s; the board says %s", off.Abs().Round(time.Second), word(off < 0, "behind", "ahead"), time.Unix(seconds, 0).UTC().Format(time.RFC3339)))
+		fmt.Sprintf("%s; the board says %s", distance(off), time.Unix(seconds, 0).UTC().Format(time.RFC3339)))
 	return f, nil
+}
+
+func distance(off time.Duration) string {
+	if off == 0 {
+		return "no difference"
+	}
+	return fmt.Sprintf("%v %s", off.Abs().Round(time.Millisecond), word(off < 0, "behind", "ahead"))
 }
 
 // apart is how far a clock that shows whole seconds is from the time at which it
