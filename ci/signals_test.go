@@ -1,0 +1,134 @@
+package ci
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// copyClone copies what git tracks into a folder, so that commands can be run as
+// a person would run them, with a build folder of their own.
+func copyClone(t *testing.T) string {
+	t.Helper()
+	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"}})
+	if err != nil {
+		t.Skipf("not a git clone: %v", err)
+	}
+	dir := t.TempDir()
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		data, err := os.ReadFile(name)
+		if os.IsNotExist(err) {
+			continue // deleted, and that not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// The real commands, ended by real signals in the middle of a boot.
+func TestSignals(t *testing.T) {
+	r := newRig(t, "signals") // skips where it must, and goes to the clone's top
+	cache, err := filepath.Abs(r.opt.Build.Cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := copyClone(t)
+	if err := os.MkdirAll(filepath.Join(dir, "build"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(cache, filepath.Join(dir, "build", "cache")); err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(dir, "build", "slipway")
+	err = engine.Run(t.Context(), engine.Command{Argv: []string{"go", "tool", "mage", "-compile", binary}, Dir: dir, Env: []string{"CGO_ENABLED=0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mage := []string{"go", "tool", "mage"}
+	tests := []struct {
+		name   string
+		argv   []string
+		signal syscall.Signal
+		group  bool // as a terminal sends it
+	}{
+		{"SIGTERM to the binary", []string{binary}, syscall.SIGTERM, false},
+		{"SIGINT to the binary", []string{binary}, syscall.SIGINT, false},
+		{"Ctrl-C under mage", mage, syscall.SIGINT, true},
+		{"SIGTERM to mage", mage, syscall.SIGTERM, false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := leftovers(t, filepath.Join(dir, "build"))
+			cmd := exec.CommandContext(t.Context(), test.argv[0], append(test.argv[1:], "up")...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "SLIPWAY_PROGRESS=json", "CI=true")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			stderr, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if !reaches(t, bufio.NewScanner(stderr), "boot") {
+				t.Fatalf("%v ended before its boot: %v", test.argv, cmd.Wait())
+			}
+			pid := cmd.Process.Pid
+			if test.group {
+				pid = -pid
+			}
+			if err := syscall.Kill(pid, test.signal); err != nil {
+				t.Fatal(err)
+			}
+			// Mage itself exits with 0 when it is terminated: not ours to change.
+			if err := cmd.Wait(); err == nil && test.name != "SIGTERM to mage" {
+				t.Errorf("%v exited with 0 after %v", test.argv, test.signal)
+			}
+			for end := time.Now().Add(20 * time.Second); len(leftovers(t, filepath.Join(dir, "build"))) > len(before) && time.Now().Before(end); {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if left := leftovers(t, filepath.Join(dir, "build")); len(left) > len(before) {
+				t.Errorf("left behind: %q; before: %q", left, before)
+			}
+		})
+	}
+}
+
+// reaches reads progress until a step begins, and then on to nowhere, so that
+// the program never waits for its reader.
+func reaches(t *testing.T, lines *bufio.Scanner, step string) bool {
+	for lines.Scan() {
+		var e progress.Event
+		if json.Unmarshal(lines.Bytes(), &e) != nil {
+			t.Log(lines.Text())
+			continue
+		}
+		if e.Step == step {
+			go func() {
+				for lines.Scan() {
+				}
+			}()
+			return true
+		}
+	}
+	return false
+}
