@@ -146,11 +146,12 @@ func (u *up) flash(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d MiB written and read back, host key %s", receipt.WrittenBytes>>20, receipt.HostKey), err
 }
 
-// The board has this long to let somebody in, and this long once it says that it
-// is up. Both are for slow emulation on a busy machine.
+// The board has this long to let somebody in. Once its serial line offers a
+// login, it has as long again as that took, because emulation on a busy machine
+// is slow throughout, but not less than loginLeast.
 const (
-	bootLimit  = 3 * time.Minute
-	loginLimit = 30 * time.Second
+	bootLimit  = 5 * time.Minute
+	loginLeast = 20 * time.Second
 )
 
 func (u *up) boot(ctx context.Context) (saw string, err error) {
@@ -180,7 +181,8 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, step *prog
 	dir := MachineDir(u.opt.Build, u.spec)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
-	var prompted time.Time
+	began := time.Now()
+	var limit time.Duration // after which no login is an error; 0 before the prompt
 	for {
 		select {
 		case <-ctx.Done():
@@ -194,11 +196,11 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, step *prog
 		case qemu.Panicked(dir):
 			stop(errors.New("the board's kernel panicked"))
 			return
-		case prompted.IsZero() && qemu.Prompted(dir):
-			prompted = time.Now()
+		case limit == 0 && qemu.Prompted(dir):
+			limit = time.Since(began) + max(time.Since(began), loginLeast)
 			step.Detail("it is up; waiting for its sshd")
-		case !prompted.IsZero() && time.Since(prompted) > loginLimit:
-			stop(fmt.Errorf("the board has been up for %v and nothing answers on its SSH port: is sshd in the image, and enabled", loginLimit))
+		case limit > 0 && time.Since(began) > limit:
+			stop(errors.New("the board is up, and nothing answers on its SSH port: is sshd in the image, and enabled"))
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -34,13 +35,16 @@ func Tail(dir string) string {
 	return strings.Join(all[max(0, len(all)-tailLines):], "\n")
 }
 
+// escapes are what a board sends to move a terminal's cursor or ask for its size.
+var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|.)`)
+
 func printable(line string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return -1
 		}
 		return r
-	}, line))
+	}, escapes.ReplaceAllString(line, "")))
 }
 
 func lastBytes(name string) []byte {

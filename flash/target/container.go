@@ -23,6 +23,8 @@ const (
 	logDir      = "/run/slipway" // on the board; containerd writes the output there
 	maxLogBytes = 64 << 20       // a container that writes more is ended: the folder is in memory
 	watchEvery  = 200 * time.Millisecond
+	settleEvery = 100 * time.Millisecond
+	settleLimit = 3 * time.Second  // for the output of a program that may have had none
 	tidyLimit   = 20 * time.Second // to remove a container after its context has ended
 	runtimeName = "io.containerd.runc.v2"
 	boardPath   = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -118,7 +120,9 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	// Deleting the task is what waits for the last of its output.
+	r.settle(ctx, files)
+	// Deleting the task waits for its output too, but no longer than containerd
+	// thinks that it can take.
 	if _, err := task.Delete(ctx); err != nil {
 		return Exit{}, err
 	}
@@ -230,6 +234,25 @@ func (r *containerRun) watch(ctx context.Context, files *boardFiles, ended <-cha
 		}
 		if _, size, _ := files.read(ctx, r.log, 0); size > maxLogBytes {
 			return 0, errChatty
+		}
+	}
+}
+
+// settle waits for the output of a task that has ended: on a board under load it
+// reaches its file some time later. It stops growing when it is whole; where there
+// is none, nothing says so but time.
+func (r *containerRun) settle(ctx context.Context, files *boardFiles) {
+	last := int64(0)
+	for end := time.Now().Add(settleLimit); time.Now().Before(end); {
+		_, size, err := files.read(ctx, r.log, 0)
+		if err != nil || size > 0 && size == last {
+			return
+		}
+		last = size
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(settleEvery):
 		}
 	}
 }
