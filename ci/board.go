@@ -137,9 +137,18 @@ func summary(d target.Deployed) string {
 }
 
 // SmokeAndWrite is Smoke with its report written beside the artifact.
-func SmokeAndWrite(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) (Report, error) {
+func SmokeAndWrite(ctx context.Context, w io.Writer, c *target.Conn, spec images.Spec, a images.Artifact) (Report, error) {
 	r, err := Smoke(ctx, c, spec, a)
-	return r, errors.Join(err, r.Write(a.Dir()))
+	return r, errors.Join(err, r.WriteAndSay(w, a.Dir()))
+}
+
+// WriteAndSay is Write, and tells where the report is.
+func (r Report) WriteAndSay(w io.Writer, dir string) error {
+	if err := r.Write(dir); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, reportHTML), reportJSON, reportJUnit)
+	return err
 }
 
 // OnBoard connects to a board of which an artifact was built, and disconnects.

@@ -35,7 +35,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (Report, error) {
 	err := u.run(ctx)
 	u.off()
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
-	return u.report, errors.Join(err, u.report.Write(BoardDir(opt.Build, spec)))
+	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, BoardDir(opt.Build, spec)))
 }
 
 // BoardDir is the folder of a board below the build folder.

@@ -147,7 +147,7 @@ func Smoke(ctx context.Context, board, host string,
 	json *bool, // print the report as JSON
 ) error {
 	return onBoard(ctx, board, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
-		report, err := ci.SmokeAndWrite(ctx, c, spec, a)
+		report, err := ci.SmokeAndWrite(ctx, os.Stderr, c, spec, a)
 		return show(report, err, given(json, false))
 	})
 }
