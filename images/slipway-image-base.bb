@@ -1,3 +1,4 @@
+# Tried with poky and meta-tegra scarthgap: parsed and dry-run. Not yet built.
 SUMMARY = "The least image that Slipway can reach, prove and give containers' libraries"
 LICENSE = "MIT"
 

@@ -1,3 +1,4 @@
+# Tried with poky scarthgap: parsed, fetched, unpacked, dry-run. Not yet compiled there.
 SUMMARY = "OCI hook that gives containers the libraries and devices of their board"
 DESCRIPTION = "Reads NVIDIA's CSV files on the board and injects what they list into \
 containers that ask for it."
@@ -33,6 +34,7 @@ inherit go-mod
 # A static binary: containers' mounts are no place to look for a C library.
 CGO_ENABLED = "0"
 GO_LINKSHARED = ""
+GOBUILDFLAGS:remove = "-buildmode=pie"
 GO_EXTRA_LDFLAGS = "-X main.version=${PV}"
 export GOFLAGS = "-mod=vendor"
 
