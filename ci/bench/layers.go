@@ -18,7 +18,7 @@ import (
 // What is checked out: about as much as a small board's layers.
 const (
 	benchRepos  = 6
-	filesInRepo = 3000
+	filesInRepo = 2000
 )
 
 // Layers measures the checkout and configuration of a project with six local
