@@ -152,6 +152,7 @@ func (u *up) flash(ctx context.Context) (string, error) {
 const (
 	bootLimit  = 5 * time.Minute
 	loginLeast = 20 * time.Second
+	watchEvery = 100 * time.Millisecond
 )
 
 func (u *up) boot(ctx context.Context) (saw string, err error) {
@@ -164,25 +165,30 @@ func (u *up) boot(ctx context.Context) (saw string, err error) {
 	}
 	watched, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go u.watch(watched, stop, step)
-	began := time.Now()
-	u.conn, err = target.WaitDial(watched, Address(u.opt.Build, u.spec, u.vm), bootLimit)
-	if err != nil && watched.Err() != nil {
+	ready := make(chan struct{})
+	go u.watch(watched, stop, ready, step)
+	select {
+	case <-ready:
+		u.conn, err = target.WaitDial(watched, Address(u.opt.Build, u.spec, u.vm), bootLimit)
+	case <-watched.Done():
+	}
+	if watched.Err() != nil {
 		err = context.Cause(watched)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w\nlast lines of its serial line (all: %s):\n%s", err, qemu.ConsoleLog(dir), qemu.Tail(dir))
 	}
-	return fmt.Sprintf("ssh after %.1f s (%s)", time.Since(began).Seconds(), u.vm.Accel), nil
+	return fmt.Sprintf("ssh after %.1f s (%s)", time.Since(u.vm.Started).Seconds(), u.vm.Accel), nil
 }
 
-// watch ends a wait that cannot succeed any more.
-func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, step *progress.Step) {
+// watch closes ready when SSH can be asked for, and stops a wait that cannot
+// succeed any more.
+func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, ready chan<- struct{}, step *progress.Step) {
 	dir := MachineDir(u.opt.Build, u.spec)
-	tick := time.NewTicker(500 * time.Millisecond)
+	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	began := time.Now()
-	var limit time.Duration // after which no login is an error; 0 before the prompt
+	isReady := func() bool { return u.spec.Machine.Ready == "" || qemu.Said(dir, u.spec.Machine.Ready) }
+	var limit time.Duration // since power-on, after which no login is an error; 0 before the prompt
 	for {
 		select {
 		case <-ctx.Done():
@@ -192,16 +198,21 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, step *prog
 			return
 		case <-tick.C:
 		}
+		if ready != nil && isReady() {
+			close(ready)
+			ready = nil
+		}
+		since := time.Since(u.vm.Started)
 		switch {
 		case qemu.Panicked(dir):
 			stop(errors.New("the board's kernel panicked"))
-			return
 		case limit == 0 && qemu.Prompted(dir):
-			limit = time.Since(began) + max(time.Since(began), loginLeast)
+			limit = since + max(since, loginLeast)
 			step.Detail("it is up; waiting for its sshd")
-		case limit > 0 && time.Since(began) > limit:
+		case limit > 0 && since > limit:
 			stop(errors.New("the board is up, and nothing answers on its SSH port: is sshd in the image, and enabled"))
-			return
+		case since > bootLimit:
+			stop(fmt.Errorf("the board did not boot within %v", bootLimit))
 		}
 	}
 }

@@ -61,8 +61,14 @@ func lastBytes(name string) []byte {
 }
 
 // Panicked is true where the machine's kernel said that it gave up.
-func Panicked(dir string) bool {
-	return bytes.Contains(lastBytes(filepath.Join(dir, consoleName)), []byte("Kernel panic - not syncing"))
+func Panicked(dir string) bool { return Said(dir, "Kernel panic - not syncing") }
+
+// Prompted is true where the machine's serial line offers a login.
+func Prompted(dir string) bool { return Said(dir, " login: ") }
+
+// Said is true where something is among the last that the serial line said.
+func Said(dir, text string) bool {
+	return bytes.Contains(lastBytes(filepath.Join(dir, consoleName)), []byte(text))
 }
 
 // Console joins a terminal to the machine's serial line until Ctrl-] or the
@@ -115,9 +121,4 @@ func typed(line net.Conn, in io.Reader) {
 			return
 		}
 	}
-}
-
-// Prompted is true where the machine's serial line offers a login.
-func Prompted(dir string) bool {
-	return bytes.Contains(lastBytes(filepath.Join(dir, consoleName)), []byte(" login: "))
 }
