@@ -61,13 +61,3 @@ func (p Project) Dir(dir string, r Repo) string {
 	}
 	return filepath.Join(dir, r.Path)
 }
-
-// Find returns the repository with an id.
-func (p Project) Find(id string) (Repo, bool) {
-	for _, r := range p.Repos {
-		if r.ID == id {
-			return r, true
-		}
-	}
-	return Repo{}, false
-}
