@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +24,6 @@ type testResult struct {
 	state   testState
 	elapsed time.Duration
 	output  *lastLines
-	parent  bool // it has subtests, which are counted in its place
 }
 
 // packageResult is what became of one package's tests.
@@ -32,6 +32,7 @@ type packageResult struct {
 	path   string
 	testResult
 	tests   map[string]*testResult
+	parents map[string]bool // names of tests with subtests, which are counted in their place
 	order   []*testResult
 	shuffle string
 }
@@ -76,7 +77,7 @@ func (r *testResults) expect(module string, packages []string) {
 func (r *testResults) pkg(module, path string) *packageResult {
 	p := r.packages[path]
 	if p == nil {
-		p = &packageResult{module: module, path: path, tests: map[string]*testResult{}}
+		p = &packageResult{module: module, path: path, tests: map[string]*testResult{}, parents: map[string]bool{}}
 		p.output = &lastLines{}
 		r.packages[path] = p
 		r.order = append(r.order, p)
@@ -132,8 +133,9 @@ func (r *testResults) test(p *packageResult, name string) *testResult {
 	p.tests[name] = t
 	p.order = append(p.order, t)
 	r.count++
-	if i := strings.LastIndexByte(name, '/'); i > 0 {
-		r.test(p, name[:i]).parent = true
+	// A subtest's own name may hold slashes, so not every one of these is a test.
+	for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {
+		p.parents[parent] = true
 	}
 	return t
 }
@@ -196,7 +198,7 @@ func (r *testResults) cases() []caseResult {
 	for _, p := range r.order {
 		blamed := false
 		for _, t := range p.order {
-			own := !t.parent || t.state == failed && !p.failedBelow(t.name)
+			own := !p.parents[t.name] || t.state == failed && !p.failedBelow(t.name)
 			if own {
 				all = append(all, caseResult{p, t})
 			}

@@ -42,7 +42,7 @@ import "testing"
 
 func TestGood(t *testing.T) {
 	t.Run("a", func(t *testing.T) {})
-	t.Run("b", func(t *testing.T) {})
+	t.Run("b/with a slash", func(t *testing.T) {})
 }
 
 func TestNeeds(t *testing.T) { t.Skip("needs a moon:\ninstall moon") }
