@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"time"
 
 	"slipway/images"
 	"slipway/layers/progress"
@@ -71,7 +72,10 @@ func (c *Conn) deployFiles(ctx context.Context, dir string, a images.Artifact, f
 }
 
 func (c *Conn) deployContainer(ctx context.Context, archive string) (image string, err error) {
-	err = progress.Run(ctx, "deploy container", func(*progress.Step) (string, error) {
+	err = progress.Run(ctx, "deploy container", func(s *progress.Step) (string, error) {
+		s.Detail("waiting until the board has started")
+		c.started(ctx)
+		s.Detail(filepath.Base(archive))
 		t, err := OpenContainers(ctx, c)
 		if err != nil {
 			return "", err
@@ -81,4 +85,16 @@ func (c *Conn) deployContainer(ctx context.Context, archive string) (image strin
 		return image, err
 	})
 	return image, err
+}
+
+// startLimit is how long a board that lets us in may still be starting.
+const startLimit = 2 * time.Minute
+
+// started waits until the board's init system has started what it starts: sshd is
+// up before containerd. What became of that, and whether there is a systemd to
+// ask, is not judged here.
+func (c *Conn) started(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	_, _ = c.Run(ctx, "systemctl", "is-system-running", "--wait")
 }
