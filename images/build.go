@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +57,11 @@ func HostPackages(spec Spec) []string {
 	if spec.Debian == nil {
 		return bitbakePackages()
 	}
-	return append([]string{"mmdebstrap", "e2fsprogs", "fdisk"}, loaders[spec.Disk.Firmware][spec.Arch].packages...)
+	all := append([]string{"mmdebstrap", "e2fsprogs", "fdisk"}, loaders[spec.Disk.Firmware][spec.Arch].packages...)
+	if spec.Arch != runtime.GOARCH { // the packages' scripts run in emulation
+		all = append(all, "qemu-user-static", "binfmt-support", "arch-test")
+	}
+	return all
 }
 
 // lock keeps a second build away from a folder for as long as the first lasts.

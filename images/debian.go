@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -66,6 +67,9 @@ func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 	if err := os.MkdirAll(filepath.Dir(tar), 0o755); err != nil {
 		return "", err
 	}
+	if err := runsHere(ctx, spec); err != nil {
+		return "", err
+	}
 	part := tar + ".part"
 	defer os.Remove(part)
 	err = engine.Run(ctx, engine.Command{
@@ -77,6 +81,18 @@ func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 		return "", err
 	}
 	return tar, os.Rename(part, tar)
+}
+
+// runsHere makes sure that this machine runs the board's programs: the packages'
+// own scripts do. A machine without systemd has to be told to.
+func runsHere(ctx context.Context, spec Spec) error {
+	if spec.Arch == runtime.GOARCH {
+		return nil
+	}
+	if err := engine.Run(ctx, engine.Command{Argv: []string{"arch-test", spec.Arch}}); err != nil {
+		return fmt.Errorf("this machine cannot run %[1]s programs yet: %[2]w\n  as root: mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc; update-binfmts --enable", spec.Arch, err)
+	}
+	return nil
 }
 
 // Debian's own mirrors are mmdebstrap's default.

@@ -9,18 +9,21 @@ import (
 	"strings"
 )
 
-// loaders says what GRUB is called for each firmware and processor.
+// loaders says what GRUB is called for each firmware and processor, and which
+// Debian packages of this machine it comes in. Debian offers the GRUB of another
+// processor only to that processor: then it is one of the image's own packages.
 var loaders = map[string]map[string]struct {
 	format   string
 	packages []string
 	efiName  string
+	inImage  bool
 }{
 	"bios": {
 		"amd64": {format: "i386-pc", packages: []string{"grub-common", "grub-pc-bin"}},
 	},
 	"uefi": {
 		"amd64": {format: "x86_64-efi", packages: []string{"grub-common", "grub-efi-amd64-bin", "dosfstools", "mtools"}, efiName: "BOOTX64.EFI"},
-		"arm64": {format: "arm64-efi", packages: []string{"grub-common", "grub-efi-arm64-bin", "dosfstools", "mtools"}, efiName: "BOOTAA64.EFI"},
+		"arm64": {format: "arm64-efi", packages: []string{"grub-common", "dosfstools", "mtools"}, efiName: "BOOTAA64.EFI", inImage: true},
 	},
 }
 
@@ -87,18 +90,22 @@ func (d disk) loader(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("%s: no boot loader for firmware %s on %s", boardFile(d.spec.Board), d.spec.Disk.Firmware, d.spec.Arch)
 	}
+	modules := path.Join("/usr/lib/grub", kind.format)
+	if kind.inImage {
+		modules = d.path(path.Join("root", modules))
+	}
 	core := d.path("core.img")
-	if err := d.core(ctx, kind.format, core); err != nil {
+	if err := d.core(ctx, kind.format, modules, core); err != nil {
 		return err
 	}
 	if d.spec.Disk.Firmware == "uefi" {
 		return d.espLoader(ctx, core, kind.efiName)
 	}
-	return d.biosLoader(core, path.Join("/usr/lib/grub", kind.format, "boot.img"))
+	return d.biosLoader(core, path.Join(modules, "boot.img"))
 }
 
 // core makes GRUB's second stage, with just the modules that the disk needs.
-func (d disk) core(ctx context.Context, format, out string) error {
+func (d disk) core(ctx context.Context, format, modules, out string) error {
 	_, number := d.partition(useBoot)
 	early := d.path("early.cfg")
 	config := fmt.Sprintf("set root=(hd0,gpt%[1]d)\nset prefix=(hd0,gpt%[1]d)\nnormal /grub.cfg\n", number)
