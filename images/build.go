@@ -58,6 +58,9 @@ func HostPackages(spec Spec) []string {
 		return bitbakePackages()
 	}
 	all := append([]string{"mmdebstrap", "e2fsprogs", "fdisk"}, loaders[spec.Disk.Firmware][spec.Arch].packages...)
+	if os.Geteuid() != 0 { // files of other owners are made in a user namespace
+		all = append(all, "uidmap")
+	}
 	if spec.Arch != runtime.GOARCH { // the packages' scripts run in emulation
 		all = append(all, "qemu-user-static", "binfmt-support", "arch-test")
 	}
