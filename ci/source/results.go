@@ -2,7 +2,6 @@ package source
 
 import (
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -134,8 +133,8 @@ func (r *testResults) test(p *packageResult, name string) *testResult {
 	p.order = append(p.order, t)
 	r.count++
 	// A subtest's own name may hold slashes, so not every one of these is a test.
-	for parent := path.Dir(name); parent != "."; parent = path.Dir(parent) {
-		p.parents[parent] = true
+	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
+		p.parents[name[:i]] = true
 	}
 	return t
 }
