@@ -17,9 +17,10 @@ import (
 	"slipway/layers/engine"
 )
 
+// The accelerators: the processor's own, and emulation.
 const (
-	kvm = "kvm"
-	tcg = "tcg"
+	KVM = "kvm"
+	TCG = "tcg"
 )
 
 // kvmTrial is how long the firmware of an empty machine may take to say its
@@ -31,15 +32,15 @@ const kvmTrial = 3 * time.Second
 // Only a PC's firmware prints early enough to try it, so other machines get tcg.
 func accelerator(ctx context.Context, spec images.Spec) string {
 	if spec.Machine.Type != "pc" || runtime.GOARCH != spec.Arch || unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) != nil {
-		return tcg
+		return TCG
 	}
 	memory := kvmMemory()
 	if known, err := os.ReadFile(memory); err == nil {
 		return string(known)
 	}
-	found := tcg
+	found := TCG
 	if kvmRuns(ctx, spec.Machine.Program) {
-		found = kvm
+		found = KVM
 	}
 	if ctx.Err() == nil && memory != "" {
 		_ = renameio.WriteFile(memory, []byte(found), 0o644) // else it is tried again next time
@@ -68,7 +69,7 @@ func kvmRuns(ctx context.Context, program string) bool {
 	defer cancel()
 	heard := &listener{word: []byte("SeaBIOS"), found: cancel}
 	cmd := engine.Prepare(ctx, engine.Command{Argv: []string{
-		program, "-machine", "pc", "-accel", kvm, "-cpu", "host", "-m", "64", "-nodefaults", "-no-user-config", "-display", "none",
+		program, "-machine", "pc", "-accel", KVM, "-cpu", "host", "-m", "64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-chardev", "stdio,id=out", "-device", "isa-debugcon,iobase=0x402,chardev=out",
 	}})
 	cmd.Cancel = func() error { return cmd.Process.Kill() }

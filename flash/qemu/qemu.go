@@ -71,6 +71,10 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 }
 
 func (v *VM) launch(ctx context.Context, argv []string, opt Options) error {
+	// What the machine said last time must not be taken for what it says now.
+	if err := os.Remove(ConsoleLog(v.dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	log, err := os.Create(filepath.Join(v.dir, outputName))
 	if err != nil {
 		return err
@@ -105,9 +109,9 @@ func (v *VM) save() error {
 // long paths.
 func arguments(spec images.Spec, accel string, port int) []string {
 	m := spec.Machine
-	cpu, acceleration := m.CPU, "tcg,thread=multi,tb-size=512"
-	if accel == "kvm" {
-		cpu, acceleration = "host", "kvm"
+	cpu, acceleration := m.CPU, TCG+",thread=multi,tb-size=512"
+	if accel == KVM {
+		cpu, acceleration = "host", KVM
 	}
 	argv := []string{
 		m.Program, "-name", "slipway-" + spec.Board, "-machine", m.Type, "-accel", acceleration, "-cpu", cpu,
