@@ -113,7 +113,7 @@ func (d disk) core(ctx context.Context, format, modules, out string) error {
 		return err
 	}
 	argv := []string{
-		"grub-mkimage", "-O", format, "-o", out, "-c", early, "-p", fmt.Sprintf("(hd0,gpt%d)", number),
+		"grub-mkimage", "-O", format, "-d", modules, "-o", out, "-c", early, "-p", fmt.Sprintf("(hd0,gpt%d)", number),
 		"part_gpt", "ext2", "normal", "linux", "loadenv", "test", "echo",
 	}
 	if format == "i386-pc" {

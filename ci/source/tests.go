@@ -182,6 +182,9 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 		}
 		return results.limit()
 	}
+	step.Detail("compiling on all processors")
+	// What does not compile is told by the run itself.
+	_, _ = engine.Output(ctx, command(test.dir, "go", "test", "-race", "-run=^$", "./..."))
 	err = test.run(ctx)
 	if err == nil {
 		results.missing(rel)
@@ -204,9 +207,10 @@ func moduleLabel(rel string) string {
 }
 
 // All packages run under the race detector: nearly all have goroutines, and the
-// tests wait for programs and boards far longer than for it.
+// tests wait for programs and boards far longer than for it. They run one after
+// another, because emulated boards need the whole machine to keep their times.
 func testArgs(opts TestOptions) []string {
-	args := []string{"-race", "-shuffle=on", "-timeout=" + testTimeout}
+	args := []string{"-race", "-shuffle=on", "-p=1", "-timeout=" + testTimeout}
 	if opts.Run != "" {
 		args = append(args, "-run="+opts.Run)
 	}

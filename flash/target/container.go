@@ -24,7 +24,7 @@ const (
 	maxLogBytes = 64 << 20       // a container that writes more is ended: the folder is in memory
 	watchEvery  = 200 * time.Millisecond
 	settleEvery = 100 * time.Millisecond
-	settleLimit = 3 * time.Second  // for the output of a program that may have had none
+	settleLeast = 3 * time.Second  // for the output of a program that may have had none
 	tidyLimit   = 20 * time.Second // to remove a container after its context has ended
 	runtimeName = "io.containerd.runc.v2"
 	boardPath   = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -96,6 +96,7 @@ type containerRun struct {
 }
 
 func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
+	began := time.Now()
 	made, err := r.create(ctx, c)
 	if err != nil {
 		return Exit{}, err
@@ -120,7 +121,7 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	r.settle(ctx, files)
+	r.settle(ctx, files, max(settleLeast, time.Since(began)))
 	// Deleting the task waits for its output too, but no longer than containerd
 	// thinks that it can take.
 	if _, err := task.Delete(ctx); err != nil {
@@ -240,10 +241,10 @@ func (r *containerRun) watch(ctx context.Context, files *boardFiles, ended <-cha
 
 // settle waits for the output of a task that has ended: on a board under load it
 // reaches its file some time later. It stops growing when it is whole; where there
-// is none, nothing says so but time.
-func (r *containerRun) settle(ctx context.Context, files *boardFiles) {
+// is none, nothing says so but time: as much as the container itself took here.
+func (r *containerRun) settle(ctx context.Context, files *boardFiles, limit time.Duration) {
 	last := int64(0)
-	for end := time.Now().Add(settleLimit); time.Now().Before(end); {
+	for end := time.Now().Add(limit); time.Now().Before(end); {
 		_, size, err := files.read(ctx, r.log, 0)
 		if err != nil || size > 0 && size == last {
 			return
