@@ -3,6 +3,8 @@ package source
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -69,43 +71,53 @@ func (r *eventReader) flush() {
 }
 
 const (
-	maxLines     = 60
+	maxFirst     = 40
+	maxLast      = 60
 	maxLineBytes = 2048
 )
 
-// lastLines keeps the end of what is written to it.
-type lastLines struct {
-	lines   []string
-	open    []byte
-	dropped int
+// excerpt keeps the beginning and the end of what is written to it: a race and a
+// panic are explained by their first lines, most else by the last ones.
+type excerpt struct {
+	first, last []string
+	open        []byte
+	dropped     int
 }
 
-func (l *lastLines) Write(p []byte) (int, error) {
+func (e *excerpt) Write(p []byte) (int, error) {
 	for _, b := range p {
 		switch {
 		case b == '\n':
-			l.push()
-		case len(l.open) < maxLineBytes:
-			l.open = append(l.open, b)
+			e.push()
+		case len(e.open) < maxLineBytes:
+			e.open = append(e.open, b)
 		}
 	}
 	return len(p), nil
 }
 
-func (l *lastLines) push() {
-	l.lines = append(l.lines, string(l.open))
-	l.open = l.open[:0]
-	if len(l.lines) > maxLines {
-		l.lines = l.lines[1:]
-		l.dropped++
+func (e *excerpt) push() {
+	line := string(e.open)
+	e.open = e.open[:0]
+	if len(e.first) < maxFirst {
+		e.first = append(e.first, line)
+		return
+	}
+	e.last = append(e.last, line)
+	if len(e.last) > maxLast {
+		e.last = e.last[1:]
+		e.dropped++
 	}
 }
 
-func (l *lastLines) all() []string {
-	if len(l.open) > 0 {
-		l.push()
+func (e *excerpt) all() []string {
+	if len(e.open) > 0 {
+		e.push()
 	}
-	return l.lines
+	if e.dropped == 0 {
+		return slices.Concat(e.first, e.last)
+	}
+	return slices.Concat(e.first, []string{fmt.Sprintf("(%d lines between these are in events.jsonl)", e.dropped)}, e.last)
 }
 
-func (l *lastLines) String() string { return strings.Join(l.all(), "\n") }
+func (e *excerpt) String() string { return strings.Join(e.all(), "\n") }

@@ -31,7 +31,7 @@ func (t goTest) run(ctx context.Context) error {
 			cancel(err)
 		}
 	}}
-	said := &lastLines{}
+	said := &excerpt{}
 	c := command(t.dir, append([]string{"go", "test", "-json"}, t.args...)...)
 	c.Env = t.env
 	cmd := engine.Prepare(ctx, c)
@@ -42,7 +42,7 @@ func (t goTest) run(ctx context.Context) error {
 	return t.verdict(ctx, err, reader.events, said, time.Since(began))
 }
 
-func (t goTest) verdict(ctx context.Context, err error, events int, said *lastLines, took time.Duration) error {
+func (t goTest) verdict(ctx context.Context, err error, events int, said *excerpt, took time.Duration) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("go test: stopped after %s: %w", took.Round(time.Second), context.Cause(ctx))
 	}

@@ -22,7 +22,7 @@ type testResult struct {
 	name    string // "TestWrite/short"; "" stands for the package itself
 	state   testState
 	elapsed time.Duration
-	output  *lastLines
+	output  *excerpt
 }
 
 // packageResult is what became of one package's tests.
@@ -40,8 +40,8 @@ type packageResult struct {
 type testResults struct {
 	packages map[string]*packageResult
 	order    []*packageResult
-	builds   map[string]*lastLines // what the compiler said, by import path
-	stray    lastLines             // output that belongs to no test
+	builds   map[string]*excerpt // what the compiler said, by import path
+	stray    excerpt             // output that belongs to no test
 	began    time.Time
 	count    int
 }
@@ -54,7 +54,7 @@ const (
 )
 
 func newTestResults() *testResults {
-	return &testResults{packages: map[string]*packageResult{}, builds: map[string]*lastLines{}, began: time.Now()}
+	return &testResults{packages: map[string]*packageResult{}, builds: map[string]*excerpt{}, began: time.Now()}
 }
 
 func (r *testResults) limit() error {
@@ -77,7 +77,7 @@ func (r *testResults) pkg(module, path string) *packageResult {
 	p := r.packages[path]
 	if p == nil {
 		p = &packageResult{module: module, path: path, tests: map[string]*testResult{}, parents: map[string]bool{}}
-		p.output = &lastLines{}
+		p.output = &excerpt{}
 		r.packages[path] = p
 		r.order = append(r.order, p)
 	}
@@ -111,7 +111,7 @@ func (r *testResults) add(module string, e testEvent) bool {
 
 func (r *testResults) built(e testEvent) {
 	if r.builds[e.ImportPath] == nil {
-		r.builds[e.ImportPath] = &lastLines{}
+		r.builds[e.ImportPath] = &excerpt{}
 	}
 	_, _ = r.builds[e.ImportPath].Write([]byte(e.Output))
 }
@@ -128,7 +128,7 @@ func (r *testResults) test(p *packageResult, name string) *testResult {
 	if t != nil {
 		return t
 	}
-	t = &testResult{name: name, output: &lastLines{}}
+	t = &testResult{name: name, output: &excerpt{}}
 	p.tests[name] = t
 	p.order = append(p.order, t)
 	r.count++
@@ -158,7 +158,7 @@ func (t *testResult) end(e testEvent) {
 	t.state = testState(e.Action)
 	t.elapsed = time.Duration(min(e.Elapsed, maxSeconds) * float64(time.Second))
 	if t.state == passed {
-		t.output = &lastLines{} // nobody reads it; there may be a lot
+		t.output = &excerpt{} // nobody reads it; there may be a lot
 	}
 }
 

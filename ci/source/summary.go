@@ -80,9 +80,6 @@ func printFailures(w io.Writer, r *testResults) {
 	failures := r.failed()
 	for _, c := range failures {
 		fmt.Fprintf(w, "FAIL  %s %s (%.1fs)\n", c.pkg.path, c.name, c.elapsed.Seconds())
-		if c.output.dropped > 0 {
-			fmt.Fprintf(w, "  | (%d lines before these are in events.jsonl)\n", c.output.dropped)
-		}
 		for _, line := range c.output.all() {
 			fmt.Fprintf(w, "  | %s\n", line)
 		}
