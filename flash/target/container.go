@@ -1,10 +1,12 @@
 package target
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +25,6 @@ const (
 	logDir      = "/run/slipway" // on the board; containerd writes the output there
 	maxLogBytes = 64 << 20       // a container that writes more is ended: the folder is in memory
 	watchEvery  = 200 * time.Millisecond
-	settleEvery = 100 * time.Millisecond
-	settleLeast = 3 * time.Second  // for the output of a program that may have had none
 	tidyLimit   = 20 * time.Second // to remove a container after its context has ended
 	runtimeName = "io.containerd.runc.v2"
 	boardPath   = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -96,7 +96,6 @@ type containerRun struct {
 }
 
 func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
-	began := time.Now()
 	made, err := r.create(ctx, c)
 	if err != nil {
 		return Exit{}, err
@@ -106,7 +105,10 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 		return Exit{}, err
 	}
 	defer files.close()
-	task, err := made.NewTask(ctx, cio.LogFile(r.log))
+	if err := files.write(ctx, source{data: bytes.NewReader(nil)}, r.log, 0o600, func(int64) {}); err != nil {
+		return Exit{}, err
+	}
+	task, err := made.NewTask(ctx, r.output)
 	if err != nil {
 		return Exit{}, err
 	}
@@ -121,15 +123,28 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	r.settle(ctx, files, max(settleLeast, time.Since(began)))
-	// Deleting the task waits for its output too, but no longer than containerd
-	// thinks that it can take.
+	// Deleting the task waits for the rest of its output.
 	if _, err := task.Delete(ctx); err != nil {
 		return Exit{}, err
 	}
 	out, size, err := files.read(ctx, r.log, maxOutputBytes)
 	return Exit{Status: status, Output: out, Truncated: size > int64(len(out))}, err
 }
+
+// output names the log twice, in two spellings. Were both the same, as cio.LogFile
+// has it, containerd would open the file once and close it when the first of the
+// two outputs ends; what is still in the other's pipe would be lost.
+func (r *containerRun) output(string) (cio.IO, error) {
+	return boardLog{cio.Config{Stdout: r.log, Stderr: logDir + "/./" + path.Base(r.log)}}, nil
+}
+
+// boardLog is output that stays on the board: nothing is copied here.
+type boardLog struct{ config cio.Config }
+
+func (l boardLog) Config() cio.Config { return l.config }
+func (boardLog) Cancel()              {}
+func (boardLog) Wait()                {}
+func (boardLog) Close() error         { return nil }
 
 func (r *containerRun) create(ctx context.Context, c Container) (client.Container, error) {
 	image, err := r.t.client.GetImage(ctx, c.Image)
@@ -235,25 +250,6 @@ func (r *containerRun) watch(ctx context.Context, files *boardFiles, ended <-cha
 		}
 		if _, size, _ := files.read(ctx, r.log, 0); size > maxLogBytes {
 			return 0, errChatty
-		}
-	}
-}
-
-// settle waits for the output of a task that has ended: on a board under load it
-// reaches its file some time later. It stops growing when it is whole; where there
-// is none, nothing says so but time: as much as the container itself took here.
-func (r *containerRun) settle(ctx context.Context, files *boardFiles, limit time.Duration) {
-	last := int64(0)
-	for end := time.Now().Add(limit); time.Now().Before(end); {
-		_, size, err := files.read(ctx, r.log, 0)
-		if err != nil || size > 0 && size == last {
-			return
-		}
-		last = size
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(settleEvery):
 		}
 	}
 }

@@ -186,6 +186,7 @@ func board(t *testing.T) (*Conn, *Containers) {
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	_, containers := board(t)
+	logsBefore := logs(t)
 	config := v1.ImageConfig{
 		Env:        []string{"PATH=/bin", "A=image", "B=image"},
 		Entrypoint: []string{"/bin/busybox", "sh", "-c"},
@@ -245,7 +246,7 @@ func TestContainers(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got, cmp.Comparer(bytes.Equal)); diff != "" {
 				t.Errorf("Run (-want +got):\n%s", diff)
 			}
-			checkNothingLeft(t, containers)
+			checkNothingLeft(t, containers, logsBefore)
 		})
 	}
 	t.Run("Ctrl-C", func(t *testing.T) {
@@ -255,7 +256,7 @@ func TestContainers(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Run = %v; want %v", err, context.Canceled)
 		}
-		checkNothingLeft(t, containers)
+		checkNothingLeft(t, containers, logsBefore)
 	})
 }
 
@@ -266,16 +267,24 @@ func checkErr(t *testing.T, err error, want string) {
 	}
 }
 
-func checkNothingLeft(t *testing.T, containers *Containers) {
+func checkNothingLeft(t *testing.T, containers *Containers, logsBefore []string) {
 	t.Helper()
 	list, err := containers.client.Containers(namespaces.WithNamespace(context.Background(), namespace))
 	if err != nil || len(list) != 0 {
 		t.Errorf("containers left: %v, %v", list, err)
 	}
-	left, err := filepath.Glob(logDir + "/slipway-*")
-	if err != nil || len(left) != 0 {
-		t.Errorf("logs left: %q, %v", left, err)
+	if diff := cmp.Diff(logsBefore, logs(t)); diff != "" {
+		t.Errorf("logs left (-before +after):\n%s", diff)
 	}
+}
+
+func logs(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob(logDir + "/slipway-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 func TestImportAgainSendsNoBlobs(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -184,9 +183,6 @@ func (b *boardFiles) rename(ctx context.Context, from, to string) error {
 func (b *boardFiles) read(ctx context.Context, name string, limit int64) (data []byte, size int64, err error) {
 	err = b.do(ctx, func() error {
 		f, err := b.sftp.Open(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a program that said nothing
-		}
 		if err != nil {
 			return err
 		}

@@ -165,16 +165,16 @@ func TestLoginWithTheAgent(t *testing.T) {
 func TestWaitDialWaitsForTheServer(t *testing.T) {
 	t.Parallel()
 	s := newSSHD(t)
-	time.AfterFunc(700*time.Millisecond, func() {
-		if err := s.Start(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	started := make(chan error, 1)
+	time.AfterFunc(700*time.Millisecond, func() { started <- s.Start(context.Background()) })
 	c, err := WaitDial(t.Context(), addressOf(s), 20*time.Second)
-	if err != nil {
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.Close()
 }
 
