@@ -23,6 +23,11 @@ func testDisk(t *testing.T) disk {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return testDiskOf(t, spec)
+}
+
+func testDiskOf(t *testing.T, spec Spec) disk {
+	t.Helper()
 	if missing, err := host.Missing(t.Context(), HostPackages(spec)...); err != nil || len(missing) > 0 {
 		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
 	}
@@ -56,6 +61,49 @@ func TestDisk(t *testing.T) {
 	out, err = engine.Output(t.Context(), engine.Command{Argv: []string{"debugfs", "-R", "cat /etc/marker", at(d, useRoot)}})
 	if err != nil || string(out) != "here\n" {
 		t.Errorf("/etc/marker in the image = %q, %v", out, err)
+	}
+}
+
+// Firmware takes a FAT with too few clusters for FAT16, whatever it says.
+func TestDiskForUEFI(t *testing.T) {
+	spec, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm, err := Load("virt-arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Disk = arm.Disk
+	d := testDiskOf(t, spec)
+	if err := d.build(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := d.partition(useLoader)
+	disk, err := os.Open(d.path(diskName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	esp := filepath.Join(t.TempDir(), "esp")
+	data, err := io.ReadAll(io.NewSectionReader(disk, p.OffsetBytes, p.SizeBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(esp, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"fsck.fat", "-vn", esp}})
+	if err != nil || !strings.Contains(string(out), "32 bit entries") {
+		t.Errorf("fsck.fat: %s, %v", out, err)
+	}
+	core, err := os.ReadFile(d.path("core.img"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err = engine.Output(t.Context(), engine.Command{Argv: []string{"mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI"}})
+	if err != nil || !bytes.Equal(out, core) || !bytes.HasPrefix(core, []byte("MZ")) {
+		t.Errorf("BOOTX64.EFI has %d bytes; want GRUB's %d, %v", len(out), len(core), err)
 	}
 }
 

@@ -123,12 +123,13 @@ func (d disk) core(ctx context.Context, format, modules, out string) error {
 }
 
 // espLoader makes the EFI system partition with GRUB under the removable
-// media's name, which every firmware tries.
+// media's name, which every firmware tries. With clusters of one sector it is
+// FAT32 from 33 MiB on; with the usual ones firmware would take it for FAT16.
 func (d disk) espLoader(ctx context.Context, core, name string) error {
 	p, _ := d.partition(useLoader)
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
 	for _, argv := range [][]string{
-		{"mkfs.vfat", "-F", "32", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},
+		{"mkfs.vfat", "-F", "32", "-s", "1", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},
 		{"mmd", "-i", at, "::/EFI", "::/EFI/BOOT"},
 		{"mcopy", "-i", at, core, "::/EFI/BOOT/" + name},
 	} {
