@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 // ArtifactName is the file that describes an artifact, in its folder.
 const ArtifactName = "artifact.json"
+
+const maxDescriptionBytes = 1 << 20
 
 // The kinds of files in an artifact.
 const (
@@ -55,7 +58,7 @@ type Partition struct {
 // with their sizes. Digests are for whoever reads the files.
 func OpenArtifact(dir string) (Artifact, error) {
 	path := filepath.Join(dir, ArtifactName)
-	data, err := os.ReadFile(path)
+	data, err := readLimited(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Artifact{}, fmt.Errorf("%s: no artifact here; run \"build %s\" first: %w", path, filepath.Base(dir), err)
 	}
@@ -67,6 +70,19 @@ func OpenArtifact(dir string) (Artifact, error) {
 		return Artifact{}, fmt.Errorf("%s: %w; build again", path, err)
 	}
 	return a, a.check()
+}
+
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxDescriptionBytes+1))
+	if len(data) > maxDescriptionBytes {
+		return nil, fmt.Errorf("%s: more than %d KiB; build again", path, maxDescriptionBytes>>10)
+	}
+	return data, err
 }
 
 func (a Artifact) check() error {

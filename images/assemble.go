@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,18 +24,19 @@ const (
 // assemble makes the image from a userland and what Slipway adds, in a folder of
 // its own, and moves the finished files into the board's.
 func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, hook []byte, key string) (Artifact, error) {
+	if err := ownsOthers(ctx); err != nil {
+		return Artifact{}, err
+	}
+	discardWork(ctx, opt.dir(spec))
 	userlandTar, err := userland(ctx, step, spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
-	work, err := os.MkdirTemp(opt.dir(spec), "work-")
+	work, err := os.MkdirTemp(opt.dir(spec), workPrefix)
 	if err != nil {
 		return Artifact{}, err
 	}
 	defer discard(ctx, work)
-	if err := os.Chmod(work, 0o755); err != nil {
-		return Artifact{}, err
-	}
 	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: filepath.Join(opt.dir(spec), "image.log")}
 	step.Detail("unpacking the userland")
 	added := filepath.Join(work, "additions.tar")
@@ -52,6 +54,17 @@ func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, 
 	return publish(ctx, d, opt, key)
 }
 
+const workPrefix = "work-"
+
+// discardWork removes what builds that were killed left. The folder is locked, so
+// none of it is in use.
+func discardWork(ctx context.Context, dir string) {
+	old, _ := filepath.Glob(filepath.Join(dir, workPrefix+"*")) // the pattern is well-formed
+	for _, work := range old {
+		discard(ctx, work)
+	}
+}
+
 func writeFile(name string, write func(*os.File) error) error {
 	f, err := os.Create(name)
 	if err != nil {
@@ -62,6 +75,16 @@ func writeFile(name string, write func(*os.File) error) error {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return f.Close()
+}
+
+// flush waits until a file is on the disk: whoever finds its description after a
+// power cut must find the file too.
+func flush(name string) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // The names of an artifact's files.
@@ -85,7 +108,7 @@ func publish(ctx context.Context, d disk, opt Options, key string) (Artifact, er
 			return Artifact{}, err
 		}
 	}
-	if err := os.Remove(filepath.Join(a.dir, ArtifactName)); err != nil && !os.IsNotExist(err) {
+	if err := undescribe(a.dir); err != nil {
 		return Artifact{}, err
 	}
 	for _, kind := range []string{DiskImage, BlockMap, Container} {
@@ -93,8 +116,11 @@ func publish(ctx context.Context, d disk, opt Options, key string) (Artifact, er
 		if !ok {
 			continue
 		}
-		f, err := describe(d.dir, kind, name)
+		f, err := describe(ctx, d.dir, kind, name)
 		if err != nil {
+			return Artifact{}, err
+		}
+		if err := flush(d.path(name)); err != nil {
 			return Artifact{}, err
 		}
 		a.Files = append(a.Files, f)

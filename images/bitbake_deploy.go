@@ -47,7 +47,10 @@ func (b *bitbake) collect(ctx context.Context, spec Spec) (Artifact, error) {
 		return Artifact{}, err
 	}
 	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
-		a.Files, err = b.gather(deploy)
+		if err := undescribe(b.dir); err != nil {
+			return "", err
+		}
+		a.Files, err = b.gather(ctx, deploy)
 		return fmt.Sprintf("%d files", len(a.Files)), err
 	})
 	if err != nil {
@@ -82,7 +85,7 @@ func (b *bitbake) key(ctx context.Context) (string, error) {
 // gather takes one file of each kind from the deploy folder, by the names that
 // Yocto links to the newest build of an image. Images of other configurations
 // (mc:...) are deployed elsewhere and left there.
-func (b *bitbake) gather(deploy string) ([]File, error) {
+func (b *bitbake) gather(ctx context.Context, deploy string) ([]File, error) {
 	var files []File
 	have := map[string]bool{}
 	for _, target := range b.project.Targets {
@@ -92,7 +95,7 @@ func (b *bitbake) gather(deploy string) ([]File, error) {
 				continue
 			}
 			have[e.kind] = true
-			f, err := b.take(filepath.Join(deploy, name), e.kind)
+			f, err := b.take(ctx, filepath.Join(deploy, name), e.kind)
 			if err != nil {
 				return nil, err
 			}
@@ -100,7 +103,8 @@ func (b *bitbake) gather(deploy string) ([]File, error) {
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: bitbake left no image of %s here that can be flashed; set IMAGE_FSTYPES (wic, tegraflash)", deploy, strings.Join(b.project.Targets, ", "))
+		return nil, fmt.Errorf(`%s: bitbake left no image of %s here that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
+			deploy, strings.Join(b.project.Targets, ", "))
 	}
 	return files, nil
 }
@@ -118,7 +122,7 @@ func deployed(dir, image, ending string) string {
 
 // take puts a file into the board's folder under its own name: as a link where
 // the disk is the same, because images are large.
-func (b *bitbake) take(path, kind string) (File, error) {
+func (b *bitbake) take(ctx context.Context, path, kind string) (File, error) {
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return File{}, err
@@ -129,17 +133,17 @@ func (b *bitbake) take(path, kind string) (File, error) {
 		return File{}, err
 	}
 	if err := os.Link(from, partial); err != nil {
-		if err := copyFile(from, partial); err != nil {
+		if err := copyFile(ctx, from, partial); err != nil {
 			return File{}, err
 		}
 	}
 	if err := os.Rename(partial, filepath.Join(b.dir, name)); err != nil {
 		return File{}, err
 	}
-	return describe(b.dir, kind, name)
+	return describe(ctx, b.dir, kind, name)
 }
 
-func copyFile(from, to string) error {
+func copyFile(ctx context.Context, from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -149,6 +153,6 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	_, err = io.Copy(out, endable{ctx, in})
 	return errors.Join(err, out.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"text/tabwriter"
 
 	"slipway/layers"
@@ -91,7 +92,7 @@ func loadProject(ctx context.Context, spec Spec) (layers.Project, error) {
 	return p, err
 }
 
-// projectFile finds the board's kas.yml, or that of the board which it extends,
+// projectFile finds the board's kas.yml, or that of a board which it extends,
 // in the clone around the current folder.
 func projectFile(spec Spec) (string, error) {
 	at, err := os.Getwd()
@@ -99,9 +100,8 @@ func projectFile(spec Spec) (string, error) {
 		return "", err
 	}
 	for ; ; at = filepath.Dir(at) {
-		for _, board := range []string{spec.Board, spec.Extends} {
-			path := filepath.Join(at, "images/boards", board, "kas.yml")
-			if board != "" && onDisk(path) {
+		for _, board := range slices.Backward(spec.lineage) {
+			if path := filepath.Join(at, "images/boards", board, "kas.yml"); onDisk(path) {
 				return path, nil
 			}
 		}

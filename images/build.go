@@ -5,13 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +70,8 @@ func HostPackages(spec Spec) []string {
 	return all
 }
 
+const lockEvery = 200 * time.Millisecond
+
 // lock keeps a second build away from a folder for as long as the first lasts.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
@@ -92,14 +97,54 @@ func hashOf(v any, files map[string][]byte) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// waitLock is lock for what several boards share: it waits until it is free.
+func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	for first := true; ; first = false {
+		unlock, err := lock(path)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return unlock, err
+		}
+		if first {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(lockEvery):
+		}
+	}
+}
+
+// undescribe removes an artifact's description, before its files change.
+func undescribe(dir string) error {
+	err := os.Remove(filepath.Join(dir, ArtifactName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // describe returns the artifact's entry for a file in dir.
-func describe(dir, kind, name string) (File, error) {
+func describe(ctx context.Context, dir, kind, name string) (File, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return File{}, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.Copy(h, f)
+	n, err := io.Copy(h, endable{ctx, f})
 	return File{Kind: kind, Name: name, SizeBytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, err
+}
+
+// endable is a reader that ends with its context: images are large.
+type endable struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (e endable) Read(p []byte) (int, error) {
+	if e.ctx.Err() != nil {
+		return 0, context.Cause(e.ctx)
+	}
+	return e.in.Read(p)
 }

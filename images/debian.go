@@ -13,8 +13,9 @@ import (
 	"slipway/layers/progress"
 )
 
-// assembly changes whenever the code below makes another image of the same spec.
-const assembly = 1
+// assembly changes whenever the code below makes another image of the same
+// userland and spec.
+const assembly = 2
 
 // buildDebian makes a whole-disk image of Debian packages. Its two costly
 // halves are cached apart: the userland by what it is made of, the image by that
@@ -22,10 +23,13 @@ const assembly = 1
 func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.dir(spec)
 	step := progress.Start(ctx, "build", 0, "")
-	hook, err := compileHook(ctx, spec.Arch, dir)
-	if err != nil {
-		step.End("", err)
-		return Artifact{}, err
+	var hook []byte
+	if spec.Debian.Hook != "" {
+		var err error
+		if hook, err = compileHook(ctx, spec.Arch, dir); err != nil {
+			step.End("", err)
+			return Artifact{}, err
+		}
 	}
 	key, err := imageKey(spec, hook)
 	if err != nil {
@@ -53,19 +57,25 @@ func imageKey(spec Spec, hook []byte) (string, error) {
 	}{assembly, spec}, files)
 }
 
-// userland returns a tar of the board's Debian packages.
+// userland returns a tar of the board's Debian packages. Builds of other boards
+// may want the same one at the same time: one makes it, the others wait.
 func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
-	d := spec.Debian
-	key, err := hashOf([]any{spec.Arch, d.Suite, d.Packages, d.Exclude}, nil)
+	key, err := hashOf(mmdebstrap(spec, ""), nil)
 	if err != nil {
 		return "", err
 	}
-	tar := filepath.Join(opt.cache(), "userland-"+short(key)+".tar")
-	if _, err := os.Stat(tar); err == nil && !opt.Fresh {
-		return tar, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(tar), 0o755); err != nil {
+	name := filepath.Join(opt.cache(), "userland-"+short(key))
+	tar := name + ".tar"
+	if err := os.MkdirAll(opt.cache(), 0o755); err != nil {
 		return "", err
+	}
+	unlock, err := waitLock(ctx, name+".lock", func() { step.Detail("waiting for another build to fetch the same packages") })
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if onDisk(tar) && !opt.Fresh {
+		return tar, nil
 	}
 	if err := runsHere(ctx, spec); err != nil {
 		return "", err
@@ -78,6 +88,9 @@ func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 		Line: func(line string) { step.Detail(strings.TrimPrefix(line, "I: ")) },
 	})
 	if err != nil {
+		return "", err
+	}
+	if err := flush(part); err != nil {
 		return "", err
 	}
 	return tar, os.Rename(part, tar)
@@ -110,26 +123,33 @@ func mmdebstrap(spec Spec, tar string) []string {
 	return append(argv, d.Suite, tar)
 }
 
-// asRoot returns argv so that it may make files of any owner: as it is for root,
-// in a user namespace of mmdebstrap's for everybody else.
+// asRoot returns argv so that it may make files of any owner: as it is for root;
+// for everybody else in a user namespace, whose root is this user.
 func asRoot(argv ...string) []string {
 	if os.Geteuid() == 0 {
 		return argv
 	}
-	return append([]string{"mmdebstrap", "--unshare-helper"}, argv...)
+	return append([]string{"unshare", "--map-root-user", "--map-auto", "--"}, argv...)
+}
+
+// ownsOthers makes sure that asRoot works here.
+func ownsOthers(ctx context.Context) error {
+	if err := engine.Run(ctx, engine.Command{Argv: asRoot("chown", "--version")}); err != nil {
+		return fmt.Errorf("an image has files of many owners, and this user cannot make them: %w\n"+
+			"  run this as root; or give the user ids of its own in /etc/subuid and /etc/subgid (usermod --add-subuids, --add-subgids) "+
+			"and let it make user namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns); util-linux has to be 2.38 or later", err)
+	}
+	return nil
 }
 
 // unpack lays the userland without what the board leaves out, and over it what
-// Slipway adds, into root.
+// Slipway adds, into root. Devices are the kernel's to make, and a user namespace
+// may make none.
 func unpack(ctx context.Context, spec Spec, tar, additions, root, log string) error {
-	// A user namespace's root must be able to write here.
-	if err := os.MkdirAll(root, 0o777); err != nil {
+	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(root, 0o777); err != nil {
-		return err
-	}
-	argv := []string{"tar", "-C", root, "--numeric-owner", "--anchored", "--wildcards", "--no-wildcards-match-slash"}
+	argv := []string{"tar", "-C", root, "--numeric-owner", "--anchored", "--wildcards", "--no-wildcards-match-slash", "--exclude=./dev/*"}
 	for _, pattern := range spec.Debian.Remove {
 		argv = append(argv, "--exclude=./"+pattern)
 	}
@@ -147,5 +167,5 @@ func discard(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}
-	_ = engine.Run(context.WithoutCancel(ctx), engine.Command{Argv: asRoot("rm", "-rf", dir)})
+	_ = engine.Run(context.WithoutCancel(ctx), engine.Command{Argv: asRoot("rm", "-rf", "--", dir)})
 }

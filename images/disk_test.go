@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway/layers/engine"
 	"slipway/layers/host"
@@ -237,6 +238,60 @@ func TestLock(t *testing.T) {
 	unlock()
 }
 
+// Two boards may want the same userland; only one of their builds makes it.
+func TestWaitLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	unlock, err := lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan struct{})
+	got := make(chan error, 1)
+	go func() {
+		again, err := waitLock(t.Context(), path, func() { close(waited) })
+		if err == nil {
+			again()
+		}
+		got <- err
+	}()
+	<-waited
+	select {
+	case err := <-got:
+		t.Fatalf("waitLock = %v while the lock was held", err)
+	case <-time.After(2 * lockEvery):
+	}
+	unlock()
+	if err := <-got; err != nil {
+		t.Errorf("waitLock after unlock = %v", err)
+	}
+	unlock, err = lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := waitLock(ctx, path, func() {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("waitLock = %v; want %v", err, context.Canceled)
+	}
+}
+
+// A build that was killed leaves its folder; the next one removes it.
+func TestDiscardWork(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, workPrefix+"1", "root", "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "artifact.json"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	discardWork(t.Context(), dir)
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != "artifact.json" {
+		t.Errorf("left: %v, %v; want artifact.json alone", left, err)
+	}
+}
+
 // An interrupted userland must not be taken for one by the next build.
 func TestUserlandIsWholeOrAbsent(t *testing.T) {
 	d := testDisk(t)
@@ -246,7 +301,7 @@ func TestUserlandIsWholeOrAbsent(t *testing.T) {
 	if _, err := userland(ctx, nil, d.spec, opt); err == nil {
 		t.Fatal("userland succeeded in a cancelled context")
 	}
-	if left, _ := filepath.Glob(filepath.Join(opt.cache(), "*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(opt.cache(), "*.tar*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

@@ -80,7 +80,7 @@ func LoadFrom(boards fs.FS, board string) (Spec, error) {
 			return Spec{}, err
 		}
 	}
-	spec.Board = board
+	spec.Board, spec.lineage = board, chain
 	spec.files, err = overlaid(boards, chain)
 	if err != nil {
 		return Spec{}, err

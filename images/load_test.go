@@ -35,6 +35,16 @@ func TestLoadFrom(t *testing.T) {
 		{"two roots", map[string]string{"b/board.yml": small + `debian: {suite: s}
 disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}, {name: s, sizeMiB: 1, use: root}]}
 `}, `2 partitions with use "root"`},
+		{"spare slot first", map[string]string{"b/board.yml": small + `debian: {suite: s}
+disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: s, sizeMiB: 1, use: spare}, {name: r, sizeMiB: 1, use: root}]}
+`}, `"r" (root) comes after`},
+		{"firmware of another processor", map[string]string{"b/board.yml": strings.Replace(small, "amd64", "arm64", 1) + `debian: {suite: s}
+disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
+`}, "bios is not for arm64"},
+		{"machine without a place for keys", map[string]string{"b/board.yml": small + `debian: {suite: s}
+disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
+machine: {program: qemu}
+`}, `0 partitions with use "data"`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

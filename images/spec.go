@@ -25,7 +25,8 @@ type Spec struct {
 	SSH    SSH      `yaml:"ssh" json:"ssh"`
 	Suites []string `yaml:"suites" json:"suites"`
 
-	files map[string][]byte // of the board's folder, over those of the board that it extends
+	files   map[string][]byte // of the board's folder, over those of the board that it extends
+	lineage []string          // the board and those that it extends, the oldest first
 }
 
 // Debian is a userland made of Debian packages.

@@ -30,6 +30,8 @@ func (s Spec) validate() error {
 		return s.wrong("flash.kinds", "", devices)
 	case s.Debian != nil && s.Disk == nil:
 		return fmt.Errorf("%s: debian needs a disk to be put on; add disk", boardFile(s.Board))
+	case s.Debian != nil && loaders[s.Disk.Firmware][s.Arch].format == "" && slices.Contains(firmwares, s.Disk.Firmware):
+		return fmt.Errorf("%s: disk.firmware: %s is not for %s; use uefi", boardFile(s.Board), s.Disk.Firmware, s.Arch)
 	case s.Debian == nil && s.files["kas.yml"] == nil:
 		return fmt.Errorf("%s: neither debian nor a kas.yml beside it says how to build the image", boardFile(s.Board))
 	}
@@ -56,12 +58,18 @@ func (s Spec) validateDisk() error {
 		if p.SizeMiB <= 0 || p.SizeMiB > 1<<20 {
 			return fmt.Errorf("%s: partition %q: sizeMiB %d is not between 1 and %d", boardFile(s.Board), p.Name, p.SizeMiB, 1<<20)
 		}
+		if p.Use == useRoot && seen[useSpare] > 0 {
+			return fmt.Errorf("%s: partition %q (root) comes after one with use spare; the first slot is the one that is filled and booted: put it first", boardFile(s.Board), p.Name)
+		}
 		seen[p.Use]++
 	}
 	for _, use := range []string{useLoader, useBoot, useRoot} {
 		if seen[use] != 1 {
 			return fmt.Errorf("%s: %d partitions with use %q; want one", boardFile(s.Board), seen[use], use)
 		}
+	}
+	if s.Machine != nil && seen[useData] != 1 {
+		return fmt.Errorf("%s: %d partitions with use %q; want one, where the machine's keys are kept", boardFile(s.Board), seen[useData], useData)
 	}
 	return nil
 }

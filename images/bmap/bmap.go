@@ -92,6 +92,7 @@ const (
 	maxBlockBytes = 1 << 20
 	minBlockBytes = 512
 	maxRanges     = 1 << 19
+	commentRanges = 50 // bmaptool's comments have the word too
 )
 
 // check proves what every user of a map relies on.

@@ -182,7 +182,7 @@ func TestRead(t *testing.T) {
 		{name: "count", input: file20("12289", "4", "3", one), wantErr: "counts 4 blocks, 3 mapped"},
 		{name: "no digest of a range", input: file20("12289", "4", "2", "<Range>1-2</Range>"), wantErr: "with checksums"},
 		{name: "not a number", input: file20("12289", "4", "2", strings.Replace(one, "1-2", "1-x", 1)), wantErr: "not a number"},
-		{name: "too many ranges", input: strings.Repeat("<Range", maxRanges+1), wantErr: "at most"},
+		{name: "too many ranges", input: strings.Repeat("<Range></Range>", maxRanges+commentRanges+1), wantErr: "at most"},
 		{name: "another file", input: `<html></html>`, wantErr: "not a bmap"},
 		{name: "no XML", input: "\x00", wantErr: "XML"},
 	}
