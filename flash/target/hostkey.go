@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,23 +51,46 @@ func (l *login) changed(err error, key ssh.PublicKey) error {
 	if errors.As(err, &pinned) && len(pinned.Want) > 0 {
 		where = fmt.Sprintf("%s:%d pins %s", pinned.Want[0].Filename, pinned.Want[0].Line, fingerprint(pinned.Want[0].Key))
 	}
-	return fmt.Errorf("%w: %s shows %s, but %s\n%s", ErrHostKey, l.addr, fingerprint(key), where, l.forget())
+	return fmt.Errorf("%w: %s shows %s, but %s\n%s", ErrHostKey, l.addr, fingerprint(key), where, l.forget(err))
 }
 
 // otherKind is the case of a server that has no key of the pinned kind.
 func (l *login) otherKind(err *ssh.AlgorithmNegotiationError) error {
 	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s\n%s", ErrHostKey, l.addr,
-		strings.Join(l.algorithms(), ", "), printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forget())
+		strings.Join(l.algorithms(), ", "), printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forget(l.mismatch()))
 }
 
-func (l *login) forget() string {
-	name := xknownhosts.Normalize(l.addr.keyName())
-	file := ""
-	if len(l.addr.KnownHosts) > 0 {
-		file = " -f " + quote(l.addr.KnownHosts[0])
+// mismatch is the error that any key but the pinned ones gets.
+func (l *login) mismatch() error {
+	return l.pinned.HostKeyCallback()(l.addr.keyName(), &net.TCPAddr{}, noKey{})
+}
+
+// noKey is a key that nobody has.
+type noKey struct{}
+
+func (noKey) Type() string                        { return "none" }
+func (noKey) Marshal() []byte                     { return []byte("none") }
+func (noKey) Verify([]byte, *ssh.Signature) error { return errors.New("not a key") }
+
+// forget says how to drop the pinned keys that err names, each in its own file.
+func (l *login) forget(err error) string {
+	hint := "  another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key:"
+	remove := "\n  ssh-keygen -R " + quote(xknownhosts.Normalize(l.addr.keyName()))
+	var files []string
+	var pinned *xknownhosts.KeyError
+	if errors.As(err, &pinned) {
+		for _, key := range pinned.Want {
+			files = append(files, key.Filename)
+		}
 	}
-	return "  another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key:\n" +
-		"  ssh-keygen -R " + quote(name) + file
+	slices.Sort(files)
+	for _, file := range slices.Compact(files) {
+		hint += remove + " -f " + quote(file)
+	}
+	if len(files) == 0 {
+		hint += remove
+	}
+	return hint
 }
 
 // sshArgs are the arguments that make ssh meet the same board with the same
