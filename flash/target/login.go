@@ -21,12 +21,17 @@ var (
 	ErrLogin   = errors.New("login refused")
 )
 
+// agentLimit is how long the agent may take to list its keys. The socket of a lost
+// "ssh -A" takes connections and answers none.
+const agentLimit = 3 * time.Second
+
 // login holds what proves the board to us and us to the board.
 type login struct {
 	addr    Address
 	pinned  *knownhosts.HostKeyDB // nil: no known_hosts file exists
 	keys    []ssh.Signer          // of identity files
-	skipped []string              // identity files that could not be used, and why
+	skipped []string              // what could not be used to log in, and why
+	noAgent bool                  // it does not list its keys and is not asked again
 }
 
 func newLogin(a Address) (*login, error) {
@@ -67,17 +72,38 @@ func readKey(file string) (ssh.Signer, error) {
 	return key, nil
 }
 
-// withAgent appends the agent's keys that are not among ours already: servers
-// count every key that is offered.
-func (l *login) withAgent(conn net.Conn) []ssh.Signer {
-	keys := slices.Clone(l.keys)
-	if conn == nil {
-		return keys
+// askAgent connects to the user's agent and lists its keys. The connection is nil
+// where there is no agent that answers.
+func (l *login) askAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
+	socket := os.Getenv("SSH_AUTH_SOCK")
+	if socket == "" || l.noAgent {
+		return nil, nil
 	}
-	more, err := agent.NewClient(conn).Signers()
+	dialer := net.Dialer{Timeout: agentLimit}
+	conn, err := dialer.DialContext(ctx, "unix", socket)
 	if err != nil {
-		return keys
+		return nil, nil
 	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	_ = conn.SetReadDeadline(time.Now().Add(agentLimit))
+	keys, err := agent.NewClient(conn).Signers()
+	if err == nil {
+		err = conn.SetReadDeadline(time.Time{}) // a signature may wait for a person
+	}
+	if err == nil {
+		return conn, keys
+	}
+	conn.Close()
+	if l.noAgent = ctx.Err() == nil; l.noAgent {
+		l.skipped = append(l.skipped, fmt.Sprintf("the agent at %s, which does not list its keys: %v", socket, err))
+	}
+	return nil, nil
+}
+
+// with appends keys that are not among ours already: servers count every key that
+// is offered.
+func (l *login) with(more []ssh.Signer) []ssh.Signer {
+	keys := slices.Clone(l.keys)
 	for _, k := range more {
 		known := slices.ContainsFunc(keys, func(o ssh.Signer) bool {
 			return string(o.PublicKey().Marshal()) == string(k.PublicKey().Marshal())
@@ -89,21 +115,35 @@ func (l *login) withAgent(conn net.Conn) []ssh.Signer {
 	return keys
 }
 
-// handshake turns a greeted wire into a login. It owns w.
+// handshake turns a greeted wire into a login. It owns w. Both the board and the
+// agent may keep it waiting; ctx ends either.
 func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
-	var agentConn net.Conn
-	if socket := os.Getenv("SSH_AUTH_SOCK"); socket != "" {
-		if conn, err := net.DialTimeout("unix", socket, time.Second); err == nil {
-			agentConn = conn
-			defer conn.Close()
-		}
+	agentConn, more := l.askAgent(ctx)
+	if agentConn != nil {
+		defer agentConn.Close()
 	}
-	keys := l.withAgent(agentConn)
-	if len(keys) == 0 {
+	stop := context.AfterFunc(ctx, func() {
 		w.Close()
+		if agentConn != nil {
+			agentConn.Close()
+		}
+	})
+	link, err := l.authenticate(w, l.with(more))
+	if !stop() {
+		return nil, fmt.Errorf("log in to %s: %w", l.addr, context.Cause(ctx))
+	}
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	go link.keep()
+	return link, nil
+}
+
+func (l *login) authenticate(w *wire, keys []ssh.Signer) (*link, error) {
+	if len(keys) == 0 {
 		return nil, l.refused(errors.New("there is no key to log in with"))
 	}
-
 	var untrusted error
 	config := &ssh.ClientConfig{
 		User:              l.addr.User,
@@ -114,18 +154,11 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 			return untrusted
 		},
 	}
-	stop := context.AfterFunc(ctx, func() { w.Close() })
 	conn, chans, reqs, err := ssh.NewClientConn(w, l.addr.hostPort(), config)
-	switch {
-	case !stop():
-		return nil, fmt.Errorf("log in to %s: %w", l.addr, context.Cause(ctx))
-	case err == nil:
-		link := &link{ssh.NewClient(conn, chans, reqs), w}
-		go link.keep()
-		return link, nil
+	if err != nil {
+		return nil, l.explain(err, untrusted)
 	}
-	w.Close()
-	return nil, l.explain(err, untrusted)
+	return &link{ssh.NewClient(conn, chans, reqs), w}, nil
 }
 
 func (l *login) explain(err, untrusted error) error {

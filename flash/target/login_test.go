@@ -162,6 +162,88 @@ func TestLoginWithTheAgent(t *testing.T) {
 	dial(t, a)
 }
 
+// silentAgent accepts connections and answers nothing but lists of keys, and
+// that only where it has a key.
+func silentAgent(t *testing.T, keys ...*agent.Key) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "agent")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			t.Cleanup(func() { conn.Close() })
+			if len(keys) > 0 {
+				go agent.ServeAgent(lists{agent.NewKeyring(), keys, t.Context()}, conn)
+			}
+		}
+	}()
+	t.Setenv("SSH_AUTH_SOCK", socket)
+}
+
+// lists is an agent that never signs.
+type lists struct {
+	agent.Agent
+	keys []*agent.Key
+	end  context.Context
+}
+
+func (l lists) List() ([]*agent.Key, error) { return l.keys, nil }
+
+func (l lists) Sign(ssh.PublicKey, []byte) (*ssh.Signature, error) {
+	<-l.end.Done()
+	return nil, l.end.Err()
+}
+
+// As in a tmux whose ssh -A was lost: the socket is there, the answer never comes.
+func TestLoginPastASilentAgent(t *testing.T) {
+	s := startSSHD(t)
+	silentAgent(t)
+	within(t, 2*agentLimit, func() { dial(t, addressOf(s)) })
+	a := addressOf(s)
+	a.Identities = nil
+	if _, err := Dial(t.Context(), a); !errors.Is(err, ErrLogin) || !strings.Contains(err.Error(), "does not list its keys") {
+		t.Errorf("Dial without a key = %v; want %v that names the agent", err, ErrLogin)
+	}
+}
+
+func TestAgentDoesNotOutliveTheContext(t *testing.T) {
+	s := startSSHD(t)
+	key, err := os.ReadFile(s.Identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.ParsePrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := signer.PublicKey()
+	tests := []struct {
+		name string
+		keys []*agent.Key
+	}{
+		{"lists nothing", nil},
+		{"signs nothing", []*agent.Key{{Format: public.Type(), Blob: public.Marshal()}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			silentAgent(t, tt.keys...)
+			a := addressOf(s)
+			a.Identities = nil
+			enough := errors.New("enough")
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, enough)
+			defer cancel()
+			within(t, agentLimit/2, func() {
+				if _, err := Dial(ctx, a); !errors.Is(err, enough) || errors.Is(err, ErrLogin) {
+					t.Errorf("Dial = %v; want %v", err, enough)
+				}
+			})
+		})
+	}
+}
+
 func TestWaitDialWaitsForTheServer(t *testing.T) {
 	t.Parallel()
 	s := newSSHD(t)
