@@ -75,6 +75,10 @@ func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 		session, err = link.NewSession()
 		return err
 	})
+	if err != nil && session != nil { // it opened after ctx had ended
+		go session.Close()
+		return nil, err
+	}
 	return session, err
 }
 

@@ -100,6 +100,26 @@ func TestRunEndsTheProgramWithItsContext(t *testing.T) {
 	}
 }
 
+// What sshd calls MaxSessions is used up for good by a session that nobody closes.
+func TestSessionThatOpensLateIsClosed(t *testing.T) {
+	t.Parallel()
+	a, r := startRelay(t, addressOf(startSSHD(t, "MaxSessions 2")), 1<<40, false)
+	c := dial(t, a)
+	r.late.Store(int64(300 * time.Millisecond))
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := c.Run(ctx, "true"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Run = %v; want %v", err, context.DeadlineExceeded)
+		}
+		cancel()
+		time.Sleep(300 * time.Millisecond) // for what is closed in the background
+	}
+	r.late.Store(0)
+	if _, err := c.Run(t.Context(), "true"); err != nil {
+		t.Errorf("Run after sessions that opened late: %v", err)
+	}
+}
+
 func TestStalledLinkDoesNotOutliveTheContext(t *testing.T) {
 	t.Parallel()
 	a, _ := startRelay(t, addressOf(startSSHD(t)), 8_000, true)

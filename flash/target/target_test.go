@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,7 +70,8 @@ type relay struct {
 	listen net.Listener
 	to     string
 	limit  int64
-	stall  bool // hold what comes instead of cutting
+	stall  bool         // hold what comes instead of cutting
+	late   atomic.Int64 // nanoseconds by which answers are held back
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -111,7 +113,7 @@ func (r *relay) serve() {
 		r.mu.Lock()
 		r.conns = append(r.conns, in, out)
 		r.mu.Unlock()
-		go io.Copy(in, out)
+		go io.Copy(held{in, &r.late}, out)
 		go func() {
 			io.CopyN(out, in, r.limit)
 			if !r.stall {
@@ -120,6 +122,16 @@ func (r *relay) serve() {
 			}
 		}()
 	}
+}
+
+type held struct {
+	io.Writer
+	late *atomic.Int64
+}
+
+func (h held) Write(p []byte) (int, error) {
+	time.Sleep(time.Duration(h.late.Load()))
+	return h.Writer.Write(p)
 }
 
 func (r *relay) close() {
