@@ -94,6 +94,18 @@ func (f *finding) match(name string, m matcher, value, saw string) {
 	f.saw = append(f.saw, saw)
 }
 
+// whole wants an output to be all that there was, where a matcher is to read it:
+// what was not kept may be what it is there to find.
+func (f *finding) whole(name string, m matcher, cut bool) {
+	if m.empty() || !cut {
+		return
+	}
+	if f.ok() {
+		f.next = "let it print less, through grep or tail: what is not kept was not looked at"
+	}
+	f.want = append(f.want, name+": all of it")
+}
+
 func (f finding) ok() bool { return len(f.want) == 0 }
 
 // firstLine is the first line of text that says anything.

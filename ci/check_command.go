@@ -2,6 +2,7 @@ package ci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -51,6 +52,9 @@ func (c command) run(ctx context.Context, s *session) (finding, error) {
 	}
 	var f finding
 	f.match("exit status", c.exitStatus, fmt.Sprint(r.Status), "exit status "+fmt.Sprint(r.Status))
+	outIsCut, errIsCut := cut(r)
+	f.whole("stdout", c.stdout, outIsCut)
+	f.whole("stderr", c.stderr, errIsCut)
 	f.match("stdout", c.stdout, string(r.Stdout), "stdout: "+quoteOutput(r.Stdout))
 	f.match("stderr", c.stderr, string(r.Stderr), "stderr: "+quoteOutput(r.Stderr))
 	if !f.ok() {
@@ -63,24 +67,42 @@ func (c command) next() string {
 	return "run it by hand on the board: " + strings.Join(c.argv, " ")
 }
 
+// cut says which outputs were longer than is kept. The result says only that one
+// was; it is then as long as any can be, so the shorter one is whole.
+func cut(r target.Result) (stdout, stderr bool) {
+	longer := len(r.Stdout) - len(r.Stderr)
+	return r.Truncated && longer >= 0, r.Truncated && longer <= 0
+}
+
+// moreThan says of output that was cut how much of it there is.
+func moreThan(kept int) string {
+	size := fmt.Sprintf("%d bytes that are", kept)
+	if kept > 0 && kept%(1<<20) == 0 {
+		size = fmt.Sprintf("%d MiB that is", kept>>20)
+	}
+	return "more than the " + size + " kept"
+}
+
 // describe tells all that a program left, for the one who has to find out why.
 func describe(r target.Result) string {
-	text := fmt.Sprintf("exit status %d", r.Status)
+	text, shown := fmt.Sprintf("exit status %d", r.Status), ""
+	outIsCut, errIsCut := cut(r)
 	for _, out := range []struct {
 		name string
 		data []byte
-	}{{"stdout", r.Stdout}, {"stderr", r.Stderr}} {
+		cut  bool
+	}{{"stdout", r.Stdout, outIsCut}, {"stderr", r.Stderr, errIsCut}} {
+		if out.cut { // said first: what follows may be long
+			text += ", " + out.name + ": " + moreThan(len(out.data))
+		}
 		if len(out.data) > 0 {
-			text += "\n" + out.name + ": " + quoteOutput(out.data)
+			shown += "\n" + out.name + ": " + quoteOutput(out.data)
 		}
 	}
 	if len(r.Stdout)+len(r.Stderr) == 0 {
 		text += ", no output"
 	}
-	if r.Truncated {
-		text += "\n(the output was longer than is kept)"
-	}
-	return text
+	return text + shown
 }
 
 // quoteOutput is output as it is shown: a line as it is, several below each other.
@@ -95,8 +117,11 @@ func quoteOutput(data []byte) string {
 	return text
 }
 
+// errCut says that a probe did not get to read all.
+var errCut = errors.New("its output was cut")
+
 // ask runs a program whose output a probe reads; a status other than 0 is in the
-// error, with what the program said.
+// error, with what the program said. So is output that is not whole.
 func (s *session) ask(ctx context.Context, argv ...string) (string, error) {
 	r, err := s.board.Run(ctx, argv...)
 	if err != nil {
@@ -104,6 +129,9 @@ func (s *session) ask(ctx context.Context, argv ...string) (string, error) {
 	}
 	if r.Status != 0 {
 		return string(r.Stdout), fmt.Errorf("%s: %s", strings.Join(argv, " "), describe(r))
+	}
+	if isCut, _ := cut(r); isCut {
+		return string(r.Stdout), fmt.Errorf("%s: %w: there is %s", strings.Join(argv, " "), errCut, moreThan(len(r.Stdout)))
 	}
 	return string(r.Stdout), nil
 }

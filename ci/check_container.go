@@ -94,7 +94,11 @@ func (c container) run(ctx context.Context, s *session) (finding, error) {
 	}
 	status := fmt.Sprintf("exit status %d", exit.Status)
 	f.match("exit status", c.exitStatus, fmt.Sprint(exit.Status), status)
+	f.whole("output", c.output, exit.Truncated)
 	f.match("output", c.output, string(exit.Output), "output: "+quoteOutput(exit.Output))
+	if exit.Truncated {
+		status += ", output: " + moreThan(len(exit.Output))
+	}
 	if !f.ok() {
 		f.saw = []string{status + "\noutput: " + quoteOutput(exit.Output)}
 	}

@@ -2,6 +2,7 @@ package ci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -154,11 +155,9 @@ func (f file) read(ctx context.Context, s *session, found *finding) error {
 		found.match("linked-to", f.linkedTo, out, "links to "+chomp(out))
 	}
 	if !f.contents.empty() {
-		out, err := s.ask(ctx, "head", "-c", fmt.Sprint(maxFileBytes), f.path)
-		if err != nil {
+		if err := f.readContents(ctx, s, found); err != nil {
 			return err
 		}
-		found.match("contents", f.contents, out, "contents: "+quoteOutput([]byte(out)))
 	}
 	for _, d := range f.digests {
 		out, err := s.ask(ctx, d.name+"sum", f.path)
@@ -168,6 +167,24 @@ func (f file) read(ctx context.Context, s *session, found *finding) error {
 		sum, _, _ := strings.Cut(out, " ")
 		found.match(d.name, d.want, sum, d.name+" "+sum)
 	}
+	return nil
+}
+
+// readContents asks for one byte more than is looked at, which tells a file that
+// is longer.
+func (f file) readContents(ctx context.Context, s *session, found *finding) error {
+	out, err := s.ask(ctx, "head", "-c", fmt.Sprint(maxFileBytes+1), f.path)
+	if errors.Is(err, errCut) || len(out) > maxFileBytes {
+		if found.ok() {
+			found.next = fmt.Sprintf("look into it on the board instead, with a command check such as: grep -q TEXT %s; or check its sha256", f.path)
+		}
+		found.expect(false, "contents: all of them", "contents: "+moreThan(maxFileBytes))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	found.match("contents", f.contents, out, "contents: "+quoteOutput([]byte(out)))
 	return nil
 }
 

@@ -101,6 +101,48 @@ file:
 	}
 }
 
+// What a check did not get to see may be what it is there to find.
+func TestCutOutputIsNoPass(t *testing.T) {
+	conn := connect(t)
+	dir := t.TempDir()
+	for name, size := range map[string]int{"fits": maxFileBytes, "big": maxFileBytes + 1} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat("fine\n", size)[:size]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Smoke(t.Context(), conn, specOf(t, strings.ReplaceAll(`
+command:
+  late: {exec: cat $D/big $D/big; echo Oops, stdout: ['!/Oops/'], meta: {next: look for the Oops}}
+  late error: {exec: "{ cat $D/big $D/big; echo Oops; } >&2", stderr: ['!/Oops/']}
+  late and failed: {exec: cat $D/big $D/big; exit 1, stdout: ['!/Oops/'], meta: {next: mend it}}
+  unread: {exec: cat $D/big $D/big}
+  the other: {exec: cat $D/big $D/big; echo Oops >&2, stderr: [Oops], stdout: []}
+file:
+  $D/fits: {contents: ['!/Oops/']}
+  $D/big: {contents: ['!/Oops/'], meta: {next: look for the Oops}}
+`, "$D", dir)), images.Artifact{})
+	if !errors.Is(err, ErrFailed) {
+		t.Errorf("Smoke = %v", err)
+	}
+	want := []string{
+		"late failed", "late error failed", "late and failed failed", "unread passed", "the other passed",
+		dir + "/fits passed", dir + "/big failed",
+	}
+	if diff := cmp.Diff(want, statuses(r)); diff != "" {
+		t.Fatal(diff)
+	}
+	checks := r.Suites[0].Checks
+	for i, next := range map[int]string{0: "grep", 2: "mend it", 6: "grep"} {
+		if c := checks[i]; !strings.Contains(c.Saw, "more than the 1 MiB that is kept") || !strings.Contains(c.Next, next) {
+			t.Errorf("%s saw %.200q, next %q; want the limit, and %q next", c.Name, c.Saw, c.Next, next)
+		}
+	}
+	s := &session{board: conn}
+	if _, err := s.ask(t.Context(), "cat", dir+"/big", dir+"/big"); !errors.Is(err, errCut) {
+		t.Errorf("ask for 2 MiB = %v; want %v", err, errCut)
+	}
+}
+
 // events keeps what a reporter draws.
 type events struct {
 	mu  sync.Mutex
@@ -240,6 +282,11 @@ func TestContainers(t *testing.T) {
 			recordedContainers{exit: target.Exit{Status: 127, Output: []byte("xz: liblzma.so.5: \x1b[1mno\x1b[0m\n")}},
 			"failed: exit status 127\noutput: xz: liblzma.so.5: no / exit status: 0\noutput: a line with \"slipway probe\"",
 		},
+		{
+			"says too much", probe, recordedContainers{exit: target.Exit{Output: []byte("slipway probe\n"), Truncated: true}},
+			"failed: exit status 0, output: more than the 14 bytes that are kept\noutput: slipway probe / output: all of it",
+		},
+		{"says too much for nobody", "container: {x: {image: a}}", recordedContainers{exit: target.Exit{Truncated: true}}, "passed: exit status 0"},
 		{"hook failed", probe, recordedContainers{err: errors.New("hook: exit status 1")}, "failed: hook: exit status 1 / an answer"},
 	} {
 		suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": tt.suite}))
