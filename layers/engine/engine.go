@@ -98,8 +98,13 @@ func Output(ctx context.Context, c Command) ([]byte, error) {
 // through the context, and so that its children end with it.
 func Prepare(ctx context.Context, c Command) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
+	if errors.Is(cmd.Err, exec.ErrNotFound) {
+		if path, err := LookPath(c.Argv[0]); err == nil {
+			cmd.Path, cmd.Err = path, nil
+		}
+	}
 	cmd.Dir, cmd.Stdin = c.Dir, c.Stdin
-	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Env = append(completePath(os.Environ()), c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = Grace

@@ -45,6 +45,43 @@ func TestRunNotInstalled(t *testing.T) {
 	}
 }
 
+// An ordinary user of Debian has no /usr/sbin in PATH.
+func TestRunFindsSystemPrograms(t *testing.T) {
+	if _, err := os.Stat("/usr/sbin/chroot"); err != nil {
+		t.Skip("/usr/sbin/chroot is missing (Debian package coreutils)")
+	}
+	t.Setenv("PATH", t.TempDir())
+	for _, argv := range [][]string{
+		{"chroot", "--version"},
+		{"/usr/bin/env", "chroot", "--version"}, // as unshare runs mke2fs for an image
+	} {
+		if out, err := Output(t.Context(), Command{Argv: argv}); err != nil || !strings.HasPrefix(string(out), "chroot ") {
+			t.Errorf("Output(%q) = %q, %v; want its version", argv, out, err)
+		}
+	}
+}
+
+func TestPathOfPrograms(t *testing.T) {
+	tests := []struct{ name, path, given, want string }{
+		{"completed", "/mine", "", "/mine:/usr/local/sbin:/usr/sbin:/sbin"},
+		{"in the user's order", "/usr/sbin:/mine", "", "/usr/sbin:/mine:/usr/local/sbin:/sbin"},
+		{"none", "", "", ""}, // a program then knows its own folders
+		{"the command's own", "/mine", "/given", "/given"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("PATH", tt.path)
+			c := Command{Argv: []string{"/usr/bin/printenv", "PATH"}}
+			if tt.given != "" {
+				c.Env = []string{"PATH=" + tt.given}
+			}
+			if out, err := Output(t.Context(), c); err != nil || string(out) != tt.want+"\n" {
+				t.Errorf("with PATH=%s a program sees %q, %v; want %q", tt.path, out, err, tt.want)
+			}
+		})
+	}
+}
+
 // A program's children must not outlive a Ctrl-C.
 func TestRunStopsTheWholeGroup(t *testing.T) {
 	pidFile := filepath.Join(t.TempDir(), "pid")
