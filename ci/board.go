@@ -75,8 +75,9 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 	return nil
 }
 
-// Flash writes the board's last build to a device. A virtual board gets keys of
-// its own with it, as a device of the artifact's folder.
+// Flash writes the board's last build to a device. An image with a data partition
+// gets keys with it, those of the artifact's folder. A virtual board must get them:
+// nothing else lets anybody in. What bitbake made has no place for them.
 func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, device string, how flash.Options) error {
 	a, err := images.OpenArtifact(BoardDir(opt, spec))
 	if err != nil {
@@ -85,11 +86,13 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	if err := off(spec, opt, device); err != nil {
 		return err
 	}
-	id, err := flash.NewIdentity(a.Dir())
-	if err != nil {
-		return err
+	if _, err := a.Partition("data"); err == nil || spec.Machine != nil {
+		id, err := flash.NewIdentity(a.Dir())
+		if err != nil {
+			return err
+		}
+		how.Identity = &id
 	}
-	how.Identity = &id
 	receipt, err := flash.Write(ctx, spec, a, device, how)
 	if err != nil {
 		return err

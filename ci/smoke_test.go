@@ -283,7 +283,8 @@ func TestContainers(t *testing.T) {
 			"failed: exit status 127\noutput: xz: liblzma.so.5: no / exit status: 0\noutput: a line with \"slipway probe\"",
 		},
 		{
-			"says too much", probe, recordedContainers{exit: target.Exit{Output: []byte("slipway probe\n"), Truncated: true}},
+			"says too much", probe,
+			recordedContainers{exit: target.Exit{Output: []byte("slipway probe\n"), Truncated: true}},
 			"failed: exit status 0, output: more than the 14 bytes that are kept\noutput: slipway probe / output: all of it",
 		},
 		{"says too much for nobody", "container: {x: {image: a}}", recordedContainers{exit: target.Exit{Truncated: true}}, "passed: exit status 0"},

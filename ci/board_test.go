@@ -1,0 +1,102 @@
+package ci
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/flash"
+	"slipway/images"
+	"slipway/images/bmap"
+)
+
+// writeArtifact makes the artifact of a disk of 8 MiB in a board's folder.
+func writeArtifact(t *testing.T, dir string, a images.Artifact) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	disk, err := os.Create(filepath.Join(dir, "disk.img"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disk.Close()
+	if _, err := disk.Write(bytes.Repeat([]byte("whatever"), 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := bmap.Create(t.Context(), disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if _, err := blocks.WriteTo(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "disk.bmap"), text.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for kind, name := range map[string]string{images.DiskImage: "disk.img", images.BlockMap: "disk.bmap"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(data)
+		a.Files = append(a.Files, images.File{Kind: kind, Name: name, SizeBytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])})
+	}
+	if err := a.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Keys go where the image has a place for them; images that bitbake made have
+// none that Slipway knows of.
+func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
+	data := []images.Partition{{Name: "data", Use: "data", OffsetBytes: 4 << 20, SizeBytes: 4 << 20}}
+	for _, tt := range []struct {
+		name       string
+		machine    *images.Machine
+		partitions []images.Partition
+		keys       bool
+		want       string // in the error
+	}{
+		{"made by bitbake", nil, nil, false, ""},
+		{"with a data partition", nil, data, true, ""},
+		{"virtual, without one", &images.Machine{}, nil, false, "no place for an SSH identity"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := exec.LookPath("mke2fs"); err != nil && tt.keys {
+				t.Skip("mke2fs is missing (Debian package e2fsprogs)")
+			}
+			spec := images.Spec{Board: "toy", Machine: tt.machine, Flash: images.Flash{Kinds: []string{flash.File}}}
+			opt := images.Options{Dir: t.TempDir()}
+			dir := BoardDir(opt, spec)
+			writeArtifact(t, dir, images.Artifact{Board: "toy", Key: "0123456789abcdef", Partitions: tt.partitions})
+			to := filepath.Join(t.TempDir(), "card.img")
+			var out bytes.Buffer
+			err := Flash(t.Context(), &out, spec, opt, to, flash.Options{})
+			if tt.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("Flash = %v; want %s", err, tt.want)
+				}
+				return
+			}
+			var receipt flash.Receipt
+			if err != nil || json.Unmarshal(out.Bytes(), &receipt) != nil {
+				t.Fatalf("Flash = %v, and wrote %q; want a receipt", err, out.String())
+			}
+			if info, err := os.Stat(to); err != nil || info.Size() != 8<<20 {
+				t.Errorf("%s: %v, %v; want 8 MiB", to, info, err)
+			}
+			_, err = os.Stat(filepath.Join(dir, "id_ed25519"))
+			if made := err == nil; made != tt.keys || (receipt.HostKey != "") != tt.keys {
+				t.Errorf("keys made: %v, host key %q; want %v", made, receipt.HostKey, tt.keys)
+			}
+		})
+	}
+}
