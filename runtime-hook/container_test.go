@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -168,6 +169,8 @@ func (l *lab) run(c container) (string, error) {
 	runs++
 	id := fmt.Sprintf("slipway-test-%d-%d", os.Getpid(), runs)
 	cmd := exec.Command(l.engine, "--root", filepath.Join(l.dir, "state"), "run", "--bundle", filepath.Join(l.dir, "bundle"), id)
+	// A root that logged in is a member of its group.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Groups: []uint32{0}}}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	timer := time.AfterFunc(30*time.Second, func() { cmd.Process.Kill() })
@@ -212,9 +215,13 @@ var all = []string{"NVIDIA_VISIBLE_DEVICES=all"}
 
 // everywhere runs the test on each engine at each stage that a hook can serve.
 func everywhere(t *testing.T, test func(t *testing.T, l *lab, stage string)) {
+	everywhereIn(t, newLab, test)
+}
+
+func everywhereIn(t *testing.T, lab func(*testing.T, string) *lab, test func(t *testing.T, l *lab, stage string)) {
 	for _, engine := range []string{"runc", "crun"} {
 		for _, stage := range []string{"prestart", "createRuntime", "createContainer"} {
-			t.Run(engine+"/"+stage, func(t *testing.T) { test(t, newLab(t, engine), stage) })
+			t.Run(engine+"/"+stage, func(t *testing.T) { test(t, lab(t, engine), stage) })
 		}
 	}
 }

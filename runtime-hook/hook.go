@@ -82,7 +82,7 @@ func give(state oci.State, config oci.Config) (string, error) {
 	if err := process.Enter(); err != nil {
 		return "", err
 	}
-	root, err := inject.Open(config.Rootfs)
+	root, err := process.Open(config.Rootfs)
 	if err != nil {
 		return "", err
 	}

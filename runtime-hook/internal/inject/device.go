@@ -18,30 +18,51 @@ func (r *Root) device(d plan.Device) error {
 	if err != nil {
 		return err
 	}
+	if opens, err := hasNode(dir, base, d); err != nil || opens {
+		return err
+	}
 	var fsStat unix.Statfs_t
 	if err := unix.Fstatfs(int(dir.Fd()), &fsStat); err != nil {
 		return err
 	}
-	if fsStat.Flags&unix.ST_NODEV != 0 {
+	// The kernel opens no node on a file system of a user namespace, and does not
+	// show that in its flags.
+	if r.owner != nil || fsStat.Flags&unix.ST_NODEV != 0 {
 		return r.coverDevice(d)
 	}
 	err = unix.Mknodat(int(dir.Fd()), base, unix.S_IFCHR|d.Mode, int(number(d)))
 	switch {
 	case err == nil:
 		return own(dir, base, d)
-	case errors.Is(err, unix.EPERM):
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EEXIST):
 		return r.coverDevice(d)
-	case !errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("make the device: %w", err)
 	}
-	var old unix.Stat_t
-	if err := unix.Fstatat(int(dir.Fd()), base, &old, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
+	return fmt.Errorf("make the device: %w", err)
+}
+
+// hasNode reports whether the container has the node already, and where it opens.
+func hasNode(dir *os.File, base string, d plan.Device) (bool, error) {
+	node, err := openat(dir, base, unix.O_PATH)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
 	}
-	if old.Mode&unix.S_IFMT == unix.S_IFCHR && old.Rdev == number(d) {
-		return nil
+	if err != nil {
+		return false, err
 	}
-	return r.coverDevice(d)
+	defer node.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(node.Fd()), &stat); err != nil {
+		return false, err
+	}
+	var fsStat unix.Statfs_t
+	if err := unix.Fstatfs(int(node.Fd()), &fsStat); err != nil {
+		return false, err
+	}
+	return isNode(stat, d) && fsStat.Flags&unix.ST_NODEV == 0, nil
+}
+
+func isNode(stat unix.Stat_t, d plan.Device) bool {
+	return stat.Mode&unix.S_IFMT == unix.S_IFCHR && stat.Rdev == number(d)
 }
 
 func (r *Root) coverDevice(d plan.Device) error {
@@ -60,7 +81,7 @@ func own(dir *os.File, base string, d plan.Device) error {
 	if err := unix.Fstat(int(node.Fd()), &stat); err != nil {
 		return err
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFCHR || stat.Rdev != number(d) {
+	if !isNode(stat, d) {
 		return fmt.Errorf("%s changed while it was made", d.Path)
 	}
 	if err := os.Chown(fdPath(node), int(d.UID), int(d.GID)); err != nil {

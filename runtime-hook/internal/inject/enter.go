@@ -12,7 +12,8 @@ import (
 
 // Process is the first process of a container, as the hook finds it.
 type Process struct {
-	pid int // 0: the hook itself runs inside, as those of createContainer do
+	pid   int // 0: the hook itself runs inside, as those of createContainer do
+	owner *owner
 }
 
 // Find tells which stage the hook runs at from the pid in its state.
@@ -24,20 +25,23 @@ func Find(pid int) (Process, error) {
 	if inside || pid <= 1 {
 		return Process{}, nil
 	}
-	same, err := sameNamespace(pid)
+	same, err := sameNamespace("mnt", pid)
 	if err != nil || same {
 		return Process{}, err
 	}
-	return Process{pid}, nil
+	owner, err := ownerOf(pid)
+	return Process{pid, owner}, err
 }
 
-func sameNamespace(pid int) (bool, error) {
-	fd, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// sameNamespace reports whether this thread and process pid share the namespace
+// of the kind that /proc calls so.
+func sameNamespace(kind string, pid int) (bool, error) {
+	fd, err := unix.Open("/proc/thread-self/ns/"+kind, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, err
 	}
 	defer unix.Close(fd)
-	return sameFile(fd, fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	return sameFile(fd, fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
 }
 
 // Enter puts the calling thread, and only that, into the container's mount
@@ -51,6 +55,9 @@ func (p Process) Enter() error {
 		return fmt.Errorf("the container's process is gone: %w", err)
 	}
 	defer ns.Close()
+	if err := p.owner.dropGroups(); err != nil {
+		return err
+	}
 	// Threads share their root and working folder, which setns would change for
 	// all of them; the kernel refuses until this one has its own.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -82,7 +89,7 @@ func innerPid() (bool, error) {
 // notHost refuses to go on in the host's own mount namespace: whatever were
 // mounted there would be seen by everything on the board.
 func notHost() error {
-	same, err := sameNamespace(1)
+	same, err := sameNamespace("mnt", 1)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return nil // without the right to look at pid 1 there is none to mount there either
 	}

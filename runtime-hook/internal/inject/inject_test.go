@@ -58,7 +58,7 @@ func samplePlan(board string) plan.Plan {
 // apply runs p on rootfs, by descriptors of mounts or the old way.
 func apply(t *testing.T, rootfs string, old bool, p plan.Plan) Result {
 	t.Helper()
-	r, err := Open(rootfs)
+	r, err := Process{}.Open(rootfs)
 	must(t, err)
 	defer r.Close()
 	r.oldAPI = old
@@ -179,7 +179,7 @@ func TestDescriptors(t *testing.T) {
 // The board's own root is never taken for a container's.
 func TestOpenRefusesHost(t *testing.T) {
 	for _, p := range []string{"/", "/proc/self/root", "/proc/self/../.."} {
-		if r, err := Open(p); err == nil || !strings.Contains(err.Error(), "board's own") {
+		if r, err := (Process{}).Open(p); err == nil || !strings.Contains(err.Error(), "board's own") {
 			r.Close()
 			t.Errorf("Open(%q) = %v; want a refusal", p, err)
 		}
@@ -188,7 +188,7 @@ func TestOpenRefusesHost(t *testing.T) {
 
 // Neither a process of the host nor one that is gone leads into a container.
 func TestEnterRefusesHost(t *testing.T) {
-	if same, err := sameNamespace(1); err != nil || !same {
+	if same, err := sameNamespace("mnt", 1); err != nil || !same {
 		t.Skip("needs to share the mount namespace of process 1")
 	}
 	sleep := exec.Command("sleep", "60")

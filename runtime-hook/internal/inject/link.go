@@ -17,7 +17,7 @@ func (r *Root) link(l plan.Link) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Symlinkat(l.Target, int(dir.Fd()), base)
+	err = r.symlink(l.Target, dir, base)
 	if !errors.Is(err, unix.EEXIST) {
 		return wrapLink(err)
 	}
@@ -30,14 +30,22 @@ func (r *Root) link(l plan.Link) error {
 		}
 		return r.cover(l.File, l.Path, flags)
 	}
-	return replaceLink(l.Target, dir, base)
+	if err := r.removeLink(dir, base); err != nil {
+		return err
+	}
+	return wrapLink(r.symlink(l.Target, dir, base))
 }
 
-func replaceLink(target string, dir *os.File, base string) error {
-	if err := unix.Unlinkat(int(dir.Fd()), base, 0); err != nil {
+func (r *Root) symlink(target string, dir *os.File, base string) error {
+	return r.change(dir, func() error { return unix.Symlinkat(target, int(dir.Fd()), base) })
+}
+
+// removeLink makes room where the image has a link.
+func (r *Root) removeLink(dir *os.File, base string) error {
+	if err := r.change(dir, func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) }); err != nil {
 		return fmt.Errorf("replace the image's link: %w", err)
 	}
-	return wrapLink(unix.Symlinkat(target, int(dir.Fd()), base))
+	return nil
 }
 
 func wrapLink(err error) error {

@@ -46,7 +46,7 @@ func (r *Root) mountPoint(p string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	made, err := create(dir, base)
+	made, err := r.create(dir, base)
 	if !errors.Is(err, unix.EEXIST) {
 		return made, err
 	}
@@ -61,14 +61,19 @@ func (r *Root) mountPoint(p string) (*os.File, error) {
 	if readlink(dir, base) == "" {
 		return nil, inTheWay("%s is there and is no file", p)
 	}
-	if err := unix.Unlinkat(int(dir.Fd()), base, 0); err != nil {
-		return nil, fmt.Errorf("replace the image's link: %w", err)
+	if err := r.removeLink(dir, base); err != nil {
+		return nil, err
 	}
-	return create(dir, base)
+	return r.create(dir, base)
 }
 
-func create(dir *os.File, base string) (*os.File, error) {
-	return openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+func (r *Root) create(dir *os.File, base string) (*os.File, error) {
+	var made *os.File
+	err := r.change(dir, func() (err error) {
+		made, err = openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+		return err
+	})
+	return made, err
 }
 
 // bind mounts source, of the board, on at, which is p of the container: alone,

@@ -39,12 +39,13 @@ type Result struct {
 // that entered the container's mount namespace.
 type Root struct {
 	dir    *os.File
+	owner  *owner              // who makes things; nil for the hook itself
 	dirs   map[string]*os.File // resolved once; most entries share their folder
 	oldAPI bool                // mount(2) instead of descriptors of mounts
 }
 
-// Open opens the container's root folder.
-func Open(rootfs string) (*Root, error) {
+// Open opens the container's root folder, after Enter.
+func (p Process) Open(rootfs string) (*Root, error) {
 	dir, err := os.OpenFile(rootfs, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("the container's root: %w", err)
@@ -53,7 +54,7 @@ func Open(rootfs string) (*Root, error) {
 		dir.Close()
 		return nil, errors.Join(err, fmt.Errorf("the container's root %s is the board's own; nothing is mounted there", rootfs))
 	}
-	return &Root{dir: dir, dirs: map[string]*os.File{"/": dir}}, nil
+	return &Root{dir: dir, owner: p.owner, dirs: map[string]*os.File{"/": dir}}, nil
 }
 
 // Close lets go of all descriptors.
@@ -128,7 +129,8 @@ func (r *Root) makeFolder(dir string) (*os.File, error) {
 		return nil, err
 	}
 	base := path.Base(dir)
-	if err := unix.Mkdirat(int(parent.Fd()), base, 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+	err = r.change(parent, func() error { return unix.Mkdirat(int(parent.Fd()), base, 0o755) })
+	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("mkdir %s: %w", dir, err)
 	}
 	return openat(parent, base, unix.O_PATH|unix.O_DIRECTORY)
@@ -161,6 +163,16 @@ func ordinary(f *os.File, dir string) error {
 		return inTheWay("%s leads into the kernel's own files", dir)
 	}
 	return nil
+}
+
+// change runs make, which makes or removes one name in dir, for the container's
+// root.
+func (r *Root) change(dir *os.File, make func() error) error {
+	err := r.owner.in(dir, make)
+	if errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w; the container's root may not write there", err)
+	}
+	return err
 }
 
 // parent opens the folder that p is made in.
