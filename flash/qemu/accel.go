@@ -28,27 +28,53 @@ const (
 // opens and then runs nothing.
 const kvmTrial = 3 * time.Second
 
+// trialAge is how long a trial that failed is believed. A busy machine is enough to
+// make one fail.
+const trialAge = 24 * time.Hour
+
 // accelerator returns kvm where it is known to run this board, tcg elsewhere.
 // Only a PC's firmware prints early enough to try it, so other machines get tcg.
-func accelerator(ctx context.Context, spec images.Spec) string {
+// The note is for who wonders why a board is emulated.
+func accelerator(ctx context.Context, spec images.Spec) (accel, note string) {
 	if spec.Machine.Type != "pc" || runtime.GOARCH != spec.Arch || unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) != nil {
-		return TCG
+		return TCG, ""
 	}
 	memory := kvmMemory()
-	if known, err := os.ReadFile(memory); err == nil {
-		return string(known)
+	found := remembered(memory)
+	if found == "" {
+		found = TCG
+		if kvmRuns(ctx, spec.Machine.Program) {
+			found = KVM
+		}
+		if ctx.Err() == nil && memory != "" {
+			_ = renameio.WriteFile(memory, []byte(found), 0o644) // else it is tried again next time
+		}
 	}
-	found := TCG
-	if kvmRuns(ctx, spec.Machine.Program) {
-		found = KVM
+	if found == TCG {
+		note = fmt.Sprintf("slipway: a machine was tried with /dev/kvm and did not run, so this one is emulated; for a day this is remembered in %s; remove that to try again", memory)
 	}
-	if ctx.Err() == nil && memory != "" {
-		_ = renameio.WriteFile(memory, []byte(found), 0o644) // else it is tried again next time
-	}
-	return found
+	return found, note
 }
 
-// kvmMemory is the file that remembers the trial for this kernel.
+// remembered is what an earlier trial found, "" where it must be tried (again).
+func remembered(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return ""
+	}
+	age := time.Since(info.ModTime())
+	if found := string(data); found == KVM || found == TCG && age >= 0 && age < trialAge {
+		return found
+	}
+	return ""
+}
+
+// kvmMemory is the file that remembers the trial for this kernel:
+// ~/.cache/slipway/kvm-<hash>, unless XDG_CACHE_HOME says otherwise.
 func kvmMemory() string {
 	var u unix.Utsname
 	cache, err := os.UserCacheDir()

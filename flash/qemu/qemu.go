@@ -40,7 +40,7 @@ type VM struct {
 	Board   string    `json:"board"`
 	PID     int       `json:"pid"`
 	SSHPort int       `json:"sshPort"` // on 127.0.0.1, leads to the board's port 22
-	Accel   string    `json:"accel"`   // kvm or tcg
+	Accel   string    `json:"accel"`   // kvm or tcg; where KVM fails, qemu.log says which file remembers that
 	Started time.Time `json:"started"`
 
 	dir    string
@@ -58,19 +58,19 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	if old, err := Find(dir); err == nil {
 		return nil, fmt.Errorf("%s is already on (pid %d, ssh port %d); stop it first: virt:stop -board=%s", spec.Board, old.PID, old.SSHPort, spec.Board)
 	}
-	accel := accelerator(ctx, spec)
+	accel, note := accelerator(ctx, spec)
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	vm := &VM{Board: spec.Board, SSHPort: port, Accel: accel, Started: time.Now(), dir: dir}
-	if err := vm.launch(ctx, arguments(spec, accel, port), opt); err != nil {
+	if err := vm.launch(ctx, arguments(spec, accel, port), note, opt); err != nil {
 		return nil, err
 	}
 	return vm, vm.save()
 }
 
-func (v *VM) launch(ctx context.Context, argv []string, opt Options) error {
+func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options) error {
 	// What the machine said last time must not be taken for what it says now.
 	if err := os.Remove(ConsoleLog(v.dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -80,6 +80,9 @@ func (v *VM) launch(ctx context.Context, argv []string, opt Options) error {
 		return err
 	}
 	defer log.Close()
+	if note != "" {
+		fmt.Fprintln(log, note)
+	}
 	cmd := engine.Prepare(ctx, engine.Command{Argv: argv, Dir: v.dir})
 	if opt.Detach {
 		cmd = exec.Command(argv[0], argv[1:]...)
