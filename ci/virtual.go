@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -55,13 +56,22 @@ func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec imag
 		return fmt.Errorf("%s: %w", spec.Board, err)
 	}
 	return progress.Run(ctx, "stop", func(s *progress.Step) (string, error) {
-		if !now {
-			s.Detail("shutting down")
-			if shutDown(ctx, Address(opt, spec, vm)) == nil && vm.WaitOff(shutdownLimit) {
-				return spec.Board + " is off", nil
-			}
+		if now {
+			return spec.Board + " is off: the plug was pulled", vm.Stop()
 		}
-		return spec.Board + " is off: the plug was pulled", vm.Stop()
+		s.Detail("shutting down")
+		err := shutDown(ctx, Address(opt, spec, vm))
+		if err == nil {
+			err = vm.WaitOff(ctx, shutdownLimit)
+		}
+		if err == nil {
+			return spec.Board + " is off", nil
+		}
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("%s was left as it is: %w", spec.Board, context.Cause(ctx))
+		}
+		reason, _, _ := strings.Cut(err.Error(), "\n")
+		return fmt.Sprintf("%s is off: the plug was pulled: %s", spec.Board, reason), vm.Stop()
 	})
 }
 
@@ -71,7 +81,10 @@ func shutDown(ctx context.Context, a target.Address) error {
 		return err
 	}
 	defer conn.Close()
-	_, err = conn.Run(ctx, "systemctl", "poweroff", "--no-block")
+	r, err := conn.Run(ctx, "systemctl", "poweroff", "--no-block")
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("systemctl poweroff: status %d: %q", r.Status, r.Stderr)
+	}
 	return err
 }
 

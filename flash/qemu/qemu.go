@@ -30,6 +30,7 @@ const (
 	consoleName = "console.log"
 	socketName  = "console.sock"
 	outputName  = "qemu.log"
+	lockName    = "machine.lock" // held while the others are made or removed
 )
 
 // ErrOff says that no machine runs in a folder.
@@ -55,10 +56,22 @@ type Options struct {
 // Start switches the board on with the disk in dir. Without Detach it ends with
 // the context or this process, however that ends.
 func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM, error) {
-	if old, err := Find(dir); err == nil {
+	unlock, err := lock(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	old, err := Find(dir)
+	if err == nil {
 		return nil, fmt.Errorf("%s is already on (pid %d, ssh port %d); stop it first: virt:stop -board=%s", spec.Board, old.PID, old.SSHPort, spec.Board)
 	}
+	if !errors.Is(err, ErrOff) {
+		return nil, err
+	}
 	accel, note := accelerator(ctx, spec)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -67,8 +80,37 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	if err := vm.launch(ctx, arguments(spec, accel, port), note, opt); err != nil {
 		return nil, err
 	}
-	return vm, vm.save()
+	if err := vm.save(); err != nil {
+		return nil, errors.Join(fmt.Errorf("record that %s is on: %w", spec.Board, err), vm.end())
+	}
+	return vm, nil
 }
+
+// lock waits for whoever is switching a machine on in dir, or removing its files.
+func lock(ctx context.Context, dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("another program has been switching the machine in %s on or off for %s", dir, lockLimit))
+	defer cancel()
+	for ctx.Err() == nil {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		case err == nil:
+			return func() { f.Close() }, nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		pause(ctx)
+	}
+	f.Close()
+	return nil, context.Cause(ctx)
+}
+
+// lockLimit is far longer than the trial of KVM, the longest that is done under
+// the lock.
+const lockLimit = 30 * time.Second
 
 func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options) error {
 	// What the machine said last time must not be taken for what it says now.
@@ -196,8 +238,13 @@ const stopGrace = 10 * time.Second
 // Stop pulls the plug. It serves also after a Ctrl-C, and where the machine is
 // already off.
 func (v *VM) Stop() error {
-	defer os.Remove(filepath.Join(v.dir, stateName))
-	defer os.Remove(filepath.Join(v.dir, socketName))
+	if err := v.end(); err != nil {
+		return err
+	}
+	return v.forget()
+}
+
+func (v *VM) end() error {
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 		if !v.alive() {
 			return nil
@@ -205,30 +252,64 @@ func (v *VM) Stop() error {
 		if err := unix.Kill(v.PID, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("stop %s (pid %d): %w", v.Board, v.PID, err)
 		}
-		if v.wait(stopGrace) {
+		if v.wait(context.Background(), stopGrace) {
 			return nil
 		}
 	}
 	return fmt.Errorf("%s (pid %d) does not end, even when killed", v.Board, v.PID)
 }
 
-// wait is true once the machine has ended.
-func (v *VM) wait(limit time.Duration) bool {
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if !v.alive() {
-			return true
+// forget removes the files that say that the machine is on, unless another one was
+// switched on since.
+func (v *VM) forget() error {
+	unlock, err := lock(context.Background(), v.dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the whole folder is gone
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if next, err := Find(v.dir); err == nil && next.PID != v.PID {
+		return nil
+	}
+	for _, name := range []string{stateName, socketName} {
+		if err := os.Remove(filepath.Join(v.dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
 	}
-	return false
+	return nil
 }
 
-// WaitOff waits until the machine has switched itself off.
-func (v *VM) WaitOff(limit time.Duration) bool {
-	off := v.wait(limit)
-	if off {
-		_ = v.Stop() // nothing runs any more; this removes the files that say it does
+// wait is true once the machine has ended.
+func (v *VM) wait(ctx context.Context, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for v.alive() {
+		if ctx.Err() != nil {
+			return false
+		}
+		pause(ctx)
 	}
-	return off
+	return true
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// WaitOff waits until the machine has switched itself off, and says why it is not.
+func (v *VM) WaitOff(ctx context.Context, limit time.Duration) error {
+	switch {
+	case v.wait(ctx, limit):
+		return v.forget()
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("it is still on after %s", limit)
 }
 
 // HostPackages are the Debian packages that the board's machine needs here.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/images"
 )
 
@@ -66,6 +68,165 @@ func TestStartStop(t *testing.T) {
 	}
 }
 
+// The trial of KVM takes seconds where it fails, which is long enough to start a
+// machine twice; whoever comes second must leave the first one's files alone.
+func TestStartTwiceAtOnce(t *testing.T) {
+	spec, dir := machine(t)
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	type result struct {
+		vm  *VM
+		err error
+	}
+	results := make(chan result)
+	for range 2 {
+		go func() {
+			vm, err := Start(t.Context(), spec, dir, Options{Detach: true})
+			results <- result{vm, err}
+		}()
+	}
+	first, second := <-results, <-results
+	if first.err != nil {
+		first, second = second, first
+	}
+	for _, r := range []result{first, second} {
+		if r.vm != nil {
+			t.Cleanup(func() { r.vm.Stop() })
+		}
+	}
+	if first.err != nil || second.err == nil || !strings.Contains(second.err.Error(), "already on") {
+		t.Fatalf("two Starts = %v and %v; want one that is refused", first.err, second.err)
+	}
+	if found, err := Find(dir); err != nil || found.PID != first.vm.PID {
+		t.Errorf("Find = %+v, %v; want pid %d", found, err, first.vm.PID)
+	}
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(ConsoleLog(dir)); err == nil {
+			break
+		} else if time.Since(began) > stopGrace {
+			t.Fatalf("the machine that runs has no log: %v", err)
+		}
+	}
+}
+
+// What cannot be read may be the record of a machine that runs.
+func TestStartReturnsFindsError(t *testing.T) {
+	spec, dir := machine(t)
+	if err := os.WriteFile(filepath.Join(dir, stateName), []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	vm, err := Start(t.Context(), spec, dir, Options{})
+	if err == nil {
+		vm.Stop()
+	}
+	if err == nil || !strings.Contains(err.Error(), stateName) {
+		t.Errorf("Start over a damaged record = %v; want an error that names it", err)
+	}
+}
+
+// A machine that nobody can find again must not stay on.
+func TestStartStopsWhatItCannotRecord(t *testing.T) {
+	spec, dir := machine(t)
+	state := filepath.Join(dir, stateName)
+	if err := os.WriteFile(state, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(state, state, "", unix.MS_BIND, ""); err != nil { // nothing can be renamed onto a mount
+		t.Skipf("cannot mount here: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(state, unix.MNT_DETACH) })
+	vm, err := Start(t.Context(), spec, dir, Options{Detach: true})
+	if err == nil {
+		t.Fatal("Start without a record succeeded")
+	}
+	if vm != nil {
+		vm.Stop()
+		t.Error("Start returned a machine together with an error")
+	}
+	for _, pid := range pidsIn(t, dir) {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		t.Errorf("process %d was left on", pid)
+	}
+}
+
+// pidsIn are the machines whose folder is dir.
+func pidsIn(t *testing.T, dir string) []int {
+	t.Helper()
+	var found []int
+	all, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cwd := range all {
+		if at, err := os.Readlink(cwd); err == nil && at == dir {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(cwd)))
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// Whoever stops a machine that is off already must not take away the record of
+// the next one.
+func TestStopLeavesTheNextMachineAlone(t *testing.T) {
+	spec, dir := machine(t)
+	old, err := Start(t.Context(), spec, dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	vm, err := Start(t.Context(), spec, dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { vm.Stop() })
+	if err := old.Stop(); err != nil {
+		t.Error(err)
+	}
+	if found, err := Find(dir); err != nil || found.PID != vm.PID {
+		t.Errorf("Find = %+v, %v; want pid %d", found, err, vm.PID)
+	}
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	spec, dir := machine(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	vm, err := Start(ctx, spec, dir, Options{Detach: true})
+	if vm != nil {
+		vm.Stop()
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Start after a Ctrl-C = %v; want %v", err, context.Canceled)
+	}
+}
+
+func TestWaitOff(t *testing.T) {
+	spec, dir := machine(t)
+	vm, err := Start(t.Context(), spec, dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { vm.Stop() })
+	if err := vm.WaitOff(t.Context(), 50*time.Millisecond); err == nil || !strings.Contains(err.Error(), "50ms") {
+		t.Errorf("WaitOff of a machine that stays on = %v; want it to say 50ms", err)
+	}
+	enough := errors.New("enough")
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, enough)
+	defer cancel()
+	began := time.Now()
+	if err := vm.WaitOff(ctx, time.Minute); !errors.Is(err, enough) || time.Since(began) > 10*time.Second {
+		t.Errorf("WaitOff = %v after %s; want %v soon", err, time.Since(began), enough)
+	}
+	if err := vm.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := vm.WaitOff(t.Context(), time.Minute); err != nil {
+		t.Errorf("WaitOff of a machine that is off = %v", err)
+	}
+}
+
 func TestEndsWithItsContext(t *testing.T) {
 	spec, dir := machine(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -74,7 +235,7 @@ func TestEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if !vm.wait(stopGrace) {
+	if !vm.wait(t.Context(), stopGrace) {
 		_ = vm.Stop()
 		t.Error("the machine outlived its context")
 	}
