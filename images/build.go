@@ -60,7 +60,7 @@ func HostPackages(spec Spec) []string {
 	if spec.Debian == nil {
 		return bitbakePackages()
 	}
-	all := append([]string{"mmdebstrap", "e2fsprogs", "fdisk"}, loaders[spec.Disk.Firmware][spec.Arch].packages...)
+	all := append([]string{"mmdebstrap", "debian-archive-keyring", "e2fsprogs", "fdisk"}, loaders[spec.Disk.Firmware][spec.Arch].packages...)
 	if os.Geteuid() != 0 { // files of other owners are made in a user namespace
 		all = append(all, "uidmap")
 	}
