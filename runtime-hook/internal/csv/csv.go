@@ -21,8 +21,9 @@ const Dir = "/etc/nvidia-container-runtime/host-files-for-container.d"
 // A board's files come to some 30 KiB. The limits keep a hostile or broken one
 // from filling the memory of a board that has little.
 const (
-	maxFileBytes = 8 << 20
+	maxBytes     = 8 << 20 // this and the next two in all files together
 	maxEntries   = 1 << 16
+	maxProblems  = 1000 // and one that says so
 	maxPathBytes = 4095 // PATH_MAX without its NUL
 )
 
@@ -82,69 +83,104 @@ func (e Entry) Problem(cause Cause, unused bool, format string, args ...any) Pro
 	return Problem{e.File, e.Line, cause, fmt.Sprintf(format, args...), unused}
 }
 
-// ReadDir reads all CSV files of dir, in the order of their names. Files that
-// cannot be read are problems, not errors: the others still serve. A folder that
-// is not there holds no files.
+// ReadDir reads all CSV files of dir, in the order of their names, as far as the
+// limits go. Files that cannot be read are problems, not errors: the others still
+// serve. A folder that is not there holds no files.
 func ReadDir(dir string) (files []string, entries []Entry, problems []Problem, err error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil, err
 	}
+	var got lines
 	for _, f := range list {
 		if filepath.Ext(f.Name()) != ".csv" {
 			continue
 		}
 		name := filepath.Join(dir, f.Name())
 		files = append(files, name)
-		got, bad := readFile(name, f.Name())
-		entries, problems = append(entries, got...), append(problems, bad...)
+		if !got.full {
+			got.readFile(name, f.Name())
+		}
 	}
-	if len(entries) > maxEntries {
-		last := entries[maxEntries]
-		problems = append(problems, last.Problem(Bad, true, "more than %d entries in all; this one and those after it are left out", maxEntries))
-		entries = entries[:maxEntries]
-	}
-	return files, entries, problems, nil
+	return files, got.entries, got.problems, nil
 }
 
-func readFile(path, name string) ([]Entry, []Problem) {
-	whole := func(cause Cause, why string) []Problem {
-		return []Problem{{File: name, Cause: cause, Why: why, Unused: true}}
+// lines is what was read so far. It takes no more once it is full.
+type lines struct {
+	entries  []Entry
+	problems []Problem
+	bytes    int
+	full     bool
+}
+
+func (l *lines) entry(e Entry) {
+	if len(l.entries) == maxEntries {
+		l.stop(e.File, e.Line, fmt.Sprintf("more than %d entries in all; this one and those after it are left out", maxEntries))
+		return
+	}
+	l.entries = append(l.entries, e)
+}
+
+func (l *lines) problem(p Problem) {
+	if len(l.problems) == maxProblems {
+		l.stop(p.File, p.Line, fmt.Sprintf("more than %d problems in all; this line and all after it are left out", maxProblems))
+		return
+	}
+	l.problems = append(l.problems, p)
+}
+
+func (l *lines) stop(file string, line int, why string) {
+	l.problems = append(l.problems, Problem{file, line, Bad, why, true})
+	l.full = true
+}
+
+func (l *lines) readFile(path, name string) {
+	whole := func(cause Cause, why string) {
+		l.problem(Problem{File: name, Cause: cause, Why: why, Unused: true})
 	}
 	// A FIFO of this name would block the open for ever.
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, whole(Missing, err.Error())
+		whole(Missing, err.Error())
+		return
 	}
 	if !info.Mode().IsRegular() {
-		return nil, whole(Refused, "not a regular file")
+		whole(Refused, "not a regular file")
+		return
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, whole(Missing, err.Error())
+		whole(Missing, err.Error())
+		return
 	}
 	defer f.Close()
-	entries, problems := Parse(f, name)
 	if info.Mode().Perm()&0o002 != 0 {
-		problems = append(problems, Problem{name, 0, Dangerous, "anyone may write to it and so choose what containers get; chmod o-w it", false})
+		l.problem(Problem{name, 0, Dangerous, "anyone may write to it and so choose what containers get; chmod o-w it", false})
 	}
-	return entries, problems
+	l.parse(f, name)
 }
 
 // Parse reads one file. Blank lines and those that begin with # say nothing; a
 // line that cannot be used is a problem and the rest goes on.
 func Parse(r io.Reader, name string) ([]Entry, []Problem) {
-	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
-	if err == nil && len(data) > maxFileBytes {
-		err = fmt.Errorf("larger than %d MiB", maxFileBytes>>20)
+	var l lines
+	l.parse(r, name)
+	return l.entries, l.problems
+}
+
+func (l *lines) parse(r io.Reader, name string) {
+	left := maxBytes - l.bytes
+	data, err := io.ReadAll(io.LimitReader(r, int64(left)+1))
+	if err == nil && len(data) > left {
+		err = fmt.Errorf("larger than %d MiB, together with the files before it; all of it is left out", maxBytes>>20)
 	}
 	if err != nil {
-		return nil, []Problem{{name, 0, Bad, err.Error(), true}}
+		l.problem(Problem{name, 0, Bad, err.Error(), true})
+		return
 	}
+	l.bytes += len(data)
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
-	var entries []Entry
-	var problems []Problem
-	for n := 1; len(data) > 0; n++ {
+	for n := 1; len(data) > 0 && !l.full; n++ {
 		var line []byte
 		line, data, _ = bytes.Cut(data, []byte("\n"))
 		line = bytes.TrimSpace(line)
@@ -153,13 +189,12 @@ func Parse(r io.Reader, name string) ([]Entry, []Problem) {
 		}
 		e, cause, err := parseLine(line)
 		if err != nil {
-			problems = append(problems, Problem{name, n, cause, err.Error(), true})
+			l.problem(Problem{name, n, cause, err.Error(), true})
 			continue
 		}
 		e.File, e.Line = name, n
-		entries = append(entries, e)
+		l.entry(e)
 	}
-	return entries, problems
 }
 
 func parseLine(line []byte) (Entry, Cause, error) {
@@ -170,9 +205,9 @@ func parseLine(line []byte) (Entry, Cause, error) {
 	e := Entry{Kind: Kind(strings.TrimSpace(kind)), Path: strings.TrimSpace(p)}
 	switch {
 	case !found:
-		return e, Bad, fmt.Errorf("%q has no comma; a line is \"kind, /path\"", line)
+		return e, Bad, fmt.Errorf("%.80q has no comma; a line is \"kind, /path\"", line)
 	case !e.Kind.known():
-		return e, Bad, fmt.Errorf("unknown kind %q (have dev, dir, lib, sym)", e.Kind)
+		return e, Bad, fmt.Errorf("unknown kind %.80q (have dev, dir, lib, sym)", e.Kind)
 	case e.Path == "":
 		return e, Bad, errors.New("no path after the comma")
 	case strings.ContainsRune(e.Path, 0):

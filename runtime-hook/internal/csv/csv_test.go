@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,7 @@ func TestParse(t *testing.T) {
 		{"cleaned", "lib, /a//b/./c/", []Entry{{Library, "/a/b/c", "", 1}}, nil},
 		{"patterns", "dev, /dev/dri/card*\nlib, /a[1\n", []Entry{{Device, "/dev/dri/card*", "", 1}}, []string{"2 bad line: a bracket is open"}},
 		{"no comma", "lib /a", nil, []string{"1 bad line: no comma"}},
+		{"no comma in a long line", "x" + strings.Repeat("y", 8000), nil, []string{"1 bad line: \"x" + strings.Repeat("y", 79) + "\" has no comma"}},
 		{"kinds are lower case", "LIB, /a\nlibs, /a\n, /a", nil, []string{`1 bad line: "LIB"`, `2 bad line: "libs"`, `3 bad line: ""`}},
 		{"no path", "lib,\nlib, \n", nil, []string{"1 bad line: no path", "2 bad line: no path"}},
 		{"a NUL", "lib, /a\x00b", nil, []string{"1 bad line: NUL"}},
@@ -143,6 +145,66 @@ func TestReadDirLimit(t *testing.T) {
 	}
 }
 
+// A broken file costs no more than its first bad lines, and ends the reading.
+func TestReadDirManyProblems(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.csv": "lib, /a\n" + strings.Repeat("x\n", maxProblems-1), "b.csv": "x\nx\nlib, /b\n" + strings.Repeat("x\n", 1<<20), "c.csv": "lib, /c\nx\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A broken file that anyone may write to is named for that too.
+	if err := os.Chmod(filepath.Join(dir, "c.csv"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	files, entries, problems, err := ReadDir(dir)
+	if err != nil || len(files) != 3 {
+		t.Fatalf("ReadDir = %v, %v; want the three files", files, err)
+	}
+	if want := []Entry{{Library, "/a", "a.csv", 1}}; !reflect.DeepEqual(entries, want) {
+		t.Errorf("entries = %v; want %v", entries, want)
+	}
+	if len(problems) != maxProblems+1 {
+		t.Fatalf("%d problems; want %d", len(problems), maxProblems+1)
+	}
+	if last := problems[maxProblems]; last.File != "b.csv" || last.Line != 2 || !last.Unused || !strings.Contains(last.Why, "left out") {
+		t.Errorf("the last problem is %+v; want b.csv:2, that the rest is left out", last)
+	}
+}
+
+// The files share the limit on their size; one that goes over it is left out.
+func TestReadDirTooLarge(t *testing.T) {
+	dir := t.TempDir()
+	comment := "#" + strings.Repeat("x", maxBytes/2) + "\n"
+	for name, text := range map[string]string{"a.csv": comment + "lib, /a\n", "b.csv": comment + "lib, /b\n", "c.csv": "lib, /c\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, entries, problems, err := ReadDir(dir)
+	if want := []Entry{{Library, "/a", "a.csv", 2}, {Library, "/c", "c.csv", 1}}; err != nil || !reflect.DeepEqual(entries, want) {
+		t.Errorf("entries = %v, %v; want %v", entries, err, want)
+	}
+	if len(problems) != 1 || problems[0].File != "b.csv" || problems[0].Line != 0 || !problems[0].Unused {
+		t.Errorf("problems = %v; want that b.csv is left out", problems)
+	}
+}
+
+// The limits bound what is kept while it is read, not what is left of it.
+func TestParseMemory(t *testing.T) {
+	for _, line := range []string{"x\n", "lib,/\n"} {
+		text := strings.Repeat(line, (maxBytes-10)/len(line))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		Parse(strings.NewReader(text), "x.csv")
+		runtime.ReadMemStats(&after)
+		// io.ReadAll takes some five times the file; a line that is kept, 100 bytes.
+		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 96 {
+			t.Errorf("%q throughout took %d MiB; want less than 96", line, got)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"", "lib, /a\n", "\uFEFFdev,/dev/x*\r\n#\ndir,/\n", "sym, /a/../b", "lib,/[", "lib,/\x00", ",", "\n\n,,\nlib,/a,b", "lib, /\\", "dir, /proc/."} {
 		f.Add([]byte(s))
@@ -150,6 +212,9 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		entries, problems := Parse(strings.NewReader(string(data)), "f")
 		lines := strings.Count(string(data), "\n") + 1
+		if len(entries) > maxEntries || len(problems) > maxProblems+1 {
+			t.Fatalf("%d entries and %d problems", len(entries), len(problems))
+		}
 		if len(entries)+len(problems) > lines {
 			t.Fatalf("%d entries and %d problems in %d lines", len(entries), len(problems), lines)
 		}
