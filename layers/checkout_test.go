@@ -36,7 +36,7 @@ func server(t *testing.T) (dir, first, second string) {
 	dir = t.TempDir()
 	run(t, dir, "git", "init", "-q", "-b", "main")
 	commit := func(content string) string {
-		write(t, dir, map[string]string{"conf/layer.conf": content, "recipes/" + content + ".bb": content})
+		write(t, dir, map[string]string{"conf/layer.conf": content, "recipes/" + content + ".bb": content, "new-" + content + "/file": content})
 		run(t, dir, "git", "add", "-A")
 		run(t, dir, "git", "commit", "-q", "-m", content)
 		return run(t, dir, "git", "rev-parse", "HEAD")
@@ -105,52 +105,24 @@ func TestCheckoutIgnoresBranchNamedLikeACommit(t *testing.T) {
 	}
 }
 
-func TestCheckoutMovesOnlyWhatNobodyTouched(t *testing.T) {
-	url, first, second := server(t)
-	at := func(c string) string { return repoFile("url: " + url + ", commit: " + c) }
-	tests := []struct {
-		name    string
-		touch   func(t *testing.T, r string)
-		wantErr string
-	}{
-		{"untouched", func(*testing.T, string) {}, ""},
-		{"an unknown file", func(t *testing.T, r string) { write(t, r, map[string]string{"notes": "mine"}) }, ""},
-		{"an edited file", func(t *testing.T, r string) { write(t, r, map[string]string{"conf/layer.conf": "mine"}) }, "has local changes"},
-		{"an unknown file in the way", func(t *testing.T, r string) { write(t, r, map[string]string{"recipes/two.bb": "mine"}) }, "would be overwritten by checkout"},
-		{"a commit on no branch", func(t *testing.T, r string) { run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine") }, "would be lost"},
-		{"a commit on a branch", func(t *testing.T, r string) {
-			run(t, r, "git", "checkout", "-q", "-b", "mine")
-			run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine")
-		}, ""},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			r := filepath.Join(dir, "r")
-			if err := Checkout(t.Context(), load(t, dir, at(first)), dir); err != nil {
-				t.Fatal(err)
-			}
-			tt.touch(t, r)
-			before := headOf(t, r)
-			err := Checkout(t.Context(), load(t, dir, at(second)), dir)
-			if tt.wantErr == "" {
-				if err != nil || headOf(t, r) != second {
-					t.Errorf("Checkout = %v; want HEAD at %s", err, second)
-				}
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), tt.wantErr) || headOf(t, r) != before {
-				t.Errorf("Checkout = %v; want an error with %q and HEAD where it was", err, tt.wantErr)
-			}
-		})
-	}
+// events records what steps reported, the last of it at the end.
+type events struct {
+	last progress.Event
+	all  []progress.Event
 }
 
-// events records what a step reported last.
-type events struct{ last progress.Event }
-
-func (e *events) Event(ev progress.Event) { e.last = ev }
+func (e *events) Event(ev progress.Event) { e.last, e.all = ev, append(e.all, ev) }
 func (e *events) Close()                  {}
+
+// said is what the step of that name said at its end.
+func (e *events) said(step string) (detail string) {
+	for _, ev := range e.all {
+		if ev.Step == step {
+			detail = ev.Detail
+		}
+	}
+	return detail
+}
 
 func TestCheckoutAgainDoesNothing(t *testing.T) {
 	url, _, second := server(t)
@@ -195,28 +167,6 @@ func TestLockMovesABranch(t *testing.T) {
 		if want := headOf(t, url); states[0].Head != want || states[0].Wanted != want || states[0].Edited {
 			t.Errorf("Status = %+v; want HEAD and wanted at %s", states[0], want)
 		}
-	}
-}
-
-// A checkout that was killed while git wrote files looks like a user's edits.
-func TestCheckoutRepairsAKilledMove(t *testing.T) {
-	url, first, second := server(t)
-	dir := t.TempDir()
-	r := filepath.Join(dir, "r")
-	if err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", commit: "+first)), dir); err != nil {
-		t.Fatal(err)
-	}
-	write(t, r, map[string]string{".git/slipway-moving": second, ".git/index.lock": "", "conf/layer.conf": "tw", "recipes/two.bb": "t"})
-	for _, commit := range []string{second, first} {
-		if err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", commit: "+commit)), dir); err != nil {
-			t.Fatal(err)
-		}
-		if got := run(t, r, "git", "status", "--porcelain"); got != "" || headOf(t, r) != commit {
-			t.Errorf("after a killed move to %s: HEAD %s, status %q", commit, headOf(t, r), got)
-		}
-	}
-	if got := run(t, r, "git", "show", "refs/slipway/rescued:conf/layer.conf"); got != "tw" {
-		t.Errorf("rescued layer.conf is %q; want what was there", got)
 	}
 }
 

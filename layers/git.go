@@ -2,9 +2,6 @@ package layers
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,19 +29,29 @@ func (t tree) shallow() bool { return exists(filepath.Join(t.dir, ".git", "shall
 // damaged .git would send it to the repository around it. A user's hooks are for
 // a user's commits, and a question about a password would never be seen.
 func (t tree) git(ctx context.Context, args ...string) (string, error) {
+	out, err := engine.Output(ctx, t.command(args...))
+	return strings.TrimSpace(string(out)), err
+}
+
+// list runs git where its answer is a list whose items end with a NUL.
+func (t tree) list(ctx context.Context, args ...string) ([]string, error) {
+	out, err := engine.Output(ctx, t.command(args...))
+	if err != nil || len(out) == 0 {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
+}
+
+func (t tree) command(args ...string) engine.Command {
 	argv := []string{
 		"git", "--git-dir=" + filepath.Join(t.dir, ".git"), "--work-tree=" + t.dir,
 		"-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
 	}
-	return gitOutput(ctx, t.dir, append(argv, args...))
+	return gitCommand(t.dir, append(argv, args...))
 }
 
-func gitOutput(ctx context.Context, dir string, argv []string) (string, error) {
-	out, err := engine.Output(ctx, engine.Command{
-		Argv: argv, Dir: dir,
-		Env: []string{"GIT_TERMINAL_PROMPT=0", "LC_ALL=C"},
-	})
-	return strings.TrimSpace(string(out)), err
+func gitCommand(dir string, argv []string) engine.Command {
+	return engine.Command{Argv: argv, Dir: dir, Env: []string{"GIT_TERMINAL_PROMPT=0", "LC_ALL=C"}}
 }
 
 // begin makes an empty repository.
@@ -186,99 +193,4 @@ func (t tree) checkTag(ctx context.Context, r Repo, shallow bool) error {
 		return r.at.errorf("repos.%s: tag %s is commit %s, not the pinned %s; the tag was moved or the pin is wrong", r.ID, r.Tag, at, r.Commit)
 	}
 	return nil
-}
-
-// moveTo checks a commit out, unless that would lose something of the user's.
-func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
-	force, err := t.recover(ctx)
-	if err != nil {
-		return err
-	}
-	if err := t.checkUnchanged(ctx); err != nil && !force {
-		return err
-	}
-	if err := os.WriteFile(t.moving(), []byte(commit), 0o644); err != nil {
-		return err
-	}
-	args := []string{"checkout", "-q", "--detach", "--no-recurse-submodules"}
-	if force {
-		args = append(args, "--force")
-	}
-	if _, err := t.git(ctx, append(args, commit)...); err != nil {
-		return err
-	}
-	if head, err := t.commitOf(ctx, "HEAD"); err != nil || head != commit {
-		return r.at.errorf("repos.%s: git checked out %q instead of %s", r.ID, head, commit)
-	}
-	if _, err := t.git(ctx, "update-ref", checkedOut, commit); err != nil {
-		return err
-	}
-	return os.Remove(t.moving())
-}
-
-// moving is the file that says that a checkout has begun, in a tree that had no
-// changes of its own, and has not ended.
-func (t tree) moving() string { return filepath.Join(t.dir, ".git", "slipway-moving") }
-
-func (t tree) settled() bool { return !exists(t.moving()) }
-
-// recover makes ready to repeat a checkout that was killed half way. Its traces
-// look like a user's edits, and somebody may have edited since: all of it is kept
-// as a stash commit before it is written over.
-func (t tree) recover(ctx context.Context) (bool, error) {
-	if t.settled() {
-		return false, nil
-	}
-	if _, err := t.commitOf(ctx, "HEAD"); err != nil {
-		return true, ctx.Err()
-	}
-	if err := os.Remove(filepath.Join(t.dir, ".git", "index.lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
-	}
-	stash, err := t.git(ctx, "-c", "user.name=slipway", "-c", "user.email=slipway@localhost", "stash", "create")
-	if err != nil || stash == "" {
-		return true, err
-	}
-	_, err = t.git(ctx, "update-ref", "refs/slipway/rescued", stash)
-	return true, err
-}
-
-// checkUnchanged refuses a tree with edited files, or with commits that nothing
-// but HEAD holds. Files that git does not know are safe: checkout never writes
-// over them.
-func (t tree) checkUnchanged(ctx context.Context) error {
-	head, err := t.commitOf(ctx, "HEAD")
-	if err != nil {
-		return ctx.Err() // nothing was checked out yet
-	}
-	edited, err := t.edited(ctx)
-	if err != nil {
-		return err
-	}
-	if edited != "" {
-		return fmt.Errorf("%s: has local changes, which are left alone:\n%s\n  commit or stash them, then try again", t.dir, firstLines(edited, 5))
-	}
-	if _, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
-		return nil // on a branch, which keeps its commits
-	}
-	holders, err := t.git(ctx, "for-each-ref", "--count=1", "--contains="+head)
-	if err != nil {
-		return err
-	}
-	if holders == "" {
-		return fmt.Errorf("%s: commit %s is on no branch and would be lost; keep it with \"git -C %s branch mine\", then try again", t.dir, head, t.dir)
-	}
-	return nil
-}
-
-func (t tree) edited(ctx context.Context) (string, error) {
-	return t.git(ctx, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
-}
-
-func firstLines(s string, n int) string {
-	lines := strings.Split(s, "\n")
-	if len(lines) > n {
-		lines = append(lines[:n], fmt.Sprintf("... and %d more", len(lines)-n))
-	}
-	return "  | " + strings.Join(lines, "\n  | ")
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/google/renameio/v2"
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/sync/errgroup"
+
+	"slipway/layers/engine"
 )
 
 // A lock file has the oldest version of kas's format that knows locks.
@@ -42,12 +44,12 @@ func Lock(ctx context.Context, p Project) error {
 // tip is the commit of r's branch or tag at its server.
 func tip(ctx context.Context, r Repo) (string, error) {
 	ref := remoteRef(r)
-	out, err := gitOutput(ctx, "", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--", r.URL, ref, ref + "^{}"})
+	out, err := engine.Output(ctx, gitCommand("", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--", r.URL, ref, ref + "^{}"}))
 	if err != nil {
 		return "", err
 	}
 	commit := ""
-	for line := range strings.Lines(out) { // a signed tag has a second line, for the commit that it holds
+	for line := range strings.Lines(string(out)) { // a signed tag has a second line, for the commit that it holds
 		if sha, name, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok && strings.TrimSuffix(name, "^{}") == ref {
 			commit = sha
 		}

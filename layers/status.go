@@ -34,7 +34,7 @@ func (t tree) describe(ctx context.Context, s *State) error {
 		s.Wanted, _ = t.wanted(ctx, s.Repo)
 	}
 	edited, err := t.edited(ctx)
-	s.Edited = edited != ""
+	s.Edited = len(edited) > 0
 	return err
 }
 

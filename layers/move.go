@@ -1,0 +1,251 @@
+package layers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// A checkout loses nothing of the user's, also where it is killed and run again.
+// A marker is written before git begins, in a tree without edits, without a
+// commit of its own, and with nothing in the commit's way. What lies beside a
+// marker that is found is git's half-written files, or the user's from since
+// then: it is put aside before git writes over it.
+
+// moveTo checks a commit out, unless that would lose something of the user's.
+func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
+	repeat := !t.settled()
+	ready := t.checkFree
+	if repeat {
+		ready = t.recover
+	}
+	if err := ready(ctx, commit); err != nil {
+		return err
+	}
+	before, _ := t.commitOf(ctx, "HEAD") // none in a new tree
+	if err := renameio.WriteFile(t.moving(), []byte(commit), 0o644); err != nil {
+		return err
+	}
+	if err := t.switchTo(ctx, commit, repeat); err != nil {
+		if t.untouched(ctx, before, commit) {
+			return errors.Join(err, os.Remove(t.moving()))
+		}
+		return err
+	}
+	if head, err := t.commitOf(ctx, "HEAD"); err != nil || head != commit {
+		return r.at.errorf("repos.%s: git checked out %q instead of %s", r.ID, head, commit)
+	}
+	if _, err := t.git(ctx, "update-ref", checkedOut, commit); err != nil {
+		return err
+	}
+	return os.Remove(t.moving())
+}
+
+// moving is the file that says that a checkout has begun, and of which commit.
+func (t tree) moving() string { return filepath.Join(t.dir, ".git", "slipway-moving") }
+
+func (t tree) settled() bool { return !exists(t.moving()) }
+
+// switchTo runs git. Where it cannot write a file, git says so and goes on, and
+// its exit status is 0.
+func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
+	c := t.command("checkout", "-q", "--detach", "--no-recurse-submodules", "--no-overwrite-ignore")
+	if force {
+		c.Argv = append(c.Argv, "--force")
+	}
+	c.Argv = append(c.Argv, commit)
+	var failed []string
+	c.Line = func(line string) {
+		if strings.HasPrefix(line, "error: ") {
+			failed = append(failed, line)
+		}
+	}
+	if err := engine.Run(ctx, c); err != nil {
+		return err
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%s: git could not write all files:\n%s", t.dir, firstLines(failed, 5))
+	}
+	return nil
+}
+
+// untouched says that git refused before it wrote anything.
+func (t tree) untouched(ctx context.Context, before, commit string) bool {
+	if head, _ := t.commitOf(ctx, "HEAD"); head != before {
+		return false
+	}
+	edited, err := t.edited(ctx)
+	if err != nil || len(edited) > 0 {
+		return false
+	}
+	blocks, err := t.inTheWay(ctx, commit)
+	return err == nil && len(blocks) == 0
+}
+
+// checkFree refuses a tree where the checkout of a commit would lose something.
+func (t tree) checkFree(ctx context.Context, commit string) error {
+	if err := t.checkKept(ctx, ""); err != nil {
+		return err
+	}
+	edited, err := t.edited(ctx)
+	if err != nil {
+		return err
+	}
+	if len(edited) > 0 {
+		return fmt.Errorf("%s: has local changes, which are left alone:\n%s\n  commit or stash them, then try again", t.dir, firstLines(edited, 5))
+	}
+	blocks, err := t.inTheWay(ctx, commit)
+	if err != nil {
+		return err
+	}
+	if len(blocks) > 0 {
+		names := make([]string, len(blocks))
+		for i, b := range blocks {
+			names[i] = b.path
+		}
+		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\n  move them away, then try again", t.dir, firstLines(names, 5))
+	}
+	return nil
+}
+
+// checkKept refuses a tree whose commit nothing but HEAD holds. The commit of a
+// checkout that was killed at its very end is no one's own.
+func (t tree) checkKept(ctx context.Context, ours string) error {
+	head, err := t.commitOf(ctx, "HEAD")
+	if err != nil || head == ours {
+		return ctx.Err() // nothing was checked out yet
+	}
+	if _, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
+		return nil // on a branch, which keeps its commits
+	}
+	holders, err := t.git(ctx, "for-each-ref", "--count=1", "--contains="+head)
+	if err != nil {
+		return err
+	}
+	if holders == "" {
+		return fmt.Errorf("%s: commit %s is on no branch and would be lost; keep it with \"git -C %s branch mine\", then try again", t.dir, head, t.dir)
+	}
+	return nil
+}
+
+// edited lists what differs from HEAD, of the files that git knows.
+func (t tree) edited(ctx context.Context) ([]string, error) {
+	out, err := engine.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
+	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err
+}
+
+// recover makes ready to repeat a checkout that was killed half-way: edits become
+// a commit that a ref keeps, and files in the way are moved into .git.
+func (t tree) recover(ctx context.Context, commit string) error {
+	marker, err := os.ReadFile(t.moving())
+	if err != nil {
+		return err
+	}
+	killed := string(marker)
+	if err := t.checkKept(ctx, killed); err != nil {
+		return err
+	}
+	for _, lock := range []string{"index.lock", "HEAD.lock", checkedOut + ".lock"} {
+		if err := os.Remove(filepath.Join(t.dir, ".git", lock)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	var kept []string
+	if kept, err = t.keepEdits(ctx); err != nil {
+		return err
+	}
+	files, err := t.moveAside(ctx, killed, commit)
+	if err != nil {
+		return err
+	}
+	if kept = append(kept, files...); len(kept) > 0 {
+		progress.Start(ctx, "rescued", 0, "").End("beside a checkout that was stopped: "+strings.Join(kept, "; "), nil)
+	}
+	return nil
+}
+
+// keepEdits keeps the files that git knows as they are, under a ref of their own:
+// the next repeat must not forget this one's.
+func (t tree) keepEdits(ctx context.Context) ([]string, error) {
+	if _, err := t.commitOf(ctx, "HEAD"); err != nil {
+		return nil, ctx.Err()
+	}
+	stash, err := t.git(ctx, "-c", "user.name=slipway", "-c", "user.email=slipway@localhost", "stash", "create")
+	if err != nil || stash == "" {
+		return nil, err
+	}
+	if _, err := t.git(ctx, "update-ref", "refs/slipway/rescued/"+stash, stash); err != nil {
+		return nil, err
+	}
+	return []string{fmt.Sprintf("edited files (git -C %s show %.12s)", t.dir, stash)}, nil
+}
+
+// moveAside moves what is in the way of the commits to a folder in .git, and
+// removes what git wrote. Files of the killed commit would else stay in a tree
+// that goes on to another one.
+func (t tree) moveAside(ctx context.Context, commits ...string) ([]string, error) {
+	aside, moved := "", 0
+	for _, commit := range commits {
+		if !wholeCommit.MatchString(commit) || !t.has(ctx, commit) {
+			continue // the marker is of an older slipway, or its commit is gone
+		}
+		blocks, err := t.inTheWay(ctx, commit)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range blocks {
+			if b.written(t.dir) {
+				if err := os.Remove(filepath.Join(t.dir, b.path)); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			if aside == "" {
+				if aside, err = t.newAside(); err != nil {
+					return nil, err
+				}
+			}
+			if err := moveInto(aside, t.dir, b.path); err != nil {
+				return nil, err
+			}
+			moved++
+		}
+	}
+	if moved == 0 {
+		return nil, ctx.Err()
+	}
+	return []string{fmt.Sprintf("%d files that were in the way (%s)", moved, aside)}, nil
+}
+
+func (t tree) newAside() (string, error) {
+	all := filepath.Join(t.dir, ".git", "slipway-rescued")
+	if err := os.MkdirAll(all, 0o755); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(all, time.Now().Format("2006-01-02-150405-*"))
+}
+
+func moveInto(aside, dir, path string) error {
+	to := filepath.Join(aside, path)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(dir, path), to)
+}
+
+func firstLines(lines []string, n int) string {
+	if len(lines) > n {
+		lines = append(lines[:n:n], fmt.Sprintf("... and %d more", len(lines)-n))
+	}
+	return "  | " + strings.Join(lines, "\n  | ")
+}
