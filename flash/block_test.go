@@ -215,6 +215,10 @@ func TestWriteBlockRefuses(t *testing.T) {
 			attach(t, device)
 			return device, Options{Yes: device}
 		}, wantErr: "behind /dev/loop"},
+		{name: "loop device over a device", prepare: func(t *testing.T, device, _ string) (string, Options) {
+			over := attach(t, device)
+			return over, Options{Yes: over}
+		}, wantErr: "name that itself"},
 		{name: "opened by another program alone", prepare: func(t *testing.T, device, _ string) (string, Options) {
 			keep(t, device, unix.O_EXCL)
 			return device, Options{Yes: device}

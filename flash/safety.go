@@ -87,10 +87,20 @@ func (m machine) addSwaps(u uses, swaps string) {
 func (m machine) addLoops(u uses) {
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
 	for _, dir := range loops {
-		if path := text(dir, "loop/backing_file"); strings.HasPrefix(path, m.dev+"/") {
+		if path := text(dir, "loop/backing_file"); m.isDevice(path) {
 			u.add(m.numberOf(path), "behind "+m.node(filepath.Base(dir)))
 		}
 	}
+}
+
+// isDevice is true where path is a device's or could only be one's: there are files
+// in /dev/shm, but not elsewhere in /dev.
+func (m machine) isDevice(path string) bool {
+	if strings.HasPrefix(path, m.dev+"/") && !strings.HasPrefix(path, m.dev+"/shm/") {
+		return true
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.Mode()&fs.ModeDevice != 0
 }
 
 // numberOf is the number of the device at path, or of that on which the file at
@@ -145,6 +155,9 @@ func (m machine) claims(dir string, u uses) []string {
 // refusal says why a device is never written, whatever the user wants.
 func (m machine) refusal(dir string, d Device, u uses) string {
 	switch {
+	case m.isDevice(text(dir, "loop/backing_file")):
+		// What speaks against that device would not be seen here.
+		return "a loop device over " + text(dir, "loop/backing_file") + "; name that itself"
 	case present(dir, "partition"):
 		return "a partition; name the whole disk, " + m.node(filepath.Base(filepath.Dir(dir)))
 	case strings.Contains(dir, "/virtual/block/") && d.Bus != "loop":
@@ -229,7 +242,7 @@ func (m machine) newFile(path string) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	if strings.HasPrefix(path, m.dev+"/") && !strings.HasPrefix(path, m.dev+"/shm/") {
+	if m.isDevice(path) {
 		return Device{}, fmt.Errorf("%s: no such device", path)
 	}
 	if _, err := os.Lstat(path); err == nil {

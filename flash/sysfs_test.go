@@ -199,6 +199,16 @@ func TestRefused(t *testing.T) {
 			name: "behind a loop device", device: "sda", want: "in use: behind /dev/loop3",
 			lines: "sys/class/block/loop3 -> sys/devices/virtual/block/loop3\nsys/devices/virtual/block/loop3/loop/backing_file = /dev/sda",
 		},
+		{
+			name: "loop device over the system disk", device: "loop3", want: "a loop device over /dev/nvme0n1; name that itself",
+			lines: loopOver("/dev/nvme0n1"),
+		},
+		{
+			name: "loop device over a partition", device: "loop3", want: "a loop device over /dev/nvme0n1p2; name that itself",
+			lines: loopOver("/dev/nvme0n1p2"),
+		},
+		{name: "loop device over a file", device: "loop3", lines: loopOver("/srv/card.img")},
+		{name: "loop device over a file in memory", device: "loop3", lines: loopOver("/dev/shm/card.img")},
 		{name: "no medium", device: "sda", want: "no medium in it", lines: stick + "/size = 0"},
 		{name: "read-only", device: "sda", want: "read-only; look for a write-protect switch", lines: stick + "/ro = 1"},
 		{
@@ -226,6 +236,11 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+func loopOver(path string) string {
+	const loop = "sys/devices/virtual/block/loop3"
+	return "sys/class/block/loop3 -> " + loop + "\n" + loop + "/size = 2097152\n" + loop + "/loop/backing_file = " + path
 }
 
 func TestAgree(t *testing.T) {
