@@ -273,7 +273,7 @@ func TestWriteBlockRefuses(t *testing.T) {
 func mounted(t *testing.T, device, _ string) (string, Options) {
 	t.Helper()
 	needMke2fs(t)
-	run(t, program("mke2fs"), "-q", "-F", device)
+	run(t, e2fs(t, "mke2fs"), "-q", "-F", device)
 	at := filepath.Join(t.TempDir(), "a place")
 	if err := os.Mkdir(at, 0o700); err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 
 	"slipway/images"
 	"slipway/images/bmap"
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
@@ -120,11 +121,16 @@ func same(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-func needMke2fs(t *testing.T) {
+func needMke2fs(t *testing.T) { t.Helper(); e2fs(t, "mke2fs") }
+
+// e2fs is the path of a program of e2fsprogs.
+func e2fs(t *testing.T, name string) string {
 	t.Helper()
-	if _, err := exec.LookPath(program("mke2fs")); err != nil {
-		t.Skip("mke2fs is missing (Debian package e2fsprogs)")
+	path, err := engine.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is missing (Debian package e2fsprogs)", name)
 	}
+	return path
 }
 
 func newTestIdentity(t *testing.T) Identity {
@@ -245,13 +251,13 @@ func TestWriteIdentity(t *testing.T) {
 func proveIdentity(t *testing.T, data string, id Identity) {
 	t.Helper()
 	debugfs := func(request string) string {
-		out, err := exec.CommandContext(t.Context(), program("debugfs"), "-R", request, data).Output()
+		out, err := exec.CommandContext(t.Context(), e2fs(t, "debugfs"), "-R", request, data).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(out)
 	}
-	if out, err := exec.CommandContext(t.Context(), program("e2fsck"), "-fn", data).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), e2fs(t, "e2fsck"), "-fn", data).CombinedOutput(); err != nil {
 		t.Errorf("e2fsck: %v\n%s", err, out)
 	}
 	signer, err := ssh.ParsePrivateKey([]byte(debugfs("cat /ssh/ssh_host_ed25519_key")))

@@ -18,8 +18,10 @@ import (
 )
 
 // Identity is how a board proves who it is, and who may enter. The host key is
-// made for one flash and never written to this machine; the client's key stays in
-// a folder and serves every board that is flashed from there.
+// made for one flash. Besides the board's disk (which may be a file here) it is
+// written only to a temporary folder that is this user's alone, and that is gone
+// before the flash begins. The client's key stays in a folder and serves every
+// board that is flashed from there.
 type Identity struct {
 	dir     string
 	hostKey []byte // PEM

@@ -14,9 +14,9 @@ import (
 	"slipway/layers/engine"
 )
 
-// seed is the file system that replaces the image's empty data partition.
+// seed is the file system that replaces the image's empty data partition. It holds
+// the board's private host key, so its file has no name any more once it is made.
 type seed struct {
-	dir    string
 	file   *os.File
 	blocks bmap.Map
 	part   images.Partition
@@ -29,33 +29,31 @@ func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, 
 	if err != nil {
 		return nil, err
 	}
-	s := &seed{dir: dir, part: part}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	content := filepath.Join(dir, "content")
 	if err := writeTree(content, id.files()); err != nil {
 		return nil, err
 	}
 	image := filepath.Join(dir, "data.img")
-	if err := makeFileSystem(ctx, image, content, part); err != nil {
+	err = makeFileSystem(ctx, image, content, part)
+	if errors.Is(err, exec.ErrNotFound) {
+		err = fmt.Errorf("%w (Debian package e2fsprogs)", err)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make the data partition: %w", err)
 	}
+	s := &seed{part: part}
 	if s.file, err = os.Open(image); err != nil {
 		return nil, err
 	}
-	s.blocks, err = bmap.Create(ctx, s.file)
-	return s, err
+	if s.blocks, err = bmap.Create(ctx, s.file); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
 }
 
-func (s *seed) close() {
-	if s.file != nil {
-		s.file.Close()
-	}
-	os.RemoveAll(s.dir)
-}
+func (s *seed) close() { s.file.Close() }
 
 // apply writes the file system to its place on d and reads it back.
 func (s *seed) apply(ctx context.Context, d *disk) error {
@@ -102,12 +100,9 @@ func makeFileSystem(ctx context.Context, image, content string, part images.Part
 	// The tables are written here (they are zeros, so they end up as holes) rather
 	// than by the board's kernel while it boots.
 	err = engine.Run(ctx, engine.Command{Argv: []string{
-		program("mke2fs"), "-q", "-F", "-t", "ext4", "-L", part.Name,
+		"mke2fs", "-q", "-F", "-t", "ext4", "-L", part.Name,
 		"-E", "root_owner=0:0,lazy_itable_init=0", "-d", content, image,
 	}})
-	if errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("%w (Debian package e2fsprogs)", err)
-	}
 	if err != nil || os.Geteuid() == 0 {
 		return err
 	}
@@ -130,18 +125,7 @@ func giveToRoot(ctx context.Context, image, content string) error {
 		return err
 	}
 	return engine.Run(ctx, engine.Command{
-		Argv:  []string{program("debugfs"), "-w", "-f", "-", image},
+		Argv:  []string{"debugfs", "-w", "-f", "-", image},
 		Stdin: strings.NewReader(b.String()),
 	})
-}
-
-// program finds a system program also for users whose PATH lacks /usr/sbin.
-func program(name string) string {
-	if _, err := exec.LookPath(name); err == nil {
-		return name
-	}
-	if path := filepath.Join("/usr/sbin", name); exec.Command(path).Err == nil {
-		return path
-	}
-	return name
 }
