@@ -33,7 +33,7 @@ const ReceiptName = "flash.json"
 // Options is what a flash may be told.
 type Options struct {
 	Identity *Identity          // written into the data partition; nil leaves that as the image has it
-	Yes      string             // confirms without asking: the device's serial; for files and loop devices the path
+	Yes      string             // confirms without asking: the device's serial; the path for files, loop devices, and what is removable and has no serial
 	Confirm  func(Device) error // asks a person where Yes is empty; see Ask
 	DryRun   bool               // stop before the first write
 	Out      io.Writer          // where the device and what will be done is shown; nil shows nothing
@@ -189,7 +189,7 @@ func (j *job) show(o Options) {
 // agree makes sure that the user means this very device.
 func (o Options) agree(ctx context.Context, d Device) error {
 	name, what := d.Path, "its path"
-	if d.Kind == Block && d.Bus != "loop" {
+	if d.Kind == Block && d.Bus != "loop" && (d.Serial != "" || d.fixed()) {
 		name, what = d.Serial, "its serial"
 	}
 	switch {

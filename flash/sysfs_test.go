@@ -247,6 +247,7 @@ func TestAgree(t *testing.T) {
 	card := Device{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, exists: true}
 	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", exists: true}
 	nameless := Device{Path: "/dev/vda", Kind: Block, Bus: "virtio", exists: true}
+	unlabelled := Device{Path: "/dev/sdb", Kind: Block, Bus: "usb", Removable: true, exists: true}
 	yes := func(Device) error { return nil }
 	tests := []struct {
 		name    string
@@ -259,6 +260,9 @@ func TestAgree(t *testing.T) {
 		{name: "card by its path", device: card, options: Options{Yes: "/dev/sda"}, wantErr: "its serial"},
 		{name: "card by another's serial, though answered", device: card, options: Options{Yes: "4C54", Confirm: yes}, wantErr: "confirmed as"},
 		{name: "card unasked", device: card, wantErr: "not confirmed"},
+		{name: "card without a serial by its path", device: unlabelled, options: Options{Yes: "/dev/sdb"}},
+		{name: "card without a serial by another path", device: unlabelled, options: Options{Yes: "/dev/sdc"}, wantErr: "its path"},
+		{name: "card without a serial, unasked", device: unlabelled, wantErr: `its path, "/dev/sdb"`},
 		{name: "disk by its serial", device: disk, options: Options{Yes: "S4EW"}},
 		{name: "disk by answer", device: disk, options: Options{Confirm: yes}, wantErr: "not removable"},
 		{name: "disk without a serial", device: nameless, options: Options{Confirm: yes}, wantErr: "not removable"},
