@@ -65,7 +65,8 @@ type job struct {
 	source   *os.File
 	blocks   bmap.Map
 	device   Device
-	seed     *seed // nil: the data partition stays as the image has it
+	place    images.Partition // where the identity goes, if there is one
+	seed     *seed            // nil: the data partition stays as the image has it
 	step     *progress.Step
 	receipt  Receipt
 }
@@ -87,7 +88,7 @@ func write(ctx context.Context, spec images.Spec, artifact images.Artifact, devi
 	if err != nil {
 		return Receipt{}, err
 	}
-	j, err := prepare(artifact, d)
+	j, err := prepare(artifact, d, o.Identity != nil)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -125,7 +126,7 @@ func choose(spec images.Spec, artifact images.Artifact, device string) (Device, 
 }
 
 // prepare reads all that there is to know before anything is written.
-func prepare(artifact images.Artifact, d Device) (*job, error) {
+func prepare(artifact images.Artifact, d Device, withIdentity bool) (*job, error) {
 	image, err := artifact.File(images.DiskImage)
 	if err != nil {
 		return nil, err
@@ -135,17 +136,23 @@ func prepare(artifact images.Artifact, d Device) (*job, error) {
 		return nil, err
 	}
 	if blocks.ImageSize != image.SizeBytes {
-		return nil, fmt.Errorf("the block map is of another image: of %d bytes, %s has %d; build again", blocks.ImageSize, image.Name, image.SizeBytes)
+		return nil, fmt.Errorf("the block map is of another image: of %d bytes, %s has %d; %s", blocks.ImageSize, image.Name, image.SizeBytes, remake(artifact))
 	}
 	if d.Kind == Block && d.SizeBytes < image.SizeBytes {
 		return nil, fmt.Errorf("it has %s, the image needs %s", sizeText(d.SizeBytes), sizeText(image.SizeBytes))
+	}
+	var place images.Partition
+	if withIdentity {
+		if place, err = identityPlace(artifact, image); err != nil {
+			return nil, err
+		}
 	}
 	source, err := os.Open(artifact.Path(image))
 	if err != nil {
 		return nil, err
 	}
 	return &job{
-		artifact: artifact, image: image, source: source, blocks: blocks, device: d,
+		artifact: artifact, image: image, source: source, blocks: blocks, device: d, place: place,
 		receipt: Receipt{
 			Board: artifact.Board, Key: artifact.Key, Device: d,
 			ImageSHA256: image.SHA256, MapSHA256: mapSum, ImageBytes: image.SizeBytes,
@@ -158,21 +165,55 @@ func prepare(artifact images.Artifact, d Device) (*job, error) {
 func readMap(artifact images.Artifact) (bmap.Map, string, error) {
 	file, err := artifact.File(images.BlockMap)
 	if err != nil {
-		return bmap.Map{}, "", fmt.Errorf("%w; build again", err)
+		return bmap.Map{}, "", fmt.Errorf("%w; %s", err, remake(artifact))
 	}
-	data, err := os.ReadFile(artifact.Path(file))
+	data, err := readLimited(artifact.Path(file))
 	if err != nil {
 		return bmap.Map{}, "", err
 	}
 	sum := sha256.Sum256(data)
 	if got := hex.EncodeToString(sum[:]); got != file.SHA256 {
-		return bmap.Map{}, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; build again", artifact.Path(file), got, file.SHA256)
+		return bmap.Map{}, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", artifact.Path(file), got, file.SHA256, remake(artifact))
 	}
 	m, err := bmap.Read(bytes.NewReader(data))
 	if err != nil {
 		return bmap.Map{}, "", fmt.Errorf("%s: %w", artifact.Path(file), err)
 	}
 	return m, file.SHA256, nil
+}
+
+// mapLimit is more than any block map that bmap.Read takes.
+const mapLimit = 64 << 20
+
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, mapLimit+1))
+	if err == nil && len(data) > mapLimit {
+		err = fmt.Errorf("%s: more than %d MiB, which no block map has", path, mapLimit>>20)
+	}
+	return data, err
+}
+
+// remake is what to do where a file is not what the artifact says. A build alone
+// would find that nothing changed: it looks at the files' sizes only.
+func remake(artifact images.Artifact) string {
+	return fmt.Sprintf("remove %s and build again", filepath.Join(artifact.Dir(), images.ArtifactName))
+}
+
+// identityPlace is the partition that carries the identity.
+func identityPlace(artifact images.Artifact, image images.File) (images.Partition, error) {
+	part, err := artifact.Partition("data")
+	if err != nil {
+		return part, fmt.Errorf("the image has no place for an SSH identity: %w", err)
+	}
+	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > image.SizeBytes-part.OffsetBytes {
+		return part, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, image.SizeBytes)
+	}
+	return part, nil
 }
 
 func (j *job) show(o Options) {
@@ -258,23 +299,16 @@ func (j *job) run(ctx context.Context, o Options) (Receipt, error) {
 }
 
 // plant makes the file system that carries the identity.
-func (j *job) plant(ctx context.Context, id Identity) error {
-	part, err := j.artifact.Partition("data")
-	if err != nil {
-		return fmt.Errorf("the image has no place for an SSH identity: %w", err)
-	}
-	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > j.image.SizeBytes-part.OffsetBytes {
-		return fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, j.image.SizeBytes)
-	}
+func (j *job) plant(ctx context.Context, id Identity) (err error) {
 	j.receipt.HostKey = id.Fingerprint()
-	j.seed, err = newSeed(ctx, part, id)
+	j.seed, err = newSeed(ctx, j.place, id)
 	return err
 }
 
 // transfer is the image's way onto d. Its first head bytes are kept back.
 func (j *job) transfer(d *disk, head int64) *transfer {
 	return &transfer{
-		name: j.source.Name(), source: j.source, blocks: j.blocks,
+		name: j.source.Name(), remedy: remake(j.artifact), source: j.source, blocks: j.blocks,
 		to: d, head: alignedBuffer(int(head)), count: j.step.Add,
 	}
 }

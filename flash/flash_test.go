@@ -361,6 +361,61 @@ func damage(t *testing.T, path string, at int64) {
 	}
 }
 
+// resize makes a file of the artifact longer by a hole.
+func resize(t *testing.T, a images.Artifact, kind string, size int64) {
+	t.Helper()
+	for i, f := range a.Files {
+		if f.Kind == kind {
+			a.Files[i].SizeBytes = size
+			if err := os.Truncate(a.Path(f), size); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := a.Save(a.Dir()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// "build again" alone would find that nothing changed: it compares sizes.
+func TestDamagedImageSaysWhatToDo(t *testing.T) {
+	a := artifact(t)
+	damage(t, filepath.Join(a.Dir(), "disk.img"), 12*mib)
+	_, err := Write(t.Context(), spec, a, filepath.Join(t.TempDir(), "disk.img"), Options{})
+	if want := "remove " + filepath.Join(a.Dir(), images.ArtifactName) + " and build again"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Write = %v; want an error with %q", err, want)
+	}
+}
+
+// That an image has no place for the identity is said before the person is asked.
+func TestNoPlaceForIdentity(t *testing.T) {
+	id := newTestIdentity(t)
+	for name, parts := range map[string][]images.Partition{
+		"no partition": nil,
+		"outside":      {{Name: "data", Use: "data", OffsetBytes: dataStart, SizeBytes: imageSize}},
+		"at the front": {{Name: "data", Use: "data", OffsetBytes: 0, SizeBytes: dataSize}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := artifact(t)
+			a.Partitions = parts
+			path := filepath.Join(t.TempDir(), "disk.img")
+			put(t, path, "old")
+			o := Options{Identity: &id, Confirm: func(Device) error {
+				t.Error("asked for an image that cannot be written")
+				return errors.New("no")
+			}}
+			for _, o.DryRun = range []bool{true, false} {
+				if _, err := Write(t.Context(), spec, a, path, o); err == nil || !strings.Contains(err.Error(), "partition") {
+					t.Errorf("Write (dry: %v) = %v; want an error about the partition", o.DryRun, err)
+				}
+			}
+			if _, err := Write(t.Context(), spec, a, path, Options{Yes: path}); err != nil {
+				t.Errorf("Write without an identity: %v", err)
+			}
+		})
+	}
+}
+
 // interrupted returns a context that ends as soon as the flash has begun.
 func interrupted(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -413,7 +468,10 @@ func TestWriteRefuses(t *testing.T) {
 		{name: "character device", spec: spec, device: "/dev/null", wantErr: "neither a file nor a block device"},
 		{name: "damaged map", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
 			damage(t, filepath.Join(a.Dir(), "disk.bmap"), 300)
-		}, wantErr: "build again"},
+		}, wantErr: "/artifact.json and build again"},
+		{name: "endless map", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
+			resize(t, a, images.BlockMap, mapLimit+1)
+		}, wantErr: "disk.bmap: more than 64 MiB"},
 		{name: "map of another image", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
 			describe(t, a.Dir(), bmap.Map{ImageSize: 4096, BlockSize: 4096, Algorithm: bmap.SHA256})
 		}, wantErr: "of another image"},

@@ -58,7 +58,7 @@ func (s *seed) close() { s.file.Close() }
 // apply writes the file system to its place on d and reads it back.
 func (s *seed) apply(ctx context.Context, d *disk) error {
 	t := transfer{
-		name: "data partition", source: s.file, blocks: s.blocks,
+		name: "data partition", remedy: "flash again", source: s.file, blocks: s.blocks,
 		to: d, base: s.part.OffsetBytes, count: func(int64) {},
 	}
 	for _, step := range []func(context.Context) error{

@@ -25,6 +25,7 @@ const workers = 4
 // times faster than the map's: reading back then costs little more than the reading.
 type transfer struct {
 	name   string // of the image, for errors
+	remedy string // what to do where the image is not what its map says
 	source io.ReaderAt
 	blocks bmap.Map
 	to     *disk
@@ -59,7 +60,7 @@ func (t *transfer) write(ctx context.Context) error {
 			return err
 		}
 		if got := hex.EncodeToString(digest.Sum(nil)); got != r.Sum {
-			return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map says %s", t.name, r.First, r.Last, t.blocks.Algorithm, got, r.Sum)
+			return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map says %s; %s", t.name, r.First, r.Last, t.blocks.Algorithm, got, r.Sum, t.remedy)
 		}
 		return nil
 	})
