@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// Grace is how long a program may take to end after it was asked to.
-const Grace = 10 * time.Second
+// grace is how long a program and its children may take to end after they were
+// asked to; tests have less time.
+var grace = 10 * time.Second
 
 // Command is one run of a program.
 type Command struct {
@@ -33,7 +34,7 @@ type Command struct {
 	// they are asked to end, as by a Ctrl-C, and they decide when.
 	Gentle bool
 	// Stop asks a program to end that needs another way than a SIGTERM to it and its
-	// children.
+	// children; those that outlive it are then left alone.
 	Stop func(*os.Process) error
 }
 
@@ -62,7 +63,8 @@ func (f *Failure) Unwrap() error { return f.cause }
 
 func indent(s string) string { return "  | " + strings.ReplaceAll(s, "\n", "\n  | ") }
 
-// Run runs c to its end.
+// Run runs c to its end. Where ctx ends first, c's children have ended too when
+// Run returns; what a program left running when it ended by itself is its own.
 func Run(ctx context.Context, c Command) error {
 	tail := &tailWriter{line: c.Line}
 	out := io.Writer(tail)
@@ -76,7 +78,7 @@ func Run(ctx context.Context, c Command) error {
 	}
 	cmd := Prepare(ctx, c)
 	cmd.Stdout, cmd.Stderr = out, out
-	err := cmd.Run()
+	err := run(ctx, c, cmd)
 	tail.flush()
 	return verdict(ctx, c, err, tail.String())
 }
@@ -88,14 +90,15 @@ func Output(ctx context.Context, c Command) ([]byte, error) {
 	tail := &tailWriter{line: c.Line}
 	cmd := Prepare(ctx, c)
 	cmd.Stdout, cmd.Stderr = &stdout, tail
-	err := cmd.Run()
+	err := run(ctx, c, cmd)
 	tail.flush()
 	return stdout.Bytes(), verdict(ctx, c, err, tail.String())
 }
 
 // Prepare returns the exec.Cmd of c for callers that start it themselves. The
 // program gets a process group of its own, so that a Ctrl-C reaches it once,
-// through the context, and so that its children end with it.
+// through the context, and its children with it. Children that do not end when
+// they are asked to are Run's and Output's to kill; here they would live on.
 func Prepare(ctx context.Context, c Command) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	if errors.Is(cmd.Err, exec.ErrNotFound) {
@@ -106,8 +109,8 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 	cmd.Dir, cmd.Stdin = c.Dir, c.Stdin
 	cmd.Env = append(completePath(os.Environ()), c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	cmd.WaitDelay = Grace
+	cmd.Cancel = func() error { return askGroup(cmd.Process.Pid) }
+	cmd.WaitDelay = grace
 	if c.Gentle {
 		cmd.SysProcAttr.Pdeathsig = 0
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
@@ -118,6 +121,14 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 		cmd.Cancel = func() error { return c.Stop(cmd.Process) }
 	}
 	return cmd
+}
+
+func askGroup(leader int) error {
+	err := syscall.Kill(-leader, syscall.SIGTERM)
+	if errors.Is(err, syscall.ESRCH) {
+		return os.ErrProcessDone
+	}
+	return err
 }
 
 func openLog(c Command) (*os.File, error) {

@@ -1,17 +1,12 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestRunFailure(t *testing.T) {
@@ -80,42 +75,6 @@ func TestPathOfPrograms(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A program's children must not outlive a Ctrl-C.
-func TestRunStopsTheWholeGroup(t *testing.T) {
-	pidFile := filepath.Join(t.TempDir(), "pid")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	pressed := errors.New("interrupt")
-	go func() {
-		for {
-			if data, _ := os.ReadFile(pidFile); strings.HasSuffix(string(data), "\n") {
-				cancel(pressed)
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-	}()
-	err := Run(ctx, Command{Argv: []string{"sh", "-c", `sleep 300 & echo $! > "$0"; wait`, pidFile}})
-	if !errors.Is(err, pressed) {
-		t.Errorf("Run = %v; want %v", err, pressed)
-	}
-	data, err := os.ReadFile(pidFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 200 {
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(stat), ") Z ") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	_ = unix.Kill(pid, unix.SIGKILL)
-	t.Errorf("the child %d outlived its parent", pid)
 }
 
 func TestTailIsBounded(t *testing.T) {

@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// run starts cmd, waits for it and, where it was asked to end, for its children.
+func run(ctx context.Context, c Command, cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if !c.Gentle && c.Stop == nil {
+		endGroup(ctx, cmd.Process.Pid)
+	}
+	return cmd.Wait()
+}
+
+// endGroup waits until the leader of a group has ended. Where ctx has ended too,
+// the others have the rest of the grace, and are killed then. The leader is not
+// reaped before: until it is, nobody else gets its number.
+func endGroup(ctx context.Context, leader int) {
+	most := grace
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(most, cancel) })()
+	err := error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		err = unix.Waitid(unix.P_PID, leader, nil, unix.WEXITED|unix.WNOWAIT, nil)
+	}
+	if err != nil || ctx.Err() == nil {
+		return
+	}
+	awaitGroup(late, leader)
+	_ = unix.Kill(-leader, unix.SIGKILL)
+	// Nothing survives that, but what the kernel is doing for it may take a while.
+	killed, done := context.WithTimeout(context.Background(), most)
+	defer done()
+	awaitGroup(killed, leader)
+}
+
+func awaitGroup(ctx context.Context, group int) {
+	for ctx.Err() == nil && runsInGroup(group) {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// runsInGroup says whether a process of the group has not ended yet.
+func runsInGroup(group int) bool {
+	names, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return false
+	}
+	for _, name := range names {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended since
+		}
+		// "12 (a name, of any characters) S parent group"
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(group) && !bytes.ContainsAny(fields[0], "ZX") {
+			return true
+		}
+	}
+	return false
+}
