@@ -467,6 +467,27 @@ func TestReadOnlyRoot(t *testing.T) {
 	})
 }
 
+// A file that a given folder lacks is left out, and the container starts. What
+// the folder has can be covered.
+func TestFolderLacksFile(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab, stage string) {
+		l.shell()
+		must(t, unix.Mount("tmpfs", "/usr/share", "tmpfs", 0, ""))
+		write(t, "/opt/egl/one", "one")
+		write(t, "/usr/share/nvidia-container-passthrough/opt/egl/two", "two")
+		write(t, "/usr/share/nvidia-container-passthrough/opt/egl/one", "other one")
+		must(t, os.MkdirAll("/usr/share/nvidia-container-passthrough/usr/lib", 0o755))
+		must(t, os.Symlink("/opt/egl/one", "/usr/share/nvidia-container-passthrough/usr/lib/slipway-test.so"))
+		must(t, unix.Mknod("/opt/egl/gpu", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
+		l.lists("dir, /opt/egl", "lib, /opt/egl/two", "sym, /usr/lib/slipway-test.so", "dev, /opt/egl/gpu")
+		out, err := l.run(container{stage: stage, env: all, script: "ls /opt/egl; cat /usr/lib/slipway-test.so && (: < /opt/egl/gpu) && echo ', opens'"})
+		log, _ := os.ReadFile("/run/slipway/hook.log")
+		if err != nil || out != "gpu\none\nother one, opens\n" || !strings.Contains(string(log), "test.csv:2: refused: /opt/egl/two lies in the folder /opt/egl,") {
+			t.Errorf("the container saw %q, %v, log %q; want the folder, and that the file is refused", out, err, log)
+		}
+	})
+}
+
 // Containers one after another leave no mount, process or descriptor behind.
 func TestNothingIsLeft(t *testing.T) {
 	l := newLab(t, "runc")

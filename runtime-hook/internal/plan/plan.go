@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ type Link struct {
 	Target string `json:"target"`
 	File   string `json:"file,omitempty"` // what stands at its end on the board; "" for a folder
 	From   string `json:"from"`
+
+	source string // the link itself, on the board
 }
 
 // Device is a character device that is made in the container.
@@ -66,7 +69,7 @@ func Compile(root string, entries []csv.Entry) (Plan, []csv.Problem) {
 	c := &compiler{
 		trees: []*tree{newTree(root), newTree(strings.TrimSuffix(root, "/") + AltRoot)},
 		seen:  map[string]csv.Entry{},
-		made:  map[string]bool{},
+		made:  map[string]csv.Entry{},
 	}
 	for _, e := range entries {
 		c.add(e)
@@ -82,7 +85,7 @@ type compiler struct {
 	plan     Plan
 	problems []csv.Problem
 	seen     map[string]csv.Entry // by path as listed
-	made     map[string]bool      // by path in the container
+	made     map[string]csv.Entry // by path in the container
 }
 
 func (c *compiler) problem(e csv.Entry, cause csv.Cause, unused bool, format string, args ...any) {
@@ -163,7 +166,7 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, at string) error {
 	if strings.Count(at, "/") == 1 || wide[at] {
 		c.problem(e, csv.Dangerous, false, "%s hides all that the image has there", at)
 	}
-	c.mount(Mount{t.host(end), at, true, from(e)})
+	c.mount(e, Mount{t.host(end), at, true, from(e)})
 	return nil
 }
 
@@ -191,13 +194,13 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 		c.problem(e, csv.Dangerous, false, "%s is for its owner only on the board, and every container could read it", end)
 	}
 	if end != "" {
-		c.mount(Mount{Source: t.host(end), Path: end, From: from(e)})
+		c.mount(e, Mount{Source: t.host(end), Path: end, From: from(e)})
 	}
 	for _, l := range links {
 		if end != "" {
 			l.File = t.host(end)
 		}
-		c.link(l)
+		c.link(e, l)
 	}
 	return nil
 }
@@ -221,7 +224,7 @@ func chain(t *tree, at, from string) (links []Link, end string, err error) {
 		if lexical(at, text) != next {
 			text = next
 		}
-		links = append(links, Link{Path: at, Target: text, From: from})
+		links = append(links, Link{Path: at, Target: text, From: from, source: t.host(at)})
 		at = next
 	}
 	return nil, "", syscall.ELOOP
@@ -250,7 +253,7 @@ func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	if !strings.HasPrefix(at, "/dev/") {
 		c.problem(e, csv.Dangerous, false, "%s is a device outside of /dev", at)
 	}
-	if c.claim(at) {
+	if c.claim(e, at) {
 		c.plan.Devices = append(c.plan.Devices, Device{
 			Source: t.host(end), Path: at, Major: major(stat.Rdev), Minor: minor(stat.Rdev),
 			Mode: stat.Mode & 0o777, UID: stat.Uid, GID: stat.Gid, From: from(e),
@@ -276,23 +279,23 @@ func rightKind(m fs.FileMode) string {
 	}
 }
 
-func (c *compiler) mount(m Mount) {
-	if c.claim(m.Path) {
+func (c *compiler) mount(e csv.Entry, m Mount) {
+	if c.claim(e, m.Path) {
 		c.plan.Mounts = append(c.plan.Mounts, m)
 	}
 }
 
-func (c *compiler) link(l Link) {
-	if c.claim(l.Path) {
+func (c *compiler) link(e csv.Entry, l Link) {
+	if c.claim(e, l.Path) {
 		c.plan.Links = append(c.plan.Links, l)
 	}
 }
 
-func (c *compiler) claim(p string) bool {
-	if c.made[p] {
+func (c *compiler) claim(e csv.Entry, p string) bool {
+	if _, ok := c.made[p]; ok {
 		return false
 	}
-	c.made[p] = true
+	c.made[p] = e
 	return true
 }
 
@@ -303,10 +306,38 @@ func from(e csv.Entry) string {
 	return fmt.Sprintf("%s:%d", e.File, e.Line)
 }
 
-// ordered puts the folders first and leaves out what they bring along: nothing
-// could be made in them afterwards, as they are read-only.
+// ordered puts the folders first, and leaves out what they bring along and what
+// cannot be made in them, as they are read-only.
 func (c *compiler) ordered() Plan {
-	var folders, files []Mount
+	folders, files := c.sorted()
+	var p Plan
+	for _, m := range folders {
+		if c.keeps(p.Mounts, m.Path, m.Source, fs.ModeDir, fs.ModeSymlink) {
+			p.Mounts = append(p.Mounts, m)
+		}
+	}
+	given := p.Mounts
+	for _, m := range files {
+		if c.keeps(given, m.Path, m.Source, 0) {
+			p.Mounts = append(p.Mounts, m)
+		}
+	}
+	for _, l := range c.plan.Links {
+		if c.keeps(given, l.Path, l.source, 0) {
+			p.Links = append(p.Links, l)
+		}
+	}
+	for _, d := range c.plan.Devices {
+		// No source: those that a folder brings along do not open, and are covered.
+		if c.keeps(given, d.Path, "", 0, fs.ModeDevice|fs.ModeCharDevice) {
+			p.Devices = append(p.Devices, d)
+		}
+	}
+	return p
+}
+
+// sorted are the mounts, the outer folders before the inner ones.
+func (c *compiler) sorted() (folders, files []Mount) {
 	for _, m := range c.plan.Mounts {
 		if m.Folder {
 			folders = append(folders, m)
@@ -315,28 +346,56 @@ func (c *compiler) ordered() Plan {
 		}
 	}
 	slices.SortFunc(folders, func(a, b Mount) int { return cmp.Compare(a.Path, b.Path) })
-	p := Plan{Devices: c.plan.Devices}
-	for _, m := range append(folders, files...) {
-		if !brought(folders, m.Path, m.Source) {
-			p.Mounts = append(p.Mounts, m)
-		}
-	}
-	for _, l := range c.plan.Links {
-		if !brought(folders, l.Path, "") {
-			p.Links = append(p.Links, l)
-		}
-	}
-	return p
+	return folders, files
 }
 
-// brought reports whether the folders bring p along, from source where that is
-// not "".
-func brought(folders []Mount, p, source string) bool {
+// keeps reports whether p is to be given from source where the folders are given
+// before: unless one brings it along, or has at its place nothing of the kinds
+// that it could be given over.
+func (c *compiler) keeps(folders []Mount, p, source string, kinds ...fs.FileMode) bool {
+	folder, rest := around(folders, p)
+	if rest == "" {
+		return true
+	}
+	if source == folder.Source+"/"+rest {
+		return false
+	}
+	kind, ok := typeIn(folder.Source, rest)
+	if ok && slices.Contains(kinds, kind) {
+		return true
+	}
+	why := "lacks it"
+	if ok {
+		why = "has something else there"
+	}
+	c.problem(c.made[p], csv.Refused, true, "%s lies in the folder %s, which is given read-only and %s", p, folder.Path, why)
+	return false
+}
+
+// around is the innermost of the folders that p is in, and p's rest in it; "" where
+// it is in none.
+func around(folders []Mount, p string) (in Mount, rest string) {
 	for _, f := range folders {
-		rest, inside := strings.CutPrefix(p, f.Path+"/")
-		if inside && (source == "" || source == f.Source+"/"+rest) {
-			return true
+		if r, ok := strings.CutPrefix(p, f.Path+"/"); ok {
+			in, rest = f, r
 		}
 	}
-	return false
+	return in, rest
+}
+
+// typeIn is the type of what the board has at rest in folder; false where it has
+// nothing, or where a link leads to it.
+func typeIn(folder, rest string) (fs.FileMode, bool) {
+	at := folder
+	for {
+		part, after, more := strings.Cut(rest, "/")
+		at, rest = at+"/"+part, after
+		info, err := os.Lstat(at)
+		if err != nil || more && !info.IsDir() {
+			return 0, false
+		}
+		if !more {
+			return info.Mode().Type(), true
+		}
+	}
 }

@@ -149,6 +149,31 @@ func TestCompile(t *testing.T) {
 			"lib, /usr/lib/aarch64-linux-gnu/a.so\nlib, /usr/lib/c.so",
 			[]string{"file /usr/lib/aarch64-linux-gnu/b.so from " + AltRoot + "/usr/lib/aarch64-linux-gnu/b.so", "file /usr/lib/c.so", "link /usr/lib/aarch64-linux-gnu/a.so -> b.so"},
 		},
+		{
+			"what a given folder lacks cannot be made in it",
+			[]string{"opt/egl/one", AltRoot[1:] + "/opt/egl/two", AltRoot[1:] + "/opt/egl/l -> two", AltRoot[1:] + "/opt/egl/d/", AltRoot[1:] + "/usr/lib/a -> /opt/egl/three", AltRoot[1:] + "/opt/egl/three"},
+			"dir, /opt/egl\nlib, /opt/egl/two\nsym, /opt/egl/l\ndir, /opt/egl/d\nsym, /usr/lib/a",
+			[]string{"folder /opt/egl", "link /usr/lib/a -> /opt/egl/three", "problem 4 refused", "problem 2 refused", "problem 5 refused", "problem 3 refused"},
+		},
+		{
+			"what a given folder has can be covered in it",
+			[]string{"opt/egl/one", "opt/egl/d/", "opt/egl/l", AltRoot[1:] + "/opt/egl/one", AltRoot[1:] + "/usr/lib/a -> /opt/egl/one", AltRoot[1:] + "/usr/lib/b -> /opt/egl/l", AltRoot[1:] + "/opt/egl/l -> one"},
+			"dir, /opt/egl\nsym, /usr/lib/a\nsym, /usr/lib/b",
+			[]string{"folder /opt/egl", "file /opt/egl/one from " + AltRoot + "/opt/egl/one", "link /usr/lib/a -> /opt/egl/one", "link /usr/lib/b -> /opt/egl/l", "link /opt/egl/l -> one"},
+		},
+		{
+			"a link in a given folder is no place for a file",
+			[]string{"opt/egl/one -> elsewhere", "opt/egl/d -> /opt/f", "opt/f/two", AltRoot[1:] + "/opt/egl/one", AltRoot[1:] + "/usr/lib/a -> /opt/egl/one", AltRoot[1:] + "/opt/egl/d/two", AltRoot[1:] + "/usr/lib/b -> /opt/egl/d/two"},
+			"dir, /opt/egl\nsym, /usr/lib/a\nsym, /usr/lib/b",
+			[]string{"folder /opt/egl", "link /usr/lib/a -> /opt/egl/one", "link /usr/lib/b -> /opt/egl/d/two", "problem 2 refused", "problem 3 refused"},
+		},
+		{
+			"the inner folder is the one that counts",
+			[]string{"opt/a/b -> ../c", "opt/c/x", "opt/a/x", AltRoot[1:] + "/opt/a/b/x", AltRoot[1:] + "/usr/lib/x -> /opt/a/b/x"},
+			"dir, /opt/a\ndir, /opt/a/b\nsym, /usr/lib/x",
+			[]string{"folder /opt/a", "folder /opt/a/b from /opt/c", "file /opt/a/b/x from " + AltRoot + "/opt/a/b/x", "link /usr/lib/x -> /opt/a/b/x"},
+		},
+		{"a link in a given folder is brought as it is", []string{"opt/a/l -> /lib/x", "lib -> usr/lib", "usr/lib/x"}, "dir, /opt/a\nsym, /opt/a/l", []string{"folder /opt/a", "file /usr/lib/x"}},
 		{"a file below a file", []string{"a"}, "lib, /a/b", []string{"problem 1 missing"}},
 	}
 	for _, tt := range tests {
