@@ -106,9 +106,10 @@ func (r Report) headline() string {
 // failures are what failed, in the order of the run.
 func (r Report) failures() []failure {
 	var all []failure
+	checksSay := r.counts().checks[Failed] > 0
 	for _, s := range r.Stages {
 		// A stage that failed for its checks has nothing to add to them.
-		if s.Status == Failed && !strings.HasSuffix(s.Saw, ErrFailed.Error()) {
+		if s.Status == Failed && !(checksSay && strings.HasSuffix(s.Saw, ErrFailed.Error())) {
 			all = append(all, failure{"stage", s.Name, s.Saw, "", s.Next})
 		}
 	}

@@ -43,6 +43,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 	defer s.close()
 	suites, err := loadSuites(spec)
 	if err != nil {
+		r.fail("smoke", err, "mend the suites that the board's board.yml names")
 		return r, err
 	}
 	r.Identity = s.identify(ctx, a)
@@ -53,7 +54,8 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 		r.Logs = s.logs(ctx)
 	}
 	r.ElapsedMS = time.Since(r.Started).Milliseconds()
-	return r, r.verdict(ctx)
+	err = r.verdict(ctx)
+	return r, err
 }
 
 func loadSuites(spec images.Spec) ([]Suite, error) {
@@ -72,14 +74,26 @@ func loadSuites(spec images.Spec) ([]Suite, error) {
 	return suites, nil
 }
 
-func (r Report) verdict(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("smoke %s: stopped: %w", r.Board, context.Cause(ctx))
+// verdict is the error of a run. Where no failed check tells of it, a failed stage
+// does: the report may be all that somebody reads.
+func (r *Report) verdict(ctx context.Context) (err error) {
+	switch n := r.counts(); {
+	case ctx.Err() != nil:
+		err = fmt.Errorf("smoke %s: stopped: %w", r.Board, context.Cause(ctx))
+		r.fail("smoke", err, "run it again")
+	case n.checks[Failed] > 0:
+		err = fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.checks[Failed], n.total(), ErrFailed)
+	case n.checks[Passed] == 0:
+		err = fmt.Errorf("smoke %s: none of %d checks passed: %w", r.Board, n.total(), ErrFailed)
+		r.fail("smoke", err, "take skip out of the suites, or name others in the board's board.yml")
 	}
-	if n := r.counts(); n.checks[Failed] > 0 || n.checks[Passed] == 0 {
-		return fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.checks[Failed], n.total(), ErrFailed)
-	}
-	return nil
+	return err
+}
+
+// fail adds a stage that failed.
+func (r *Report) fail(stage string, err error, next string) {
+	took := time.Since(r.Started).Milliseconds()
+	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: err.Error(), Next: next})
 }
 
 // session is one board during one run of its suites.

@@ -2,6 +2,7 @@ package ci
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"os"
 	"path/filepath"
@@ -224,6 +225,39 @@ func TestStoppedSmoke(t *testing.T) {
 	if diff := cmp.Diff([]string{"quick passed", "slow skipped", "never skipped"}, statuses(r)); diff != "" {
 		t.Error(diff)
 	}
+	wantFailedStage(t, r, why.Error(), "run it again")
+}
+
+// wantFailedStage wants a report that says, to people and to CI servers alike,
+// that the run as a whole failed.
+func wantFailedStage(t *testing.T, r Report, saw, next string) {
+	t.Helper()
+	smoke := find(r, "smoke")
+	if smoke.Status != Failed || !strings.Contains(smoke.Saw, saw) || !strings.Contains(smoke.Next, next) {
+		t.Errorf("stage smoke is %+v; want it failed, with %q seen and %q next", smoke, saw, next)
+	}
+	data, err := r.tidy().junit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var junit junitSuites
+	if err := xml.Unmarshal(data, &junit); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	r.Summary(&text)
+	if junit.Failures == 0 || !strings.Contains(text.String(), "FAILED  stage: smoke") {
+		t.Errorf("%d failures in JUnit, and the summary is:\n%s", junit.Failures, text.String())
+	}
+}
+
+func TestNothingButSkippedChecks(t *testing.T) {
+	spec := specOf(t, "command: {x: {exec: 'true', skip: true}}")
+	r, err := smoke(t.Context(), &session{board: here{}}, spec, images.Artifact{})
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "none of 1 checks passed") {
+		t.Errorf("smoke = %v; want %v", err, ErrFailed)
+	}
+	wantFailedStage(t, r, "none of 1 checks passed", "skip")
 }
 
 func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
@@ -238,6 +272,7 @@ func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !r.Failed() {
 			t.Errorf("smoke(%v) = failed %v, %v; want %s", tt.suites, r.Failed(), err, tt.want)
 		}
+		wantFailedStage(t, r, tt.want, "board.yml")
 	}
 }
 
