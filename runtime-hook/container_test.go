@@ -444,6 +444,38 @@ func TestReadOnlyImage(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "mkdir /opt: read-only file system") {
 		t.Errorf("the container printed %q, %v; want a failure that says read-only file system", out, err)
 	}
+	noHint(t)
+}
+
+// noHint fails where the log advises another stage.
+func noHint(t *testing.T) {
+	t.Helper()
+	log, err := os.ReadFile("/run/slipway/hook.log")
+	must(t, err)
+	if strings.Contains(string(log), "crun") {
+		t.Errorf("log %q; want no advice that does not help here", log)
+	}
+}
+
+// A folder of the container's own that is read-only is no matter of the stage.
+func TestReadOnlyVolume(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab, stage string) {
+		if l.engine == "crun" && stage != "createContainer" {
+			t.Skip("crun makes volumes read-only later")
+		}
+		l.shell()
+		write(t, "/opt/board/a.so", "board a")
+		write(t, "/opt/volume/x", "")
+		l.lists("lib, /opt/board/a.so")
+		_, err := l.run(container{stage: stage, env: all, spec: func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board", Type: "bind", Source: "/opt/volume", Options: []string{"bind", "ro"}})
+		}})
+		log, _ := os.ReadFile("/run/slipway/hook.log")
+		if err == nil || !strings.Contains(string(log), "a.so: read-only file system") {
+			t.Errorf("%v, log %q; want a failure that says read-only file system", err, log)
+		}
+		noHint(t)
+	})
 }
 
 // A container whose root is read-only is served like any other, but where crun

@@ -39,6 +39,7 @@ type Result struct {
 // that entered the container's mount namespace.
 type Root struct {
 	dir    *os.File
+	inside bool                // the hook runs in the container
 	owner  *owner              // who makes things; nil for the hook itself
 	dirs   map[string]*os.File // resolved once; most entries share their folder
 	oldAPI bool                // mount(2) instead of descriptors of mounts
@@ -54,7 +55,7 @@ func (p Process) Open(rootfs string) (*Root, error) {
 		dir.Close()
 		return nil, errors.Join(err, fmt.Errorf("the container's root %s is the board's own; nothing is mounted there", rootfs))
 	}
-	return &Root{dir: dir, owner: p.owner, dirs: map[string]*os.File{"/": dir}}, nil
+	return &Root{dir: dir, inside: p.pid == 0, owner: p.owner, dirs: map[string]*os.File{"/": dir}}, nil
 }
 
 // Close lets go of all descriptors.
@@ -74,7 +75,7 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 			*what++
 		case errors.Is(err, errInTheWay):
 			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: %v", from, err))
-		case errors.Is(err, unix.EROFS):
+		case errors.Is(err, unix.EROFS) && r.readOnly():
 			return fmt.Errorf("%s: %s: %w; crun makes a read-only root so before createContainer: there, use createRuntime or prestart", from, name, err)
 		default:
 			return fmt.Errorf("%s: %s: %w", from, name, err)
@@ -101,6 +102,14 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		}
 	}
 	return res, nil
+}
+
+// readOnly reports whether the container's root is so already, and would not have
+// been at an earlier stage.
+func (r *Root) readOnly() bool {
+	var stat unix.Statfs_t
+	err := unix.Fstatfs(int(r.dir.Fd()), &stat)
+	return r.inside && err == nil && stat.Flags&unix.ST_RDONLY != 0
 }
 
 // folder opens dir in the container and makes it where it is missing.
