@@ -126,6 +126,7 @@ func (s *session) runSuite(ctx context.Context, suite Suite) SuiteResult {
 		for _, i := range batch {
 			group.Go(func() error {
 				check := suite.Checks[i]
+				defer s.turn(check)()
 				step.Detail(check.Name)
 				offset := time.Since(began)
 				result.Checks[i] = s.runCheck(ctx, check)
@@ -197,8 +198,6 @@ var errSlow = errors.New("no answer in time")
 // examine runs one probe with its timeout. A board that gives no answer is asked for
 // a sign of life, so that a dead one does not cost every check's timeout.
 func (s *session) examine(ctx context.Context, c Check) (finding, error) {
-	unlock := s.turn(c)
-	defer unlock()
 	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
 	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -299,6 +300,33 @@ func (c recordedContainers) Version(context.Context) (string, error) { return "1
 func (c recordedContainers) Close() error                            { return nil }
 func (c recordedContainers) Run(context.Context, target.Container) (target.Exit, error) {
 	return c.exit, c.err
+}
+
+// slowContainers takes a while for each container.
+type slowContainers struct{ recordedContainers }
+
+const slowContainer = 300 * time.Millisecond
+
+func (c slowContainers) Run(context.Context, target.Container) (target.Exit, error) {
+	time.Sleep(slowContainer)
+	return c.exit, c.err
+}
+
+// Containers run one at a time; the wait for its turn is no part of a check.
+func TestContainersTakeTurns(t *testing.T) {
+	suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": "container: {a: {image: a}, b: {image: a}, c: {image: a}}"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{open: func(context.Context) (containers, error) { return slowContainers{}, nil }}
+	checks := s.runSuite(t.Context(), suite).Checks
+	slices.SortFunc(checks, func(a, b CheckResult) int { return int(a.StartMS - b.StartMS) })
+	for i, c := range checks {
+		least := int64(i) * slowContainer.Milliseconds()
+		if c.Status != Passed || c.StartMS < least || c.ElapsedMS >= 2*slowContainer.Milliseconds() {
+			t.Errorf("container %d: %s, began after %d ms, took %d ms; want %d ms or more, and about %v", i, c.Status, c.StartMS, c.ElapsedMS, least, slowContainer)
+		}
+	}
 }
 
 func TestContainers(t *testing.T) {
