@@ -5,8 +5,10 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -92,3 +94,20 @@ func Print(w io.Writer, rows []Row, ratios ...Ratio) error {
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+
+// keepOnFailure calls measure with a new folder in build, which is removed unless
+// measure fails: its error names files there.
+func keepOnFailure(ctx context.Context, name string, measure func(dir string) error) error {
+	if err := os.MkdirAll("build", 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("build", name)
+	if err != nil {
+		return err
+	}
+	err = measure(dir)
+	if err != nil && ctx.Err() == nil {
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(dir))
+}

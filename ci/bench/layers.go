@@ -24,14 +24,14 @@ const (
 // Layers measures the checkout and configuration of a project with six local
 // repositories beside kas: cold into an empty folder, warm where all is done.
 func Layers(ctx context.Context, w io.Writer) error {
+	if err := host.Ensure(ctx, w, "build/bench/apt.log", "git", "kas"); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "slipway-bench-layers-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := host.Ensure(ctx, w, filepath.Join(dir, "apt.log"), "git", "kas"); err != nil {
-		return err
-	}
 	project, err := makeProject(ctx, dir)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -22,11 +21,10 @@ func Up(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("build", "bench-up-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
+	return keepOnFailure(ctx, "bench-up-", func(dir string) error { return measureUp(ctx, w, spec, dir) })
+}
+
+func measureUp(ctx context.Context, w io.Writer, spec images.Spec, dir string) error {
 	opt := ci.UpOptions{Build: images.Options{Dir: dir}, Out: io.Discard}
 	rows := []Row{{Name: "up, cold"}, {Name: "up, warm"}, {Name: "warm: power-on to ssh"}, {Name: "warm: smoke"}}
 	for i := range 1 + upRuns {
