@@ -335,7 +335,15 @@ func TestEscape(t *testing.T) {
 			link(t, l, "x", "/opt/board/lib")
 			link(t, l, "/proc/1/root/opt/victim", "/opt/board/x")
 		},
-		"kernel settings": func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel", "/opt/board/lib") },
+		"kernel settings":            func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel", "/opt/board/lib") },
+		"file to a kernel setting":   func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/lib/a.so") },
+		"file to null":               func(t *testing.T, l *lab) { link(t, l, "/dev/null", "/opt/board/lib/a.so") },
+		"device to a kernel setting": func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/full") },
+		"device to null":             func(t *testing.T, l *lab) { link(t, l, "/dev/null", "/opt/board/full") },
+		"library to a kernel setting": func(t *testing.T, l *lab) {
+			write(t, l.rootfs("/opt/board/lib/a"), "covered by what its link on the board leads to")
+			link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/lib/a.so")
+		},
 		"folder is a file": func(t *testing.T, l *lab) {
 			write(t, l.rootfs("/opt/board/lib"), "a file")
 		},
@@ -369,9 +377,10 @@ func escape(t *testing.T, l *lab, stage string, attack func(*testing.T, *lab)) {
 	attack(t, l)
 	hookBinary(t)
 	before := look(t)
-	out, err := l.run(container{stage: stage, env: all, script: "echo started"})
+	script := "grep -e ' /proc/' -e ' /dev/' /proc/self/mountinfo; echo started"
+	out, err := l.run(container{stage: stage, env: all, script: script})
 	if err != nil || out != "started\n" {
-		t.Errorf("the container printed %q, %v; want that it starts without what its image keeps out", out, err)
+		t.Errorf("the container printed %q, %v; want that it starts without what its image keeps out, and no mount below /proc or /dev", out, err)
 	}
 	if after := look(t); after != before {
 		t.Errorf("the board changed from\n%s\nto\n%s", before, after)

@@ -66,7 +66,7 @@ func isNode(stat unix.Stat_t, d plan.Device) bool {
 }
 
 func (r *Root) coverDevice(d plan.Device) error {
-	return r.cover(d.Source, d.Path, unix.MS_NOSUID|unix.MS_NOEXEC)
+	return r.cover(d.Source, d.Path, unix.S_IFCHR, unix.MS_NOSUID|unix.MS_NOEXEC)
 }
 
 // own sets what mknod does not: the owner, and the mode without the umask.

@@ -152,6 +152,28 @@ func TestDeviceOverFile(t *testing.T) {
 	})
 }
 
+// A node where a device goes is covered by the device, and by nothing else.
+func TestOverNode(t *testing.T) {
+	eachWay(t, func(t *testing.T, old bool) {
+		board, rootfs := stage(t)
+		for _, at := range []string{"/dev/full", "/opt/lib/a.so"} {
+			must(t, os.MkdirAll(filepath.Dir(rootfs+at), 0o755))
+			must(t, unix.Mknod(rootfs+at, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+		}
+		res := apply(t, rootfs, old, samplePlan(board))
+		if len(res.Skipped) != 1 || !strings.HasPrefix(res.Skipped[0], "x.csv:2: the image is in the way: /opt/lib/a.so is there and is no file") {
+			t.Errorf("skipped %q; want the file", res.Skipped)
+		}
+		for at, want := range map[string]uint64{"/dev/full": unix.Mkdev(1, 7), "/opt/lib/a.so": unix.Mkdev(1, 3)} {
+			var stat unix.Stat_t
+			must(t, unix.Lstat(rootfs+at, &stat))
+			if stat.Rdev != want {
+				t.Errorf("%s has number %x; want %x", at, stat.Rdev, want)
+			}
+		}
+	})
+}
+
 // No descriptor stays open, however often an entry fails.
 func TestDescriptors(t *testing.T) {
 	eachWay(t, func(t *testing.T, old bool) {

@@ -28,7 +28,7 @@ func (r *Root) link(l plan.Link) error {
 		if l.File == "" {
 			return inTheWay("%s is there and is no link", l.Path)
 		}
-		return r.cover(l.File, l.Path, flags)
+		return r.cover(l.File, l.Path, unix.S_IFREG, flags)
 	}
 	if err := r.removeLink(dir, base); err != nil {
 		return err

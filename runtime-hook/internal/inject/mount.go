@@ -26,12 +26,13 @@ func (r *Root) mount(m plan.Mount) error {
 		defer at.Close()
 		return r.bind(m.Source, m.Path, at, flags)
 	}
-	return r.cover(m.Source, m.Path, flags)
+	return r.cover(m.Source, m.Path, unix.S_IFREG, flags)
 }
 
-// cover mounts source over the file p of the container, made where it is missing.
-func (r *Root) cover(source, p string, flags uintptr) error {
-	at, err := r.mountPoint(p)
+// cover mounts source, which is of the kind, over the file p of the container,
+// made where it is missing.
+func (r *Root) cover(source, p string, kind uint32, flags uintptr) error {
+	at, err := r.mountPoint(p, kind)
 	if err != nil {
 		return err
 	}
@@ -39,9 +40,10 @@ func (r *Root) cover(source, p string, flags uintptr) error {
 	return r.bind(source, p, at, flags)
 }
 
-// mountPoint opens the file p in the container. A link of the image that leads to
-// a file in the container stands for that file; any other link is replaced.
-func (r *Root) mountPoint(p string) (*os.File, error) {
+// mountPoint opens the file p in the container for something of the kind. A link
+// of the image that leads to a file in the container stands for that file; any
+// other link is replaced.
+func (r *Root) mountPoint(p string, kind uint32) (*os.File, error) {
 	dir, base, err := r.parent(p)
 	if err != nil {
 		return nil, err
@@ -50,21 +52,43 @@ func (r *Root) mountPoint(p string) (*os.File, error) {
 	if !errors.Is(err, unix.EEXIST) {
 		return made, err
 	}
-	old, err := pathrs.OpenatInRoot(r.dir, p)
-	if err == nil {
-		kind, err := mode(old)
-		if err == nil && (kind == unix.S_IFREG || kind == unix.S_IFCHR) {
-			return old, nil
-		}
-		old.Close()
+	isLink := readlink(dir, base) != ""
+	if isLink {
+		// Nodes that a link leads to are others' devices: /dev/null is one.
+		kind = unix.S_IFREG
 	}
-	if readlink(dir, base) == "" {
-		return nil, inTheWay("%s is there and is no file", p)
+	old, err := r.coverable(p, kind)
+	if err == nil {
+		return old, nil
+	}
+	if !isLink {
+		return nil, err
 	}
 	if err := r.removeLink(dir, base); err != nil {
 		return nil, err
 	}
 	return r.create(dir, base)
+}
+
+// coverable opens what the container has at p: a regular file, or a node where one
+// is to go.
+func (r *Root) coverable(p string, kind uint32) (*os.File, error) {
+	f, err := pathrs.OpenatInRoot(r.dir, p)
+	if err != nil {
+		return nil, err
+	}
+	have, err := mode(f)
+	if err == nil && have != unix.S_IFREG && have != kind {
+		err = inTheWay("%s is there and is no file", p)
+	}
+	if err == nil {
+		err = notKernel(f, p)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func (r *Root) create(dir *os.File, base string) (*os.File, error) {

@@ -156,20 +156,27 @@ func blocked(err error, p string) error {
 	return err
 }
 
-// ordinary refuses what is no folder, and the kernel's own file systems. A link of the image may lead
-// into the container's /proc or /sys, where making a name does something.
+// ordinary refuses what is no folder, and the kernel's own file systems.
 func ordinary(f *os.File, dir string) error {
 	if kind, err := mode(f); err != nil || kind != unix.S_IFDIR {
 		return errors.Join(err, inTheWay("%s is no folder there, nor a link to one", dir))
 	}
+	return notKernel(f, dir)
+}
+
+// notKernel refuses the kernel's own file systems. A link of the image may lead
+// into the container's /proc or /sys, where making a name does something, and
+// covering one hides a setting.
+func notKernel(f *os.File, p string) error {
 	var stat unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
 		return err
 	}
 	switch uint32(stat.Type) {
 	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC,
-		unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC:
-		return inTheWay("%s leads into the kernel's own files", dir)
+		unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.BINFMTFS_MAGIC,
+		unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC, unix.RDTGROUP_SUPER_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC:
+		return inTheWay("%s leads into the kernel's own files", p)
 	}
 	return nil
 }
