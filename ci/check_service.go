@@ -14,7 +14,11 @@ type service struct {
 }
 
 func readService(e *entry) probe {
-	return service{unit: e.unit(e.text("name", e.name)), enabled: e.flag("enabled"), running: e.flag("running")}
+	v := service{unit: e.unit(e.text("name", e.name)), enabled: e.flag("enabled"), running: e.flag("running")}
+	if v.enabled == nil && v.running == nil {
+		e.fail(e.key, "a service needs enabled or running")
+	}
+	return v
 }
 
 // unit adds .service where a name has no type. systemctl takes a name that
