@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"slipway/flash/target"
@@ -12,6 +14,7 @@ import (
 // command is a program that is run on the board.
 type command struct {
 	argv                       []string
+	line                       string // as a person types it
 	exitStatus, stdout, stderr matcher
 }
 
@@ -25,11 +28,13 @@ func readCommand(e *entry) probe {
 	script := e.text("exec", e.name)
 	switch {
 	case e.fields["argv"] == nil:
-		c.argv = []string{"sh", "-c", script}
+		c.argv, c.line = []string{"sh", "-c", script}, script
 	case e.fields["exec"] != nil:
 		e.fail(e.fields["exec"], "exec and argv are two ways to say the same; keep one")
 	case len(c.argv) == 0:
 		e.fail(e.fields["argv"], "argv needs at least the program's name")
+	default:
+		c.line = shellLine(c.argv)
 	}
 	if strings.ContainsRune(script, 0) {
 		e.fail(e.key, "exec holds a NUL")
@@ -63,8 +68,19 @@ func (c command) run(ctx context.Context, s *session) (finding, error) {
 	return f, nil
 }
 
-func (c command) next() string {
-	return "run it by hand on the board: " + strings.Join(c.argv, " ")
+func (c command) next() string { return "run it by hand on the board: " + c.line }
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9@%+:,./_=-]+$`)
+
+// shellLine writes argv as a shell would read it.
+func shellLine(argv []string) string {
+	words := slices.Clone(argv)
+	for i, word := range words {
+		if !plainWord.MatchString(word) {
+			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // cut says which outputs were longer than is kept. The result says only that one

@@ -176,7 +176,7 @@ func (f file) readContents(ctx context.Context, s *session, found *finding) erro
 	out, err := s.ask(ctx, "head", "-c", fmt.Sprint(maxFileBytes+1), f.path)
 	if errors.Is(err, errCut) || len(out) > maxFileBytes {
 		if found.ok() {
-			found.next = fmt.Sprintf("look into it on the board instead, with a command check such as: grep -q TEXT %s; or check its sha256", f.path)
+			found.next = fmt.Sprintf("look into it on the board instead, with a command check such as: %s; or check its sha256", shellLine([]string{"grep", "-q", "TEXT", f.path}))
 		}
 		found.expect(false, "contents: all of them", "contents: "+moreThan(maxFileBytes))
 		return nil
@@ -189,5 +189,5 @@ func (f file) readContents(ctx context.Context, s *session, found *finding) erro
 }
 
 func (f file) next() string {
-	return "look at it on the board: ls -ld " + f.path
+	return "look at it on the board: " + shellLine([]string{"ls", "-ld", f.path})
 }

@@ -108,5 +108,5 @@ func mountedAt(dir string, there bool) string {
 }
 
 func (m mount) next() string {
-	return "on the board: findmnt " + m.dir + "; look for it in /etc/fstab and journalctl -b"
+	return "on the board: " + shellLine([]string{"findmnt", m.dir}) + "; look for it in /etc/fstab and journalctl -b"
 }

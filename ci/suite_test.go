@@ -50,9 +50,10 @@ service:
   zebra: {running: true, meta: {title: z runs, next: start it, owner: {team: [a, b]}}}
 command:
   b: {exit-status: 0, timeout: 1500, skip: true}
-  a: {argv: [/bin/a, "1 2"], title: plain title}
+  a: {argv: [/bin/a, "1 2", "it's", "", --x=y], title: plain title}
+  c: {exec: "cat /etc/x | grep 'y z'"}
 file:
-  /x:
+  /x y:
 `})
 	suite, err := LoadSuite(path)
 	if err != nil {
@@ -69,9 +70,10 @@ file:
 	}
 	want := []row{
 		{"service", "z runs", "start it", defaultTimeout, false},
-		{"command", "b", "run it by hand on the board: sh -c b", 1500 * time.Millisecond, true},
-		{"command", "plain title", "run it by hand on the board: /bin/a 1 2", defaultTimeout, false},
-		{"file", "/x", "look at it on the board: ls -ld /x", defaultTimeout, false},
+		{"command", "b", "run it by hand on the board: b", 1500 * time.Millisecond, true},
+		{"command", "plain title", `run it by hand on the board: /bin/a '1 2' 'it'\''s' '' --x=y`, defaultTimeout, false},
+		{"command", "c", "run it by hand on the board: cat /etc/x | grep 'y z'", defaultTimeout, false},
+		{"file", "/x y", "look at it on the board: ls -ld '/x y'", defaultTimeout, false},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || suite.Name != "main" {
 		t.Errorf("suite %q (-want +got):\n%s", suite.Name, diff)
@@ -111,6 +113,8 @@ func TestSuiteErrors(t *testing.T) {
 		{"NUL", "command:\n  \"a\\0b\": {}", "exec holds a NUL"},
 		{"option as unit", "service:\n  --all: {}", "\"--all\" is not a unit's name"},
 		{"empty disk", "disk:\n  x: {}", "a disk needs labels, root or slot"},
+		{"service that need be nothing", "service:\n  containerd:", "main.yml:2:3: a service needs enabled or running"},
+		{"the same under another name", "service:\n  x: {name: containerd, skip: false}", "main.yml:2:3: a service needs enabled or running"},
 		{"no image", "container:\n  x: {argv: [a]}", "a container needs an image"},
 		{"relative hook", "container:\n  x: {image: a, hook: b}", "hook must be an absolute path"},
 		{"wrong env", "container:\n  x: {image: a, env: [b]}", "env must be NAME=value"},
