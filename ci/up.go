@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"slipway/flash"
@@ -191,27 +192,38 @@ func (u *up) powerOn(ctx context.Context, step *progress.Step) (saw string, err 
 	if err != nil {
 		return "", err
 	}
-	watched, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	ready := make(chan struct{})
-	go u.watch(watched, stop, ready, step)
-	select {
-	case <-ready:
-		u.conn, err = target.WaitDial(watched, Address(u.opt.Build, u.spec, u.vm), bootLimit)
-	case <-watched.Done():
-	}
-	if watched.Err() != nil {
-		err = context.Cause(watched)
-	}
-	if err != nil {
+	if err := u.logIn(ctx, u.vm, step); err != nil {
 		return "", fmt.Errorf("%w\nlast lines of its serial line (all: %s):\n%s", err, qemu.ConsoleLog(dir), qemu.Tail(dir))
 	}
 	return fmt.Sprintf("ssh after %.1f s (%s)", time.Since(u.vm.Started).Seconds(), u.vm.Accel), nil
 }
 
+// logIn waits for vm to let somebody in.
+func (u *up) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err error) {
+	watched, stop := context.WithCancelCause(ctx)
+	ready := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() { u.watch(watched, stop, vm, ready, step) })
+	defer watcher.Wait() // what it looks at is replaced when the board is switched on again
+	defer stop(nil)
+	select {
+	case <-ready:
+		u.conn, err = target.WaitDial(watched, Address(u.opt.Build, u.spec, vm), bootLimit)
+	case <-watched.Done():
+	}
+	if watched.Err() != nil {
+		err = context.Cause(watched)
+	}
+	if err != nil && u.conn != nil {
+		u.conn.Close()
+		u.conn = nil
+	}
+	return err
+}
+
 // watch closes ready when SSH can be asked for, and stops a wait that cannot
 // succeed any more.
-func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, ready chan<- struct{}, step *progress.Step) {
+func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.VM, ready chan<- struct{}, step *progress.Step) {
 	dir := u.machineDir()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -221,7 +233,7 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, ready chan
 		select {
 		case <-ctx.Done():
 			return
-		case <-u.vm.Exited():
+		case <-vm.Exited():
 			stop(errors.New("the machine switched itself off"))
 			return
 		case <-tick.C:
@@ -230,7 +242,7 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, ready chan
 			close(ready)
 			ready = nil
 		}
-		since := time.Since(u.vm.Started)
+		since := time.Since(vm.Started)
 		switch {
 		case qemu.Panicked(dir):
 			stop(errPanicked)

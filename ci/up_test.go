@@ -1,17 +1,21 @@
 package ci
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/flash/qemu"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/progress"
@@ -91,6 +95,28 @@ func leftovers(t *testing.T, dir string) []string {
 		all = append(all, found...)
 	}
 	return all
+}
+
+// After a kernel's panic the next machine is switched on: nobody may still watch
+// the last one then.
+func TestPanicEndsTheWatch(t *testing.T) {
+	spec := images.Spec{Board: "toy", Machine: &images.Machine{Ready: "never said"}}
+	u := &up{spec: spec, opt: UpOptions{Build: images.Options{Dir: t.TempDir()}}}
+	if err := os.MkdirAll(u.machineDir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(qemu.ConsoleLog(u.machineDir()), []byte("Kernel panic - not syncing: no root\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		u.vm = &qemu.VM{Started: time.Now()}
+		if err := u.logIn(t.Context(), u.vm, progress.Start(t.Context(), "boot", 0, "")); !errors.Is(err, errPanicked) {
+			t.Fatalf("logIn = %v; want %v", err, errPanicked)
+		}
+		if stacks := make([]byte, 1<<20); bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("ci.(*up).watch(")) {
+			t.Fatal("the watcher is at work after logIn has returned")
+		}
+	}
 }
 
 func TestUp(t *testing.T) {
