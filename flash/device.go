@@ -32,7 +32,7 @@ type Device struct {
 	Refused    string    `json:"refused,omitempty"` // why it is never written; "" where it may be
 
 	exists   bool   // a file that is not there yet needs no confirmation
-	sequence string // the kernel's count of disks; a medium that was swapped has another
+	sequence string // the kernel's count of disks, or a file's number and time; what was swapped has another
 }
 
 // Content is a partition that a device holds at the moment.

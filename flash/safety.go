@@ -258,7 +258,10 @@ func (m machine) file(path string, info fs.FileInfo) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	d := Device{Path: path, Kind: File, SizeBytes: info.Size(), exists: true}
+	d := Device{
+		Path: path, Kind: File, SizeBytes: info.Size(), exists: true,
+		sequence: fmt.Sprintf("%d of %d", info.Sys().(*syscall.Stat_t).Ino, info.ModTime().UnixNano()),
+	}
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
 	for _, dir := range loops {
 		if behind, err := os.Stat(text(dir, "loop/backing_file")); err == nil && os.SameFile(behind, info) {
@@ -270,6 +273,8 @@ func (m machine) file(path string, info fs.FileInfo) (Device, error) {
 	}
 	return d, err
 }
+
+const inUse = "in use by a program that has locked it; stop the virtual machine first"
 
 // locked asks whether a program holds a lock on the file, as QEMU does on the
 // disks of a running machine.
@@ -284,7 +289,7 @@ func locked(path string) (string, error) {
 		return "", nil // a file system without locks has none held
 	}
 	if lock.Type != unix.F_UNLCK {
-		return "in use by a program that has locked it; stop the virtual machine first", nil
+		return inUse, nil
 	}
 	return "", nil
 }
