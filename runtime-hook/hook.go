@@ -87,6 +87,7 @@ func give(state oci.State, config oci.Config) (string, error) {
 		return "", err
 	}
 	defer root.Close()
+	root.Spare(config.ReadOnly)
 	unix.Umask(0)
 	res, err := root.Apply(p)
 	return summary(res, append(res.Skipped, notes...)), err

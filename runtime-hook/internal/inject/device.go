@@ -30,7 +30,7 @@ func (r *Root) device(d plan.Device) error {
 	if r.owner != nil || fsStat.Flags&unix.ST_NODEV != 0 {
 		return r.coverDevice(d)
 	}
-	err = unix.Mknodat(int(dir.Fd()), base, unix.S_IFCHR|d.Mode, int(number(d)))
+	err = r.add(dir, base, func() error { return unix.Mknodat(int(dir.Fd()), base, unix.S_IFCHR|d.Mode, int(number(d))) })
 	switch {
 	case err == nil:
 		return own(dir, base, d)

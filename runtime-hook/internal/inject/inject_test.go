@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -196,6 +197,23 @@ func TestDescriptors(t *testing.T) {
 			t.Errorf("%d descriptors are open after, %d before", after, before)
 		}
 	})
+}
+
+// Nothing is made in a mount that is to be spared. A path where nothing is mounted
+// spares nothing.
+func TestSpare(t *testing.T) {
+	_, rootfs := stage(t)
+	must(t, os.MkdirAll(rootfs+"/opt/spared", 0o755))
+	must(t, unix.Mount("tmpfs", rootfs+"/opt/spared", "tmpfs", 0, ""))
+	r, err := Process{}.Open(rootfs)
+	must(t, err)
+	defer r.Close()
+	r.Spare([]string{"/opt/spared", "/opt", "/not/there"})
+	for p, want := range map[string]error{"/opt/a": nil, "/opt/spared/a": unix.EROFS} {
+		if err := r.link(plan.Link{Path: p, Target: "x"}); !errors.Is(err, want) {
+			t.Errorf("link %s: %v; want %v", p, err, want)
+		}
+	}
 }
 
 // The board's own root is never taken for a container's.

@@ -37,7 +37,7 @@ func (r *Root) link(l plan.Link) error {
 }
 
 func (r *Root) symlink(target string, dir *os.File, base string) error {
-	return r.change(dir, func() error { return unix.Symlinkat(target, int(dir.Fd()), base) })
+	return r.add(dir, base, func() error { return unix.Symlinkat(target, int(dir.Fd()), base) })
 }
 
 // removeLink makes room where the image has a link.

@@ -93,7 +93,7 @@ func (r *Root) coverable(p string, kind uint32) (*os.File, error) {
 
 func (r *Root) create(dir *os.File, base string) (*os.File, error) {
 	var made *os.File
-	err := r.change(dir, func() (err error) {
+	err := r.add(dir, base, func() (err error) {
 		made, err = openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
 		return err
 	})

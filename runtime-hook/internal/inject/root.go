@@ -9,6 +9,7 @@
 package inject
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,6 +43,7 @@ type Root struct {
 	inside bool                // the hook runs in the container
 	owner  *owner              // who makes things; nil for the hook itself
 	dirs   map[string]*os.File // resolved once; most entries share their folder
+	spared map[uint64]bool     // mounts that nothing is made in
 	oldAPI bool                // mount(2) instead of descriptors of mounts
 }
 
@@ -55,7 +57,32 @@ func (p Process) Open(rootfs string) (*Root, error) {
 		dir.Close()
 		return nil, errors.Join(err, fmt.Errorf("the container's root %s is the board's own; nothing is mounted there", rootfs))
 	}
-	return &Root{dir: dir, inside: p.pid == 0, owner: p.owner, dirs: map[string]*os.File{"/": dir}}, nil
+	return &Root{dir: dir, inside: p.pid == 0, owner: p.owner, spared: map[uint64]bool{}, dirs: map[string]*os.File{"/": dir}}, nil
+}
+
+// Spare makes nothing in what is mounted at the paths in the container. It is for
+// what the container gets read-only: crun makes it so after the hook.
+func (r *Root) Spare(paths []string) {
+	for _, p := range paths {
+		f, err := pathrs.OpenatInRoot(r.dir, p)
+		if err != nil {
+			continue // then nothing is reached through it either
+		}
+		if id := mountID(f); id != mountID(r.dir) {
+			r.spared[id] = true
+		}
+		f.Close()
+	}
+}
+
+// mountID is 0 where Linux does not tell, before 5.8.
+func mountID(f *os.File) uint64 {
+	var stat unix.Statx_t
+	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat)
+	if err != nil || stat.Mask&unix.STATX_MNT_ID == 0 {
+		return 0
+	}
+	return stat.Mnt_id
 }
 
 // Close lets go of all descriptors.
@@ -138,7 +165,7 @@ func (r *Root) makeFolder(dir string) (*os.File, error) {
 		return nil, err
 	}
 	base := path.Base(dir)
-	err = r.change(parent, func() error { return unix.Mkdirat(int(parent.Fd()), base, 0o755) })
+	err = r.add(parent, base, func() error { return unix.Mkdirat(int(parent.Fd()), base, 0o755) })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("mkdir %s: %w", dir, err)
 	}
@@ -181,10 +208,22 @@ func notKernel(f *os.File, p string) error {
 	return nil
 }
 
-// change runs make, which makes or removes one name in dir, for the container's
+// add runs make, which makes base in dir, unless that is there.
+func (r *Root) add(dir *os.File, base string, make func() error) error {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(int(dir.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {
+		return cmp.Or(err, error(unix.EEXIST))
+	}
+	return r.change(dir, make)
+}
+
+// change runs do, which makes or removes one name in dir, for the container's
 // root.
-func (r *Root) change(dir *os.File, make func() error) error {
-	err := r.owner.in(dir, make)
+func (r *Root) change(dir *os.File, do func() error) error {
+	if len(r.spared) > 0 && r.spared[mountID(dir)] {
+		return unix.EROFS
+	}
+	err := r.owner.in(dir, do)
 	if errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w; the container's root may not write there", err)
 	}

@@ -33,6 +33,7 @@ type Config struct {
 	Rootfs         string   // absolute, as the runtime sees it
 	Env            []string // of the container's first process
 	MountNamespace bool     // it has, or joins, a mount namespace
+	ReadOnly       []string // where in the container something is mounted read-only
 }
 
 // ReadState reads the state that a runtime writes to a hook.
@@ -79,6 +80,7 @@ func parseConfig(r io.Reader, bundle string) (Config, error) {
 	var c struct {
 		Root    *specs.Root
 		Process *struct{ Env []string }
+		Mounts  []specs.Mount
 		Linux   *struct{ Namespaces []specs.LinuxNamespace }
 	}
 	if err := json.Unmarshal(data, &c); err != nil {
@@ -99,7 +101,24 @@ func parseConfig(r io.Reader, bundle string) (Config, error) {
 			out.MountNamespace = out.MountNamespace || n.Type == specs.MountNamespace
 		}
 	}
+	for _, m := range c.Mounts {
+		if readOnly(m.Options) {
+			out.ReadOnly = append(out.ReadOnly, m.Destination)
+		}
+	}
 	return out, nil
+}
+
+func readOnly(options []string) (ro bool) {
+	for _, o := range options {
+		switch o {
+		case "ro", "rro":
+			ro = true
+		case "rw", "rrw":
+			ro = false
+		}
+	}
+	return ro
 }
 
 // Wants reports whether a container asks for the board's devices. Which of

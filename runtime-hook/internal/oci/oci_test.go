@@ -43,9 +43,14 @@ func TestParseConfig(t *testing.T) {
 		want        Config
 		wantErr     string
 	}{
-		{"relative root", `{"root":{"path":"rootfs"},"process":{"env":["A=1"]},"linux":{"namespaces":[{"type":"pid"},{"type":"mount"}]}}`, Config{"/bundle/rootfs", []string{"A=1"}, true}, ""},
-		{"absolute root", `{"root":{"path":"/var/lib/c/merged"}}`, Config{"/var/lib/c/merged", nil, false}, ""},
-		{"no mount namespace", `{"root":{"path":"r"},"linux":{"namespaces":[{"type":"pid"}]}}`, Config{"/bundle/r", nil, false}, ""},
+		{"relative root", `{"root":{"path":"rootfs"},"process":{"env":["A=1"]},"linux":{"namespaces":[{"type":"pid"},{"type":"mount"}]}}`, Config{"/bundle/rootfs", []string{"A=1"}, true, nil}, ""},
+		{"absolute root", `{"root":{"path":"/var/lib/c/merged"}}`, Config{"/var/lib/c/merged", nil, false, nil}, ""},
+		{"no mount namespace", `{"root":{"path":"r"},"linux":{"namespaces":[{"type":"pid"}]}}`, Config{"/bundle/r", nil, false, nil}, ""},
+		{
+			"mounts", `{"root":{"path":"/r"},"mounts":[{"destination":"/a","options":["rbind","ro"]},{"destination":"/b","options":["ro","rw"]},{"destination":"/c"},{"destination":"/d","options":["rro"]}]}`,
+			Config{"/r", nil, false, []string{"/a", "/d"}},
+			"",
+		},
 		{"no root", `{"process":{"env":[]}}`, Config{}, "no root.path"},
 		{"empty root", `{"root":{"path":""}}`, Config{}, "no root.path"},
 		{"NUL in root", `{"root":{"path":"a\u0000"}}`, Config{}, "no root.path"},
