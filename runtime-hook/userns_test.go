@@ -147,3 +147,19 @@ func TestUserNamespaceForeignFolder(t *testing.T) {
 		}
 	})
 }
+
+// The kernel lets no user namespace see what a mount of the board hides, so a
+// folder with one in it cannot be given; the message says so.
+func TestUserNamespaceFolderWithMount(t *testing.T) {
+	everywhereIn(t, namespacedLab, func(t *testing.T, l *lab, stage string) {
+		must(t, os.MkdirAll("/opt/board/x/sub", 0o755))
+		must(t, unix.Mount("tmpfs", "/opt/board/x/sub", "tmpfs", 0, ""))
+		l.lists("dir, /opt/board/x")
+		l.giveImage(hostRoot)
+		out, err := l.run(container{stage: stage, env: all, script: "echo started", spec: userNamespace(hostRoot)})
+		log, _ := os.ReadFile("/run/slipway/hook.log")
+		if err == nil || !strings.Contains(string(log), "test.csv:1: /opt/board/x: ") || !strings.Contains(string(log), "list what is wanted of it") {
+			t.Errorf("the container printed %q, %v, log %q; want a failure that says what to do", out, err, log)
+		}
+	})
+}

@@ -24,7 +24,12 @@ func (r *Root) mount(m plan.Mount) error {
 		// What was resolved below it before now names what the mount hides.
 		defer delete(r.dirs, m.Path)
 		defer at.Close()
-		return r.bind(m.Source, m.Path, at, flags)
+		err = r.bind(m.Source, m.Path, at, flags)
+		// No user namespace may see what a mount of the board hides.
+		if errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
+		}
+		return err
 	}
 	return r.cover(m.Source, m.Path, unix.S_IFREG, flags)
 }
