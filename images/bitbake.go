@@ -20,7 +20,7 @@ import (
 // buildWithBitbake builds a board's kas.yml. bitbake itself decides what of an
 // earlier build still holds, so it runs every time.
 func buildWithBitbake(ctx context.Context, spec Spec, dir string) (Artifact, error) {
-	if err := checkBuilder(ctx, spec.Board, os.Geteuid()); err != nil {
+	if err := CheckHost(ctx, spec); err != nil {
 		return Artifact{}, err
 	}
 	project, err := loadProject(ctx, spec)

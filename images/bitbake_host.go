@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -42,10 +43,22 @@ func bitbakePackages() []string {
 	return packages
 }
 
+// CheckHost looks whether this machine can build the board, as far as that can be
+// told in a second. Build stops at the same things.
+func CheckHost(ctx context.Context, spec Spec) error {
+	if spec.Debian == nil {
+		return checkBuilder(ctx, spec.Board, os.Geteuid())
+	}
+	if err := runsHere(ctx, spec); err != nil {
+		return err
+	}
+	return ownsOthers(ctx)
+}
+
 // checkBuilder finds out now what bitbake would stop at minutes later.
 func checkBuilder(ctx context.Context, board string, uid int) error {
 	if uid == 0 {
-		return fmt.Errorf("bitbake does not build as root: run this as a normal user who owns the build folder, as in: sudo -u NAME -H go tool mage build %s", board)
+		return fmt.Errorf("bitbake does not build as root; run this as a normal user who owns the build folder:\n  sudo -u NAME -H go tool mage build %s", board)
 	}
 	var missing []string
 	for _, p := range hostPrograms {
