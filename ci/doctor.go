@@ -32,7 +32,7 @@ var errNotReady = errors.New("this machine is not ready")
 // Doctor looks at what a board's build and tests need of this machine, and
 // writes what it found.
 func Doctor(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, asJSON bool) error {
-	findings := []Finding{clone(), packages(ctx, spec), space(spec, opt), memory(spec), user(spec)}
+	findings := []Finding{clone(), packages(ctx, spec), space(spec, opt), memory(spec), buildable(ctx, spec)}
 	if asJSON {
 		if err := writeJSON(w, findings); err != nil {
 			return err
@@ -58,7 +58,7 @@ func (f Finding) print(w io.Writer) {
 		fmt.Fprintf(w, "  ok    %-10s %s\n", f.What, f.Saw)
 		return
 	}
-	fmt.Fprintf(w, "  MEND  %-10s %s\n        %s\n        %s\n", f.What, f.Saw, f.Why, f.Mend)
+	fmt.Fprintf(w, "  MEND  %-10s %s\n        %s\n        %s\n", f.What, f.Saw, f.Why, strings.ReplaceAll(f.Mend, "\n", "\n        "))
 }
 
 func clone() Finding {
@@ -130,10 +130,14 @@ func memory(spec images.Spec) Finding {
 	return f
 }
 
-func user(spec images.Spec) Finding {
-	f := Finding{What: "user", OK: true, Saw: fmt.Sprintf("uid %d", os.Geteuid())}
-	if spec.Debian == nil && os.Geteuid() == 0 {
-		f.OK, f.Why, f.Mend = false, "bitbake refuses to run as root", "run this as an ordinary user"
+// buildable asks what build asks before it begins. The first line of its answer says
+// what is wrong, the others what to do.
+func buildable(ctx context.Context, spec images.Spec) Finding {
+	f := Finding{What: "build", OK: true, Saw: fmt.Sprintf("can begin, as uid %d", os.Geteuid())}
+	if err := images.CheckHost(ctx, spec); err != nil {
+		saw, mend, _ := strings.Cut(err.Error(), "\n")
+		saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
+		f = Finding{What: f.What, Saw: saw, Why: "build would stop here", Mend: or(strings.TrimSpace(mend), "see above")}
 	}
 	return f
 }
