@@ -125,11 +125,16 @@ func choose(spec images.Spec, artifact images.Artifact, device string) (Device, 
 	return d, nil
 }
 
+var packed = []string{".zst", ".gz", ".xz", ".bz2"}
+
 // prepare reads all that there is to know before anything is written.
 func prepare(artifact images.Artifact, d Device, withIdentity bool) (*job, error) {
 	image, err := artifact.File(images.DiskImage)
 	if err != nil {
 		return nil, err
+	}
+	if ending := filepath.Ext(image.Name); slices.Contains(packed, ending) {
+		return nil, fmt.Errorf("%s is packed (%s), and this version writes plain disks; for a board built by bitbake, set IMAGE_FSTYPES = \"wic wic.bmap\" and build again", artifact.Path(image), ending)
 	}
 	blocks, mapSum, err := readMap(artifact)
 	if err != nil {
@@ -165,7 +170,7 @@ func prepare(artifact images.Artifact, d Device, withIdentity bool) (*job, error
 func readMap(artifact images.Artifact) (bmap.Map, string, error) {
 	file, err := artifact.File(images.BlockMap)
 	if err != nil {
-		return bmap.Map{}, "", fmt.Errorf("%w; %s", err, remake(artifact))
+		return bmap.Map{}, "", fmt.Errorf("%w; for a board built by bitbake, add wic.bmap to IMAGE_FSTYPES; then %s", err, remake(artifact))
 	}
 	data, err := readLimited(artifact.Path(file))
 	if err != nil {
