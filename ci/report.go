@@ -177,6 +177,16 @@ func (r Report) json() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
+// WriteJSON writes what report.json holds.
+func (r Report) WriteJSON(w io.Writer) error {
+	data, err := r.tidy().json()
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
 // Summary tells a person at a terminal what failed and what to do, and then how
 // much passed.
 func (r Report) Summary(w io.Writer) {
@@ -248,7 +258,7 @@ func (r Report) tidy() Report {
 	r.Suites = append([]SuiteResult{}, r.Suites...)
 	for i := range r.Suites {
 		r.Suites[i].Name = clean(r.Suites[i].Name, 200)
-		r.Suites[i].Checks = slices.Clone(r.Suites[i].Checks)
+		r.Suites[i].Checks = append([]CheckResult{}, r.Suites[i].Checks...)
 		for j := range r.Suites[i].Checks {
 			c := &r.Suites[i].Checks[j]
 			c.Name, c.Saw = clean(c.Name, 200), clean(c.Saw, maxSawBytes)

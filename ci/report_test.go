@@ -165,8 +165,14 @@ func TestHostileTextIsHarmless(t *testing.T) {
 	if err := r.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	var summary bytes.Buffer
+	var summary, printed bytes.Buffer
 	r.Summary(&summary)
+	if err := r.WriteJSON(&printed); err != nil {
+		t.Fatal(err)
+	}
+	if written, err := os.ReadFile(filepath.Join(dir, reportJSON)); err != nil || !bytes.Equal(printed.Bytes(), written) {
+		t.Errorf("WriteJSON wrote %d bytes; want the %d of %s (%v)", printed.Len(), len(written), reportJSON, err)
+	}
 	for _, name := range []string{reportJSON, reportJUnit, reportHTML, ""} {
 		data := summary.Bytes()
 		if name != "" {
@@ -181,6 +187,13 @@ func TestHostileTextIsHarmless(t *testing.T) {
 		if len(data) > 4<<20 {
 			t.Errorf("%s: %d bytes", name, len(data))
 		}
+	}
+}
+
+func TestJSONHasNoNullLists(t *testing.T) {
+	var b bytes.Buffer
+	if err := (Report{Suites: []SuiteResult{{}}}).WriteJSON(&b); err != nil || strings.Contains(b.String(), "null") {
+		t.Errorf("WriteJSON = %v, and wrote %s; want empty lists", err, b.String())
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"slipway/ci"
@@ -38,10 +39,7 @@ func Up(ctx context.Context,
 // show prints a report for a person or for a script.
 func show(report ci.Report, err error, asJSON bool) error {
 	if asJSON {
-		if perr := printJSON(report); perr != nil {
-			return perr
-		}
-		return err
+		return errors.Join(err, report.WriteJSON(os.Stdout))
 	}
 	report.Summary(os.Stdout)
 	return err
