@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"slipway/flash"
 	"slipway/flash/qemu"
@@ -139,10 +141,27 @@ func summary(d target.Deployed) string {
 	return text
 }
 
-// SmokeAndWrite is Smoke with its report written beside the artifact.
-func SmokeAndWrite(ctx context.Context, w io.Writer, c *target.Conn, spec images.Spec, a images.Artifact) (Report, error) {
-	r, err := Smoke(ctx, c, spec, a)
-	return r, errors.Join(err, r.WriteAndSay(w, a.Dir()))
+// SmokeOn runs Smoke on the board that host leads to, and writes the report beside
+// the artifact: also of a board that could not be reached.
+func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string) (Report, error) {
+	dir := BoardDir(opt, spec)
+	if err := removeReport(dir); err != nil {
+		return Report{}, err
+	}
+	r, reached := newReport(spec), false
+	err := OnBoard(ctx, opt, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) (err error) {
+		reached = true
+		r, err = Smoke(ctx, c, spec, a)
+		return err
+	})
+	if !reached {
+		r.fail("connect", err, "mend that, then run smoke again")
+		r.ElapsedMS = time.Since(r.Started).Milliseconds()
+	}
+	if _, none := os.Stat(dir); none != nil {
+		return r, err // nothing was built here
+	}
+	return r, errors.Join(err, r.WriteAndSay(w, dir))
 }
 
 // WriteAndSay is Write, and tells where the report is.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,5 +99,50 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 				t.Errorf("keys made: %v, host key %q; want %v", made, receipt.HostKey, tt.keys)
 			}
 		})
+	}
+}
+
+// What an earlier run proved is no news of a run that did not get as far.
+func TestSmokeOfABoardThatIsOff(t *testing.T) {
+	spec := images.Spec{Board: "toy", Machine: &images.Machine{}}
+	opt := images.Options{Dir: t.TempDir()}
+	dir := BoardDir(opt, spec)
+	for _, built := range []bool{false, true} {
+		if built {
+			writeArtifact(t, dir, images.Artifact{Board: "toy"})
+			if err := passing().Write(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := SmokeOn(t.Context(), io.Discard, opt, spec, "toy")
+		if err == nil || find(r, "connect").Status != Failed || !r.Failed() {
+			t.Errorf("built %v: SmokeOn = %+v, %v; want a failed stage", built, r.Stages, err)
+		}
+		data, err := os.ReadFile(filepath.Join(dir, reportJUnit))
+		if built != (err == nil) {
+			t.Errorf("built %v: %s: %v; want it only where something was built", built, reportJUnit, err)
+		}
+		if built && !strings.Contains(string(data), `failures="1"`) {
+			t.Errorf("%s:\n%s\nwant one failure", reportJUnit, data)
+		}
+	}
+}
+
+// Up writes its report last. Should it be killed, there must be no other.
+func TestReportIsRemovedFirst(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 { // the second time nothing is there
+		if err := removeReport(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := passing().Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeReport(dir); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v are left of a report; want nothing", left, err)
 	}
 }

@@ -2,8 +2,10 @@ package ci
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +17,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/images"
 )
 
 // Status is how a stage or a check ended.
@@ -105,6 +109,10 @@ const (
 	reportHTML  = "report.html"
 )
 
+func newReport(spec images.Spec) Report {
+	return Report{Board: spec.Board, Started: time.Now().UTC(), Host: thisHost()}
+}
+
 // Failed says whether anything failed. A report of which nothing passed failed
 // too: it proves nothing.
 func (r Report) Failed() bool {
@@ -166,6 +174,17 @@ func (r Report) Write(dir string) error {
 			return fmt.Errorf("render %s: %w", f.name, err)
 		}
 		if err := renameio.WriteFile(filepath.Join(dir, f.name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeReport removes what an earlier run wrote, so that nobody takes it for news
+// of a run that was cut short.
+func removeReport(dir string) error {
+	for _, name := range []string{reportJSON, reportJUnit, reportHTML} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

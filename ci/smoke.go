@@ -39,7 +39,7 @@ func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Ar
 }
 
 func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact) (Report, error) {
-	r := Report{Board: spec.Board, Started: time.Now().UTC(), Host: thisHost()}
+	r := newReport(spec)
 	defer s.close()
 	suites, err := loadSuites(spec)
 	if err != nil {

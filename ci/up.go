@@ -32,7 +32,10 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (Report, error) {
 	if spec.Machine == nil {
 		return Report{}, fmt.Errorf("%s is real hardware, and up is for virtual boards; use build, flash, deploy and smoke", spec.Board)
 	}
-	u := &up{spec: spec, opt: opt, report: Report{Board: spec.Board, Started: time.Now().UTC(), Host: thisHost()}}
+	if err := removeReport(BoardDir(opt.Build, spec)); err != nil {
+		return Report{}, err
+	}
+	u := &up{spec: spec, opt: opt, report: newReport(spec)}
 	err := u.run(ctx)
 	u.off()
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()

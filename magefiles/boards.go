@@ -133,8 +133,10 @@ func Flash(ctx context.Context, board, device string,
 //
 // Examples: "deploy virt virt"; "deploy jetson-orin-nano root@10.0.0.7".
 func Deploy(ctx context.Context, board, host string) error {
-	return onBoard(ctx, board, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
-		return ci.Deploy(ctx, os.Stdout, c, spec, a)
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
+			return ci.Deploy(ctx, os.Stdout, c, spec, a)
+		})
 	})
 }
 
@@ -144,15 +146,8 @@ func Deploy(ctx context.Context, board, host string) error {
 func Smoke(ctx context.Context, board, host string,
 	json *bool, // print the report as JSON
 ) error {
-	return onBoard(ctx, board, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
-		report, err := ci.SmokeAndWrite(ctx, os.Stderr, c, spec, a)
-		return show(report, err, given(json, false))
-	})
-}
-
-// onBoard connects to a board of which an artifact was built.
-func onBoard(ctx context.Context, board, host string, work func(context.Context, *target.Conn, images.Spec, images.Artifact) error) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		return ci.OnBoard(ctx, options, spec, host, work)
+		report, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host)
+		return show(report, err, given(json, false))
 	})
 }
