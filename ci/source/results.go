@@ -42,6 +42,7 @@ type testResults struct {
 	order    []*packageResult
 	builds   map[string]*excerpt // what the compiler said, by import path
 	stray    excerpt             // output that belongs to no test
+	running  running
 	began    time.Time
 	count    int
 }
@@ -93,6 +94,7 @@ func (r *testResults) add(module string, e testEvent) bool {
 	case e.Package == "" || len(e.Test) > maxNameBytes:
 		return false
 	}
+	r.running.note(e)
 	p := r.pkg(module, e.Package)
 	t := &p.testResult
 	if e.Test != "" {

@@ -176,7 +176,6 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 	failedBefore := results.failures()
 	test.noise = results.noise
 	test.each = func(e testEvent) error {
-		step.Detail(strings.TrimSpace(e.Package + " " + e.Test))
 		if results.add(rel, e) {
 			step.Add(1)
 		}
@@ -185,7 +184,9 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 	step.Detail("compiling on all processors")
 	// What does not compile is told by the run itself.
 	_, _ = engine.Output(ctx, command(test.dir, "go", "test", "-race", "-run=^$", "./..."))
+	stop := results.running.show(step)
 	err = test.run(ctx)
+	stop()
 	if err == nil {
 		results.missing(rel)
 	}
