@@ -42,6 +42,7 @@ type testResults struct {
 	order    []*packageResult
 	builds   map[string]*excerpt // what the compiler said, by import path
 	stray    excerpt             // output that belongs to no test
+	whole    *packageResult      // stands for a run that was broken off
 	running  running
 	began    time.Time
 	count    int
@@ -184,6 +185,28 @@ func (r *testResults) missing(module string) {
 	}
 }
 
+// broken notes that the run was broken off. That is a failure even where all tests
+// so far have passed.
+func (r *testResults) broken(why error) {
+	r.whole = &packageResult{path: "the whole run", testResult: testResult{state: failed, output: &excerpt{}}}
+	fmt.Fprintln(r.whole.output, why)
+	var without []string
+	for _, p := range r.order {
+		if p.state == "" {
+			without = append(without, p.path)
+		}
+		for _, t := range p.order {
+			if t.state == "" {
+				t.state = failed
+				fmt.Fprintln(t.output, "it had not ended when the run was broken off")
+			}
+		}
+	}
+	if len(without) > 0 {
+		fmt.Fprintf(r.whole.output, "no result of: %s\n", strings.Join(without, " "))
+	}
+}
+
 // failures returns how many tests, and packages by themselves, failed.
 func (r *testResults) failures() int { return len(r.failed()) }
 
@@ -208,6 +231,9 @@ func (r *testResults) cases() []caseResult {
 		if p.state == failed && !blamed {
 			all = append(all, caseResult{p, &p.testResult})
 		}
+	}
+	if r.whole != nil {
+		all = append(all, caseResult{r.whole, &r.whole.testResult})
 	}
 	return all
 }

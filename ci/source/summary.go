@@ -92,6 +92,9 @@ func printFailures(w io.Writer, r *testResults) {
 
 // again is the command that runs this one test again, in the same order.
 func (c caseResult) again() string {
+	if c.pkg.module == "" {
+		return "go tool mage test"
+	}
 	argv := []string{"go"}
 	if c.pkg.module != "." {
 		argv = append(argv, "-C", c.pkg.module)

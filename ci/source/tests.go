@@ -46,19 +46,24 @@ func Tests(ctx context.Context, w io.Writer, opts TestOptions) error {
 		return err
 	}
 	out := filepath.Join(root, testDir)
+	report := filepath.Join(out, "junit.xml")
+	// An earlier run's is no news of one that ends before it has any.
+	if err := os.Remove(report); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err := host.Ensure(ctx, w, filepath.Join(out, "packages.log"), packageNames(string(list))...); err != nil {
 		return err
 	}
 	results, err := runModules(ctx, root, out, opts)
-	if err != nil {
+	if results == nil {
 		return err
 	}
-	if err := writeJUnit(filepath.Join(out, "junit.xml"), results); err != nil {
-		return err
+	if werr := writeJUnit(report, results); werr != nil {
+		return errors.Join(err, werr)
 	}
 	printSummary(w, results)
 	fmt.Fprintf(w, "%s/junit.xml  %s/events.jsonl\n", testDir, testDir)
-	return results.verdict()
+	return errors.Join(err, results.verdict())
 }
 
 // packageNames reads the format of test-packages.txt: one name a line, the
@@ -115,6 +120,7 @@ func skipFolder(name string) bool {
 	return name == "build" || name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")
 }
 
+// runModules tests all modules. Its results are worth keeping whatever the error is.
 func runModules(ctx context.Context, root, out string, opts TestOptions) (*testResults, error) {
 	modules, err := goModules(root)
 	if err != nil {
@@ -138,7 +144,10 @@ func runModules(ctx context.Context, root, out string, opts TestOptions) (*testR
 		}
 		return nil
 	})
-	return results, errors.Join(err, events.Close())
+	if err = errors.Join(err, events.Close()); err != nil {
+		results.broken(err)
+	}
+	return results, err
 }
 
 // withTempDir calls do with a folder for temporary files, and removes it: tests

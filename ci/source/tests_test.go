@@ -2,12 +2,15 @@ package source
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -168,15 +171,7 @@ func checkJUnit(t *testing.T, results *testResults) {
 	if err := writeJUnit(path, results); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got junitSuites
-	if err := xml.Unmarshal(data, &got); err != nil {
-		t.Fatal(err)
-	}
-	if got.Tests != 11 || got.Failures != 6 || got.Skipped != 1 {
+	if got := readJUnit(t, path); got.Tests != 11 || got.Failures != 6 || got.Skipped != 1 {
 		t.Errorf("junit has %d tests, %d failures, %d skipped; want 11, 6, 1", got.Tests, got.Failures, got.Skipped)
 	}
 }
@@ -202,6 +197,100 @@ func TestRunNarrowed(t *testing.T) {
 	if results.verdict() == nil {
 		t.Error("-run TestNobody: verdict() = nil; want an error, nothing ran")
 	}
+}
+
+const interrupted = `
+-- go.mod --
+module slipway
+
+go 1.22
+-- ci/test-packages.txt --
+-- a/a_test.go --
+package a
+
+import "testing"
+
+func TestDone(t *testing.T) {}
+
+func TestFails(t *testing.T) { t.Error("got 1; want 2") }
+-- b/b_test.go --
+package b
+
+import (
+	"testing"
+	"time"
+)
+
+func TestHangs(t *testing.T) { time.Sleep(time.Hour) }
+-- c/c_test.go --
+package c
+
+import "testing"
+
+func TestLater(t *testing.T) {}
+`
+
+// A run that is broken off keeps what it has seen, and leaves nothing green.
+func TestInterruptedRun(t *testing.T) {
+	root := unpack(t, interrupted)
+	t.Chdir(root)
+	out := filepath.Join(root, testDir)
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	why := errors.New("somebody pressed Ctrl-C")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		for ctx.Err() == nil {
+			if data, err := os.ReadFile(filepath.Join(out, "events.jsonl")); err == nil && bytes.Contains(data, []byte("=== RUN   TestHangs")) {
+				cancel(why)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	for _, before := range []string{"stopped", "not begun"} { // the second time, the context has ended already
+		if err := os.WriteFile(filepath.Join(out, "junit.xml"), []byte("green"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		err := Tests(ctx, &text, TestOptions{})
+		if !errors.Is(err, why) {
+			t.Errorf("%s: Tests = %v; want %v", before, err, why)
+		}
+		if before == "not begun" {
+			break
+		}
+		compareLines(t, text.String(), []string{
+			`FAIL  slipway/a TestFails`,
+			`  \|     a_test.go:7: got 1; want 2`,
+			`FAIL  slipway/b TestHangs`,
+			`  \| it had not ended when the run was broken off`,
+			`FAIL  the whole run`,
+			`  \| go test: stopped after .*: somebody pressed Ctrl-C`,
+			`  \| no result of: (slipway/b )?slipway/c`,
+			`  again: go tool mage test`,
+			`1 passed, 3 failed, 0 skipped in 3 packages`,
+		})
+		if got := readJUnit(t, filepath.Join(out, "junit.xml")); got.Tests != 4 || got.Failures != 3 {
+			t.Errorf("junit.xml has %d tests, %d failures; want 4 and 3", got.Tests, got.Failures)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(out, "junit.xml")); err == nil && !bytes.Contains(data, []byte(why.Error())) {
+		t.Errorf("after a run that did not begin, junit.xml is %q; want it gone, or with the reason", data)
+	}
+}
+
+func readJUnit(t *testing.T, path string) junitSuites {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got junitSuites
+	if err := xml.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
 func TestMissingResults(t *testing.T) {
@@ -245,6 +334,9 @@ func FuzzEvents(f *testing.F) {
 			data = data[n:]
 		}
 		in.flush()
+		if piece%2 == 0 {
+			r.broken(context.Canceled)
+		}
 		r.missing(".")
 		var text bytes.Buffer
 		printSummary(&text, r)
