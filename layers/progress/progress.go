@@ -49,8 +49,9 @@ type Sink interface {
 
 // Reporter hands out steps and passes their events to one sink.
 type Reporter struct {
-	mu   sync.Mutex
-	sink Sink
+	mu     sync.Mutex
+	sink   Sink
+	closed bool
 }
 
 // New returns a reporter that draws on s.
@@ -60,13 +61,16 @@ func New(s Sink) *Reporter { return &Reporter{sink: s} }
 func (r *Reporter) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.closed = true
 	r.sink.Close()
 }
 
 func (r *Reporter) send(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sink.Event(e)
+	if !r.closed {
+		r.sink.Event(e)
+	}
 }
 
 type key struct{}
@@ -99,6 +103,7 @@ type Step struct {
 	reporter *Reporter
 	began    time.Time
 	sent     time.Time
+	later    *time.Timer // reports what came too soon after the last report
 	event    Event
 }
 
@@ -118,8 +123,25 @@ func (s *Step) Detail(text string) {
 func (s *Step) update(change func(*Event)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.event.State != Running {
+		return
+	}
 	change(&s.event)
-	if time.Since(s.sent) >= interval {
+	wait := interval - time.Since(s.sent)
+	switch {
+	case s.later != nil:
+	case wait > 0:
+		s.later = time.AfterFunc(wait, s.catchUp)
+	default:
+		s.reportLocked()
+	}
+}
+
+func (s *Step) catchUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later = nil
+	if s.event.State == Running {
 		s.reportLocked()
 	}
 }
@@ -143,6 +165,9 @@ func (s *Step) close(state State, detail string) {
 		return
 	}
 	s.event.State, s.event.Detail = state, detail
+	if s.later != nil {
+		s.later.Stop()
+	}
 	s.reportLocked()
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestJSONEvents(t *testing.T) {
@@ -73,4 +74,35 @@ func TestWithoutReporter(t *testing.T) {
 	s := Start(t.Context(), "quiet", 0, "")
 	s.Add(1)
 	s.End("", nil)
+}
+
+type recorder struct{ events chan Event }
+
+func (r recorder) Event(e Event) { r.events <- e }
+func (recorder) Close()          {}
+
+// What is said right after something else is shown all the same, a little later.
+func TestLastDetailIsShown(t *testing.T) {
+	events := make(chan Event, 100)
+	step := Start(With(t.Context(), New(recorder{events})), "build", 0, "")
+	for _, text := range []string{"one", "two", "three"} {
+		step.Detail(text)
+	}
+	for late, shown := time.After(10*time.Second), ""; shown != "three"; {
+		select {
+		case e := <-events:
+			shown = e.Detail
+		case <-late:
+			t.Fatalf("%q is shown; want the last detail", shown)
+		}
+	}
+	step.End("built", nil)
+	step.Detail("too late")
+	if e := <-events; e.State != Done || e.Detail != "built" {
+		t.Errorf("event %+v; want the end", e)
+	}
+	time.Sleep(2 * interval)
+	if len(events) > 0 {
+		t.Errorf("after the end came %+v", <-events)
+	}
 }
