@@ -158,7 +158,7 @@ func (l *login) authenticate(w *wire, keys []ssh.Signer) (*link, error) {
 	if err != nil {
 		return nil, l.explain(err, untrusted)
 	}
-	return &link{ssh.NewClient(conn, chans, reqs), w}, nil
+	return newLink(ssh.NewClient(conn, chans, reqs), w), nil
 }
 
 func (l *login) explain(err, untrusted error) error {

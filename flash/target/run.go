@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,11 +70,27 @@ func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
 	return r, nil
 }
 
+// openSession does not wait for NewSession itself: that waits for ever where the
+// connection ends just as it asks.
 func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
+	type opening struct {
+		session *ssh.Session
+		err     error
+	}
+	opened := make(chan opening, 1)
 	var session *ssh.Session
-	err := link.during(ctx, func() {}, func() (err error) {
-		session, err = link.NewSession()
-		return err
+	err := link.during(ctx, func() {}, func() error {
+		go func() {
+			session, err := link.NewSession()
+			opened <- opening{session, err}
+		}()
+		select {
+		case o := <-opened:
+			session = o.session
+			return o.err
+		case <-link.gone:
+			return net.ErrClosed
+		}
 	})
 	if err != nil && session != nil { // it opened after ctx had ended
 		go session.Close()

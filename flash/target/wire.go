@@ -32,6 +32,16 @@ func (w *wire) silence() time.Duration { return time.Since(time.Unix(0, w.heard.
 type link struct {
 	*ssh.Client
 	wire *wire
+	gone chan struct{} // closed when the connection has ended
+}
+
+func newLink(client *ssh.Client, w *wire) *link {
+	l := &link{client, w, make(chan struct{})}
+	go func() {
+		l.Wait()
+		close(l.gone)
+	}()
+	return l
 }
 
 // greet connects and waits for the first byte of the server's greeting. Port
@@ -60,16 +70,11 @@ func greet(ctx context.Context, a Address) (*wire, error) {
 // keep closes the link when the board has fallen silent, so that whoever waits for
 // it gets an error instead of waiting for ever.
 func (l *link) keep() {
-	gone := make(chan struct{})
-	go func() {
-		l.Wait()
-		close(gone)
-	}()
 	tick := time.NewTicker(probeAfter)
 	defer tick.Stop()
 	for {
 		select {
-		case <-gone:
+		case <-l.gone:
 			return
 		case <-tick.C:
 		}
