@@ -160,14 +160,8 @@ func (l *lines) readFile(path, name string) {
 	l.parse(f, name)
 }
 
-// Parse reads one file. Blank lines and those that begin with # say nothing; a
+// parse reads one file. Blank lines and those that begin with # say nothing; a
 // line that cannot be used is a problem and the rest goes on.
-func Parse(r io.Reader, name string) ([]Entry, []Problem) {
-	var l lines
-	l.parse(r, name)
-	return l.entries, l.problems
-}
-
 func (l *lines) parse(r io.Reader, name string) {
 	left := maxBytes - l.bytes
 	data, err := io.ReadAll(io.LimitReader(r, int64(left)+1))

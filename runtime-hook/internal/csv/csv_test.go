@@ -11,6 +11,12 @@ import (
 	"testing"
 )
 
+func parse(text, name string) ([]Entry, []Problem) {
+	var l lines
+	l.parse(strings.NewReader(text), name)
+	return l.entries, l.problems
+}
+
 func TestParse(t *testing.T) {
 	long := strings.Repeat("x", 100<<10)
 	tests := []struct {
@@ -43,7 +49,7 @@ func TestParse(t *testing.T) {
 			for i := range tt.want {
 				tt.want[i].File = "x.csv"
 			}
-			got, problems := Parse(strings.NewReader(tt.input), "x.csv")
+			got, problems := parse(tt.input, "x.csv")
 			if !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("Parse(%.80q) = %v; want %v", tt.input, got, tt.want)
 			}
@@ -66,7 +72,7 @@ func sameProblems(t *testing.T, got []Problem, want []string) {
 }
 
 func TestParseTooLarge(t *testing.T) {
-	got, problems := Parse(strings.NewReader(strings.Repeat("lib, /a\n", 2<<20)), "x.csv")
+	got, problems := parse(strings.Repeat("lib, /a\n", 2<<20), "x.csv")
 	if len(got) != 0 || len(problems) != 1 || problems[0].Line != 0 {
 		t.Errorf("Parse of 16 MiB = %d entries, %v; want one problem with the file", len(got), problems)
 	}
@@ -196,7 +202,7 @@ func TestParseMemory(t *testing.T) {
 		text := strings.Repeat(line, (maxBytes-10)/len(line))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		Parse(strings.NewReader(text), "x.csv")
+		parse(text, "x.csv")
 		runtime.ReadMemStats(&after)
 		// io.ReadAll takes some five times the file; a line that is kept, 100 bytes.
 		if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > 96 {
@@ -210,7 +216,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		entries, problems := Parse(strings.NewReader(string(data)), "f")
+		entries, problems := parse(string(data), "f")
 		lines := strings.Count(string(data), "\n") + 1
 		if len(entries) > maxEntries || len(problems) > maxProblems+1 {
 			t.Fatalf("%d entries and %d problems", len(entries), len(problems))

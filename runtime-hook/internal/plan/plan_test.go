@@ -37,11 +37,25 @@ func board(t *testing.T, lines ...string) string {
 	return root
 }
 
+// listed reads a list as the board does.
+func listed(t *testing.T, list string) ([]csv.Entry, []csv.Problem) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "l.csv"), []byte(list), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, entries, problems, err := csv.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries, problems
+}
+
 // compiled is the plan for a list in short: "file PATH" (or "file PATH from
 // SOURCE" where that differs), "link PATH -> TARGET", "problem LINE CAUSE".
 func compiled(t *testing.T, root, list string) []string {
 	t.Helper()
-	entries, problems := csv.Parse(strings.NewReader(list), "l.csv")
+	entries, problems := listed(t, list)
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -205,7 +219,7 @@ func TestCompileSpecialFiles(t *testing.T) {
 
 // The machine that runs the tests has the devices that every Linux has.
 func TestCompileDevices(t *testing.T) {
-	entries, _ := csv.Parse(strings.NewReader("dev, /dev/null\nlib, /dev/full\ndev, /dev/zer[o]"), "l.csv")
+	entries, _ := listed(t, "dev, /dev/null\nlib, /dev/full\ndev, /dev/zer[o]")
 	p, problems := Compile("/", entries)
 	var got []string
 	for _, d := range p.Devices {
@@ -247,7 +261,7 @@ func FuzzLinks(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(root, "d"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		entries, _ := csv.Parse(strings.NewReader("lib, "+list+"\nsym, "+list+"x\nlib, /a\nlib, /b\nlib, /c"), "f")
+		entries, _ := listed(t, "lib, "+list+"\nsym, "+list+"x\nlib, /a\nlib, /b\nlib, /c")
 		p, _ := Compile(root, entries)
 		for _, m := range p.Mounts {
 			if m.Source != root+m.Path && !strings.HasPrefix(m.Source, root+AltRoot) {
