@@ -35,6 +35,7 @@ func namespacedLab(t *testing.T, engine string) *lab {
 	// A createContainer hook is run by the container's root.
 	for _, d := range []string{l.dir, hookBinary(t)} {
 		must(t, os.Chmod(filepath.Dir(d), 0o755))
+		passable(t, filepath.Dir(d))
 	}
 	for _, d := range []string{"proc", "dev"} {
 		must(t, os.MkdirAll(l.rootfs(d), 0o755))
@@ -43,6 +44,18 @@ func namespacedLab(t *testing.T, engine string) *lab {
 	must(t, unix.Mknod("/dev/shm/gpu", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
 	must(t, os.Chmod("/dev/shm/gpu", 0o666))
 	return l
+}
+
+// passable skips a test whose container's root cannot get to dir.
+func passable(t *testing.T, dir string) {
+	t.Helper()
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		must(t, err)
+		if info.Mode().Perm()&0o001 == 0 {
+			t.Skipf("needs a folder for temporary files that others may pass: chmod o+x %s", dir)
+		}
+	}
 }
 
 // giveImage makes root the owner of the image's files.

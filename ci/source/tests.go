@@ -158,6 +158,10 @@ func withTempDir(do func(dir string) error) error {
 	if err != nil {
 		return err
 	}
+	// Containers' roots and other users have to get through, as through /tmp.
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
 	err = do(dir)
 	mounts, merr := os.ReadFile("/proc/self/mountinfo")
 	if merr != nil {
