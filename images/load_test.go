@@ -1,6 +1,8 @@
 package images
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -104,4 +106,30 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("accepted a spec that lacks what every stage needs: %+v", spec)
 		}
 	})
+}
+
+// A board has the project file of the nearest board that it extends.
+func TestProjectFile(t *testing.T) {
+	boards := board(map[string]string{
+		"old/board.yml": small, "old/kas.yml": "",
+		"mid/board.yml": "extends: old\n",
+		"new/board.yml": "extends: mid\n",
+	})
+	spec, err := LoadFrom(boards, "new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clone := t.TempDir()
+	if err := os.CopyFS(filepath.Join(clone, "images/boards"), boards); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Join(clone, "images"))
+	want := filepath.Join(clone, "images/boards/old/kas.yml")
+	if got, err := projectFile(spec); err != nil || got != want {
+		t.Errorf("projectFile = %q, %v; want %q", got, err, want)
+	}
+	t.Chdir(t.TempDir())
+	if got, err := projectFile(spec); err == nil || !strings.Contains(err.Error(), "clone") {
+		t.Errorf("projectFile outside of a clone = %q, %v", got, err)
+	}
 }
