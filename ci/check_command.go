@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -70,15 +69,11 @@ func (c command) run(ctx context.Context, s *session) (finding, error) {
 
 func (c command) next() string { return "run it by hand on the board: " + c.line }
 
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9@%+:,./_=-]+$`)
-
 // shellLine writes argv as a shell would read it.
 func shellLine(argv []string) string {
 	words := slices.Clone(argv)
 	for i, word := range words {
-		if !plainWord.MatchString(word) {
-			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
+		words[i] = target.Quote(word)
 	}
 	return strings.Join(words, " ")
 }

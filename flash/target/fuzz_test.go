@@ -33,7 +33,7 @@ func FuzzCommand(f *testing.F) {
 		if strings.ContainsRune(a+b, 0) {
 			t.Skip("no argument can hold NUL")
 		}
-		for _, text := range []string{command([]string{"printf", `%s\0`, a, b}), `printf '%s\0' ` + quote(a) + " " + quote(b)} {
+		for _, text := range []string{command([]string{"printf", `%s\0`, a, b}), `printf '%s\0' ` + Quote(a) + " " + Quote(b)} {
 			out, err := exec.Command("sh", "-c", text).Output()
 			if want := a + "\x00" + b + "\x00"; err != nil || string(out) != want {
 				t.Errorf("sh made %q of %q, %v; want %q", out, text, err, want)

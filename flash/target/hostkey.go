@@ -75,7 +75,7 @@ func (noKey) Verify([]byte, *ssh.Signature) error { return errors.New("not a key
 // forget says how to drop the pinned keys that err names, each in its own file.
 func (l *login) forget(err error) string {
 	hint := "  another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key:"
-	remove := "\n  ssh-keygen -R " + quote(xknownhosts.Normalize(l.addr.keyName()))
+	remove := "\n  ssh-keygen -R " + Quote(xknownhosts.Normalize(l.addr.keyName()))
 	var files []string
 	var pinned *xknownhosts.KeyError
 	if errors.As(err, &pinned) {
@@ -85,7 +85,7 @@ func (l *login) forget(err error) string {
 	}
 	slices.Sort(files)
 	for _, file := range slices.Compact(files) {
-		hint += remove + " -f " + quote(file)
+		hint += remove + " -f " + Quote(file)
 	}
 	if len(files) == 0 {
 		hint += remove
@@ -98,15 +98,15 @@ func (l *login) forget(err error) string {
 func (l *login) sshArgs() string {
 	var args []string
 	if l.addr.HostKeyAlias != "" {
-		args = append(args, "-o", quote("HostKeyAlias="+l.addr.HostKeyAlias))
+		args = append(args, "-o", Quote("HostKeyAlias="+l.addr.HostKeyAlias))
 	}
 	if len(l.addr.KnownHosts) > 0 {
-		args = append(args, "-o", quote("UserKnownHostsFile="+l.addr.KnownHosts[0]))
+		args = append(args, "-o", Quote("UserKnownHostsFile="+l.addr.KnownHosts[0]))
 	}
 	for _, file := range l.addr.Identities {
-		args = append(args, "-i", quote(file))
+		args = append(args, "-i", Quote(file))
 	}
-	args = append(args, "-p", strconv.Itoa(l.addr.Port), quote(l.addr.User+"@"+l.addr.Host))
+	args = append(args, "-p", strconv.Itoa(l.addr.Port), Quote(l.addr.User+"@"+l.addr.Host))
 	return strings.Join(args, " ")
 }
 

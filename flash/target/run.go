@@ -123,8 +123,8 @@ func command(argv []string) string {
 
 func singleQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// quote is for commands that are shown to a person: it leaves plain words alone.
-func quote(s string) string {
+// Quote is for commands that are shown to a person: it leaves plain words alone.
+func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-=", r)
 	}
