@@ -47,21 +47,20 @@ func TestShowsTheSilentTest(t *testing.T) {
 	seen := &details{}
 	ctx := progress.With(context.Background(), progress.New(seen))
 	step := progress.Start(ctx, "test", 2, progress.Tasks)
-	stop := r.show(step)
 	for _, e := range []testEvent{{Action: "run", Test: "Quick"}, {Action: "pass", Test: "Quick"}, {Action: "run", Test: "Silent"}} {
 		e.Package = "p"
 		r.note(e)
+		r.show(step)
 	}
 	for end := time.Now().Add(10 * time.Second); seen.last() != "p Silent" && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
-	stop()
 	step.End("", nil)
 	ended := seen.len()
 	if seen.last() != "" || !seen.had("p Silent") {
 		t.Errorf("details %q; want the silent test, and then the end", seen.all)
 	}
-	time.Sleep(redrawEvery + 200*time.Millisecond)
+	time.Sleep(time.Second + 200*time.Millisecond)
 	if seen.len() != ended {
 		t.Errorf("details %q; want none after the end", seen.all)
 	}

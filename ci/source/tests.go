@@ -192,14 +192,15 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 		if results.add(rel, e) {
 			step.Add(1)
 		}
+		if e.Action != "output" {
+			results.running.show(step)
+		}
 		return results.limit()
 	}
 	step.Detail("compiling on all processors")
 	// What does not compile is told by the run itself.
 	_, _ = engine.Output(ctx, command(test.dir, "go", "test", "-race", "-run=^$", "./..."))
-	stop := results.running.show(step)
 	err = test.run(ctx)
-	stop()
 	if err == nil {
 		results.missing(rel)
 	}
