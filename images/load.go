@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -81,6 +82,9 @@ func LoadFrom(boards fs.FS, board string) (Spec, error) {
 		}
 	}
 	spec.Board, spec.lineage = board, chain
+	if spec.Debian == nil {
+		spec.Build = spec.Build.filled()
+	}
 	spec.files, err = overlaid(boards, chain)
 	if err != nil {
 		return Spec{}, err
@@ -124,6 +128,21 @@ func decode(boards fs.FS, name string, into *Spec) error {
 		return fmt.Errorf("%s: %w; the keys are described in images/spec.go", boardFile(name), err)
 	}
 	return nil
+}
+
+// filled has a figure for everything.
+func (n Needs) filled() Needs {
+	for _, f := range []struct{ figure, otherwise *int }{
+		{&n.Disk.LayersGiB, &defaultNeeds.Disk.LayersGiB},
+		{&n.Disk.DownloadsGiB, &defaultNeeds.Disk.DownloadsGiB},
+		{&n.Disk.SstateGiB, &defaultNeeds.Disk.SstateGiB},
+		{&n.Disk.TmpGiB, &defaultNeeds.Disk.TmpGiB},
+		{&n.MemoryGiB, &defaultNeeds.MemoryGiB},
+		{&n.TaskMiB, &defaultNeeds.TaskMiB},
+	} {
+		*f.figure = cmp.Or(*f.figure, *f.otherwise)
+	}
+	return n
 }
 
 // overlaid reads the files of the boards, each over those of the one before.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func board(files map[string]string) fstest.MapFS {
@@ -43,6 +45,8 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 		{"firmware of another processor", map[string]string{"b/board.yml": strings.Replace(small, "amd64", "arm64", 1) + `debian: {suite: s}
 disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
 `}, "bios is not for arm64"},
+		{"less than no disk", map[string]string{"b/board.yml": small + "build: {disk: {tmpGiB: -1}}\n", "b/kas.yml": ""}, "-1 GiB is not between"},
+		{"a task larger than a machine", map[string]string{"b/board.yml": small + "build: {taskMiB: 10000000}\n", "b/kas.yml": ""}, "build.taskMiB: 10000000"},
 		{"machine without a place for keys", map[string]string{"b/board.yml": small + `debian: {suite: s}
 disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
 machine: {program: qemu}
@@ -93,6 +97,22 @@ func TestEmbeddedBoards(t *testing.T) {
 	}
 	if _, err := Load("no-such"); err == nil || !strings.Contains(err.Error(), names[0]) {
 		t.Errorf("Load of an unknown board = %v; want the names that there are", err)
+	}
+}
+
+// A board has the figures of the one that it extends, and the default ones else.
+func TestLoadFromBuild(t *testing.T) {
+	spec, err := LoadFrom(board(map[string]string{
+		"a/board.yml": small + "build: {disk: {tmpGiB: 200, sstateGiB: 30}}\n", "a/kas.yml": "",
+		"b/board.yml": "extends: a\nbuild: {disk: {sstateGiB: 40}}\n",
+	}), "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaultNeeds
+	want.Disk.TmpGiB, want.Disk.SstateGiB = 200, 40
+	if diff := cmp.Diff(want, spec.Build); diff != "" {
+		t.Errorf("Build: (-want +got)\n%s", diff)
 	}
 }
 

@@ -16,6 +16,7 @@ type Spec struct {
 	Default     bool   `yaml:"default" json:"default,omitempty"` // the board that commands mean when they are given none
 	Arch        string `yaml:"arch" json:"arch"`                 // amd64 or arm64, Go's names
 
+	Build   Needs    `yaml:"build" json:"build,omitzero"`    // only of boards that bitbake builds
 	Debian  *Debian  `yaml:"debian" json:"debian,omitempty"` // built from Debian packages; nil: built by bitbake from kas.yml
 	Disk    *Disk    `yaml:"disk" json:"disk,omitempty"`
 	Machine *Machine `yaml:"machine" json:"machine,omitempty"` // nil: real hardware
@@ -27,6 +28,32 @@ type Spec struct {
 
 	files   map[string][]byte // of the board's folder, over those of the board that it extends
 	lineage []string          // the board and those that it extends, the oldest first
+}
+
+// Needs is what a build with bitbake takes of a machine. A board has the figures of
+// the one that it extends, and defaultNeeds's where that has none either.
+type Needs struct {
+	Disk      DiskNeeds `yaml:"disk" json:"disk,omitzero"`
+	MemoryGiB int       `yaml:"memoryGiB" json:"memoryGiB,omitempty"` // for the largest single task and bitbake itself
+	// TaskMiB is what one compiler takes, by which the number of tasks and compilers
+	// at once is advised.
+	TaskMiB int `yaml:"taskMiB" json:"taskMiB,omitempty"`
+}
+
+// DiskNeeds is the disk that a first build of all the board's images fills. What is
+// there already is subtracted.
+type DiskNeeds struct {
+	LayersGiB    int `yaml:"layersGiB" json:"layersGiB,omitempty"`       // checkouts and their mirror cache
+	DownloadsGiB int `yaml:"downloadsGiB" json:"downloadsGiB,omitempty"` // DL_DIR
+	SstateGiB    int `yaml:"sstateGiB" json:"sstateGiB,omitempty"`       // SSTATE_DIR
+	TmpGiB       int `yaml:"tmpGiB" json:"tmpGiB,omitempty"`             // TMPDIR, with the images
+}
+
+// defaultNeeds is an image with systemd, a kernel and a container engine, on a machine
+// of a few cores. Rather too much than too little: a build that runs full loses hours.
+var defaultNeeds = Needs{
+	Disk:      DiskNeeds{LayersGiB: 4, DownloadsGiB: 15, SstateGiB: 15, TmpGiB: 66},
+	MemoryGiB: 8, TaskMiB: 1024,
 }
 
 // Debian is a userland made of Debian packages.

@@ -40,7 +40,23 @@ func (s Spec) validate() error {
 			return s.wrong("flash.kinds", k, devices)
 		}
 	}
+	if err := s.validateBuild(); err != nil {
+		return err
+	}
 	return s.validateDisk()
+}
+
+func (s Spec) validateBuild() error {
+	d := s.Build.Disk
+	for _, gib := range []int{d.LayersGiB, d.DownloadsGiB, d.SstateGiB, d.TmpGiB, s.Build.MemoryGiB} {
+		if gib < 0 || gib > 1<<14 {
+			return fmt.Errorf("%s: build: %d GiB is not between 1 and %d", boardFile(s.Board), gib, 1<<14)
+		}
+	}
+	if s.Build.TaskMiB < 0 || s.Build.TaskMiB > 1<<20 {
+		return fmt.Errorf("%s: build.taskMiB: %d is not between 1 and %d", boardFile(s.Board), s.Build.TaskMiB, 1<<20)
+	}
+	return nil
 }
 
 func (s Spec) validateDisk() error {
