@@ -19,26 +19,26 @@ import (
 
 // buildWithBitbake builds a board's kas.yml. bitbake itself decides what of an
 // earlier build still holds, so it runs every time.
-func buildWithBitbake(ctx context.Context, spec Spec, dir string) (Artifact, error) {
+func buildWithBitbake(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	if err := CheckHost(ctx, spec); err != nil {
 		return Artifact{}, err
 	}
-	project, err := loadProject(ctx, spec)
+	project, err := loadProject(ctx, spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
-	return buildProject(ctx, spec, project, dir)
+	return buildProject(ctx, spec, project, opt)
 }
 
-func buildProject(ctx context.Context, spec Spec, project layers.Project, dir string) (Artifact, error) {
-	b, err := newBitbake(project, dir)
+func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
+	b, err := newBitbake(project, spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
-	if err := layers.Checkout(ctx, project, b.checkouts); err != nil {
+	if err := layers.Checkout(ctx, project, b.workspace); err != nil {
 		return Artifact{}, err
 	}
-	if err := layers.Configure(project, b.checkouts, b.build); err != nil {
+	if err := layers.Configure(project, b.workspace, b.build); err != nil {
 		return Artifact{}, err
 	}
 	if err := b.find(); err != nil {
@@ -54,24 +54,31 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, dir st
 type bitbake struct {
 	project   layers.Project
 	dir       string // of the board
-	checkouts string
+	workspace layers.Workspace
 	build     string // what bitbake calls TOPDIR
 	programs  string // the folder that holds bitbake
 	scripts   string // OpenEmbedded's; "" without it
 }
 
-func newBitbake(project layers.Project, dir string) (*bitbake, error) {
-	dir, err := filepath.Abs(dir)
-	return &bitbake{project: project, dir: dir, checkouts: checkoutsIn(dir), build: filepath.Join(dir, "bitbake")}, err
+func newBitbake(project layers.Project, spec Spec, opt Options) (*bitbake, error) {
+	var err error
+	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
+		return nil, err
+	}
+	dir := opt.dir(spec)
+	return &bitbake{project: project, dir: dir, workspace: opt.workspace(spec), build: filepath.Join(dir, "bitbake")}, nil
 }
 
-func checkoutsIn(dir string) string { return filepath.Join(dir, "layers") }
+// workspace is where a board's layers are checked out. Boards share the mirrors.
+func (o Options) workspace(s Spec) layers.Workspace {
+	return layers.Workspace{Dir: filepath.Join(o.dir(s), "layers"), Mirrors: filepath.Join(o.cache(), "git")}
+}
 
 // find looks for bitbake in the checkouts: in a folder of its own, as in poky, or
 // as a repository.
 func (b *bitbake) find() error {
 	for _, r := range b.project.Repos {
-		at := b.project.Dir(b.checkouts, r)
+		at := b.project.Dir(b.workspace, r)
 		for _, programs := range []string{filepath.Join(at, "bitbake/bin"), filepath.Join(at, "bin")} {
 			if onDisk(filepath.Join(programs, "bitbake")) && b.programs == "" {
 				b.programs = programs

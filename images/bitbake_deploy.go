@@ -61,7 +61,7 @@ func (b *bitbake) collect(ctx context.Context, spec Spec) (Artifact, error) {
 
 // key is the commits and the configuration that bitbake was given.
 func (b *bitbake) key(ctx context.Context) (string, error) {
-	states, err := layers.Status(ctx, b.project, b.checkouts)
+	states, err := layers.Status(ctx, b.project, b.workspace)
 	if err != nil {
 		return "", err
 	}

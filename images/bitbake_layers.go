@@ -17,26 +17,26 @@ import (
 // CheckoutLayers fetches a board's layers and checks out the commits that its
 // project file names.
 func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
-	p, err := loadProject(ctx, spec)
+	p, err := loadProject(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	return layers.Checkout(ctx, p, checkoutsIn(opt.dir(spec)))
+	return layers.Checkout(ctx, p, opt.workspace(spec))
 }
 
 // LockLayers pins the branches of a board's layers to where they are now, in the
 // lock file beside its project file.
-func LockLayers(ctx context.Context, spec Spec) error {
-	p, err := loadProject(ctx, spec)
+func LockLayers(ctx context.Context, spec Spec, opt Options) error {
+	p, err := loadProject(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	return layers.Lock(ctx, p)
+	return layers.Lock(ctx, p, opt.workspace(spec))
 }
 
 // DumpLayers writes a board's project file with all that it includes.
-func DumpLayers(w io.Writer, spec Spec) error {
-	p, err := loadProject(context.Background(), spec)
+func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options) error {
+	p, err := loadProject(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
@@ -50,11 +50,11 @@ func DumpLayers(w io.Writer, spec Spec) error {
 
 // LayerStatus writes how a board's checkouts compare with its project file.
 func LayerStatus(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
-	p, err := loadProject(ctx, spec)
+	p, err := loadProject(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	states, err := layers.Status(ctx, p, checkoutsIn(opt.dir(spec)))
+	states, err := layers.Status(ctx, p, opt.workspace(spec))
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func layerTable(w io.Writer, states []layers.State) error {
 
 // loadProject reads a board's project file. It lies in the clone and not in this
 // binary, because it names layers and recipes that lie there too.
-func loadProject(ctx context.Context, spec Spec) (layers.Project, error) {
+func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, error) {
 	if spec.Debian != nil {
 		return layers.Project{}, fmt.Errorf("board %s is made of Debian packages: it has no layers", spec.Board)
 	}
@@ -85,7 +85,7 @@ func loadProject(ctx context.Context, spec Spec) (layers.Project, error) {
 	if err != nil {
 		return layers.Project{}, err
 	}
-	p, err := layers.Load(path)
+	p, err := layers.Load(ctx, path, opt.workspace(spec))
 	for _, w := range p.Warnings {
 		progress.Start(ctx, "warning", 0, "").End(w, nil)
 	}

@@ -170,7 +170,7 @@ repos:
 	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p, err := layers.Load(file)
+	p, err := layers.Load(t.Context(), file, layers.Workspace{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestBuildWithBitbake(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
 	s := &seen{}
-	a, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, dir)
+	a, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, Options{Dir: filepath.Dir(dir)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "broken-image")
 	s := &seen{}
-	_, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, dir)
+	_, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, Options{Dir: filepath.Dir(dir)})
 	for _, want := range []string{
 		"failed: broken-image do_compile\n",
 		"log of the failed task: /b/tmp/work/broken-image/temp/log.do_compile.",
@@ -260,7 +260,7 @@ func TestBuildWithBitbakeStopped(t *testing.T) {
 		}
 		cancel(stopped)
 	}()
-	_, err := buildProject(ctx, tiny, p, dir)
+	_, err := buildProject(ctx, tiny, p, Options{Dir: filepath.Dir(dir)})
 	if !errors.Is(err, stopped) {
 		t.Errorf("build = %v; want it stopped", err)
 	}
@@ -279,7 +279,7 @@ func TestRealBitbake(t *testing.T) {
 	t.Run("builds", func(t *testing.T) {
 		p, dir := tinyProject(t, source, "tiny-image")
 		s := &seen{}
-		a, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, dir)
+		a, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, Options{Dir: filepath.Dir(dir)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,14 +292,14 @@ func TestRealBitbake(t *testing.T) {
 		if info, err := os.Stat(filepath.Join(dir, "bitbake-events.json")); err != nil || info.Size() == 0 {
 			t.Errorf("event log: %v, %v; want it written", info, err)
 		}
-		again, err := buildProject(t.Context(), tiny, p, dir)
+		again, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
 		if err != nil || again.Key != a.Key {
 			t.Errorf("built again: %v, key %s; want key %s", err, again.Key, a.Key)
 		}
 	})
 	t.Run("fails", func(t *testing.T) {
 		p, dir := tinyProject(t, source, "broken-image")
-		_, err := buildProject(t.Context(), tiny, p, dir)
+		_, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
 		if err == nil || !strings.Contains(err.Error(), "failed: broken-image do_compile") || !strings.Contains(err.Error(), "temp/log.do_compile") {
 			t.Errorf("build = %v; want the failed task and its log", err)
 		}
@@ -317,7 +317,7 @@ func stopRealBitbake(t *testing.T, source string) {
 		}
 		cancel()
 	}()
-	if _, err := buildProject(ctx, tiny, p, dir); !errors.Is(err, context.Canceled) {
+	if _, err := buildProject(ctx, tiny, p, Options{Dir: filepath.Dir(dir)}); !errors.Is(err, context.Canceled) {
 		t.Errorf("build = %v; want it stopped", err)
 	}
 	var left []string

@@ -50,7 +50,7 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	}
 	defer unlock()
 	if spec.Debian == nil {
-		return buildWithBitbake(ctx, spec, dir)
+		return buildWithBitbake(ctx, spec, opt)
 	}
 	return buildDebian(ctx, spec, opt)
 }

@@ -20,21 +20,21 @@ import (
 // only make a server slow.
 const parallel = 4
 
-// Checkout brings every repository of the project to its commit below dir. What
+// Checkout brings every repository of the project to its commit in the workspace. What
 // is there already is left alone, and a repository that was changed by hand is
 // never moved. A branch or tag without a commit is looked up once and then kept;
 // Lock moves it. It can be killed at any time and run again.
-func Checkout(ctx context.Context, p Project, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func Checkout(ctx context.Context, p Project, ws Workspace) error {
+	if err := os.MkdirAll(ws.Dir, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lockFolder(dir)
+	unlock, err := lockFolder(ws.Dir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	step := progress.Start(ctx, "layers", int64(len(p.Repos)), progress.Tasks)
-	moved, err := checkoutAll(ctx, p, dir, step)
+	moved, err := checkoutAll(ctx, p, ws, step)
 	if err == nil && moved == 0 {
 		step.Reuse(fmt.Sprintf("%d repositories are in place", len(p.Repos)))
 		return nil
@@ -43,14 +43,14 @@ func Checkout(ctx context.Context, p Project, dir string) error {
 	return err
 }
 
-func checkoutAll(ctx context.Context, p Project, dir string, step *progress.Step) (int64, error) {
+func checkoutAll(ctx context.Context, p Project, ws Workspace, step *progress.Step) (int64, error) {
 	var moved atomic.Int64
 	for _, wave := range waves(p.Repos) {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(parallel)
 		for _, r := range wave {
 			group.Go(func() error {
-				changed, err := checkout(ctx, r, p.Dir(dir, r), step)
+				changed, err := checkout(ctx, r, p.Dir(ws, r), step)
 				if changed {
 					moved.Add(1)
 				}

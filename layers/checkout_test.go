@@ -49,7 +49,7 @@ func server(t *testing.T) (dir, first, second string) {
 func load(t *testing.T, dir, content string) Project {
 	t.Helper()
 	write(t, dir, map[string]string{"p.yml": content})
-	p, err := Load(filepath.Join(dir, "p.yml"))
+	p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), Workspace{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestCheckout(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			err := Checkout(t.Context(), load(t, dir, repoFile(tt.keys)), dir)
+			err := Checkout(t.Context(), load(t, dir, repoFile(tt.keys)), Workspace{Dir: dir})
 			if tt.wantErr == "" {
 				if err != nil || headOf(t, filepath.Join(dir, "r")) != tt.want {
 					t.Errorf("Checkout = %v; want HEAD at %s", err, tt.want)
@@ -97,7 +97,7 @@ func TestCheckoutIgnoresBranchNamedLikeACommit(t *testing.T) {
 	url, first, second := server(t)
 	run(t, url, "git", "update-ref", "refs/heads/"+first, second)
 	dir := t.TempDir()
-	if err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", commit: "+first)), dir); err != nil {
+	if err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", commit: "+first)), Workspace{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	if got := headOf(t, filepath.Join(dir, "r")); got != first {
@@ -131,7 +131,7 @@ func TestCheckoutAgainDoesNothing(t *testing.T) {
 	seen := &events{}
 	ctx := progress.With(t.Context(), progress.New(seen))
 	for i, want := range []progress.State{progress.Done, progress.Cached} {
-		if err := Checkout(ctx, p, dir); err != nil {
+		if err := Checkout(ctx, p, Workspace{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
 		if seen.last.State != want {
@@ -139,7 +139,7 @@ func TestCheckoutAgainDoesNothing(t *testing.T) {
 		}
 	}
 	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
-	if err := Checkout(ctx, p, dir); err != nil || headOf(t, filepath.Join(dir, "r")) != second {
+	if err := Checkout(ctx, p, Workspace{Dir: dir}); err != nil || headOf(t, filepath.Join(dir, "r")) != second {
 		t.Errorf("Checkout = %v; want the branch kept at %s until it is locked anew", err, second)
 	}
 }
@@ -150,17 +150,17 @@ func TestLockMovesABranch(t *testing.T) {
 	p := load(t, dir, repoFile("url: "+url+", branch: main"))
 	for range 2 { // the second time over the lock that the first one wrote
 		run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "more")
-		if err := Lock(t.Context(), p); err != nil {
+		if err := Lock(t.Context(), p, Workspace{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
 		var err error
-		if p, err = Load(p.File); err != nil {
+		if p, err = Load(t.Context(), p.File, Workspace{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
-		if err := Checkout(t.Context(), p, dir); err != nil {
+		if err := Checkout(t.Context(), p, Workspace{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
-		states, err := Status(t.Context(), p, dir)
+		states, err := Status(t.Context(), p, Workspace{Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestCheckoutStopped(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := Checkout(ctx, load(t, dir, repoFile("url: "+url+", branch: main")), dir); err == nil {
+	if err := Checkout(ctx, load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir}); err == nil {
 		t.Error("Checkout of a stopped context = nil; want an error")
 	}
 	if exists(filepath.Join(dir, ".partial-r")) {
@@ -187,7 +187,7 @@ func TestCheckoutKeepsWhatIsInTheWay(t *testing.T) {
 	url, _, _ := server(t)
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"r/mine": "x"})
-	err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", branch: main")), dir)
+	err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "is in the way") {
 		t.Errorf("Checkout = %v; want it to refuse a folder that is not a checkout", err)
 	}
@@ -200,7 +200,7 @@ func TestCheckoutIntoOthersFolders(t *testing.T) {
 	dir := t.TempDir()
 	run(t, dir, "git", "clone", "-q", url, "r")
 	p := load(t, dir, "header: {version: 14}\nrepos:\n  nested: {url: "+url+", branch: main, path: r/nested}\n  r: {url: "+url+", commit: "+first+"}\n")
-	if err := Checkout(t.Context(), p, dir); err != nil {
+	if err := Checkout(t.Context(), p, Workspace{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
 	if exists(filepath.Join(dir, "r/.git/shallow")) || !exists(filepath.Join(dir, "r/nested/.git/shallow")) {

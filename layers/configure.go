@@ -16,18 +16,18 @@ import (
 )
 
 // Configure writes conf/local.conf and conf/bblayers.conf of a build folder for
-// checkouts in dir, byte for byte as kas 5 does, and only where they differ: a
+// checkouts in ws, byte for byte as kas 5 does, and only where they differ: a
 // file that is written anew makes bitbake parse everything again. A site.conf or
 // auto.conf beside them is the user's and stays as it is.
-func Configure(p Project, dir, build string) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+func Configure(p Project, ws Workspace, build string) error {
+	var err error
+	if ws.Dir, err = filepath.Abs(ws.Dir); err != nil {
 		return err
 	}
 	if build, err = filepath.Abs(build); err != nil {
 		return err
 	}
-	bblayers, err := p.bblayersConf(dir, build)
+	bblayers, err := p.bblayersConf(ws, build)
 	if err != nil {
 		return err
 	}
@@ -77,11 +77,11 @@ func (p Project) multiconfigs() []string {
 	return names
 }
 
-func (p Project) bblayersConf(dir, build string) ([]byte, error) {
+func (p Project) bblayersConf(ws Workspace, build string) ([]byte, error) {
 	var b bytes.Buffer
 	writeHeader(&b, p.BBLayersConf)
 	b.WriteString("BBLAYERS ?= \" \\\n    ")
-	for i, l := range p.sortedLayers(dir) {
+	for i, l := range p.sortedLayers(ws) {
 		rel, err := filepath.Rel(build, l.path)
 		if err != nil {
 			return nil, err
@@ -108,11 +108,11 @@ type placedLayer struct {
 
 // sortedLayers are all layers in bitbake's order: by priority, the highest
 // first, then by the names of repository and layer.
-func (p Project) sortedLayers(dir string) []placedLayer {
+func (p Project) sortedLayers(ws Workspace) []placedLayer {
 	var all []placedLayer
 	for _, r := range p.Repos {
 		for _, l := range r.Layers {
-			all = append(all, placedLayer{l, r.Name, filepath.Join(p.Dir(dir, r), l.Name)})
+			all = append(all, placedLayer{l, r.Name, filepath.Join(p.Dir(ws, r), l.Name)})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b placedLayer) int {

@@ -44,7 +44,7 @@ func TestConfigure(t *testing.T) {
 	dir := t.TempDir()
 	p := load(t, dir, strings.Replace(fmt.Sprintf(confProject, "u", "u"), "{meta: }", "{meta: , high: {prio: 5}}", 1))
 	build := filepath.Join(dir, "build")
-	if err := Configure(p, dir, build); err != nil {
+	if err := Configure(p, Workspace{Dir: dir}, build); err != nil {
 		t.Fatal(err)
 	}
 	want := "# a-first\nB = \"2\"\n# z-last\nA = \"1\"\n\nMACHINE ??= \"jetson-orin-nano-devkit\"\nDISTRO ??= \"tegrademo\"\nBBMULTICONFIG ?= \"xavier\"\n"
@@ -75,7 +75,7 @@ func TestConfigureWritesOnlyChanges(t *testing.T) {
 	p := load(t, dir, fmt.Sprintf(confProject, "u", "u"))
 	long := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for range 2 {
-		if err := Configure(p, dir, build); err != nil {
+		if err := Configure(p, Workspace{Dir: dir}, build); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"local.conf", "bblayers.conf"} {
@@ -85,7 +85,7 @@ func TestConfigureWritesOnlyChanges(t *testing.T) {
 		}
 	}
 	p.Machine = "other"
-	if err := Configure(p, dir, build); err != nil {
+	if err := Configure(p, Workspace{Dir: dir}, build); err != nil {
 		t.Fatal(err)
 	}
 	for name, wantOld := range map[string]bool{"local.conf": false, "bblayers.conf": true} {
@@ -126,10 +126,10 @@ func TestConfigureAsKas(t *testing.T) {
 		t.Fatalf("kas checkout: %v\n%s", err, out)
 	}
 	ours := filepath.Join(dir, "ours")
-	if err := Checkout(t.Context(), p, ours); err != nil {
+	if err := Checkout(t.Context(), p, Workspace{Dir: ours}); err != nil {
 		t.Fatal(err)
 	}
-	if err := Configure(p, ours, filepath.Join(ours, "build")); err != nil {
+	if err := Configure(p, Workspace{Dir: ours}, filepath.Join(ours, "build")); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range []string{"oe", "meta-b", "aaa"} {

@@ -101,10 +101,10 @@ func (p *Project) readRepos() error {
 		if err != nil {
 			return err
 		}
-		if twin, there := folders[p.Dir("/", r)]; there && r.URL != "" {
+		if twin, there := folders[p.Dir(Workspace{Dir: "/"}, r)]; there && r.URL != "" {
 			return r.at.errorf("repos.%s: has the same folder as repos.%s; give one of them a path", id, twin)
 		}
-		folders[p.Dir("/", r)] = id
+		folders[p.Dir(Workspace{Dir: "/"}, r)] = id
 		p.Repos = append(p.Repos, r)
 	}
 	return nil

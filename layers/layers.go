@@ -30,15 +30,16 @@ type Project struct {
 
 // Repo is one repository of a project.
 type Repo struct {
-	ID     string
-	Name   string // of its folder
-	URL    string // "" for a folder that is here already
-	Branch string
-	Tag    string
-	Commit string
-	Locked bool // Commit comes from a lock file or another override
-	Path   string
-	Layers []Layer
+	ID      string
+	Name    string // of its folder
+	URL     string // "" for a folder that is here already
+	Branch  string
+	Tag     string
+	Commit  string
+	Locked  bool // Commit comes from a lock file or another override
+	Path    string
+	Layers  []Layer
+	Patches []Patch // in the order in which they are applied
 
 	at position
 }
@@ -49,15 +50,28 @@ type Layer struct {
 	Priority int
 }
 
-// Dir is where a repository of the project lies when the checkouts are in dir.
-func (p Project) Dir(dir string, r Repo) string {
+// Patch is a change that a project makes to a repository.
+type Patch struct {
+	ID   string
+	Repo string // the id of the repository that the patch lies in
+	Path string // in that repository: a patch, or a folder with a quilt series
+}
+
+// Workspace is where a project's repositories are checked out.
+type Workspace struct {
+	Dir     string // of the checkouts
+	Mirrors string // of mirrors that many workspaces share; "" for none
+}
+
+// Dir is where a repository of the project lies.
+func (p Project) Dir(ws Workspace, r Repo) string {
 	switch {
 	case r.Path == "" && r.URL == "":
 		return p.Root
 	case r.Path == "":
-		return filepath.Join(dir, r.Name)
+		return filepath.Join(ws.Dir, r.Name)
 	case filepath.IsAbs(r.Path):
 		return r.Path
 	}
-	return filepath.Join(dir, r.Path)
+	return filepath.Join(ws.Dir, r.Path)
 }

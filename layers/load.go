@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,7 +19,9 @@ const (
 const maxFiles = 200 // includes and lock files together
 
 // Load reads a project file, the files that it includes and their lock files.
-func Load(path string) (Project, error) {
+// Files that lie in other repositories are read from ws; what is missing there
+// is checked out.
+func Load(ctx context.Context, path string, ws Workspace) (Project, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return Project{}, err

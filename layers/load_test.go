@@ -65,7 +65,7 @@ overrides: {repos: {poky: {commit: 1111111111111111111111111111111111111111}}}
 `,
 		".git/HEAD": "",
 	})
-	p, err := Load(filepath.Join(dir, "boards/orin.yml"))
+	p, err := Load(t.Context(), filepath.Join(dir, "boards/orin.yml"), Workspace{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestLoadRefuses(t *testing.T) {
 			if err := os.Symlink("../x.yml", filepath.Join(dir, "in/link.yml")); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Load(filepath.Join(dir, "in/p.yml"))
+			_, err := Load(t.Context(), filepath.Join(dir, "in/p.yml"), Workspace{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Load = %v; want an error with %q", err, tt.want)
 			}
@@ -148,7 +148,7 @@ func TestLoadRefuses(t *testing.T) {
 func TestDuplicateKeysWarn(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"p.yml": "header: {version: 1}\nmachine: a\nmachine: b\n"})
-	p, err := Load(filepath.Join(dir, "p.yml"))
+	p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), Workspace{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestDumpLoadsAgain(t *testing.T) {
 		"inc.yml": "header: {version: 17}\nlocal_conf_header: {x: \"A = 1\\nB = 2\\n\"}\n",
 		"p.yml":   "header: {version: 8, includes: [inc.yml]}\nenv: {A: , B: 'yes', C: 0e12}\nrepos:\n  r: {url: u, commit: " + sha + ", layers: {m: {prio: -3}, n: }}\n",
 	})
-	before, err := Load(filepath.Join(dir, "p.yml"))
+	before, err := Load(t.Context(), filepath.Join(dir, "p.yml"), Workspace{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestDumpLoadsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, dir, map[string]string{"flat.yml": string(flat)})
-	after, err := Load(filepath.Join(dir, "flat.yml"))
+	after, err := Load(t.Context(), filepath.Join(dir, "flat.yml"), Workspace{})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, flat)
 	}
@@ -198,7 +198,7 @@ func TestSubmoduleBelongsToItsParent(t *testing.T) {
 		"linked/kas/p.yml": "header: {version: 1}\n",
 	})
 	for file, want := range map[string]string{"sub/kas/p.yml": dir, "linked/kas/p.yml": filepath.Join(dir, "linked")} {
-		p, err := Load(filepath.Join(dir, file))
+		p, err := Load(t.Context(), filepath.Join(dir, file), Workspace{})
 		if err != nil || p.Root != want {
 			t.Errorf("Load(%s).Root = %q, %v; want %q", file, p.Root, err, want)
 		}
@@ -225,8 +225,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, r := range p.Repos {
-			if r.URL != "" && !strings.HasPrefix(p.Dir("/d", r), "/d/") {
-				t.Errorf("repository %q would be checked out in %s", r.ID, p.Dir("/d", r))
+			if r.URL != "" && !strings.HasPrefix(p.Dir(Workspace{Dir: "/d"}, r), "/d/") {
+				t.Errorf("repository %q would be checked out in %s", r.ID, p.Dir(Workspace{Dir: "/d"}, r))
 			}
 		}
 		flat, err := Dump(p)

@@ -18,7 +18,7 @@ const lockVersion = 14
 // Lock asks the servers where the project's branches and tags stand and pins
 // them in its lock file, which kas reads too. Commits that the project file
 // itself pins stay its own.
-func Lock(ctx context.Context, p Project) error {
+func Lock(ctx context.Context, p Project, ws Workspace) error {
 	commits := make([]string, len(p.Repos))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)

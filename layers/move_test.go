@@ -32,7 +32,7 @@ func movedTree(t *testing.T) moved {
 
 func (m moved) checkout(t *testing.T, ctx context.Context, commit string) error {
 	t.Helper()
-	return Checkout(ctx, load(t, m.dir, repoFile("url: "+m.url+", commit: "+commit)), m.dir)
+	return Checkout(ctx, load(t, m.dir, repoFile("url: "+m.url+", commit: "+commit)), Workspace{Dir: m.dir})
 }
 
 // files are the tree's files without git's own, by path.

@@ -13,11 +13,11 @@ type State struct {
 	Edited bool
 }
 
-// Status looks at the checkouts in dir, without asking any server.
-func Status(ctx context.Context, p Project, dir string) ([]State, error) {
+// Status looks at the checkouts in the workspace, without asking any server.
+func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 	var states []State
 	for _, r := range p.Repos {
-		s := State{Repo: r, Dir: p.Dir(dir, r), Wanted: r.Commit}
+		s := State{Repo: r, Dir: p.Dir(ws, r), Wanted: r.Commit}
 		if t := (tree{dir: s.Dir}); t.there() {
 			if err := t.describe(ctx, &s); err != nil {
 				return nil, err

@@ -27,15 +27,17 @@ func (Layers) Checkout(ctx context.Context, board string) error {
 //
 // Example: "layers:lock jetson-orin-nano".
 func (Layers) Lock(ctx context.Context, board string) error {
-	return runFor(ctx, board, images.LockLayers)
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return images.LockLayers(ctx, spec, options)
+	})
 }
 
 // Dump prints a board's project file with all that it includes.
 //
 // Example: "layers:dump jetson-orin-nano".
 func (Layers) Dump(ctx context.Context, board string) error {
-	return runFor(ctx, board, func(_ context.Context, spec images.Spec) error {
-		return images.DumpLayers(os.Stdout, spec)
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return images.DumpLayers(ctx, os.Stdout, spec, options)
 	})
 }
 

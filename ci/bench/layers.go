@@ -62,14 +62,15 @@ func empty(dir string) func(context.Context) error {
 }
 
 func checkoutOurs(ctx context.Context, file, dir string) error {
-	p, err := layers.Load(file)
+	ws := layers.Workspace{Dir: dir}
+	p, err := layers.Load(ctx, file, ws)
 	if err != nil {
 		return err
 	}
-	if err := layers.Checkout(ctx, p, dir); err != nil {
+	if err := layers.Checkout(ctx, p, ws); err != nil {
 		return err
 	}
-	return layers.Configure(p, dir, filepath.Join(dir, "build"))
+	return layers.Configure(p, ws, filepath.Join(dir, "build"))
 }
 
 func checkoutKas(ctx context.Context, file, dir string) error {
