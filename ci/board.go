@@ -68,7 +68,7 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 	if err != nil {
 		return err
 	}
-	if asJSON {
+	if asJSON && a.Board != "" { // a dry run makes none
 		return writeJSON(w, a)
 	}
 	for _, f := range a.Files {

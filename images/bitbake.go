@@ -31,7 +31,7 @@ func buildWithBitbake(ctx context.Context, spec Spec, opt Options) (Artifact, er
 }
 
 func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
-	b, err := newBitbake(project, spec, opt)
+	b, err := newBitbake(opt.Ask.of(project), spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -44,10 +44,35 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	if err := b.find(); err != nil {
 		return Artifact{}, err
 	}
-	if err := b.run(ctx); err != nil {
+	if err := b.run(ctx, opt.Ask); err != nil || opt.Ask.DryRun || opt.Ask.Parse {
 		return Artifact{}, err
 	}
-	return b.collect(ctx, spec)
+	return b.collect(ctx, spec, len(opt.Ask.Targets)+len(opt.Ask.Task) > 0)
+}
+
+// of is the project with the targets and the task that are asked for.
+func (a Ask) of(p layers.Project) layers.Project {
+	if len(a.Targets) > 0 {
+		p.Targets = a.Targets
+	}
+	if a.Task != "" {
+		p.Task = a.Task
+	}
+	return p
+}
+
+// arguments are bitbake's. A target that looks like an option is not one.
+func (a Ask) arguments(p layers.Project) []string {
+	argv := []string{"-c", p.Task}
+	for _, flag := range []struct {
+		set  bool
+		name string
+	}{{a.Continue, "-k"}, {a.DryRun, "-n"}, {a.Parse, "-p"}} {
+		if flag.set {
+			argv = append(argv, flag.name)
+		}
+	}
+	return slices.Concat(argv, []string{"--"}, p.Targets)
 }
 
 // bitbake is one build folder and the bitbake of its own checkouts.
@@ -103,13 +128,13 @@ func (b *bitbake) program(name string) string { return filepath.Join(b.programs,
 
 // run builds the project's targets. Exit status is the verdict; the console text
 // only tells how far it is.
-func (b *bitbake) run(ctx context.Context) error {
+func (b *bitbake) run(ctx context.Context, ask Ask) error {
 	if err := os.Remove(b.eventLog()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err // bitbake appends to it
 	}
 	screen := newConsole(ctx)
 	err := engine.Run(ctx, engine.Command{
-		Argv: slices.Concat([]string{b.program("bitbake"), "-c", b.project.Task}, b.project.Targets),
+		Argv: append([]string{b.program("bitbake")}, ask.arguments(b.project)...),
 		Dir:  b.build, Env: b.environment(), Stop: stopBitbake,
 		Log: filepath.Join(b.dir, "bitbake.log"), Line: screen.line,
 	})

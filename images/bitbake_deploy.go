@@ -36,11 +36,16 @@ var endings = []struct{ kind, ending string }{
 	{BFB, "bfb"},
 }
 
-// collect makes an artifact of what bitbake deployed.
-func (b *bitbake) collect(ctx context.Context, spec Spec) (Artifact, error) {
+// collect makes an artifact of what bitbake deployed. Where other targets were
+// asked for, there may be no image among them: then the earlier artifact stays.
+func (b *bitbake) collect(ctx context.Context, spec Spec, others bool) (Artifact, error) {
 	deploy, err := b.variable(ctx, "DEPLOY_DIR_IMAGE")
 	if err != nil {
 		return Artifact{}, err
+	}
+	images := b.images(deploy)
+	if len(images) == 0 && others {
+		return Artifact{}, nil
 	}
 	a := Artifact{Board: spec.Board, Arch: spec.Arch, Built: time.Now().UTC(), dir: b.dir}
 	if a.Key, err = b.key(ctx); err != nil {
@@ -50,7 +55,7 @@ func (b *bitbake) collect(ctx context.Context, spec Spec) (Artifact, error) {
 		if err := undescribe(b.dir); err != nil {
 			return "", err
 		}
-		a.Files, err = b.gather(ctx, deploy)
+		a.Files, err = b.gather(ctx, deploy, images)
 		return fmt.Sprintf("%d files", len(a.Files)), err
 	})
 	if err != nil {
@@ -82,29 +87,40 @@ func (b *bitbake) key(ctx context.Context) (string, error) {
 	return hashOf(made, conf)
 }
 
-// gather takes one file of each kind from the deploy folder, by the names that
-// Yocto links to the newest build of an image. Images of other configurations
-// (mc:...) are deployed elsewhere and left there.
-func (b *bitbake) gather(ctx context.Context, deploy string) ([]File, error) {
-	var files []File
+// image is a file that bitbake deployed.
+type image struct{ kind, name string }
+
+// images are one file of each kind in the deploy folder, by the names that Yocto
+// links to the newest build of an image. Images of other configurations (mc:...)
+// are deployed elsewhere and left there.
+func (b *bitbake) images(deploy string) []image {
+	var found []image
 	have := map[string]bool{}
 	for _, target := range b.project.Targets {
 		for _, e := range endings {
 			name := deployed(deploy, target+"-"+b.project.Machine, e.ending)
-			if name == "" || have[e.kind] {
-				continue
+			if name != "" && !have[e.kind] {
+				have[e.kind] = true
+				found = append(found, image{e.kind, name})
 			}
-			have[e.kind] = true
-			f, err := b.take(ctx, filepath.Join(deploy, name), e.kind)
-			if err != nil {
-				return nil, err
-			}
-			files = append(files, f)
 		}
 	}
-	if len(files) == 0 {
+	return found
+}
+
+// gather takes the images out of the deploy folder.
+func (b *bitbake) gather(ctx context.Context, deploy string, images []image) ([]File, error) {
+	if len(images) == 0 {
 		return nil, fmt.Errorf(`%s: bitbake left no image of %s here that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
 			deploy, strings.Join(b.project.Targets, ", "))
+	}
+	var files []File
+	for _, i := range images {
+		f, err := b.take(ctx, filepath.Join(deploy, i.name), i.kind)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
 	}
 	return files, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -39,6 +40,9 @@ func replay() {
 		waitForTwoInterrupts()
 	}
 	f, err := os.Open(filepath.Join(os.Getenv("REPLAY"), target+".txt"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return // not an image: it leaves nothing
+	}
 	must(err)
 	status := 0
 	for lines := bufio.NewScanner(f); lines.Scan(); {
@@ -212,7 +216,7 @@ func TestBuildWithBitbake(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantAsked := []string{
-		"-c", "build", "tiny-image", "cwd=" + filepath.Join(dir, "bitbake"), "locale=en_US.UTF-8",
+		"-c", "build", "--", "tiny-image", "cwd=" + filepath.Join(dir, "bitbake"), "locale=en_US.UTF-8",
 		"pass=" + strings.Join(passed, " ") + " EDITION", "EDITION=field", "DL_DIR=" + filepath.Join(filepath.Dir(dir), "downloads"),
 	}
 	if diff := cmp.Diff(wantAsked, strings.Split(string(asked), "\n")); diff != "" {
@@ -376,4 +380,57 @@ func FuzzConsole(f *testing.F) {
 			t.Errorf("console keeps %d failures, %d logs, %d queues; want it bounded", len(c.failed), len(c.logs), len(c.order))
 		}
 	})
+}
+
+func TestAskedOfBitbake(t *testing.T) {
+	p := layers.Project{Task: "build", Targets: []string{"an-image"}}
+	tests := []struct {
+		name string
+		ask  Ask
+		want string
+	}{
+		{"nothing", Ask{}, "-c build -- an-image"},
+		{"other targets", Ask{Targets: []string{"u-boot", "-e"}}, "-c build -- u-boot -e"},
+		{"a task that goes on", Ask{Task: "fetch", Continue: true}, "-c fetch -k -- an-image"},
+		{"a dry run", Ask{DryRun: true}, "-c build -n -- an-image"},
+		{"only recipes", Ask{Parse: true}, "-c build -p -- an-image"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := strings.Join(tt.ask.arguments(tt.ask.of(p)), " "); got != tt.want {
+				t.Errorf("bitbake %s; want bitbake %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// A build of something else leaves the artifact to those who flash it.
+func TestBuildOfOtherTargetsKeepsTheArtifact(t *testing.T) {
+	replayed(t)
+	p, dir := tinyProject(t, standIn(t), "tiny-image")
+	opt := Options{Dir: filepath.Dir(dir)}
+	built, err := buildProject(t.Context(), tiny, p, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ask := range []Ask{{DryRun: true}, {Targets: []string{"liba"}}} {
+		opt.Ask = ask
+		if a, err := buildProject(t.Context(), tiny, p, opt); err != nil || a.Board != "" {
+			t.Errorf("build with %+v = %+v, %v; want no artifact", ask, a, err)
+		}
+		if a, err := OpenArtifact(dir); err != nil || a.Key != built.Key {
+			t.Errorf("after a build with %+v the artifact is %+v, %v; want the earlier one", ask, a, err)
+		}
+	}
+}
+
+func TestBuildDebianIsNotAskedOfBitbake(t *testing.T) {
+	spec, err := Load("virt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Build(t.Context(), spec, Options{Dir: t.TempDir(), Ask: Ask{Parse: true}})
+	if err == nil || !strings.Contains(err.Error(), "made of Debian packages") {
+		t.Errorf("Build = %v; want it refused", err)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"time"
@@ -24,6 +25,16 @@ type Options struct {
 	Dir   string // build folder; every board has a folder of its own in it
 	Cache string // keeps what several boards or builds share; "" is cache/ in Dir
 	Fresh bool   // fetch packages anew even where an earlier build has them
+	Ask    Ask    // only for boards that bitbake builds
+}
+
+// Ask is what a build asks of bitbake other than the board's project file does.
+type Ask struct {
+	Targets  []string // instead of the file's
+	Task     string   // instead of the file's
+	Continue bool     // after a failed task, as far as the others do not need it
+	DryRun   bool     // say what would run
+	Parse    bool     // read all recipes, no more
 }
 
 // dir is the folder of a board below the build folder.
@@ -51,6 +62,9 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	defer unlock()
 	if spec.Debian == nil {
 		return buildWithBitbake(ctx, spec, opt)
+	}
+	if !reflect.DeepEqual(opt.Ask, Ask{}) {
+		return Artifact{}, fmt.Errorf("board %s is made of Debian packages: it has no targets, tasks, parse or dry run", spec.Board)
 	}
 	return buildDebian(ctx, spec, opt)
 }

@@ -38,3 +38,8 @@ func arrange(args []string) []string {
 	}
 	return append([]string{args[0], command}, rest...)
 }
+
+// words are what stands between the commas of a list.
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}

@@ -73,14 +73,24 @@ func Doctor(ctx context.Context,
 // Virtual boards are made of Debian packages; the others by bitbake from
 // images/boards/<board>/kas.yml.
 //
-// Example: "build jetson-orin-nano".
+// Examples: "build jetson-orin-nano"; "build jetson-orin-nano -parse" to read its
+// recipes only; "build jetson-orin-nano -target=u-boot -task=compile".
 func Build(ctx context.Context, board string,
 	fresh *bool, // fetch Debian's packages anew
+	target *string, // bitbake's targets instead of the project file's, with commas between them
+	task *string, // bitbake's task instead of the project file's
+	Continue *bool, // go on after a failed task as far as possible
+	dryRun *bool, // say what bitbake would run
+	parse *bool, // read all recipes, no more
 	json *bool, // print the artifact as JSON
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		build := options
 		build.Fresh = given(fresh, false)
+		build.Ask = images.Ask{
+			Targets: words(given(target, "")), Task: given(task, ""),
+			Continue: given(Continue, false), DryRun: given(dryRun, false), Parse: given(parse, false),
+		}
 		artifact, err := ci.Build(ctx, os.Stderr, spec, build)
 		return ci.ShowArtifact(os.Stdout, artifact, err, given(json, false))
 	})
