@@ -16,7 +16,7 @@ import (
 func TestDoctorLooksAsBuildDoes(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // so that every board lacks something
 	foreign := map[string]string{"amd64": "virt-arm64", "arm64": "virt"}[runtime.GOARCH]
-	for _, tt := range []struct{ board, mend string }{{"jetson-orin-nano", "sudo "}, {foreign, "as root: "}} {
+	for _, tt := range []struct{ board, mend string }{{"jetson-orin-nano-devkit", "sudo "}, {foreign, "as root: "}} {
 		spec, err := images.Load(tt.board)
 		if err != nil {
 			t.Fatal(err)

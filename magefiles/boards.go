@@ -58,7 +58,7 @@ func Boards(
 //
 // Each finding says what, why it matters and the command that mends it.
 //
-// Example: "doctor jetson-orin-nano".
+// Example: "doctor jetson-orin-nano-devkit".
 func Doctor(ctx context.Context,
 	board *string, // for which board; the default one if not given
 	json *bool, // print the findings as JSON
@@ -73,8 +73,8 @@ func Doctor(ctx context.Context,
 // Virtual boards are made of Debian packages; the others by bitbake from
 // images/boards/<board>/kas.yml.
 //
-// Examples: "build jetson-orin-nano"; "build jetson-orin-nano -parse" to read its
-// recipes only; "build jetson-orin-nano -target=u-boot -task=compile".
+// Examples: "build jetson-orin-nano-devkit"; "build jetson-orin-nano-devkit -parse" to read its
+// recipes only; "build jetson-orin-nano-devkit -target=u-boot -task=compile".
 func Build(ctx context.Context, board string,
 	fresh *bool, // fetch Debian's packages anew
 	target *string, // bitbake's targets instead of the project file's, with commas between them
@@ -141,7 +141,7 @@ func Flash(ctx context.Context, board, device string,
 // The host is the virtual board's own name while it is on, user@host:port, or an
 // alias of your ~/.ssh/config.
 //
-// Examples: "deploy virt virt"; "deploy jetson-orin-nano root@10.0.0.7".
+// Examples: "deploy virt virt"; "deploy jetson-orin-nano-devkit root@10.0.0.7".
 func Deploy(ctx context.Context, board, host string) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return ci.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
@@ -152,7 +152,7 @@ func Deploy(ctx context.Context, board, host string) error {
 
 // Smoke runs a board's suites on a running board and writes the report.
 //
-// Examples: "smoke virt virt"; "smoke jetson-orin-nano root@10.0.0.7 -json".
+// Examples: "smoke virt virt"; "smoke jetson-orin-nano-devkit root@10.0.0.7 -json".
 func Smoke(ctx context.Context, board, host string,
 	json *bool, // print the report as JSON
 ) error {

@@ -16,7 +16,7 @@ type Layers mg.Namespace
 
 // Checkout fetches a board's layers and checks out the commits that it names.
 //
-// Example: "layers:checkout jetson-orin-nano".
+// Example: "layers:checkout jetson-orin-nano-devkit".
 func (Layers) Checkout(ctx context.Context, board string) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return images.CheckoutLayers(ctx, spec, options)
@@ -25,7 +25,7 @@ func (Layers) Checkout(ctx context.Context, board string) error {
 
 // Lock pins the branches of a board's layers to where they are now.
 //
-// Example: "layers:lock jetson-orin-nano".
+// Example: "layers:lock jetson-orin-nano-devkit".
 func (Layers) Lock(ctx context.Context, board string) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return images.LockLayers(ctx, spec, options)
@@ -34,7 +34,7 @@ func (Layers) Lock(ctx context.Context, board string) error {
 
 // Dump prints a board's project file with all that it includes.
 //
-// Example: "layers:dump jetson-orin-nano".
+// Example: "layers:dump jetson-orin-nano-devkit".
 func (Layers) Dump(ctx context.Context, board string) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return images.DumpLayers(ctx, os.Stdout, spec, options)
@@ -43,7 +43,7 @@ func (Layers) Dump(ctx context.Context, board string) error {
 
 // Status compares a board's checkouts with what its project file names.
 //
-// Example: "layers:status jetson-orin-nano".
+// Example: "layers:status jetson-orin-nano-devkit".
 func (Layers) Status(ctx context.Context, board string,
 	json *bool, // print it as JSON
 ) error {
