@@ -20,11 +20,15 @@ import (
 // only make a server slow.
 const parallel = 4
 
-// Checkout brings every repository of the project to its commit in the workspace. What
-// is there already is left alone, and a repository that was changed by hand is
-// never moved. A branch or tag without a commit is looked up once and then kept;
-// Lock moves it. It can be killed at any time and run again.
+// Checkout brings every repository of the project to its commit in the workspace.
+// What is there already is left alone, and a repository that was changed by hand
+// is never moved. A branch or tag without a commit is looked up once and then
+// kept; Lock moves it. It can be killed at any time and run again.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
+	ws, err := ws.absolute()
+	if err != nil {
+		return err
+	}
 	if err := os.MkdirAll(ws.Dir, 0o755); err != nil {
 		return err
 	}
@@ -78,6 +82,16 @@ func waves(repos []Repo) [][]Repo {
 		all = append(all, byDepth[depth])
 	}
 	return all
+}
+
+// absolute is the workspace for git, which runs in the checkouts.
+func (ws Workspace) absolute() (Workspace, error) {
+	dir, err := filepath.Abs(ws.Dir)
+	if err != nil || ws.Mirrors == "" {
+		return Workspace{Dir: dir}, err
+	}
+	mirrors, err := filepath.Abs(ws.Mirrors)
+	return Workspace{Dir: dir, Mirrors: mirrors}, err
 }
 
 // Two runs at once in one folder would fight over git's own locks.

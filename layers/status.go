@@ -15,6 +15,10 @@ type State struct {
 
 // Status looks at the checkouts in the workspace, without asking any server.
 func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
+	ws, err := ws.absolute()
+	if err != nil {
+		return nil, err
+	}
 	var states []State
 	for _, r := range p.Repos {
 		s := State{Repo: r, Dir: p.Dir(ws, r), Wanted: r.Commit}
