@@ -27,7 +27,9 @@ func (t tree) shallow() bool { return exists(filepath.Join(t.dir, ".git", "shall
 
 // git runs git in the tree and nowhere else: without the explicit folders, a
 // damaged .git would send it to the repository around it. A user's hooks are for
-// a user's commits, and a question about a password would never be seen.
+// a user's commits, and a question about a password would never be seen. A pack
+// appears whole, where the objects of a fetch that was killed would be a commit
+// without its files.
 func (t tree) git(ctx context.Context, args ...string) (string, error) {
 	out, err := engine.Output(ctx, t.command(args...))
 	return strings.TrimSpace(string(out)), err
@@ -46,6 +48,7 @@ func (t tree) command(args ...string) engine.Command {
 	argv := []string{
 		"git", "--git-dir=" + filepath.Join(t.dir, ".git"), "--work-tree=" + t.dir,
 		"-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+		"-c", "fetch.unpackLimit=1",
 	}
 	return gitCommand(t.dir, append(argv, args...))
 }
