@@ -11,7 +11,7 @@ import (
 // optional names the argument that may follow a command without its -name=.
 // Mage knows optional arguments only as flags, and people type "doctor virt".
 var optional = map[string]string{
-	"up": "board", "doctor": "board", "bench": "area",
+	"up": "board", "doctor": "board", "bench": "area", "soak": "area",
 	"virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
 }
 

@@ -4,10 +4,12 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"time"
 
 	"slipway/ci/bench"
+	"slipway/ci/soak"
 	"slipway/ci/source"
 )
 
@@ -48,4 +50,17 @@ func Bench(ctx context.Context,
 	area *string, // hook, flash, deploy, layers or up
 ) error {
 	return run(ctx, func(ctx context.Context) error { return bench.Run(ctx, os.Stdout, given(area, "")) })
+}
+
+// Soak kills a command at random moments and runs it again: what it leaves in
+// the end must always be the same.
+//
+// Examples: "soak layers"; "soak layers -kills=200 -seed=7".
+func Soak(ctx context.Context,
+	area *string, // layers
+	kills *int, // how many; 50 if not given
+	seed *int, // where the moments come from; one that is printed if not given
+) error {
+	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int()))}
+	return run(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })
 }

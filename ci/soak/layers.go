@@ -1,0 +1,193 @@
+package soak
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/images"
+	"slipway/layers/engine"
+)
+
+// What the soaked checkout is of: enough files that a kill falls between them.
+const (
+	layerRepos   = 3
+	filesInLayer = 150
+)
+
+// Layers kills layers:checkout, of a project of ours under a board's name, while
+// it begins anew, moves forward and moves back.
+func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
+	board, err := yoctoBoard()
+	if err != nil {
+		return err
+	}
+	s := soakedLayers{dir: dir, project: filepath.Join(dir, "images/boards", board, "kas.yml")}
+	if err := s.makeServers(ctx); err != nil {
+		return err
+	}
+	job := Job{Argv: append(slices.Clone(opt.Self), "layers:checkout", board), Dir: dir, Begin: s.begin, State: s.state}
+	return Kill(ctx, w, job, len(s.commits), opt)
+}
+
+// yoctoBoard is any board that is built of layers.
+func yoctoBoard() (string, error) {
+	names, err := images.Boards()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		if spec, err := images.Load(name); err == nil && spec.Debian == nil {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("no board is built of layers")
+}
+
+type soakedLayers struct {
+	dir     string
+	project string
+	commits [3][layerRepos]string // of each round; the last one begins in an empty folder
+}
+
+func (s *soakedLayers) server(i int) string {
+	return filepath.Join(s.dir, "servers", fmt.Sprintf("r%d", i))
+}
+
+func (s *soakedLayers) makeServers(ctx context.Context) error {
+	for i := range layerRepos {
+		if err := os.MkdirAll(s.server(i), 0o755); err != nil {
+			return err
+		}
+		if err := s.git(ctx, i, nil, "init", "-q", "-b", "main"); err != nil {
+			return err
+		}
+		for round := range 2 {
+			if err := s.commit(ctx, i, round); err != nil {
+				return err
+			}
+		}
+		s.commits[2][i] = s.commits[0][i]
+	}
+	return nil
+}
+
+// commit makes a commit whose every other file differs from the one before, with
+// files and folders that come, go and change places.
+func (s *soakedLayers) commit(ctx context.Context, i, round int) error {
+	dir := s.server(i)
+	for n := range filesInLayer {
+		name := filepath.Join(dir, fmt.Sprintf("recipes-%d", n/20), fmt.Sprintf("recipe-%d.bb", n))
+		if n%7 == 0 {
+			name += fmt.Sprintf("-%d", round)
+		}
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		content := fmt.Sprintf("SUMMARY = \"recipe %d of %d in %d\"\n", n, i, round*(n%2))
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	var id strings.Builder
+	for _, args := range [][]string{
+		{"add", "-A"},
+		{"-c", "user.name=soak", "-c", "user.email=soak@localhost", "commit", "-q", "-m", "commit"},
+		{"rm", "-q", "-r", "--cached", "."},
+	} {
+		if err := s.git(ctx, i, nil, args...); err != nil {
+			return err
+		}
+	}
+	if err := s.git(ctx, i, &id, "rev-parse", "HEAD"); err != nil {
+		return err
+	}
+	s.commits[round][i] = strings.TrimSpace(id.String())
+	return clearFolders(dir)
+}
+
+// clearFolders removes the files of a commit, so that the next one's differ.
+func clearFolders(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "recipes-*"))
+	for _, name := range names {
+		if err := os.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (s *soakedLayers) git(ctx context.Context, i int, out io.Writer, args ...string) error {
+	got, err := engine.Output(ctx, engine.Command{Argv: append([]string{"git"}, args...), Dir: s.server(i)})
+	if err == nil && out != nil {
+		_, err = out.Write(got)
+	}
+	return err
+}
+
+// begin writes the project of a round.
+func (s *soakedLayers) begin(_ context.Context, round int) error {
+	if round == 2 {
+		if err := os.RemoveAll(filepath.Join(s.dir, "build")); err != nil {
+			return err
+		}
+	}
+	var b strings.Builder
+	b.WriteString("header: {version: 14}\nmachine: m\nrepos:\n")
+	for i := range layerRepos {
+		fmt.Fprintf(&b, "  r%d: {url: %q, commit: %s}\n", i, s.server(i), s.commits[round][i])
+	}
+	if err := os.MkdirAll(filepath.Dir(s.project), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(s.project, []byte(b.String()), 0o644)
+}
+
+// state is every checkout's commit and what git thinks of its files, and the
+// name and content of every file that is not git's or a log.
+func (s *soakedLayers) state(ctx context.Context, _ int) (string, error) {
+	trees, err := filepath.Glob(filepath.Join(s.dir, "build/*/layers/r*"))
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, tree := range trees {
+		for _, args := range [][]string{{"rev-parse", "HEAD"}, {"status", "--porcelain", "--ignored"}, {"fsck", "--connectivity-only", "--no-dangling"}} {
+			out, err := engine.Output(ctx, engine.Command{Argv: append([]string{"git", "-C", tree}, args...)})
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "%s %s: %s\n", filepath.Base(tree), args[0], strings.TrimSpace(string(out)))
+		}
+	}
+	sum, err := sumOf(filepath.Join(s.dir, "build"))
+	fmt.Fprintf(&b, "files %s\n", sum)
+	return b.String(), err
+}
+
+// sumOf is one digest of all files below dir. Git's folders differ in times and
+// packs, and the cache in what was fetched when.
+func sumOf(dir string) (string, error) {
+	h := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == ".git" || d.Name() == "cache") {
+			return fs.SkipDir
+		}
+		if d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			fmt.Fprintf(h, "%q %x\n", path, sha256.Sum256(data))
+			return err
+		}
+		return nil
+	})
+	return fmt.Sprintf("%x", h.Sum(nil)), err
+}
