@@ -1,0 +1,13 @@
+# Tried: parsed and dry-run for the boards that README names. Not yet built.
+require slipway-image-base.bb
+
+SUMMARY = "The base image with containers and an update engine"
+
+# Which
+# engine switches the slots is the business of the machine or the distribution.
+IMAGE_INSTALL += "${SLIPWAY_UPDATE_ENGINE}"
+SLIPWAY_UPDATE_ENGINE ??= ""
+
+# What the engine's updates are made of.
+IMAGE_FSTYPES:append = " ${SLIPWAY_UPDATE_FSTYPES}"
+SLIPWAY_UPDATE_FSTYPES ??= ""

@@ -1,0 +1,33 @@
+# Tried: parsed and dry-run. No Jetson was at hand to update.
+SUMMARY = "Which slot of a Jetson SWUpdate writes, and whose updates it takes"
+LICENSE = "MIT"
+LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
+
+SRC_URI = "file://30-slot"
+
+COMPATIBLE_MACHINE = "(tegra)"
+PACKAGE_ARCH = "${MACHINE_ARCH}"
+INHIBIT_DEFAULT_DEPS = "1"
+
+# The certificate, on the building machine, whose signature the board asks of an
+# update. Where it is not set, SWUpdate takes unsigned files: then nothing but root
+# on the board reaches it, since its web server is left out.
+SLIPWAY_UPDATE_CERT ??= ""
+
+# Where files are unpacked changed its name in Yocto 5.1.
+SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
+S = "${SLIPWAY_FILES}"
+
+do_compile[noexec] = "1"
+do_install() {
+	install -D -m 0644 ${SLIPWAY_FILES}/30-slot ${D}${libdir}/swupdate/conf.d/30-slot
+	install -d ${D}${sysconfdir}
+	echo "${MACHINE} 1.0" > ${D}${sysconfdir}/hwrevision
+	if [ -n "${SLIPWAY_UPDATE_CERT}" ]; then
+		install -D -m 0644 ${SLIPWAY_UPDATE_CERT} ${D}${sysconfdir}/swupdate/update.pem
+	fi
+}
+do_install[file-checksums] += "${@'%s:True' % d.getVar('SLIPWAY_UPDATE_CERT') if d.getVar('SLIPWAY_UPDATE_CERT') else ''}"
+
+FILES:${PN} = "${libdir}/swupdate ${sysconfdir}"
+RDEPENDS:${PN} = "swupdate swupdate-client tegra-redundant-boot"
