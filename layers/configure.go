@@ -27,6 +27,9 @@ func Configure(p Project, ws Workspace, build string) error {
 	if build, err = filepath.Abs(build); err != nil {
 		return err
 	}
+	if p.setup != nil {
+		return p.configureSetup(ws, build)
+	}
 	bblayers, err := p.bblayersConf(ws, build)
 	if err != nil {
 		return err

@@ -11,6 +11,9 @@ import (
 // Dump returns the project as one project file: its includes and lock files
 // merged, which kas reads too.
 func Dump(p Project) ([]byte, error) {
+	if p.setup != nil {
+		return p.dumpSetup()
+	}
 	v := &value{kind: dict, keys: slices.Clone(p.merged.keys), dict: map[string]*value{}}
 	for k, e := range p.merged.dict {
 		v.dict[k] = e

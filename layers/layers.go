@@ -1,6 +1,7 @@
 // Package layers turns a project file into pinned checkouts and bitbake's conf/
-// folder. Project files are kas's; what of them it does not read it refuses by
-// name, so that no build differs silently from the one that kas would make.
+// folder. Project files are kas's, or bitbake-setup's where the name ends in
+// .conf.json; what of them it does not read it refuses by name, so that no build
+// differs silently from the one that those would make.
 //
 // A project file comes from outside: it is read with limits, it names no file
 // outside its repository, and nothing in it reaches a shell.
@@ -26,6 +27,7 @@ type Project struct {
 	Warnings     []string // what is accepted but looks like a mistake
 	version      int
 	merged       *value
+	setup        *setup // of a bitbake-setup file; nil for kas's
 }
 
 // Repo is one repository of a project.

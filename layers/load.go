@@ -22,6 +22,11 @@ const maxFiles = 200 // includes and lock files together
 // Files that lie in other repositories are read from ws; what is missing there
 // is checked out.
 func Load(ctx context.Context, path string, ws Workspace) (Project, error) {
+	if file, choices, ok := cutSetup(path); ok {
+		p, err := loadSetup(file, choices)
+		p.File = path
+		return p, err
+	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return Project{}, err
@@ -131,6 +136,9 @@ func exists(path string) bool {
 
 // LockFile is where the lock of a project file lies: a.yml has a.lock.yml.
 func LockFile(path string) string {
+	if file, _, ok := cutSetup(path); ok {
+		return setupLock(file)
+	}
 	ext := filepath.Ext(path)
 	return strings.TrimSuffix(path, ext) + ".lock" + ext
 }

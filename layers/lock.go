@@ -73,6 +73,9 @@ func lockContent(p Project, commits []string) ([]byte, error) {
 	if len(pins) == 0 {
 		return nil, fmt.Errorf("%s: every repository is pinned already; there is nothing to lock", p.File)
 	}
+	if p.setup != nil {
+		return p.setupLockContent(commits)
+	}
 	return yaml.Dump(map[string]any{
 		"header":    map[string]int{"version": lockVersion},
 		"overrides": map[string]any{"repos": pins},

@@ -41,6 +41,7 @@ const (
 	number
 	list
 	dict
+	boolean // JSON's; in YAML it is a text
 )
 
 // value is a part of a project file that has the shape it should have.
@@ -241,7 +242,7 @@ func name(path string) string {
 
 func (k kind) String() string {
 	var names []string
-	for i, n := range []string{"nothing", "a text", "a number", "a list", "keys with values"} {
+	for i, n := range []string{"nothing", "a text", "a number", "a list", "keys with values", "true or false"} {
 		if k&(1<<i) != 0 {
 			names = append(names, n)
 		}

@@ -1,0 +1,260 @@
+package layers
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What one configuration may hold. Real ones stay far below.
+const (
+	maxName  = 200 // in bytes; names are joined from those of the configurations around
+	maxItems = 500 // of sources, layers and fragments each
+)
+
+// setupKeys are those of a configuration, but for its name and what it holds.
+var setupKeys = []string{
+	"description", "notes", "oe-template", "bb-layers", "bb-layers-file-relative", "oe-fragments",
+	"oe-fragments-one-of", "bb-env-passthrough-additions", "install-buildtools", "setup-dir-name",
+}
+
+// choose finds the configuration that is asked for and makes its choices.
+func (p *Project) choose(words []string) error {
+	s := p.setup
+	var chains [][]*value
+	all := s.file.get("bitbake-setup", "configurations")
+	if all == nil {
+		return s.file.get("bitbake-setup").at.errorf(`bitbake-setup has no "configurations"`)
+	}
+	if err := chainsOf(all, nil, &chains); err != nil {
+		return err
+	}
+	words, err := s.pick(chains, words)
+	if err != nil {
+		return err
+	}
+	parts := map[string]*value{}
+	for _, key := range setupKeys {
+		if parts[key], err = merged(s.chain, key); err != nil {
+			return err
+		}
+	}
+	if err := s.use(parts, words); err != nil {
+		return err
+	}
+	if s.template != "" && s.layers != nil {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: bb-layers and oe-template: the template has layers of its own, which bitbake-setup leaves out here; drop one of the two", parts["oe-template"].at))
+	}
+	p.Machine = s.builtin("machine", defaultMachine)
+	p.Distro = s.builtin("distro", defaultDistro)
+	return p.checkEnvironment(parts["bb-env-passthrough-additions"])
+}
+
+// use takes over the parts of the chosen configuration.
+func (s *setup) use(parts map[string]*value, words []string) error {
+	leaf := s.chain[len(s.chain)-1]
+	if parts["description"] == nil {
+		return leaf.at.errorf("configuration %q has no description", nameOf(s.chain))
+	}
+	s.description = parts["description"].text
+	s.template = parts["oe-template"].or("")
+	if layers := parts["bb-layers"]; layers != nil {
+		if s.layers = layers.list; len(s.layers) > maxItems {
+			return layers.at.errorf("more than %d layers", maxItems)
+		}
+	}
+	if s.template == "" && len(s.layers) == 0 {
+		return leaf.at.errorf("configuration %q has neither bb-layers nor oe-template, so bitbake-setup leaves conf/ to people; add one", nameOf(s.chain))
+	}
+	if beside := parts["bb-layers-file-relative"]; beside != nil {
+		if len(s.layers) == 0 {
+			return beside.at.errorf("bb-layers-file-relative goes with bb-layers, not with a template; put the layer into the template's bblayers.conf.sample")
+		}
+		s.beside = beside.list
+	}
+	if notes := parts["notes"]; notes != nil {
+		s.notes = notes.text
+		if notes.kind == list {
+			s.notes = strings.Join(notes.strings(), "\n")
+		}
+	}
+	return s.useFragments(parts["oe-fragments"], parts["oe-fragments-one-of"], words)
+}
+
+// chainsOf lists the configurations that hold no others, each after those around it.
+func chainsOf(configurations *value, around []*value, all *[][]*value) error {
+	if len(configurations.list) == 0 {
+		return configurations.at.errorf("configurations is empty")
+	}
+	for _, c := range configurations.list {
+		if len(c.get("name").or("")) > maxName {
+			return c.at.errorf("a configuration's name is longer than %d bytes", maxName)
+		}
+		chain := append(slices.Clone(around), c)
+		if inner := c.get("configurations"); inner != nil {
+			if err := chainsOf(inner, chain, all); err != nil {
+				return err
+			}
+			continue
+		}
+		if nameOf(chain) == "" {
+			return c.at.errorf("a configuration needs a name")
+		}
+		*all = append(*all, chain)
+	}
+	return nil
+}
+
+func nameOf(chain []*value) string {
+	var name strings.Builder
+	for _, c := range chain {
+		name.WriteString(c.get("name").or(""))
+	}
+	return name.String()
+}
+
+// pick finds the configuration that the first word names and returns the other
+// words. Where there is a single configuration, no word needs to.
+func (s *setup) pick(chains [][]*value, words []string) ([]string, error) {
+	var names []string
+	for _, chain := range chains {
+		names = append(names, nameOf(chain))
+	}
+	if len(words) > 0 {
+		for i, name := range slices.Backward(names) { // of two with one name, bitbake-setup takes the last
+			if name == words[0] {
+				s.chain = chains[i]
+				return words[1:], nil
+			}
+		}
+	}
+	if len(chains) == 1 {
+		s.chain = chains[0]
+		return words, nil
+	}
+	at := s.file.get("bitbake-setup", "configurations").at
+	if len(words) == 0 {
+		return nil, at.errorf("which configuration? Write it behind the file's name: #%s (or %s)", names[0], strings.Join(names[1:], ", "))
+	}
+	return nil, at.errorf("no configuration is named %q (have %s)", words[0], strings.Join(names, ", "))
+}
+
+// merged is what a chain of configurations has under a key, put together as
+// bitbake-setup does it: with Python's +, which joins texts and lists.
+func merged(chain []*value, key string) (*value, error) {
+	var sum *value
+	for _, c := range chain {
+		v := c.get(key)
+		switch {
+		case v == nil:
+		case sum == nil:
+			sum = v
+		case v.kind != sum.kind || v.kind == dict:
+			return nil, v.at.errorf("%s cannot be added to that of line %d, in a configuration around this one; keep one of them", key, sum.at.line)
+		case v.kind == text:
+			sum = &value{at: v.at, kind: text, text: sum.text + v.text}
+		default:
+			sum = &value{at: v.at, kind: list, list: slices.Concat(sum.list, v.list)}
+		}
+	}
+	return sum, nil
+}
+
+// useFragments lists the fragments in the order in which they are enabled, with
+// one of each choice. words are the choices that people made.
+func (s *setup) useFragments(fixed, oneOf *value, words []string) error {
+	all, err := fragmentsOf(fixed)
+	if err != nil {
+		return err
+	}
+	var chosen []*value
+	if oneOf != nil {
+		for _, key := range oneOf.keys {
+			option, err := chooseOne("oe-fragments-one-of."+key, oneOf.dict[key], words)
+			if err != nil {
+				return err
+			}
+			chosen = append(chosen, option)
+		}
+	}
+	for _, w := range words {
+		if !slices.ContainsFunc(chosen, func(v *value) bool { return v.text == w }) {
+			return s.file.get("bitbake-setup").at.errorf("configuration %q has no choice %q", nameOf(s.chain), w)
+		}
+	}
+	slices.SortFunc(chosen, func(a, b *value) int { return cmp.Compare(a.text, b.text) })
+	for _, f := range slices.Concat(all, chosen) {
+		if !fragmentName.MatchString(f.text) {
+			return f.at.errorf("%q cannot be a fragment; one is named layer/path, machine/name or distro/name", f.text)
+		}
+		s.enable(f.text)
+	}
+	return nil
+}
+
+// fragmentsOf are the names in a list of fragments, some of which may be described.
+func fragmentsOf(v *value) ([]*value, error) {
+	if v == nil {
+		return nil, nil
+	}
+	if len(v.list) > maxItems {
+		return nil, v.at.errorf("more than %d fragments", maxItems)
+	}
+	var names []*value
+	for _, e := range v.list {
+		if e.kind == dict {
+			if err := e.need("a fragment", "name"); err != nil {
+				return nil, err
+			}
+			e = e.get("name")
+		}
+		names = append(names, e)
+	}
+	return names, nil
+}
+
+func chooseOne(path string, possible *value, words []string) (*value, error) {
+	if err := possible.need(path, "description", "options"); err != nil {
+		return nil, err
+	}
+	options, err := fragmentsOf(possible.get("options"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	var chosen []*value
+	for _, o := range options {
+		names = append(names, o.text)
+		if slices.Contains(words, o.text) {
+			chosen = append(chosen, o)
+		}
+	}
+	if len(chosen) != 1 {
+		return nil, possible.at.errorf("%s: choose one, and write it behind the file's name (#configuration,fragment): %s", path, strings.Join(names, ", "))
+	}
+	return chosen[0], nil
+}
+
+// enable adds a fragment as bitbake-config-build does: the later machine or
+// distro takes the place of an earlier one.
+func (s *setup) enable(fragment string) {
+	if slices.Contains(s.fragments, fragment) {
+		return
+	}
+	kind, _, _ := strings.Cut(fragment, "/")
+	if kind == "machine" || kind == "distro" {
+		s.fragments = slices.DeleteFunc(s.fragments, func(f string) bool { return strings.HasPrefix(f, kind+"/") })
+	}
+	s.fragments = append(s.fragments, fragment)
+}
+
+// builtin is what a fragment such as machine/qemuarm64 says.
+func (s *setup) builtin(kind, otherwise string) string {
+	for _, f := range s.fragments {
+		if name, ok := strings.CutPrefix(f, kind+"/"); ok {
+			return name
+		}
+	}
+	return otherwise
+}

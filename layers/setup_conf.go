@@ -1,0 +1,212 @@
+package layers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+const (
+	localConfNote = `#
+# This file is intended for local configuration tweaks.
+#
+# If you would like to publish and share changes made to this file,
+# it is recommended to put them into a distro config, or to create
+# layer fragments from changes made here.
+#
+`
+	toolConfNote = `# Automated config file controlled by tools
+#
+# Run 'bitbake-config-build enable-fragment <fragment-name>' to enable additional fragments
+# or replace built-in ones (e.g. machine/<name> or distro/<name> to change MACHINE or DISTRO).
+`
+)
+
+// toolConf is the file that bitbake-config-build keeps the fragments in.
+const toolConf = "toolcfg.conf"
+
+// configureSetup writes conf/ as bitbake-setup does. People edit these files, and
+// so does bitbake-config-build: an edited file stays as it is for as long as the
+// project file asks for what it was written for.
+func (p Project) configureSetup(ws Workspace, build string) error {
+	files, err := p.setupConf(ws)
+	if err != nil {
+		return err
+	}
+	conf := filepath.Join(build, "conf")
+	if err := os.MkdirAll(conf, 0o755); err != nil {
+		return err
+	}
+	w, err := readWritten(conf)
+	if err != nil {
+		return err
+	}
+	changed := map[string][]byte{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		write, err := w.wants(name, files[name])
+		if err != nil {
+			return fmt.Errorf("%w, and %s now asks for other content; move it away, build again, and put your changes back in", err, p.File)
+		}
+		if write {
+			changed[name] = files[name]
+		}
+	}
+	return w.write(files, changed)
+}
+
+// setupConf is what belongs into conf/, by name; nil where no file should be.
+func (p Project) setupConf(ws Workspace) (map[string][]byte, error) {
+	t, err := p.findTemplate(ws)
+	if err != nil {
+		return nil, err
+	}
+	files, err := t.files()
+	if err != nil {
+		return nil, err
+	}
+	if s := p.setup; len(s.layers) > 0 {
+		if files["bblayers.conf"], err = p.setupLayersConf(ws); err != nil {
+			return nil, err
+		}
+		files["local.conf"] = []byte(localConfNote)
+		files["templateconf.cfg"] = []byte{}
+		files["conf-summary.txt"] = []byte(s.description + "\n")
+		files["conf-notes.txt"] = []byte{}
+		if s.notes != "" {
+			files["conf-notes.txt"] = []byte(s.notes + "\n")
+		}
+	}
+	files[toolConf], err = p.fragmentsConf(ws)
+	return files, err
+}
+
+func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
+	file, _, _ := cutSetup(p.File)
+	here, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, v := range p.setup.layers {
+		path := ws.Dir + "/" + v.text
+		if i, rest := p.repoAround(v.text); p.Repos[i].URL == "" {
+			path = filepath.Join(p.Dir(ws, p.Repos[i]), rest)
+		}
+		paths = append(paths, path)
+	}
+	for _, v := range p.setup.beside {
+		paths = append(paths, here+"/"+v.text)
+	}
+	var b strings.Builder
+	b.WriteString("BBLAYERS ?= \" \\\n")
+	for _, path := range paths {
+		if strings.ContainsAny(path, " \t\n\"\\$") {
+			return nil, fmt.Errorf("%s: bitbake cannot read a layer from a folder with such a name; move it", path)
+		}
+		fmt.Fprintf(&b, "  %s \\\n", path)
+	}
+	b.WriteString("  \"\n")
+	return []byte(b.String()), nil
+}
+
+// fragmentsConf is the file that the project's fragments are enabled in. An
+// OpenEmbedded that does not read it would build for another machine.
+func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
+	if len(p.setup.fragments) == 0 {
+		return nil, nil
+	}
+	for _, r := range p.Repos {
+		path := filepath.Join(p.Dir(ws, r), "meta/conf/bitbake.conf")
+		data, err := os.ReadFile(path)
+		if err == nil && !strings.Contains(string(data), "conf/"+toolConf) {
+			return nil, r.at.errorf("sources.%s: this OpenEmbedded does not read fragments from conf/%s; whinlatter and later do", r.ID, toolConf)
+		}
+	}
+	return fmt.Appendf(nil, "%s\nOE_FRAGMENTS += \"%s\"\n", toolConfNote, strings.Join(p.setup.fragments, " ")), nil
+}
+
+// written remembers what was written into conf/, to tell it from people's edits.
+type written struct {
+	conf    string
+	digests map[string]string // by name
+}
+
+const writtenFile = ".slipway-written.json"
+
+func readWritten(conf string) (written, error) {
+	w := written{conf: conf, digests: map[string]string{}}
+	data, err := os.ReadFile(filepath.Join(conf, writtenFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return w, nil
+	}
+	if err != nil {
+		return w, err
+	}
+	if err := json.Unmarshal(data, &w.digests); err != nil {
+		return w, fmt.Errorf("%s: %w; delete it", filepath.Join(conf, writtenFile), err)
+	}
+	return w, nil
+}
+
+// wants says whether a file is to be written (or removed, where content is nil).
+func (w written) wants(name string, content []byte) (bool, error) {
+	path := filepath.Join(w.conf, name)
+	old, err := os.ReadFile(path)
+	there := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	before := w.digests[name]
+	switch {
+	case !there:
+		return content != nil, nil
+	case content == nil:
+		return before == digest(old), nil
+	case digest(old) == digest(content):
+		return false, nil
+	case before == digest(old):
+		return true, nil
+	case before == digest(content): // edited, and the project asks for nothing new
+		return false, nil
+	}
+	return false, fmt.Errorf("%s was edited or made by something else", path)
+}
+
+func digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// write makes the changes. What is remembered is written last: a run that is
+// killed before repeats them.
+func (w written) write(files, changed map[string][]byte) error {
+	for _, name := range slices.Sorted(maps.Keys(changed)) {
+		path := filepath.Join(w.conf, name)
+		if changed[name] == nil {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		} else if err := writeChanged(path, changed[name]); err != nil {
+			return err
+		}
+	}
+	now := map[string]string{}
+	for name, content := range files {
+		if content != nil {
+			now[name] = digest(content)
+		}
+	}
+	data, err := json.MarshalIndent(now, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeChanged(filepath.Join(w.conf, writtenFile), append(data, '\n'))
+}

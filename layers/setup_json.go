@@ -1,0 +1,247 @@
+package layers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// jsonReader turns one JSON file into a value that has its shape.
+type jsonReader struct {
+	file     string
+	data     []byte
+	lines    []int // where each line begins in data
+	tokens   *json.Decoder
+	values   int
+	warnings []string
+}
+
+// Configurations may hold configurations; each takes two levels.
+const maxSetupDepth = 40
+
+func readJSON(path string, s *shape) (*value, []string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	return parseJSON(path, data, s)
+}
+
+func parseJSON(path string, data []byte, s *shape) (*value, []string, error) {
+	if len(data) > maxFileBytes {
+		return nil, nil, fmt.Errorf("%s: larger than %d bytes; is it a bitbake-setup file?", path, maxFileBytes)
+	}
+	r := &jsonReader{file: path, data: data, lines: lineStarts(data)}
+	if err := r.checkSyntax(); err != nil {
+		return nil, nil, err
+	}
+	r.tokens = json.NewDecoder(strings.NewReader(string(data)))
+	r.tokens.UseNumber()
+	v, err := r.value(s, "", 0)
+	return v, r.warnings, err
+}
+
+func lineStarts(data []byte) []int {
+	starts := []int{0}
+	for i, c := range data {
+		if c == '\n' {
+			starts = append(starts, i+1)
+		}
+	}
+	return starts
+}
+
+// at is the place of a byte. A column is counted in characters, from 1.
+func (r *jsonReader) at(offset int) position {
+	offset = min(offset, len(r.data))
+	line := sort.SearchInts(r.lines, offset+1) // the lines that begin at offset or before
+	return position{r.file, line, utf8.RuneCount(r.data[r.lines[line-1]:offset]) + 1}
+}
+
+// checkSyntax looks at the whole file, so that walking its tokens cannot fail.
+func (r *jsonReader) checkSyntax() error {
+	for i := 0; i < len(r.data); {
+		c, size := utf8.DecodeRune(r.data[i:])
+		if c == utf8.RuneError && size == 1 {
+			return r.at(i).errorf("not UTF-8; save the file in that encoding")
+		}
+		i += size
+	}
+	var whole json.RawMessage
+	err := json.Unmarshal(r.data, &whole)
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return r.at(max(int(syntax.Offset)-1, 0)).errorf("not valid JSON: %w", err)
+	}
+	return err
+}
+
+// next is the next token and where it begins.
+func (r *jsonReader) next() (json.Token, position, error) {
+	begin := int(r.tokens.InputOffset())
+	for begin < len(r.data) && strings.IndexByte(" \t\r\n,:", r.data[begin]) >= 0 {
+		begin++
+	}
+	token, err := r.tokens.Token()
+	return token, r.at(begin), err
+}
+
+// value reads what comes next. path says in an error what it is.
+func (r *jsonReader) value(s *shape, path string, depth int) (*value, error) {
+	token, at, err := r.next()
+	if err != nil {
+		return nil, err
+	}
+	if r.values++; r.values > maxValues || depth > maxSetupDepth {
+		return nil, at.errorf("too many or too deeply nested values for a bitbake-setup file")
+	}
+	v := &value{at: at}
+	switch token := token.(type) {
+	case nil:
+		v.kind = null
+	case bool:
+		v.kind, v.text = boolean, strconv.FormatBool(token)
+	case json.Number:
+		v.kind, v.text = number, token.String()
+	case string:
+		v.kind, v.text = text, token
+	case json.Delim:
+		v.kind = list
+		if token == '{' {
+			v.kind = dict
+		}
+	}
+	if s.kinds&v.kind == 0 {
+		return nil, at.errorf("%s is %s; want %s", name(path), v.kind, s.kinds)
+	}
+	switch v.kind {
+	case list:
+		err = r.items(v, s, path, depth)
+	case dict:
+		err = r.entries(v, s, path, depth)
+	}
+	return v, err
+}
+
+func (r *jsonReader) items(v *value, s *shape, path string, depth int) error {
+	for i := 0; r.tokens.More(); i++ {
+		e, err := r.value(s.each, fmt.Sprintf("%s[%d]", path, i), depth+1)
+		if err != nil {
+			return err
+		}
+		v.list = append(v.list, e)
+	}
+	_, err := r.tokens.Token()
+	return err
+}
+
+func (r *jsonReader) entries(v *value, s *shape, path string, depth int) error {
+	v.dict = map[string]*value{}
+	lines := map[string]int{}
+	for r.tokens.More() {
+		token, at, err := r.next()
+		if err != nil {
+			return err
+		}
+		key, _ := token.(string)
+		below := s.each
+		if s.keys != nil {
+			if below = s.keys[key]; below == nil {
+				return at.errorf("unknown key %q in %s (have %s)", key, name(path), strings.Join(s.known(), ", "))
+			}
+		}
+		e, err := r.value(below, strings.TrimPrefix(path+"."+key, "."), depth+1)
+		if err != nil {
+			return err
+		}
+		if before, twice := lines[key]; twice {
+			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with bitbake-setup, line %d holds", at, key, before, at.line))
+		}
+		lines[key] = at.line
+		v.set(key, e)
+	}
+	_, err := r.tokens.Token()
+	return err
+}
+
+// need finds the keys that a dict must have.
+func (v *value) need(path string, keys ...string) error {
+	for _, k := range keys {
+		if v.get(k) == nil {
+			return v.at.errorf("%s has no %q", name(path), k)
+		}
+	}
+	return nil
+}
+
+// pythonJSON is v as Python's json.dump(v, sort_keys=True, indent=4) writes it,
+// which is how bitbake-setup writes its files.
+func pythonJSON(v any) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "    ")
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	var out []byte
+	for _, c := range strings.TrimSuffix(b.String(), "\n") {
+		switch {
+		case c < 0x7f:
+			out = append(out, byte(c))
+		case c > 0xffff: // as two halves, each by its number
+			c -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+c>>10, 0xdc00+c&0x3ff)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, c)
+		}
+	}
+	return out, nil
+}
+
+// plain is v for a JSON writer.
+func (v *value) plain() any {
+	switch v.kind {
+	case text:
+		return v.text
+	case boolean:
+		return v.text == "true"
+	case list:
+		all := []any{}
+		for _, e := range v.list {
+			all = append(all, e.plain())
+		}
+		return all
+	case dict:
+		all := map[string]any{}
+		for k, e := range v.dict {
+			all[k] = e.plain()
+		}
+		return all
+	}
+	return nil
+}
+
+// strings are the texts of a list.
+func (v *value) strings() []string {
+	if v == nil {
+		return nil
+	}
+	var all []string
+	for _, e := range v.list {
+		all = append(all, e.text)
+	}
+	return slices.Clip(all)
+}

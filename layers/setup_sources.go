@@ -1,0 +1,205 @@
+package layers
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A lock file replaces whole sources.
+var setupOverrides = &shape{kinds: dict, keys: map[string]*shape{"description": aText, "version": aText, "sources": setupSources}}
+
+// readSources makes a repository of each source, at the commit of the lock file
+// where that has one.
+func (p *Project) readSources(lock string) error {
+	s := p.setup
+	s.sources = &value{kind: dict, dict: map[string]*value{}}
+	declared := s.file.get("sources")
+	if declared == nil {
+		return s.file.at.errorf(`the file has no "sources", so there is nothing to build`)
+	}
+	fixed, err := p.readSetupLock(lock, declared)
+	if err != nil {
+		return err
+	}
+	if len(declared.keys) > maxItems {
+		return declared.at.errorf("more than %d sources", maxItems)
+	}
+	folders := map[string]string{}
+	for _, id := range declared.keys {
+		r, err := readSource(id, declared.dict[id], "")
+		if err != nil {
+			return err
+		}
+		s.sources.set(id, declared.dict[id])
+		if over := fixed.get(id); over != nil {
+			if r, err = r.overridden(over, filepath.Dir(lock)); err != nil {
+				return err
+			}
+			s.sources.set(id, over)
+		}
+		if twin, there := folders[r.Name]; there {
+			return r.at.errorf("sources.%s: has the same folder as sources.%s; give one of them another path", id, twin)
+		}
+		folders[r.Name] = id
+		p.Repos = append(p.Repos, r)
+	}
+	return nil
+}
+
+func (p *Project) readSetupLock(lock string, declared *value) (*value, error) {
+	if !exists(lock) {
+		return nil, nil
+	}
+	file, warnings, err := readJSON(lock, setupOverrides)
+	if err != nil {
+		return nil, err
+	}
+	p.Warnings = append(p.Warnings, warnings...)
+	sources := file.get("sources")
+	if sources == nil {
+		return nil, file.at.errorf(`the file has no "sources"`)
+	}
+	for _, id := range sources.keys {
+		if declared.get(id) == nil {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: sources.%s is not in the project file; as with bitbake-setup, it is not used", sources.dict[id].at, id))
+		}
+	}
+	return sources, nil
+}
+
+// readSource reads one source. base is where a path on the local disk may begin,
+// for files in which it may.
+func readSource(id string, v *value, base string) (Repo, error) {
+	r := Repo{ID: id, Name: filepath.Clean(v.get("path").or(id)), at: v.at}
+	if !layerPath.MatchString(r.Name) || !filepath.IsLocal(r.Name) || r.Name == "." {
+		return Repo{}, v.at.errorf("sources.%s: its folder %q is not below the checkouts; give it a plain path", id, r.Name)
+	}
+	remote, local := v.get("git-remote"), v.get("local")
+	switch {
+	case remote != nil && local != nil:
+		return Repo{}, v.at.errorf("sources.%s: has both git-remote and local; keep one", id)
+	case remote != nil:
+		return r, r.useRemote(remote)
+	case local != nil:
+		return r, r.useLocal(local, base)
+	}
+	return Repo{}, v.at.errorf("sources.%s: has neither git-remote nor local, so nothing says where it comes from", id)
+}
+
+func (r *Repo) useLocal(v *value, base string) error {
+	if err := v.need("sources."+r.ID+".local", "path"); err != nil {
+		return err
+	}
+	r.Path = homeFolder(v.get("path").text)
+	if base != "" && !filepath.IsAbs(r.Path) {
+		r.Path = filepath.Join(base, r.Path)
+	}
+	if !filepath.IsAbs(r.Path) {
+		return v.at.errorf("sources.%s.local: path %q is not absolute; begin it with / or ~/", r.ID, r.Path)
+	}
+	return nil
+}
+
+func (r *Repo) useRemote(v *value) error {
+	path := "sources." + r.ID + ".git-remote"
+	if err := v.need(path, "rev"); err != nil {
+		return err
+	}
+	// bitbake-setup fetches from each address in turn and keeps what the last one gave.
+	if remotes := v.get("remotes"); remotes != nil {
+		for _, name := range remotes.keys {
+			if err := remotes.dict[name].need(path+".remotes."+name, "uri"); err != nil {
+				return err
+			}
+			r.URL = remotes.dict[name].get("uri").text
+		}
+	}
+	if r.URL = v.get("uri").or(r.URL); r.URL == "" {
+		return v.at.errorf("%s: needs a uri or remotes", path)
+	}
+	if strings.Contains(r.URL, ";") {
+		return v.at.errorf("%s: uri %q has parameters of bitbake's fetcher; write the address as git takes it, with branch and rev beside it", path, r.URL)
+	}
+	r.Path = r.Name
+	r.useRev(v.get("rev").text, v.get("branch").or(""))
+	return r.check()
+}
+
+// useRev reads a revision by its spelling, as no server is asked: it is a commit,
+// the branch, a ref by its whole name, or, where it is not the branch, a tag.
+func (r *Repo) useRev(rev, branch string) {
+	tag, isTag := strings.CutPrefix(rev, "refs/tags/")
+	head, isHead := strings.CutPrefix(rev, "refs/heads/")
+	switch {
+	case wholeCommit.MatchString(rev):
+		r.Commit, r.Branch = rev, branch
+	case isTag:
+		r.Tag = tag
+	case isHead:
+		r.Branch = head
+	case branch != "" && rev != branch:
+		r.Tag = rev
+	default:
+		r.Branch = rev
+	}
+}
+
+// overridden is r as a lock file has it. Its branch or tag stays, so that Lock
+// can move it.
+func (r Repo) overridden(v *value, base string) (Repo, error) {
+	over, err := readSource(r.ID, v, base)
+	if err != nil {
+		return Repo{}, err
+	}
+	if over.Commit != "" && r.Commit == "" && r.URL != "" {
+		over.Locked = true
+		over.Branch, over.Tag = r.Branch, r.Tag
+	}
+	return over, nil
+}
+
+// setupLockContent is the lock file, with the commits that Lock found. Every
+// source is in it, as in bitbake-setup's own.
+func (p Project) setupLockContent(commits []string) ([]byte, error) {
+	sources := map[string]any{}
+	for i, r := range p.Repos {
+		v := p.setup.sources.get(r.ID)
+		if v == nil {
+			continue // the repository that the project file is in
+		}
+		plain := v.plain().(map[string]any)
+		if commits[i] != "" {
+			plain["git-remote"].(map[string]any)["rev"] = commits[i]
+		}
+		sources[r.ID] = plain
+	}
+	return pythonJSON(map[string]any{"sources": sources})
+}
+
+// dumpSetup is the project as one bitbake-setup file: without other
+// configurations, with the choices made and the commits of the lock file.
+func (p Project) dumpSetup() ([]byte, error) {
+	s := p.setup
+	configuration := map[string]any{"name": nameOf(s.chain), "description": s.description}
+	for _, key := range setupKeys {
+		v, err := merged(s.chain, key)
+		if err != nil {
+			return nil, err
+		}
+		if v != nil {
+			configuration[key] = v.plain()
+		}
+	}
+	delete(configuration, "oe-fragments-one-of")
+	if dir, _ := configuration["setup-dir-name"].(string); strings.Contains(dir, "$") { // it names choices
+		delete(configuration, "setup-dir-name")
+	}
+	configuration["oe-fragments"] = slices.Concat([]string{}, s.fragments)
+	file := s.file.plain().(map[string]any)
+	file["sources"] = s.sources.plain()
+	file["bitbake-setup"] = map[string]any{"configurations": []any{configuration}}
+	flat, err := pythonJSON(file)
+	return append(flat, '\n'), err
+}
