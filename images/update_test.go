@@ -1,0 +1,102 @@
+package images
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const updates = "../recipes/dynamic-layers/swupdate"
+
+// A Jetson's update is read by a real SWUpdate, which looks for what every half of it
+// needs and installs nothing.
+func TestUpdateDescription(t *testing.T) {
+	for _, program := range []string{"swupdate", "cpio", "openssl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not in PATH: apt install swupdate cpio openssl (Debian's swupdate starts a service)", program)
+		}
+	}
+	dir := t.TempDir()
+	writeUpdate(t, dir)
+	for _, tt := range []struct{ half, board, want string }{
+		{"slot,a", "board:1.0", "/dev/disk/by-partlabel/APP "},
+		{"slot,b", "board:1.0", "/dev/disk/by-partlabel/APP_b "},
+		{"slot,c", "board:1.0", "Found nothing to install"},
+		{"slot,a", "other:1.0", "Compatible SW not found"},
+		{"slot,a", "board:2.0", "SW not compatible with hardware"},
+	} {
+		cmd := exec.Command("swupdate", "-c", "-v", "-k", "cert.pem", "-i", "update.swu", "-e", tt.half, "-H", tt.board)
+		cmd.Dir = dir
+		out, _ := cmd.CombinedOutput() // its status says nothing: -c ends with 0 and 1 alike
+		_, accepted := strings.CutPrefix(tt.want, "/dev")
+		if !strings.Contains(string(out), tt.want) || strings.Contains(string(out), "SWUPDATE successful") != accepted {
+			t.Errorf("swupdate -c -e %s -H %s does not say %q:\n%s", tt.half, tt.board, tt.want, out)
+		}
+	}
+}
+
+var (
+	updateVariable = regexp.MustCompile(`@@(\w+)@@`)
+	updateDigest   = regexp.MustCompile(`\$swupdate_get_sha256\((.*)\)`)
+)
+
+// writeUpdate packs a signed update as meta-swupdate does, of small files.
+func writeUpdate(t *testing.T, dir string) {
+	values := map[string]string{"DISTRO_VERSION": "1", "MACHINE": "board", "SLIPWAY_UPDATE_ROOT": "root.tar.gz"}
+	for _, name := range []string{"root.tar.gz", "tegra-bl.cap", "next-slot.sh"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(updates + "/slipway-update/files/sw-description")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = updateVariable.ReplaceAllFunc(text, func(m []byte) []byte { return []byte(values[strings.Trim(string(m), "@")]) })
+	text = updateDigest.ReplaceAllFunc(text, func(m []byte) []byte {
+		return fmt.Appendf(nil, "%x", sha256.Sum256(updateDigest.FindSubmatch(m)[1])) // each file holds its name
+	})
+	if err := os.WriteFile(filepath.Join(dir, "sw-description"), text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runIn(t, dir, "", "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem",
+		"-subj", "/CN=test", "-addext", "extendedKeyUsage=emailProtection", "-addext", "keyUsage=digitalSignature")
+	runIn(t, dir, "", "openssl", "cms", "-sign", "-in", "sw-description", "-out", "sw-description.sig",
+		"-signer", "cert.pem", "-inkey", "key.pem", "-outform", "DER", "-nosmimecap", "-binary")
+	runIn(t, dir, "sw-description\nsw-description.sig\nroot.tar.gz\ntegra-bl.cap\nnext-slot.sh\n",
+		"cpio", "-o", "-H", "crc", "-F", "update.swu")
+}
+
+func runIn(t *testing.T, dir, input string, argv ...string) {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(input)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%q: %v\n%s", argv, err, out)
+	}
+}
+
+// The daemon on the board writes the slot that it does not run from.
+func TestUpdateSlot(t *testing.T) {
+	for _, tt := range []struct{ current, want string }{
+		{"echo 0", "-v -e slot,b\n"},
+		{"echo 1", "-v -e slot,a\n"},
+		{"exit 1", ""},
+	} {
+		bin := t.TempDir()
+		if err := os.WriteFile(filepath.Join(bin, "nvbootctrl"), []byte("#!/bin/sh\n"+tt.current+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/bin/sh", "-c", `SWUPDATE_ARGS=-v; . "$1"; echo "$SWUPDATE_ARGS"`, "sh", updates+"/slipway-swupdate/files/30-slot")
+		cmd.Env = []string{"PATH=" + bin}
+		out, err := cmd.Output()
+		if string(out) != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("where nvbootctrl does %q: %q, %v; want %q", tt.current, out, err, tt.want)
+		}
+	}
+}
