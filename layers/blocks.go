@@ -1,0 +1,32 @@
+package layers
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Block is one of the blocks of configuration that a project's files hold.
+type Block struct {
+	Name string
+	File string
+	Line int // of the text's first line
+	Text string
+}
+
+// LocalConfBlocks are the blocks of conf/local.conf in the order in which they are
+// written there.
+func (p Project) LocalConfBlocks() []Block {
+	var all []Block
+	for _, name := range slices.Sorted(maps.Keys(p.LocalConf)) {
+		b := Block{Name: name, File: p.File, Line: 1, Text: p.LocalConf[name]}
+		if v := p.merged.get("local_conf_header", name); v != nil {
+			b.File, b.Line = v.at.file, v.at.line
+			if strings.Contains(b.Text, "\n") {
+				b.Line++ // it begins below the | of its key
+			}
+		}
+		all = append(all, b)
+	}
+	return all
+}
