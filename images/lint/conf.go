@@ -1,0 +1,228 @@
+package lint
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What one text may hold. Real ones stay far below.
+const (
+	maxTextBytes  = 1 << 20
+	maxStatements = 20_000
+	maxWords      = 100_000
+)
+
+// Source is configuration, and where it lies.
+type Source struct {
+	File string
+	Line int // of its first line: 1, or where a block of a project file begins
+	Text string
+	// Indent is how far a block's lines are moved to the right in its file.
+	Indent int
+}
+
+// Statement is an assignment, or a directive such as require.
+type Statement struct {
+	At    Position
+	Var   string // with its overrides, as it is written; a directive's own name
+	Flag  string // of [flag]
+	Op    string // = ?= ??= := += =+ .= =. as it is written; "" is a directive
+	Value string
+	Words []Word // of Value
+}
+
+// Word is a word of a value.
+type Word struct {
+	At   Position
+	Text string
+}
+
+// Position is a place in a file.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+// unread is a line that bitbake would stop at.
+type unread struct {
+	At       Position
+	Why, How string
+}
+
+// logical is a line with those that it goes on in.
+type logical struct {
+	text   string
+	starts []int // where in text each of the physical lines begins
+	first  int
+	source Source
+}
+
+func (l logical) at(offset int) Position {
+	i := len(l.starts) - 1
+	for i > 0 && l.starts[i] > offset {
+		i--
+	}
+	return Position{l.source.File, l.first + i, l.source.Indent + offset - l.starts[i] + 1}
+}
+
+// parse reads configuration as bitbake does, line by line. What it cannot read
+// comes back apart, so that one line does not hide the others.
+func parse(src Source) (statements []Statement, bad []unread, err error) {
+	if len(src.Text) > maxTextBytes {
+		return nil, nil, fmt.Errorf("%s: more than %d bytes of configuration", src.File, maxTextBytes)
+	}
+	words := 0
+	for _, l := range join(src, &bad) {
+		if strings.TrimSpace(l.text) == "" || l.text[0] == '#' {
+			continue
+		}
+		s, problem := l.statement()
+		if problem != nil {
+			bad = append(bad, *problem)
+			continue
+		}
+		statements = append(statements, s)
+		if words += len(s.Words); words > maxWords || len(statements) > maxStatements {
+			return nil, nil, fmt.Errorf("%s: more than %d statements or %d words", src.File, maxStatements, maxWords)
+		}
+	}
+	return statements, bad, nil
+}
+
+// join puts lines together that end in a backslash. bitbake does so before it looks
+// for comments.
+func join(src Source, bad *[]unread) []logical {
+	var all []logical
+	var open *logical
+	n := max(src.Line, 1)
+	for line := range strings.Lines(src.Text) {
+		line = strings.TrimRight(line, " \t\r\n\f\v")
+		if open == nil {
+			all = append(all, logical{first: n, source: src})
+			open = &all[len(all)-1]
+		} else if strings.HasPrefix(open.text, "#") && !strings.HasPrefix(line, "#") {
+			*bad = append(*bad, unread{
+				Position{src.File, n, 1},
+				"the comment above ends in a backslash, so that bitbake takes this line for a part of it",
+				"remove the backslash at the end of the comment",
+			})
+		}
+		open.starts = append(open.starts, len(open.text))
+		text, more := strings.CutSuffix(line, `\`)
+		open.text += text
+		if !more {
+			open = nil
+		}
+		n++
+	}
+	return all
+}
+
+// directives are what a configuration file may hold besides assignments.
+var directives = map[string]bool{
+	"include": true, "require": true, "include_all": true, "inherit": true, "export": true, "unset": true,
+	"addpylib": true, "addfragments": true, "addtask": true, "deltask": true, "addhandler": true, "EXPORT_FUNCTIONS": true,
+}
+
+// quotedHint is what to do with a line that is none of these.
+const quotedHint = `write it as NAME = "value", with the quotes`
+
+func (l logical) statement() (Statement, *unread) {
+	text := l.text
+	i := len(text) - len(strings.TrimLeft(text, " \t"))
+	if i > 0 {
+		return Statement{}, &unread{l.at(0), "bitbake reads no line that begins with a space", "remove the space, or end the line before in a backslash if they belong together"}
+	}
+	if rest, ok := strings.CutPrefix(text, "export "); ok && strings.Contains(rest, "=") {
+		i = len(text) - len(strings.TrimLeft(rest, " \t"))
+	} else if word, rest, _ := strings.Cut(text, " "); directives[word] && operator(strings.TrimLeft(rest, " \t")) == "" {
+		return l.directive(i, word)
+	}
+	s := Statement{At: l.at(i)}
+	end := i
+	for end < len(text) && inName(text, end) {
+		end++
+	}
+	s.Var = text[i:end]
+	if end < len(text) && text[end] == '[' {
+		closing := strings.IndexByte(text[end:], ']')
+		if closing < 0 {
+			return s, &unread{l.at(end), "a flag without its closing bracket", quotedHint}
+		}
+		s.Flag = text[end+1 : end+closing]
+		end += closing + 1
+	}
+	end += len(text[end:]) - len(strings.TrimLeft(text[end:], " \t"))
+	s.Op = operator(text[end:])
+	if s.Op == "" || s.Var == "" {
+		return s, &unread{l.at(min(end, max(len(text)-1, 0))), "bitbake cannot read this line", quotedHint}
+	}
+	return l.value(s, end+len(s.Op))
+}
+
+func (l logical) directive(i int, word string) (Statement, *unread) {
+	s := Statement{At: l.at(i), Var: word}
+	s.Value = strings.TrimSpace(l.text[i+len(word):])
+	s.Words = l.words(i+len(word), len(l.text))
+	return s, nil
+}
+
+// value reads what stands between the first quote and the last one of its kind.
+func (l logical) value(s Statement, from int) (Statement, *unread) {
+	text := l.text
+	from += len(text[from:]) - len(strings.TrimLeft(text[from:], " \t"))
+	if from >= len(text) || text[from] != '"' && text[from] != '\'' {
+		return s, &unread{l.at(min(from, len(text)-1)), "the value of " + s.Var + " does not begin with a quote", quotedHint}
+	}
+	last := len(text) - 1
+	if last == from || text[last] != text[from] {
+		return s, &unread{l.at(from), "the value of " + s.Var + " has no closing quote at the end of its line", "close the quote, or end each line of the value but the last with a backslash"}
+	}
+	s.Value = text[from+1 : last]
+	s.Words = l.words(from+1, last)
+	return s, nil
+}
+
+func (l logical) words(from, to int) []Word {
+	var all []Word
+	for i := from; i < to; {
+		if strings.IndexByte(" \t", l.text[i]) >= 0 {
+			i++
+			continue
+		}
+		end := i + 1
+		for end < to && strings.IndexByte(" \t", l.text[end]) < 0 {
+			end++
+		}
+		all = append(all, Word{l.at(i), l.text[i:end]})
+		i = end
+	}
+	return all
+}
+
+// inName is true for what a variable's name may hold. A colon, dot, plus or slash may
+// be the beginning of the operator as well.
+func inName(text string, i int) bool {
+	c := text[i]
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-_${}/~@", c) >= 0:
+		return true
+	case c == ':' || c == '.' || c == '+':
+		return i+1 < len(text) && text[i+1] != '='
+	}
+	return false
+}
+
+// The longer ones first.
+var operators = []string{"??=", "?=", ":=", "+=", "=+", ".=", "=.", "="}
+
+func operator(text string) string {
+	for _, op := range operators {
+		if strings.HasPrefix(text, op) {
+			return op
+		}
+	}
+	return ""
+}

@@ -1,0 +1,347 @@
+// Package lint reads a build's configuration and says which names in it the project's
+// layers do not have, and what to write in their place. It runs no bitbake and needs no
+// checkout: it knows what the branches of the usual layers hold.
+package lint
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Layers is what a build's layers are.
+type Layers struct {
+	Branch map[string]string // of the layers that there are tables of, by their names
+	Others bool              // there are layers that there is no table of
+	// Recipes are the names in the checkouts, which overrule the tables; it may be nil.
+	// It is called only where a name is in doubt: checkouts are large.
+	Recipes func() map[string]bool
+	Distro  []Source // the distro's own configuration, as far as it is there
+	// DistroKnown says that Distro is all of it.
+	DistroKnown bool
+}
+
+// Finding is one thing to mend in a configuration.
+type Finding struct {
+	At    Position `json:"-"`
+	Where string   `json:"where"` // file:line:column
+	Stops bool     `json:"stops"` // bitbake would stop at it
+	What  string   `json:"what"`
+	Why   string   `json:"why"`
+	Mend  string   `json:"mend"`
+}
+
+const maxFindings = 200
+
+// machinePrefix tells machines from packages in the tables.
+const machinePrefix = "machine:"
+
+// Check looks at configuration in the order in which bitbake reads it.
+func Check(sources []Source, l Layers) ([]Finding, error) {
+	c := checker{layers: l, branch: l.release()}
+	for _, src := range sources {
+		statements, bad, err := parse(src)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range bad {
+			c.add(b.At, true, b.Why, "bitbake stops at a line that it cannot read", b.How)
+		}
+		for _, s := range statements {
+			c.statement(s)
+		}
+		c.statements = append(c.statements, statements...)
+	}
+	c.containers()
+	return c.findings[:min(len(c.findings), maxFindings)], nil
+}
+
+type checker struct {
+	layers     Layers
+	branch     string // the newest that is known, by which the release is told
+	statements []Statement
+	installed  []Word
+	findings   []Finding
+}
+
+func (c *checker) add(at Position, stops bool, what, why, mend string) {
+	for _, f := range c.findings {
+		if f.What == what && f.Mend == mend {
+			return // local.conf repeats what the project file says
+		}
+	}
+	c.findings = append(c.findings, Finding{at, at.String(), stops, what, why, mend})
+}
+
+// release is a branch by which the release is known: all layers follow one.
+func (l Layers) release() string {
+	for _, layer := range []string{"openembedded-core", "meta-tegra", "meta-openembedded", "meta-virtualization", "meta-tegra-community"} {
+		if seriesOf(l.Branch[layer]) != "" {
+			return l.Branch[layer]
+		}
+	}
+	return ""
+}
+
+func (c *checker) statement(s Statement) {
+	if s.Op == "" {
+		return
+	}
+	c.operators(s)
+	base, operation := split(s.Var)
+	if r, renamed := renamedVariables[base]; renamed && since(c.branch, r.since) {
+		mend := "write " + r.now + " instead"
+		if r.now == "" {
+			mend = "remove the line"
+		}
+		c.add(s.At, true, base+" has another name or none since "+r.since, "bitbake stops at the old name", mend)
+	}
+	switch {
+	case operation == "remove" || s.Flag != "":
+	case installs[base]:
+		c.spaced(s, operation)
+		for _, w := range s.Words {
+			c.install(w, base)
+		}
+	case base == "MACHINE" && len(s.Words) == 1:
+		c.machine(s.Words[0])
+	}
+}
+
+// installs are the variables whose words are packages that must exist.
+var installs = map[string]bool{
+	"IMAGE_INSTALL": true, "CORE_IMAGE_EXTRA_INSTALL": true, "CORE_IMAGE_BASE_INSTALL": true, "PACKAGE_INSTALL": true,
+	"DISTRO_EXTRA_RDEPENDS": true, "MACHINE_EXTRA_RDEPENDS": true, "MACHINE_ESSENTIAL_EXTRA_RDEPENDS": true, "TOOLCHAIN_TARGET_TASK": true,
+}
+
+// split takes a variable's overrides off, in either syntax.
+func split(name string) (base, operation string) {
+	base, overrides, _ := strings.Cut(name, ":")
+	if i := oldOverride(base); i > 0 {
+		base, overrides = base[:i], strings.ReplaceAll(base[i+1:], "_", ":")+":"+overrides
+	}
+	for _, o := range strings.Split(overrides, ":") {
+		if slices.Contains(operations, o) {
+			operation = o
+		}
+	}
+	return base, operation
+}
+
+var operations = []string{"append", "prepend", "remove"}
+
+var oldOverrides = regexp.MustCompile(`_(append|prepend|remove)($|_)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
+
+// oldOverride is where the first override in the syntax with underscores begins, or -1.
+func oldOverride(name string) int {
+	for _, prefix := range []string{"PREFERRED_", "SRCREV_", "BBFILE_", "BBFILES_", "LAYER", "KERNEL_MODULE_", "LICENSE_FLAGS_"} {
+		if strings.HasPrefix(name, prefix) {
+			name = strings.Repeat("X", len(name)) // their suffixes are recipes and layers
+		}
+	}
+	if at := oldOverrides.FindStringIndex(name); at != nil {
+		return at[0]
+	}
+	return -1
+}
+
+// operators looks for overrides in the syntax of another release.
+func (c *checker) operators(s Statement) {
+	if i := oldOverride(s.Var); i > 0 && since(c.branch, "honister") {
+		now := s.Var[:i] + strings.NewReplacer("_append", ":append", "_prepend", ":prepend", "_remove", ":remove", "_pn-", ":pn-", "_class-", ":class-", "_jetson-", ":jetson-", "_tegra", ":tegra", "_qemu", ":qemu", "_task-", ":task-", "_forcevariable", ":forcevariable").Replace(s.Var[i:])
+		_, operation := split(s.Var)
+		why := "from honister on an override begins with a colon: this sets another variable, which nothing reads"
+		if operation != "" {
+			why = "from honister on an override begins with a colon, and bitbake stops at the old form"
+		}
+		c.add(s.At, operation != "", s.Var+" is of the syntax before honister", why, "write "+now)
+		return
+	}
+	base, overrides, found := strings.Cut(s.Var, ":")
+	if found && before(c.branch, "dunfell") {
+		c.add(s.At, true, s.Var+" is of the syntax from honister on", "bitbake before dunfell reads no colon in a name", "write "+base+"_"+strings.ReplaceAll(overrides, ":", "_"))
+	}
+}
+
+// spaced finds an :append that runs into the word before it.
+func (c *checker) spaced(s Statement, operation string) {
+	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" {
+		return
+	}
+	glued := operation == "append" || s.Op == ".="
+	if glued && !strings.HasPrefix(s.Value, " ") && !strings.HasPrefix(s.Value, "\t") {
+		c.add(s.At, false, s.Var+" adds its value without a space before it", "its first word runs into the last one that was there, and neither exists", `begin the value with a space: `+s.Var+` `+s.Op+` " `+s.Words[0].Text+`…"`)
+	}
+}
+
+func (c *checker) install(w Word, variable string) {
+	switch {
+	case strings.ContainsAny(w.Text, "${}@()'"):
+		return // bitbake works it out
+	case strings.HasPrefix(w.Text, "#"):
+		c.add(w.At, true, variable+" has "+w.Text+" in its value", "within a value # begins no comment", "move the comment out of the value, onto a line of its own before it")
+		return
+	}
+	c.installed = append(c.installed, w)
+	if c.lacks(w.Text) {
+		c.missing(w, variable+" names "+w.Text, w.Text)
+	}
+}
+
+func (c *checker) machine(w Word) {
+	if name := machinePrefix + w.Text; !strings.Contains(w.Text, "$") && c.lacks(name) {
+		c.missing(w, "MACHINE is "+w.Text, name)
+	}
+}
+
+// lacks is true for names that some layer has or had somewhere, and the build has not.
+func (c *checker) lacks(name string) bool {
+	known := renameOf(name) != nil
+	for _, t := range tables() {
+		set := t.find(name)
+		known = known || set != 0
+		if set&t.branch(c.layers.branchOf(t)) != 0 {
+			return false
+		}
+	}
+	return known && c.branch != "" && c.knowsOwner(name) && !c.checkedOut(name)
+}
+
+func (c *checker) checkedOut(name string) bool {
+	if c.layers.Recipes == nil {
+		return false
+	}
+	recipes := c.layers.Recipes()
+	return recipes[name] || recipes[stem(name)]
+}
+
+// knowsOwner is true where one of the build's layers has or had the name, or where
+// no other layer could have it.
+func (c *checker) knowsOwner(name string) bool {
+	for _, t := range tables() {
+		if _, there := c.layers.Branch[t.layer]; t.find(name) != 0 && there {
+			return t.branch(c.layers.branchOf(t)) != 0
+		}
+	}
+	return !c.layers.Others
+}
+
+// branchOf is the layer's branch that there is a table of: its own, or its release's.
+func (l Layers) branchOf(t table) string {
+	branch := l.Branch[t.layer]
+	if t.branch(branch) == 0 {
+		return seriesOf(branch)
+	}
+	return branch
+}
+
+// missing says of a name that is not there when it was, and what stands in its place.
+func (c *checker) missing(w Word, what, name string) {
+	why, now := c.history(name), ""
+	if r := renameOf(name); r != nil {
+		now = c.firstThatIs(r.new)
+		if now != "" || len(r.new) == 0 || !strings.HasSuffix(name, listSuffix) {
+			why += "; " + r.why
+		}
+	} else if rest, ok := strings.CutPrefix(name, "python-"); ok {
+		now = c.firstThatIs([]string{"python3-" + rest})
+	}
+	if now == "" && strings.HasSuffix(name, listSuffix) {
+		why += "; " + listsEnded
+	}
+	c.add(w.At, true, what+", which "+c.where(name)+" does not have", why, c.instead(name, now))
+}
+
+func (c *checker) firstThatIs(candidates []string) string {
+	for _, candidate := range candidates {
+		if !slices.ContainsFunc(words(candidate), c.absent) {
+			return candidate
+		}
+	}
+	return ""
+}
+
+// instead is what to write, or what else to do.
+func (c *checker) instead(name, now string) string {
+	machine, isMachine := strings.CutPrefix(name, machinePrefix)
+	layer := c.elsewhere(name)
+	switch {
+	case now != "":
+		return "write " + strings.ReplaceAll(now, machinePrefix, "") + " instead"
+	case layer != "":
+		return "add the layer " + layer + " to the project, or remove the name"
+	case !isMachine:
+		return "remove it"
+	}
+	if r := renameOf(name); r != nil {
+		machine = strings.TrimPrefix(r.new[0], machinePrefix)
+	}
+	for _, t := range tables() {
+		if last := t.last(t.has[machinePrefix+machine]); last != "" {
+			return "build it as " + machine + " from " + t.layer + "'s branch " + last + ", the last that has it"
+		}
+	}
+	return "write a machine that is in one of the layers' conf/machine"
+}
+
+// where is the branch that was looked at for a name: that of the layer that had it.
+func (c *checker) where(name string) string {
+	for _, t := range tables() {
+		if branch := c.layers.branchOf(t); t.find(name) != 0 && t.branch(branch) != 0 {
+			return t.layer + " " + branch
+		}
+	}
+	return "this project on " + c.branch
+}
+
+func (c *checker) absent(name string) bool {
+	for _, t := range tables() {
+		if t.find(name)&t.branch(c.layers.branchOf(t)) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// elsewhere is a layer that has the name on this release and is not in the project.
+func (c *checker) elsewhere(name string) string {
+	for _, t := range tables() {
+		if c.layers.Branch[t.layer] == "" && t.find(name)&t.branch(seriesOf(c.branch)) != 0 {
+			return t.layer
+		}
+	}
+	return ""
+}
+
+// history says which branches have the name.
+func (c *checker) history(name string) string {
+	var parts []string
+	for _, t := range tables() {
+		set := t.find(name)
+		if set == 0 {
+			continue
+		}
+		first, last := t.first(set), t.last(set)
+		switch {
+		case last == t.branches[len(t.branches)-1]:
+			parts = append(parts, t.layer+" has it from "+first+" on")
+		case first == last:
+			parts = append(parts, t.layer+" has it on "+first+" alone")
+		default:
+			parts = append(parts, t.layer+" has it on branches from "+first+" to "+last)
+		}
+	}
+	if len(parts) == 0 {
+		return "no branch of the usual layers has it any more"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func renameOf(name string) *rename {
+	for i, r := range renames {
+		if slices.Contains(r.old, name) {
+			return &renames[i]
+		}
+	}
+	return nil
+}

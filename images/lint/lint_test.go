@@ -1,0 +1,197 @@
+package lint
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/layers"
+)
+
+// on is a build of a branch of meta-tegra with the layers that go with it.
+func on(branch string) Layers {
+	release := seriesOf(branch)
+	return Layers{DistroKnown: true, Branch: map[string]string{
+		"openembedded-core": release, "meta-openembedded": release, "meta-virtualization": release, "meta-tegra": branch,
+	}}
+}
+
+func write(all []Finding) string {
+	var b strings.Builder
+	for _, f := range all {
+		fmt.Fprintf(&b, "%s stops=%t\n  %s\n  %s\n  %s\n", f.Where, f.Stops, f.What, f.Why, f.Mend)
+	}
+	return b.String()
+}
+
+// The configuration that people copied from each other in 2020, on the branch that it
+// was written for and on those that they move it to.
+func TestCheckOf2020(t *testing.T) {
+	text, err := os.ReadFile("testdata/2020/local.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, branch := range []string{"warrior-l4t-r32.2", "zeus-l4t-r32.3.1", "dunfell-l4t-r32.4.3", "dunfell", "kirkstone-l4t-r32.7.x", "kirkstone", "scarthgap", "wrynose"} {
+		all, err := Check([]Source{{File: "conf/local.conf", Text: string(text)}}, on(branch))
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata/2020", branch+".txt")
+		if *update {
+			if err := os.WriteFile(golden, []byte(write(all)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), write(all)); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", branch, diff)
+		}
+	}
+}
+
+// A name that a typing mistake made would never be found, or never be written.
+func TestRenamesAreOfRealNames(t *testing.T) {
+	real := func(name string) bool {
+		return slices.ContainsFunc(tables(), func(t table) bool { return t.find(name) != 0 })
+	}
+	for _, r := range renames {
+		for _, name := range append(slices.Clone(r.old), words(strings.Join(r.new, " "))...) {
+			if !real(name) {
+				t.Errorf("no branch of any layer has %q", name)
+			}
+		}
+	}
+	for _, name := range slices.Concat(gpuContainers, engines) {
+		if !real(name) {
+			t.Errorf("no branch of any layer has %q", name)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	const systemd = "INIT_MANAGER = \"systemd\"\nDISTRO_FEATURES:append = \" virtualization\"\n"
+	withoutContainers := on("scarthgap")
+	delete(withoutContainers.Branch, "meta-virtualization")
+	own := on("wrynose")
+	own.Recipes = func() map[string]bool { return map[string]bool{"nvidia-docker": true} }
+	others := on("scarthgap")
+	delete(others.Branch, "meta-tegra-community")
+	others.Others = true
+	tests := []struct {
+		name, text string
+		layers     Layers
+		want       []string // the position, and a part of what is said
+	}{
+		{"nothing wrong", systemd + `IMAGE_INSTALL:append = " nvidia-docker python3-numpy our-own-thing"`, on("scarthgap"), nil},
+		{"in a recipe's own layer", systemd + `IMAGE_INSTALL:append = " nvidia-docker docker"`, own, nil},
+		{"taken out", "IMAGE_INSTALL:remove = \"tensorrt cuda-container-csv\"", on("wrynose"), nil},
+		{"a package of a recipe", systemd + `IMAGE_INSTALL:append = " tensorrt-core-dev libnvidia-container-tools"`, on("wrynose"), nil},
+		{"what another layer may have", `IMAGE_INSTALL:append = " gpu-burn"`, others, nil},
+		{"on an unknown branch", `IMAGE_INSTALL_append = " cuda-container-csv"`, on("our-own"), nil},
+		{"old python", `IMAGE_INSTALL_append = " python-numpy"`, on("dunfell"), []string{"1:26 write python3-numpy instead"}},
+		{"colon before dunfell", `A:append = " x"`, on("zeus"), []string{"1:1 write A_append"}},
+		{"colon on dunfell", `A:append = " x"`, on("dunfell"), nil},
+		{
+			"old overrides", "A_append_tegra = \" x\"\nB_pn-x = \"1\"\nPREFERRED_VERSION_linux-tegra = \"6\"\nSRCREV_tegra = \"1\"", on("kirkstone"),
+			[]string{"1:1 write A:append:tegra", "2:1 write B:pn-x"},
+		},
+		{"no space", `IMAGE_INSTALL:append = "vim"`, on("scarthgap"), []string{`1:1 begin the value with a space`}},
+		{"a comment in a value", "IMAGE_INSTALL = \"vim \\\n# \\\n\"", on("scarthgap"), []string{"2:1 move the comment out"}},
+		{"no virtualization", "INIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), []string{`2:26 add DISTRO_FEATURES:append = " virtualization"`}},
+		{"virtualization taken out", systemd + "DISTRO_FEATURES:remove = \"virtualization\"\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), []string{"4:26 add DISTRO_FEATURES"}},
+		{"ldconfig taken out", systemd + "DISTRO_FEATURES_OPTED_OUT = \"ldconfig\"\nIMAGE_INSTALL:append = \" docker nvidia-container-toolkit\"", on("wrynose"), []string{"3:1 remove ldconfig"}},
+		{"no engine", systemd + `IMAGE_INSTALL:append = " nvidia-container-toolkit"`, on("wrynose"), []string{"3:26 add docker docker-registry-config"}},
+		{"brings its engine", systemd + `IMAGE_INSTALL:append = " nvidia-container-toolkit"`, on("whinlatter"), nil},
+		{
+			"no meta-virtualization", systemd + `IMAGE_INSTALL:append = " docker nvidia-container-toolkit"`, withoutContainers,
+			[]string{"3:26 add the layer meta-virtualization", "3:33 add meta-virtualization"},
+		},
+		{"renamed in wrynose", `DISTRO_FEATURES_BACKFILL_CONSIDERED = "x"`, on("wrynose"), []string{"1:1 write DISTRO_FEATURES_OPTED_OUT"}},
+		{"not yet renamed", `DISTRO_FEATURES_BACKFILL_CONSIDERED = "x"`, on("scarthgap"), nil},
+		{"no quotes", "MACHINE = jetson-tx2", on("scarthgap"), []string{`1:11 write it as NAME = "value"`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			all, err := Check([]Source{{File: "a.conf", Text: tt.text}}, tt.layers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ok := len(all) == len(tt.want)
+			for i := 0; ok && i < len(all); i++ {
+				where, mend, _ := strings.Cut(tt.want[i], " ")
+				ok = all[i].Where == "a.conf:"+where && strings.Contains(all[i].Mend, mend)
+			}
+			if !ok {
+				t.Errorf("Check found\n%s\nwant %q", write(all), tt.want)
+			}
+		})
+	}
+}
+
+func TestBranch(t *testing.T) {
+	l, err := Branch("kirkstone-l4t-r32.7.x")
+	if err != nil || l.Branch["meta-tegra"] != "kirkstone-l4t-r32.7.x" || l.Branch["meta-virtualization"] != "kirkstone" {
+		t.Errorf("Branch = %+v, %v", l, err)
+	}
+	if _, err := Branch("jammy"); err == nil || !strings.Contains(err.Error(), "scarthgap-l4t-r35.x") {
+		t.Errorf("Branch(jammy) = %v; want the branches that there are", err)
+	}
+}
+
+// A project's own blocks are found in its file; what is checked out overrules the tables.
+func TestProject(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "kas.yml"), `header: {version: 14}
+machine: jetson-orin-nano-devkit
+distro: ours
+repos:
+  ours: {layers: {meta-ours: }}
+  poky: {url: "https://git.yoctoproject.org/poky", branch: wrynose, layers: {meta: }}
+  meta-tegra: {url: "https://github.com/OE4T/meta-tegra", commit: 0123456789012345678901234567890123456789}
+  meta-virtualization: {url: "https://git.yoctoproject.org/meta-virtualization", branch: wrynose}
+local_conf_header:
+  packages: |
+    # ours
+    IMAGE_INSTALL:append = " docker nvidia-docker libnvvpi3"
+`)
+	put(t, filepath.Join(dir, "meta-ours/conf/distro/ours.conf"), "require conf/distro/include/ours.inc\nINIT_MANAGER = \"systemd\"\n")
+	put(t, filepath.Join(dir, "meta-ours/conf/distro/include/ours.inc"), "DISTRO_FEATURES = \"virtualization\"\n")
+	put(t, filepath.Join(dir, "meta-ours/recipes/a/libnvvpi3_1.bb"), "")
+	put(t, filepath.Join(dir, "build/conf/auto.conf"), "IMAGE_INSTALL_append = \" vim\"\n")
+	ws := layers.Workspace{Dir: filepath.Join(dir, "layers")}
+	p, err := layers.Load(t.Context(), filepath.Join(dir, "kas.yml"), ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Project(p, ws, filepath.Join(dir, "build"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range all {
+		rel, _ := filepath.Rel(dir, f.Where)
+		got = append(got, rel+" "+f.Mend)
+	}
+	want := []string{"kas.yml:12:37 write docker nvidia-container-toolkit docker-registry-config instead", "build/conf/auto.conf:1:1 write IMAGE_INSTALL:append"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Project: (-want +got)\n%s", diff)
+	}
+}
+
+func put(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,196 @@
+package lint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"slipway/layers"
+)
+
+// Project looks at the configuration of a project: its own blocks, and what the user
+// has in the build folder. Of layers that are checked out already it looks at the
+// recipes too.
+func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, error) {
+	var sources []Source
+	for _, b := range p.LocalConfBlocks() {
+		sources = append(sources, Source{b.File, b.Line, b.Text, indent(b.File, b.Line)})
+	}
+	for _, name := range []string{"site.conf", "auto.conf", "local.conf"} {
+		src, err := Read(filepath.Join(build, "conf", name))
+		switch {
+		case err == nil:
+			sources = append(sources, src)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	return Check(sources, layersOf(p, ws))
+}
+
+// indent is by how much a project file moves a block to the right.
+func indent(file string, line int) int {
+	src, err := Read(file)
+	if err != nil {
+		return 0 // positions are then those in the block
+	}
+	lines := strings.Split(src.Text, "\n")
+	if line > len(lines) {
+		return 0
+	}
+	return len(lines[line-1]) - len(strings.TrimLeft(lines[line-1], " "))
+}
+
+// Branch is the layers that a branch of meta-tegra is built with.
+func Branch(branch string) (Layers, error) {
+	release := seriesOf(branch)
+	l := Layers{Branch: map[string]string{}, Others: true}
+	for _, t := range tables() {
+		switch {
+		case t.branch(branch) != 0:
+			l.Branch[t.layer] = branch
+		case t.branch(release) != 0:
+			l.Branch[t.layer] = release
+		}
+	}
+	if release == "" {
+		return l, fmt.Errorf("-branch: no branch %q of meta-tegra or release of Yocto is known; known are %s", branch, strings.Join(known(), " "))
+	}
+	return l, nil
+}
+
+func known() []string {
+	all := slices.Clone(series)
+	for _, t := range tables() {
+		all = append(all, slices.DeleteFunc(slices.Clone(t.branches), func(b string) bool { return strings.Contains(b, "@") })...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Read reads a file of configuration.
+func Read(file string) (Source, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return Source{}, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxTextBytes+1))
+	if err != nil {
+		return Source{}, err
+	}
+	return Source{File: file, Line: 1, Text: string(text)}, nil
+}
+
+// tabled are the names under which repositories of the tables' layers go.
+var tabled = map[string]string{"poky": "openembedded-core", "oe-core": "openembedded-core", "openembedded-core-contrib": "openembedded-core", "meta-oe": "meta-openembedded"}
+
+func layerOf(r layers.Repo) string {
+	for _, name := range []string{strings.TrimSuffix(path.Base(r.URL), ".git"), r.Name, r.ID} {
+		if layer, ok := tabled[name]; ok {
+			return layer
+		}
+		if slices.ContainsFunc(tables(), func(t table) bool { return t.layer == name }) {
+			return name
+		}
+	}
+	return ""
+}
+
+func layersOf(p layers.Project, ws layers.Workspace) Layers {
+	l := Layers{Branch: map[string]string{}}
+	var folders []string
+	for _, r := range p.Repos {
+		layer := layerOf(r)
+		switch {
+		case layer != "":
+			l.Branch[layer] = r.Branch
+		case len(r.Layers) > 0 && r.URL != "":
+			l.Others = true
+		}
+		for _, sub := range r.Layers {
+			folders = append(folders, filepath.Join(p.Dir(ws, r), sub.Name))
+		}
+	}
+	for layer, branch := range l.Branch { // one that only a commit is known of follows the others
+		if branch == "" {
+			l.Branch[layer] = seriesOf(l.release())
+		}
+	}
+	l.Recipes = sync.OnceValue(func() map[string]bool {
+		all := map[string]bool{}
+		for _, dir := range folders {
+			collect(dir, all)
+		}
+		return all
+	})
+	l.Distro, l.DistroKnown = distro(p.Distro, folders)
+	return l
+}
+
+const maxLayerFiles = 200_000
+
+// collect notes the recipes of a layer, by the patterns that layers name theirs by.
+func collect(dir string, into map[string]bool) {
+	seen := 0
+	_ = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		if seen++; err != nil || seen > maxLayerFiles {
+			return fs.SkipAll // the tables know enough
+		}
+		if d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		if name, ok := strings.CutSuffix(d.Name(), ".bb"); ok && d.Type().IsRegular() {
+			name, _, _ = strings.Cut(name, "_")
+			into[name] = true
+		}
+		return nil
+	})
+}
+
+// featureless are distros whose features are known without a look at their files.
+var featureless = []string{"", "poky", "nodistro"}
+
+// distro reads a distro's configuration and what it includes, where it is checked out.
+func distro(name string, folders []string) (all []Source, known bool) {
+	if slices.Contains(featureless, name) {
+		return nil, true
+	}
+	return included(path.Join("conf/distro", name+".conf"), folders, map[string]bool{})
+}
+
+func included(name string, folders []string, seen map[string]bool) (all []Source, known bool) {
+	if seen[name] || len(seen) > 100 {
+		return nil, true
+	}
+	seen[name] = true
+	if !filepath.IsLocal(name) || strings.Contains(name, "$") {
+		return nil, false
+	}
+	for _, dir := range folders {
+		src, err := Read(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		statements, _, err := parse(src)
+		if err != nil {
+			return nil, false
+		}
+		known = true
+		for _, s := range statements {
+			if s.Var == "require" && s.Op == "" {
+				more, whole := included(s.Value, folders, seen)
+				all, known = append(all, more...), known && whole
+			}
+		}
+		return append(all, src), known
+	}
+	return nil, false
+}
