@@ -61,6 +61,9 @@ func (p Project) localConf() []byte {
 	fmt.Fprintf(&b, "MACHINE ??= \"%s\"\n", p.Machine)
 	fmt.Fprintf(&b, "DISTRO ??= \"%s\"\n", p.Distro)
 	fmt.Fprintf(&b, "BBMULTICONFIG ?= \"%s\"\n", strings.Join(p.multiconfigs(), " "))
+	if p.BuildSystem == "isar-rootless" {
+		b.WriteString("ISAR_ROOTLESS ?= \"1\"\n")
+	}
 	return b.Bytes()
 }
 

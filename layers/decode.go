@@ -12,10 +12,11 @@ import (
 
 // What kas takes where a project file is silent (5.3 and later).
 const (
-	defaultMachine = "qemux86-64"
-	defaultDistro  = "nodistro"
-	defaultTarget  = "core-image-minimal"
-	defaultTask    = "build"
+	defaultMachine     = "qemux86-64"
+	defaultDistro      = "nodistro"
+	defaultTarget      = "core-image-minimal"
+	defaultTask        = "build"
+	defaultBuildSystem = "openembedded"
 )
 
 var (
@@ -25,11 +26,33 @@ var (
 	taskArg = regexp.MustCompile(`^[A-Za-z0-9_][^\s"\\]*$`)
 )
 
+var buildSystems = map[string]string{
+	"oe": "openembedded", "openembedded": "openembedded",
+	"isar": "isar-privileged", "isar-privileged": "isar-privileged", "isar-rootless": "isar-rootless",
+}
+
 // project reads the merged files. Their shapes are right; this checks their sense.
-func (l *loader) project() (Project, error) {
-	m := l.merged
-	p := Project{
-		Root:         l.root,
+func (in *reading) project() (Project, error) {
+	p := in.settings()
+	if s := p.merged.get("build_system"); s != nil && buildSystems[s.text] == "" {
+		return Project{}, s.at.errorf("build_system %q is unknown (have openembedded, oe, isar-privileged, isar-rootless, isar)", s.text)
+	}
+	if s := p.merged.get("proxy_config"); s != nil {
+		p.Warnings = append(p.Warnings, s.at.String()+": proxy_config has no effect, as in kas; set http_proxy and https_proxy in the environment")
+	}
+	if err := p.checkWords(); err != nil {
+		return Project{}, err
+	}
+	return p, p.readRepos()
+}
+
+// settings is the project without its repositories.
+func (in *reading) settings() Project {
+	m := in.merged
+	return Project{
+		File:         in.given,
+		Root:         repositoryOf(in.root),
+		BuildSystem:  buildSystems[m.get("build_system").or(defaultBuildSystem)],
 		Machine:      m.get("machine").or(defaultMachine),
 		Distro:       m.get("distro").or(defaultDistro),
 		Task:         m.get("task").or(defaultTask),
@@ -37,17 +60,11 @@ func (l *loader) project() (Project, error) {
 		LocalConf:    m.get("local_conf_header").texts(),
 		BBLayersConf: m.get("bblayers_conf_header").texts(),
 		Env:          environment(m.get("env")),
-		Warnings:     l.warnings,
-		version:      l.version,
+		Artifacts:    m.get("artifacts").texts(),
+		Warnings:     in.warnings,
+		version:      in.version,
 		merged:       m,
 	}
-	if s := m.get("build_system"); s != nil && s.text != "oe" && s.text != "openembedded" {
-		return Project{}, s.at.errorf("build_system %q is not yet read by slipway; use kas for this file", s.text)
-	}
-	if err := p.checkWords(); err != nil {
-		return Project{}, err
-	}
-	return p, p.readRepos()
 }
 
 func targets(v *value) []string {
@@ -81,10 +98,18 @@ func environment(v *value) map[string]*string {
 // checkWords refuses what would not survive the quotes of a conf file or would
 // be an option on bitbake's command line.
 func (p Project) checkWords() error {
-	words := append([]string{p.Machine, p.Distro, p.Task}, p.Targets...)
+	words := []*value{p.merged.get("machine"), p.merged.get("distro"), p.merged.get("task"), p.merged.get("target")}
+	if t := p.merged.get("target"); t != nil && t.kind == list {
+		words = append(words[:3], t.list...)
+	}
 	for _, w := range words {
-		if !taskArg.MatchString(w) {
-			return fmt.Errorf("%s: %q cannot be a machine, distro, task or target", p.merged.at.file, w)
+		if w != nil && !taskArg.MatchString(w.text) {
+			return w.at.errorf("%q cannot be a machine, distro, task or target", w.text)
+		}
+	}
+	for name := range p.Env {
+		if name == "" || strings.ContainsRune(name, '=') {
+			return p.merged.get("env", name).at.errorf("env: %q cannot be the name of a variable", name)
 		}
 	}
 	return nil
@@ -101,11 +126,17 @@ func (p *Project) readRepos() error {
 		if err != nil {
 			return err
 		}
-		if twin, there := folders[p.Dir(Workspace{Dir: "/"}, r)]; there && r.URL != "" {
+		dir := p.Dir(Workspace{Dir: "/"}, r)
+		if twin, there := folders[dir]; there && r.URL != "" {
 			return r.at.errorf("repos.%s: has the same folder as repos.%s; give one of them a path", id, twin)
 		}
-		folders[p.Dir(Workspace{Dir: "/"}, r)] = id
+		folders[dir] = id
 		p.Repos = append(p.Repos, r)
+		for _, patch := range r.Patches {
+			if _, known := repos.entry(patch.Repo); !known {
+				return r.at.errorf("repos.%s.patches.%s: repos names no repository %q", id, patch.ID, patch.Repo)
+			}
+		}
 	}
 	return nil
 }
@@ -120,17 +151,17 @@ func (p *Project) readRepo(id string, v *value) (Repo, error) {
 		Tag:    p.inherited(v, "tag"),
 		Path:   v.get("path").or(""),
 	}
-	if err := r.useRefspec(p.inherited(v, "refspec")); err != nil {
+	if err := checkSupported(id, v); err != nil {
 		return Repo{}, err
 	}
-	if over := p.merged.get("overrides", "repos", id); over != nil {
-		r.override(over)
-	}
-	if t := v.get("type").or("git"); t != "git" {
-		return Repo{}, v.at.errorf("repos.%s.type %q is not yet read by slipway; use kas for this file", id, t)
+	if err := p.chooseCommit(&r, v); err != nil {
+		return Repo{}, err
 	}
 	var err error
 	if r.Layers, err = readLayers(id, v.get("layers")); err != nil {
+		return Repo{}, err
+	}
+	if r.Patches, err = p.readPatches(id, v.get("patches")); err != nil {
 		return Repo{}, err
 	}
 	return r, r.check()
@@ -144,41 +175,72 @@ func (p *Project) inherited(v *value, key string) string {
 	return p.merged.get("defaults", "repos", key).or("")
 }
 
+// checkSupported refuses what slipway leaves to kas.
+func checkSupported(id string, v *value) error {
+	switch t := v.get("type"); {
+	case t.or("git") == "hg":
+		return t.at.errorf("repos.%s: slipway checks out git repositories only; name a git mirror of this one, or use kas for this file", id)
+	case t.or("git") != "git":
+		return t.at.errorf("repos.%s.type %q is unknown (have git)", id, t.text)
+	}
+	if s := v.get("signed"); s != nil && s.text == "true" {
+		return s.at.errorf("repos.%s: slipway checks no signatures; pin the commit, which names all of its content, and take out signed and allowed_signers, or use kas for this file", id)
+	}
+	return nil
+}
+
+// chooseCommit settles what of a repository is checked out: its own settings,
+// then an override. Of a refspec, kas overrides nothing but the commit.
+func (p *Project) chooseCommit(r *Repo, v *value) error {
+	over := p.merged.get("overrides", "repos", r.ID)
+	if refspec := p.inherited(v, "refspec"); refspec != "" {
+		if r.Commit != "" || r.Branch != "" || r.Tag != "" {
+			return r.at.errorf("repos.%s: has a refspec and a commit, branch or tag; drop the refspec", r.ID)
+		}
+		r.useRefspec(refspec)
+	} else {
+		if r.URL != "" && r.Commit == "" && r.Tag == "" && r.Branch == "" {
+			return r.at.errorf("repos.%s: no commit, tag or branch says what to check out", r.ID)
+		}
+		if b := over.get("branch"); b != nil {
+			r.Branch = b.or("")
+		}
+		r.URL = over.get("url").or(r.URL)
+	}
+	if c := over.get("commit"); c != nil {
+		r.Commit, r.Locked = c.or(""), c.kind == text
+	}
+	return nil
+}
+
 // useRefspec reads the one key that older files have for a commit, a branch and
-// a tag alike. Only its spelling tells them apart here: no server is asked.
-func (r *Repo) useRefspec(refspec string) error {
-	if refspec == "" {
-		return nil
-	}
-	if r.Commit != "" || r.Branch != "" || r.Tag != "" {
-		return r.at.errorf("repos.%s: has a refspec and a commit, branch or tag; drop the refspec", r.ID)
-	}
+// a tag alike. Where spelling does not tell, the server will.
+func (r *Repo) useRefspec(refspec string) {
 	if wholeCommit.MatchString(refspec) {
 		r.Commit = refspec
 	} else if tag, ok := strings.CutPrefix(refspec, "refs/tags/"); ok {
 		r.Tag = tag
 	} else {
-		r.Branch = strings.TrimPrefix(refspec, "refs/heads/")
+		branch, ok := strings.CutPrefix(refspec, "refs/heads/")
+		r.Branch, r.OrTag = branch, !ok
 	}
-	return nil
-}
-
-func (r *Repo) override(v *value) {
-	if c := v.get("commit"); c != nil {
-		r.Commit, r.Locked = c.or(""), c.kind == text
-	}
-	if b := v.get("branch"); b != nil {
-		r.Branch = b.or("")
-	}
-	r.URL = v.get("url").or(r.URL)
 }
 
 // folder is where a repository with a url is checked out, below all checkouts.
 func (r Repo) folder() string { return cmp.Or(r.Path, r.Name) }
 
+// sameTree says whether a checkout of r is one of other too.
+func (r Repo) sameTree(other Repo) bool {
+	return r.URL == other.URL && r.folder() == other.folder() && r.OrTag == other.OrTag &&
+		r.Commit == other.Commit && r.Branch == other.Branch && r.Tag == other.Tag && slices.Equal(r.Patches, other.Patches)
+}
+
 func (r Repo) check() error {
 	fail := func(format string, args ...any) error {
 		return r.at.errorf("repos.%s: %w", r.ID, fmt.Errorf(format, args...))
+	}
+	if strings.ContainsFunc(r.URL+r.Path+r.Name, isControl) {
+		return fail("its url, path or name holds a control character")
 	}
 	if r.URL == "" {
 		return nil
@@ -189,7 +251,7 @@ func (r Repo) check() error {
 	case strings.HasPrefix(r.URL, "-") || strings.Contains(r.URL, "::"):
 		return fail("url %q is not a repository's address", r.URL)
 	case r.Commit == "" && r.Tag == "" && r.Branch == "":
-		return fail("no commit, tag or branch says what to check out")
+		return fail("an override removed what to check out; name a commit, tag or branch")
 	case r.Commit != "" && !wholeCommit.MatchString(r.Commit):
 		return fail("commit %q is not a whole commit id (40 digits, lower case); a shorter one could name something else", r.Commit)
 	case r.Tag != "" && r.Branch != "":
@@ -204,7 +266,7 @@ func (r Repo) check() error {
 }
 
 // Besides "disabled", which kas's own documentation asks for, these leave a layer out.
-var disabled = []string{"disabled", "excluded", "n", "no", "0", "false", "off", "No", "NO", "False", "FALSE", "Off", "OFF"}
+var disabled = []string{"disabled", "excluded", "n", "no", "0", "false"}
 
 func readLayers(id string, v *value) ([]Layer, error) {
 	if v == nil {
@@ -216,11 +278,11 @@ func readLayers(id string, v *value) ([]Layer, error) {
 		if layer != "" && !filepath.IsLocal(layer) || strings.ContainsAny(layer, "\"\\\n") {
 			return nil, e.at.errorf("repos.%s.layers: %q is not a folder of the repository", id, layer)
 		}
-		if e.kind == text && slices.Contains(disabled, e.text) {
+		if e.kind&(text|number|boolean) != 0 {
+			if !slices.Contains(disabled, e.text) {
+				return nil, e.at.errorf("repos.%s.layers.%s is %q; want nothing, disabled or a prio", id, layer, e.text)
+			}
 			continue
-		}
-		if e.kind == text {
-			return nil, e.at.errorf("repos.%s.layers.%s is %q; want nothing, disabled or a prio", id, layer, e.text)
 		}
 		priority, err := strconv.Atoi(e.get("prio").or("0"))
 		if err != nil || priority < -99 || priority > 99 {
@@ -229,4 +291,27 @@ func readLayers(id string, v *value) ([]Layer, error) {
 		found = append(found, Layer{Name: layer, Priority: priority})
 	}
 	return found, nil
+}
+
+// readPatches are in the order of their names; one that is null is left out.
+func (p *Project) readPatches(id string, v *value) ([]Patch, error) {
+	if v == nil {
+		return nil, nil
+	}
+	var all []Patch
+	for _, name := range slices.Sorted(slices.Values(v.keys)) {
+		e := v.dict[name]
+		if e.kind == null {
+			continue
+		}
+		patch := Patch{ID: name, Path: e.get("path").text, Repo: e.get("repo").or(p.merged.get("defaults", "repos", "patches", "repo").or(""))}
+		switch {
+		case patch.Repo == "":
+			return nil, e.at.errorf("repos.%s.patches.%s: no repo says where the patch lies, and defaults.repos.patches has none", id, name)
+		case !filepath.IsLocal(patch.Path) || strings.ContainsFunc(patch.Path, isControl):
+			return nil, e.at.errorf("repos.%s.patches.%s: path %q leaves its repository", id, name, patch.Path)
+		}
+		all = append(all, patch)
+	}
+	return all, nil
 }

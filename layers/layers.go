@@ -13,18 +13,20 @@ import (
 
 // Project is a project file with its includes and lock files merged.
 type Project struct {
-	File    string // as given to Load
-	Root    string // the repository that the file is in; its own folder where there is none
-	Machine string
-	Distro  string
-	Targets []string
-	Task    string
-	Repos   []Repo // in the order of the files
+	File        string // as given to Load
+	Root        string // the repository that the file is in; its own folder where there is none
+	BuildSystem string // openembedded, isar-privileged or isar-rootless
+	Machine     string
+	Distro      string
+	Targets     []string
+	Task        string
+	Repos       []Repo // in the order of the files
 
 	Env          map[string]*string // default values; nil: passed on only where set
 	LocalConf    map[string]string  // blocks of conf/local.conf, by name
 	BBLayersConf map[string]string
-	Warnings     []string // what is accepted but looks like a mistake
+	Artifacts    map[string]string // what the build should leave, as patterns of paths below its folder
+	Warnings     []string          // what is accepted but looks like a mistake
 	version      int
 	merged       *value
 	setup        *setup // of a bitbake-setup file; nil for kas's
@@ -36,6 +38,7 @@ type Repo struct {
 	Name    string // of its folder
 	URL     string // "" for a folder that is here already
 	Branch  string
+	OrTag   bool // Branch may as well be a tag, where there is no such branch
 	Tag     string
 	Commit  string
 	Locked  bool // Commit comes from a lock file or another override

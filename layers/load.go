@@ -1,8 +1,11 @@
 package layers
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,100 +22,302 @@ const (
 const maxFiles = 200 // includes and lock files together
 
 // Load reads a project file, the files that it includes and their lock files.
-// Files that lie in other repositories are read from ws; what is missing there
-// is checked out.
-func Load(ctx context.Context, path string, ws Workspace) (Project, error) {
-	if file, choices, ok := cutSetup(path); ok {
+// Several files, as in "a.yml:b.yml", are merged from left to right. Files that
+// lie in other repositories are read from ws; what is missing there is checked
+// out. Where a file says nothing, kas's defaults hold; kas's environment
+// variables (KAS_MACHINE and others) change nothing.
+func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
+	if file, choices, ok := cutSetup(files); ok {
 		p, err := loadSetup(file, choices)
-		p.File = path
+		p.File = files
 		return p, err
 	}
-	abs, err := filepath.Abs(path)
+	l, err := newLoader(files, ws)
 	if err != nil {
 		return Project{}, err
 	}
-	l := loader{root: repositoryOf(filepath.Dir(abs))}
-	if err := l.load(abs, nil); err != nil {
+	in, err := l.settle(ctx)
+	if err != nil {
 		return Project{}, err
 	}
-	p, err := l.project()
-	p.File = path
-	return p, err
+	return in.project()
 }
 
-// loader merges files in the order in which they are read, each over those before.
+// loader reads a project's files again and again, until the repositories that
+// they include files from are checked out as those files themselves demand.
 type loader struct {
-	root     string
+	given   string   // to Load
+	files   []string // the same, with whole paths
+	root    string
+	ws      Workspace
+	placed  map[string]Repo // checked out so far, by id
+	noLocks bool            // lock files are found and not merged
+	pin     func(context.Context, Repo) (Repo, error)
+}
+
+func newLoader(files string, ws Workspace) (*loader, error) {
+	l := &loader{given: files, placed: map[string]Repo{}, ws: ws, pin: func(_ context.Context, r Repo) (Repo, error) { return r, nil }}
+	var err error
+	if l.ws.Dir, err = filepath.Abs(ws.Dir); err != nil {
+		return nil, err
+	}
+	trees := map[string]bool{}
+	for name := range strings.SplitSeq(files, ":") {
+		path, err := filepath.Abs(name)
+		if err != nil {
+			return nil, err
+		}
+		l.files = append(l.files, path)
+		trees[workTree(filepath.Dir(path))] = true
+	}
+	if len(trees) > 1 {
+		return nil, fmt.Errorf("%s: the files lie in different repositories; move them into one", files)
+	}
+	l.root = repositoryOf(filepath.Dir(l.files[0]))
+	return l, nil
+}
+
+// maxRounds is how deep files of repositories may lead to files of other ones.
+const maxRounds = 20
+
+// settle reads all files. What they say of a repository may change as files of
+// that very repository are read, so it is checked out again then.
+func (l *loader) settle(ctx context.Context) (*reading, error) {
+	for range maxRounds {
+		in, err := l.read()
+		if err != nil {
+			return nil, err
+		}
+		moved, err := l.place(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		if !moved {
+			return in, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: files of other repositories change again and again where those come from; pin a commit for each repository that is included from", l.given)
+}
+
+// place checks out the repositories that files are included from, and says
+// whether one of them was missing or elsewhere.
+func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
+	p := in.settings()
+	ids, lost := in.included(p)
+	for _, id := range ids {
+		r, err := p.readRepo(id, p.merged.get("repos", id))
+		if err != nil {
+			return false, err
+		}
+		if r, err = l.pin(ctx, r); err != nil {
+			return false, err
+		}
+		if before, placed := l.placed[id]; !placed || !before.sameTree(r) {
+			l.placed[id] = r
+			p.Repos = append(p.Repos, r)
+		}
+	}
+	if len(p.Repos) > 0 {
+		return true, Checkout(ctx, p, l.ws)
+	}
+	if lost != nil {
+		return false, lost.at.errorf("include of %s: repos names no repository %q; enter the one that holds the file", lost.file, lost.repo)
+	}
+	return false, nil
+}
+
+// included are the repositories that files come from, with those that hold
+// patches of them. A need that no repository fills may be named by a file that
+// could not be read yet.
+func (in *reading) included(p Project) (ids []string, lost *need) {
+	repos := p.merged.get("repos")
+	for _, n := range in.needs {
+		if _, known := repos.entry(n.repo); known {
+			ids = append(ids, n.repo)
+		} else if lost == nil {
+			lost = &n
+		}
+	}
+	for i := 0; i < len(ids); i++ {
+		patches, _ := p.readPatches(ids[i], repos.get(ids[i], "patches")) // place reads them again
+		for _, patch := range patches {
+			if _, known := repos.entry(patch.Repo); known && !slices.Contains(ids, patch.Repo) {
+				ids = append(ids, patch.Repo)
+			}
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(ids))), lost
+}
+
+// reading is one pass over all files. They are merged in the order in which they
+// are read, each over those before.
+type reading struct {
+	*loader
 	files    int
 	version  int
 	merged   *value
+	locks    []lock
+	needs    []need // in the order in which they were met
 	warnings []string
 }
 
-// load reads a file's lock file and includes before the file itself, so that the
-// file wins. open are the files that include it.
-func (l *loader) load(path string, open []string) error {
-	if slices.Contains(open, path) {
-		return fmt.Errorf("%s: includes itself through %s", path, strings.Join(open, ", "))
+// need is an include of a file in another repository.
+type need struct {
+	repo, file string
+	at         position
+}
+
+// source is where a file comes from.
+type source struct {
+	root     string // of its repository
+	external bool   // that is not the project's own
+	first    bool
+	lock     bool
+	open     []string // the files that include it
+}
+
+func (l *loader) read() (*reading, error) {
+	in := &reading{loader: l}
+	for i, path := range l.files {
+		if err := in.file(path, source{root: l.root, first: i == 0}); err != nil {
+			return nil, err
+		}
 	}
-	if l.files++; l.files > maxFiles {
+	return in, nil
+}
+
+// file reads a file's lock file and includes before the file itself, so that the
+// file wins.
+func (in *reading) file(path string, from source) error {
+	if slices.Contains(from.open, path) {
+		return fmt.Errorf("%s: includes itself through %s", path, strings.Join(from.open, ", "))
+	}
+	if in.files++; in.files > maxFiles {
 		return fmt.Errorf("%s: more than %d included files", path, maxFiles)
 	}
-	v, warnings, err := readFile(path)
+	v, err := in.parse(path)
 	if err != nil {
 		return err
 	}
-	l.warnings = append(l.warnings, warnings...)
-	if err := l.checkHeader(path, v); err != nil {
+	below := source{root: from.root, external: from.external, open: append(slices.Clone(from.open), path)}
+	if below.root, err = in.sourceDir(v, from); err != nil {
 		return err
 	}
-	open = append(open, path)
-	if lock := LockFile(path); exists(lock) {
-		if err := l.load(lock, open); err != nil {
-			return err
-		}
+	if err := in.lockOf(path, below); err != nil {
+		return err
 	}
 	if includes := v.get("header", "includes"); includes != nil {
 		for _, include := range includes.list {
-			if err := l.include(path, include, open); err != nil {
+			if err := in.include(path, include, below); err != nil {
 				return err
 			}
 		}
 	}
-	l.merged = merge(l.merged, v)
+	if from.lock {
+		in.locks = append(in.locks, lock{path, v, from.external})
+	}
+	if !from.lock || !in.noLocks {
+		in.merged = merge(in.merged, v)
+	}
 	return nil
 }
 
-func (l *loader) checkHeader(path string, v *value) error {
+func (in *reading) parse(path string) (*value, error) {
+	if !slices.Contains([]string{".yml", ".yaml", ".json"}, filepath.Ext(path)) {
+		return nil, fmt.Errorf("%s: a project file's name ends in .yml, .yaml or .json", path)
+	}
+	v, warnings, err := readFile(path, project)
+	if err != nil {
+		return nil, err
+	}
+	in.warnings = append(in.warnings, warnings...)
+	return v, in.checkHeader(path, v)
+}
+
+func (in *reading) checkHeader(path string, v *value) error {
 	version := v.get("header", "version")
 	if version == nil {
 		return fmt.Errorf("%s: no header.version; a project file begins with \"header:\" and, below it, \"  version: %d\"", path, newestVersion)
 	}
+	if version.kind == text && version.text == "0.10" { // what kas's first release wrote
+		version = &value{at: version.at, kind: number, text: "1"}
+		v.get("header").dict["version"] = version
+	}
 	n, err := strconv.Atoi(version.text)
-	if err != nil || n < oldestVersion || n > newestVersion {
+	if version.kind != number || err != nil || n < oldestVersion || n > newestVersion {
 		return version.at.errorf("header.version is %q; slipway reads %d to %d", version.text, oldestVersion, newestVersion)
 	}
-	l.version = max(l.version, n)
+	in.version = max(in.version, n)
 	return nil
 }
 
-// include finds an included file as kas does: from the repository's root or,
-// failing that, beside the file that names it.
-func (l *loader) include(from string, name *value, open []string) error {
-	if name.kind != text {
-		return name.at.errorf("an include needs a repo and a file, or is a path")
+// sourceDir is the root of the repository that a file's includes lie in. The one
+// file that "kas menu" writes lies elsewhere and names it.
+func (in *reading) sourceDir(v *value, from source) (string, error) {
+	dir := v.get("_source_dir")
+	if dir == nil {
+		return from.root, nil
 	}
-	for _, base := range []string{l.root, filepath.Dir(from)} {
+	if !from.first {
+		return "", dir.at.errorf("_source_dir is allowed in the first file only")
+	}
+	if info, err := os.Stat(dir.text); err != nil || !info.IsDir() || !filepath.IsAbs(dir.text) {
+		return "", dir.at.errorf("_source_dir %q is not the path of a folder here; write the file anew with \"kas menu\"", dir.text)
+	}
+	in.root = dir.text
+	return dir.text, nil
+}
+
+// lockOf reads the lock file of a file.
+func (in *reading) lockOf(path string, from source) error {
+	path = LockFile(path)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if !inside(filepath.Dir(path), path) {
+		return fmt.Errorf("%s: leads to a file elsewhere; replace the link with the file", path)
+	}
+	from.lock = true
+	return in.file(path, from)
+}
+
+func (in *reading) include(by string, v *value, from source) error {
+	if v.kind == text {
+		path, err := findInclude(v, from.root, filepath.Dir(by))
+		if err != nil {
+			return err
+		}
+		return in.file(path, from)
+	}
+	n := need{v.get("repo").text, v.get("file").text, v.at}
+	in.needs = append(in.needs, n)
+	r, placed := in.placed[n.repo]
+	if !placed {
+		return nil
+	}
+	from.root = Project{Root: repositoryOf(in.root)}.Dir(in.ws, r)
+	from.external = from.root != repositoryOf(in.root)
+	path, err := findInclude(v.get("file"), from.root)
+	if err != nil {
+		return err
+	}
+	return in.file(path, from)
+}
+
+// findInclude finds an included file in its repository: from the root or, as in
+// older files, beside the file that names it.
+func findInclude(name *value, root string, beside ...string) (string, error) {
+	for _, base := range append([]string{root}, beside...) {
 		path := filepath.Join(base, name.text)
-		if !exists(path) {
+		if _, err := os.Lstat(path); err != nil && !filepath.IsAbs(name.text) {
 			continue
 		}
-		if !inside(l.root, path) || filepath.IsAbs(name.text) {
-			return name.at.errorf("include %q leaves its repository %s; move the file into it", name.text, l.root)
+		if !inside(root, path) || filepath.IsAbs(name.text) {
+			return "", name.at.errorf("include %q leaves its repository %s; move the file into it", name.text, root)
 		}
-		return l.load(path, open)
+		return filepath.EvalSymlinks(path)
 	}
-	return name.at.errorf("include %q is neither in %s nor beside this file", name.text, l.root)
+	return "", name.at.errorf("include %q is not in %s; write its path from there", name.text, root)
 }
 
 // inside says whether path, with its links followed, lies below root.
@@ -143,20 +348,22 @@ func LockFile(path string) string {
 	return strings.TrimSuffix(path, ext) + ".lock" + ext
 }
 
-// repositoryOf returns the work tree that dir is in, of the repository around it
-// where that one is a submodule; without git, dir itself.
-func repositoryOf(dir string) string {
-	start := dir
+// repositoryOf returns the work tree that dir is in; without git, dir itself.
+func repositoryOf(dir string) string { return cmp.Or(workTree(dir), dir) }
+
+// workTree is the git work tree around dir, of the repository around it where
+// that one is a submodule; "" without git.
+func workTree(dir string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		start = real
+		dir = real
 	}
-	for at := start; ; at = filepath.Dir(at) {
+	for at := dir; ; at = filepath.Dir(at) {
 		info, err := os.Stat(filepath.Join(at, ".git"))
 		if err == nil && (info.IsDir() || !isSubmodule(at)) {
 			return at
 		}
 		if at == filepath.Dir(at) {
-			return dir
+			return ""
 		}
 	}
 }

@@ -3,10 +3,13 @@ package layers
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/rogpeppe/go-internal/txtar"
 )
 
 // write makes files below a new folder; names may have slashes.
@@ -71,7 +74,7 @@ overrides: {repos: {poky: {commit: 1111111111111111111111111111111111111111}}}
 	}
 	no := "no"
 	want := Project{
-		File: filepath.Join(dir, "boards/orin.yml"), Root: dir,
+		File: filepath.Join(dir, "boards/orin.yml"), Root: dir, BuildSystem: "openembedded",
 		Machine: "jetson-orin-nano-devkit", Distro: "poky", Task: "build",
 		Targets: []string{"core-image-minimal", "mc:xavier:core-image-base"},
 		Env:     map[string]*string{"SSTATE_DIR": nil, "EDITION": &no},
@@ -83,11 +86,7 @@ overrides: {repos: {poky: {commit: 1111111111111111111111111111111111111111}}}
 		},
 		LocalConf: map[string]string{"a": "one", "b": "three = \"3\"\n"},
 	}
-	ignore := cmp.FilterPath(func(p cmp.Path) bool {
-		name := p.Last().String()
-		return name == ".at" || name == ".merged" || name == ".version"
-	}, cmp.Ignore())
-	if diff := cmp.Diff(want, p, ignore, cmp.AllowUnexported(Project{}, Repo{})); diff != "" {
+	if diff := cmp.Diff(want, p, sameProject...); diff != "" {
 		t.Errorf("Load: (-want +got)\n%s", diff)
 	}
 }
@@ -97,20 +96,42 @@ func TestLoadRefuses(t *testing.T) {
 	tests := []struct{ name, input, want string }{
 		{"no header", "machine: x\n", "no header.version"},
 		{"too new", "header: {version: 24}\n", `1:19: header.version is "24"; slipway reads 1 to 23`},
-		{"not a number", "header: {version: '0.10'}\n", "want a number"},
+		{"not a number", "header: {version: 'ten'}\n", `header.version is "ten"`},
+		{"a fraction", "header: {version: 1.5}\n", `header.version is "1.5"`},
+		{"an unknown tag", "header: {version: 1}\nrepos: !omap {}\n", "repos is a date, a fraction or the like; want keys with values"},
+		{"a number as key", "header: {version: 1}\nlocal_conf_header: {10: x}\n", "2:21: the key 10 in local_conf_header is a number to kas; write it in quotes"},
+		{"a key of two lines", "header: {version: 1}\nlocal_conf_header: {\"a\\nb\": x}\n", "not one line of text"},
+		{"buildtools", "header: {version: 20}\nbuildtools: {version: '5.0'}\n", "2:13: buildtools: slipway installs no build tools; take this key out"},
+		{"signed", repo("url: u, branch: b, signed: true, allowed_signers: [a]"), "repos.r: slipway checks no signatures; pin the commit"},
 		{"empty", "", "not valid YAML"},
 		{"broken", "header: [1\n", "not valid YAML"},
 		{"a list", "- header\n", "the file is a list; want keys with values"},
 		{"two documents", "header: {version: 1}\n---\nheader: {version: 1}\n", "not valid YAML"},
-		{"unknown key", "header: {version: 1}\nmachin: x\n", `2:1: unknown key "machin" in the file (have bblayers_conf_header,`},
-		{"unknown repo key", repo("url: u, comit: x"), `3:15: unknown key "comit" in repos.r (have branch, commit,`},
-		{"patches", repo("url: u, patches: {}"), "3:24: repos.r.patches is not yet read by slipway"},
-		{"signers", "header: {version: 19}\nsigners: {}\n", "signers is not yet read by slipway"},
-		{"cross-repo include", "header: {version: 1, includes: [{repo: a, file: b}]}\n", "a file of another repository"},
-		{"hg", repo("url: u, branch: b, type: hg"), `repos.r.type "hg" is not yet read`},
-		{"merge key", "header: {version: 1}\nrepos: {<<: {a: }}\n", "merge key <<"},
-		{"isar", "header: {version: 1}\nbuild_system: isar\n", `build_system "isar"`},
+		{"unknown key", "header: {version: 1}\nmachin: x\n", `2:1: unknown key "machin" in the file (have _source_dir,`},
+		{"unknown repo key", repo("url: u, comit: x"), `3:15: unknown key "comit" in repos.r (have allowed_signers, branch, commit,`},
+		{"a patch without a repo", repo("url: u, branch: b, patches: {p: {path: x}}"), "3:39: repos.r.patches.p: no repo says where the patch lies"},
+		{"a patch without a path", repo("url: u, branch: b, patches: {p: {repo: r}}"), `repos.r.patches.p lacks the key "path"`},
+		{"a patch of nowhere", repo("url: u, branch: b, patches: {p: {path: x, repo: none}}"), `repos names no repository "none"`},
+		{"a patch outside", repo("url: u, branch: b, patches: {p: {path: ../x, repo: r}}"), `path "../x" leaves its repository`},
+		{"an include of no repository", "header: {version: 1, includes: [{repo: a, file: b.yml}]}\n", `1:33: include of b.yml: repos names no repository "a"`},
+		{"an include without a file", "header: {version: 1, includes: [{repo: a}]}\n", `header.includes[0] lacks the key "file"`},
+		{"an include outside another repository", "header: {version: 1, includes: [{repo: here, file: ../x.yml}]}\nrepos: {here: }\n", "1:52: include \"../x.yml\" leaves its repository"},
+		{"an include outside through a link", "header: {version: 1, includes: [{repo: here, file: link.yml}]}\nrepos: {here: }\n", "leaves its repository"},
+		{"an absolute include", "header: {version: 1, includes: [/etc/x.yml]}\n", "leaves its repository"},
+		{"an include of something else", "header: {version: 1, includes: [p.txt]}\n", "ends in .yml, .yaml or .json"},
+		{"hg", repo("url: u, branch: b, type: hg"), "3:32: repos.r: slipway checks out git repositories only; name a git mirror"},
+		{"svn", repo("url: u, branch: b, type: svn"), `type "svn" is unknown`},
+		{"merge key", "header: {version: 1}\nrepos: {<<: a}\n", "the merge key << in repos needs keys with values"},
+		{"merge of itself", "header: {version: 1}\nrepos: &r {<<: *r}\n", "p.yml"},
+		{"build system", "header: {version: 1}\nbuild_system: yocto\n", `2:15: build_system "yocto" is unknown`},
+		{"source dir in an include", "header: {version: 1, includes: [s.yml]}\n", "allowed in the first file only"},
+		{"source dir of nowhere", "header: {version: 1}\n_source_dir: none\n", "is not the path of a folder here"},
+		{"files of two repositories", "", "the files lie in different repositories"},
+		{"layer value", repo("url: u, branch: b, layers: {x: yes}"), `repos.r.layers.x is "true"; want nothing, disabled or a prio`},
+		{"env", "header: {version: 1}\nenv: {A=B: c}\n", "cannot be the name of a variable"},
+		{"a url with a line break", repo(`url: "a\nb", branch: b`), "holds a control character"},
 		{"wrong type", "header: {version: 1}\nmachine: [a]\n", "2:10: machine is a list; want a text"},
+		{"nothing", "header: {version: 1}\nmachine:\n", "2:9: machine is nothing; want a text"},
 		{"short commit", repo("url: u, commit: 1d54d1c473"), "not a whole commit id"},
 		{"no ref", repo("url: u"), "no commit, tag or branch"},
 		{"dashed url", repo("url: --upload-pack=x, branch: b"), "not a repository's address"},
@@ -122,22 +143,29 @@ func TestLoadRefuses(t *testing.T) {
 		{"name outside", repo("url: u, branch: b, name: /etc"), "not below the project's"},
 		{"layer outside", repo("url: u, branch: b, layers: {../../x: }"), "not a folder of the repository"},
 		{"prio", repo("url: u, branch: b, layers: {x: {prio: 100}}"), "not a number from -99 to 99"},
-		{"target", "header: {version: 1}\ntarget: --server-only\n", "cannot be a machine, distro, task or target"},
+		{"target", "header: {version: 1}\ntarget: --server-only\n", "2:9: \"--server-only\" cannot be a machine, distro, task or target"},
 		{"machine", "header: {version: 1}\nmachine: 'a\"b'\n", "cannot be a machine"},
 		{"itself", "header: {version: 1, includes: [p.yml]}\n", "includes itself"},
 		{"include outside", "header: {version: 1, includes: [../x.yml]}\n", "leaves its repository"},
 		{"include through a link", "header: {version: 1, includes: [link.yml]}\n", "leaves its repository"},
-		{"include missing", "header: {version: 1, includes: [none.yml]}\n", `include "none.yml" is neither in`},
+		{"include missing", "header: {version: 1, includes: [none.yml]}\n", `1:33: include "none.yml" is not in`},
 		{"too deep", "header: " + strings.Repeat("[", 5000) + "\n", "not valid YAML"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			write(t, dir, map[string]string{"x.yml": "header: {version: 1}\n", "in/p.yml": tt.input})
+			write(t, dir, map[string]string{
+				"x.yml": "header: {version: 1}\n", "in/p.yml": tt.input, "in/p.txt": "",
+				"in/s.yml": "header: {version: 1}\n_source_dir: /\n", "other/.git/HEAD": "", "other/q.yml": "",
+			})
 			if err := os.Symlink("../x.yml", filepath.Join(dir, "in/link.yml")); err != nil {
 				t.Fatal(err)
 			}
-			_, err := Load(t.Context(), filepath.Join(dir, "in/p.yml"), Workspace{})
+			files := filepath.Join(dir, "in/p.yml")
+			if tt.name == "files of two repositories" {
+				files += ":" + filepath.Join(dir, "other/q.yml")
+			}
+			_, err := Load(t.Context(), files, Workspace{Dir: filepath.Join(dir, "w")})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Load = %v; want an error with %q", err, tt.want)
 			}
@@ -205,40 +233,75 @@ func TestSubmoduleBelongsToItsParent(t *testing.T) {
 	}
 }
 
-func FuzzParse(f *testing.F) {
-	f.Add([]byte("header: {version: 14, includes: [a.yml]}\nmachine: m\ntarget: [a, mc:b:c]\n"))
-	f.Add([]byte("header: {version: 1}\nrepos:\n  r: {url: u, commit: " + sha + ", layers: {a: , b: disabled, c: {prio: 3}}}\n"))
-	f.Add([]byte("header: &h {version: 1}\nenv: &e {A: , B: c}\noverrides: {repos: {r: {commit: , branch: x}}}\n"))
-	f.Add([]byte("header: &a [*a, *a]\n"))
-	f.Add([]byte("{\n\t\"header\": {\"version\": 3}\n}"))
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{
+		"-- p.yml --\nheader: {version: 14, includes: [a.yml]}\nmachine: m\ntarget: [a, mc:b:c]\n-- a.yml --\nheader: {version: 1}\n",
+		"-- p.yml --\nheader: {version: 1}\nrepos:\n  r: {url: u, commit: " + sha + ", layers: {a: , b: disabled, c: {prio: 3}}}\n",
+		"-- p.yml --\nheader: &h {version: 1}\nenv: &e {A: , B: c}\noverrides: {repos: {r: {commit: , branch: x}}}\n",
+		"-- p.yml --\nheader: &a [*a, *a]\n",
+		"-- p.yml --\n{\n\t\"header\": {\"version\": 3}\n}",
+		"-- p.yml --\nheader: {version: 14, includes: [{repo: other, file: ../x.yml}, ../x.yml]}\nrepos: {other: {path: other}}\n",
+		"-- p.yml --\nheader: {version: 1}\nrepos: {a: {url: u, branch: b}}\n-- p.lock.yml --\nheader: {version: 14}\noverrides: {repos: {a: {commit: " + sha + "}}}\n",
+		"-- p.yml --\nheader: {version: 14, includes: [{repo: other, file: y.yml}]}\nenv: &e {A: b}\nlocal_conf_header: {<<: [*e, *e], c: \"d\\t\\n\\n\"}\n-- other/y.yml --\nheader: {version: 2}\ndefaults: {repos: {branch: x, patches: {repo: other}}}\nrepos: {r: {url: u, patches: {p: {path: q}}}}\n",
+	} {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		v, _, err := parse("p.yml", data)
-		if err != nil {
-			return
-		}
-		l := loader{root: "/r", merged: merge(nil, v)}
-		if l.checkHeader("p.yml", v) != nil {
-			return
-		}
-		p, err := l.project()
-		if err != nil {
-			return
-		}
-		for _, r := range p.Repos {
-			if r.URL != "" && !strings.HasPrefix(p.Dir(Workspace{Dir: "/d"}, r), "/d/") {
-				t.Errorf("repository %q would be checked out in %s", r.ID, p.Dir(Workspace{Dir: "/d"}, r))
+		dir := t.TempDir()
+		write(t, dir, map[string]string{"x.yml": "header: {version: 1}\nmachine: from-outside\n", "in/.git/HEAD": ""})
+		for _, file := range txtar.Parse(data).Files {
+			if filepath.IsLocal(file.Name) && !strings.Contains(file.Name, "..") && len(file.Name) < 100 {
+				path := filepath.Join(dir, "in", file.Name)
+				_ = os.MkdirAll(filepath.Dir(path), 0o755)
+				_ = os.WriteFile(path, file.Data, 0o644)
 			}
 		}
-		flat, err := Dump(p)
+		l, err := newLoader(filepath.Join(dir, "in/p.yml"), Workspace{Dir: filepath.Join(dir, "in")})
 		if err != nil {
-			t.Fatalf("Dump: %v", err)
+			t.Fatal(err)
 		}
-		again, _, err := parse("p.yml", flat)
+		l.placed["other"] = Repo{ID: "other", Path: "other"}
+		in, err := l.read()
+		if err != nil {
+			return
+		}
+		p, err := in.project()
+		if err != nil {
+			return
+		}
+		checkPlaces(t, p)
+		flat, err := Dump(p)
+		if err != nil || strings.Contains(string(flat), "from-outside") {
+			t.Fatalf("Dump = %v; it must not read files outside:\n%s", err, flat)
+		}
+		again, _, err := parse("p.yml", flat, project)
 		if err != nil {
 			t.Fatalf("Dump wrote what Load refuses: %v\n%s", err, flat)
 		}
-		if _, err := (&loader{root: "/r", merged: again}).project(); err != nil {
-			t.Errorf("Dump wrote another project: %v\n%s", err, flat)
+		second, err := (&reading{loader: l, version: p.version, merged: again}).project()
+		if err != nil {
+			t.Fatalf("Dump wrote another project: %v\n%s", err, flat)
+		}
+		if diff := cmp.Diff(p, second, sameProject...); diff != "" {
+			t.Errorf("Dump wrote another project (-was +is):\n%s\n%s", diff, flat)
 		}
 	})
+}
+
+// sameProject compares what files say, and not where they say it.
+var sameProject = []cmp.Option{
+	cmp.FilterPath(func(p cmp.Path) bool {
+		return slices.Contains([]string{".at", ".merged", ".version", ".setup", ".Warnings"}, p.Last().String())
+	}, cmp.Ignore()),
+	cmp.AllowUnexported(Project{}, Repo{}),
+	cmpopts.EquateEmpty(),
+}
+
+func checkPlaces(t *testing.T, p Project) {
+	t.Helper()
+	for _, r := range p.Repos {
+		if r.URL != "" && !strings.HasPrefix(p.Dir(Workspace{Dir: "/d"}, r), "/d/") {
+			t.Errorf("repository %q would be checked out in %s", r.ID, p.Dir(Workspace{Dir: "/d"}, r))
+		}
+	}
 }

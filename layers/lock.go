@@ -1,24 +1,180 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/google/renameio/v2"
-	"go.yaml.in/yaml/v4"
 	"golang.org/x/sync/errgroup"
 
 	"slipway/layers/engine"
+	"slipway/layers/progress"
 )
 
 // A lock file has the oldest version of kas's format that knows locks.
 const lockVersion = 14
 
+// lock is one lock file of a project.
+type lock struct {
+	path     string
+	v        *value
+	external bool // of another repository, which is not ours to change
+}
+
 // Lock asks the servers where the project's branches and tags stand and pins
-// them in its lock file, which kas reads too. Commits that the project file
-// itself pins stay its own.
+// them in its lock files, as "kas lock --update" does: a repository where it is
+// locked already, any other in the lock file beside the first project file.
+// Commits that the project files themselves pin stay theirs. A file in which
+// nothing changes is not written.
 func Lock(ctx context.Context, p Project, ws Workspace) error {
+	return progress.Run(ctx, "lock", func(step *progress.Step) (string, error) {
+		if p.setup != nil {
+			return lockSetup(ctx, p)
+		}
+		l, err := newLoader(p.File, ws)
+		if err != nil {
+			return "", err
+		}
+		l.noLocks = true
+		l.pin = func(ctx context.Context, r Repo) (Repo, error) {
+			if r.floats() {
+				step.Detail(r.ID)
+			}
+			return pinned(ctx, r)
+		}
+		in, err := l.settle(ctx)
+		if err != nil {
+			return "", err
+		}
+		floating, err := in.floating(ctx)
+		if err != nil {
+			return "", err
+		}
+		if len(floating) == 0 {
+			return "the project files pin every repository themselves", nil
+		}
+		all := len(floating)
+		moved, err := in.update(ctx, floating)
+		return fmt.Sprintf("%d of %d repositories moved", moved, all), err
+	})
+}
+
+// floats says whether a server decides which commit r is at.
+func (r Repo) floats() bool { return r.URL != "" && r.Commit == "" }
+
+func pinned(ctx context.Context, r Repo) (Repo, error) {
+	if !r.floats() {
+		return r, nil
+	}
+	var err error
+	r.Commit, err = tip(ctx, r)
+	return r, err
+}
+
+// floating are the repositories without a commit of their own, with the commits
+// that servers have for them.
+func (in *reading) floating(ctx context.Context) ([]Repo, error) {
+	p, err := in.project()
+	if err != nil {
+		return nil, err
+	}
+	repos := slices.DeleteFunc(p.Repos, func(r Repo) bool { return !r.floats() })
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for i, r := range repos {
+		group.Go(func() (err error) {
+			if placed, ok := in.placed[r.ID]; ok {
+				r = placed // its files were read at that commit
+			}
+			repos[i], err = pinned(ctx, r)
+			return err
+		})
+	}
+	return repos, group.Wait()
+}
+
+// update writes the commits of repositories into the lock files that have them,
+// and of those that none has into the first. It says how many moved.
+func (in *reading) update(ctx context.Context, repos []Repo) (int, error) {
+	moved := 0
+	var external []string
+	for _, file := range in.locks {
+		changed := 0
+		repos = slices.DeleteFunc(repos, func(r Repo) bool {
+			entry := file.v.get("overrides", "repos", r.ID)
+			if entry.get("commit") == nil {
+				return false
+			}
+			if file.external && entry.get("commit").text != r.Commit {
+				external = append(external, r.ID)
+				warn(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and is left alone", file.path, r.ID))
+				return false
+			}
+			if entry.get("commit").text != r.Commit {
+				changed++
+				entry.set("commit", &value{kind: text, text: r.Commit})
+			}
+			return true
+		})
+		if err := file.write(changed); err != nil {
+			return moved, err
+		}
+		moved += changed
+	}
+	repos = slices.DeleteFunc(repos, func(r Repo) bool { return slices.Contains(external, r.ID) })
+	return moved + len(repos), in.firstLock().add(repos)
+}
+
+func warn(ctx context.Context, said string) { progress.Start(ctx, "warning", 0, "").End(said, nil) }
+
+// firstLock is the lock file beside the first project file, empty where there is none.
+func (in *reading) firstLock() lock {
+	path := LockFile(in.loader.files[0])
+	for _, file := range in.locks {
+		if file.path == path {
+			return file
+		}
+	}
+	header := newDict()
+	header.set("version", &value{kind: number, text: strconv.Itoa(lockVersion)})
+	v := newDict()
+	v.set("header", header)
+	return lock{path: path, v: v}
+}
+
+func newDict() *value { return &value{kind: dict, dict: map[string]*value{}} }
+
+func (f lock) add(repos []Repo) error {
+	into := f.v
+	for _, key := range []string{"overrides", "repos"} {
+		if into.get(key) == nil {
+			into.set(key, newDict())
+		}
+		into = into.get(key)
+	}
+	for _, r := range repos {
+		pin := newDict()
+		pin.set("commit", &value{kind: text, text: r.Commit})
+		into.set(r.ID, pin)
+	}
+	return f.write(len(repos))
+}
+
+func (f lock) write(changes int) error {
+	if changes == 0 {
+		return nil
+	}
+	if n, _ := strconv.Atoi(f.v.get("header", "version").text); n < lockVersion {
+		f.v.get("header").set("version", &value{kind: number, text: strconv.Itoa(lockVersion)})
+	}
+	return writeChanged(f.path, f.v.yaml())
+}
+
+// lockSetup pins the sources of a bitbake-setup file, all in its one lock file.
+func lockSetup(ctx context.Context, p Project) (string, error) {
 	commits := make([]string, len(p.Repos))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -32,52 +188,40 @@ func Lock(ctx context.Context, p Project, ws Workspace) error {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return "", err
 	}
-	content, err := lockContent(p, commits)
+	content, err := p.setupLockContent(commits)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return renameio.WriteFile(LockFile(p.File), content, 0o644)
+	return LockFile(p.File), writeChanged(LockFile(p.File), content)
 }
 
 // tip is the commit of r's branch or tag at its server.
 func tip(ctx context.Context, r Repo) (string, error) {
-	ref := remoteRef(r)
-	out, err := engine.Output(ctx, gitCommand("", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--", r.URL, ref, ref + "^{}"}))
+	refs := []string{remoteRef(r)}
+	if r.OrTag {
+		refs = append(refs, "refs/tags/"+r.Branch)
+	}
+	argv := []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--", r.URL}
+	for _, ref := range refs {
+		argv = append(argv, ref, ref+"^{}")
+	}
+	out, err := engine.Output(ctx, gitCommand("", argv))
 	if err != nil {
 		return "", err
 	}
-	commit := ""
+	found := map[string]string{}
 	for line := range strings.Lines(string(out)) { // a signed tag has a second line, for the commit that it holds
-		if sha, name, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok && strings.TrimSuffix(name, "^{}") == ref {
-			commit = sha
-		}
+		sha, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		found[strings.TrimSuffix(name, "^{}")] = sha
+	}
+	commit := found[refs[0]]
+	if r.OrTag {
+		commit = cmp.Or(commit, found[refs[1]])
 	}
 	if !wholeCommit.MatchString(commit) {
-		return "", r.at.errorf("repos.%s: %s has no %s", r.ID, r.URL, ref)
+		return "", r.at.errorf("repos.%s: %s has no %s", r.ID, r.URL, strings.Join(refs, " or "))
 	}
 	return commit, nil
-}
-
-func lockContent(p Project, commits []string) ([]byte, error) {
-	type pin struct {
-		Commit string `yaml:"commit"`
-	}
-	pins := map[string]pin{}
-	for i, r := range p.Repos {
-		if commits[i] != "" {
-			pins[r.ID] = pin{commits[i]}
-		}
-	}
-	if len(pins) == 0 {
-		return nil, fmt.Errorf("%s: every repository is pinned already; there is nothing to lock", p.File)
-	}
-	if p.setup != nil {
-		return p.setupLockContent(commits)
-	}
-	return yaml.Dump(map[string]any{
-		"header":    map[string]int{"version": lockVersion},
-		"overrides": map[string]any{"repos": pins},
-	})
 }

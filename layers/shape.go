@@ -4,16 +4,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // shape says what a part of a project file may be.
 type shape struct {
 	kinds   kind
 	keys    map[string]*shape // of a dict whose keys are fixed
+	needs   []string          // keys that must be there
 	each    *shape            // the values of a dict with free keys, and a list's items
-	refused string            // kas reads it and slipway does not; what to say of it, at least a space
+	refused string            // kas reads it and slipway does not; what to say and what to do
 }
 
 var (
@@ -21,15 +20,15 @@ var (
 	aNumber   = &shape{kinds: number}
 	maybeText = &shape{kinds: text | null}
 	texts     = &shape{kinds: dict, each: aText}
+	aList     = &shape{kinds: list, each: aText}
 )
 
-func refused(hint string) *shape { return &shape{refused: " " + hint} }
-
-// project is the shape of a project file: kas's format, versions 1 to 23.
+// project is the shape of a project file: kas's format, versions 1 to 23. As in
+// kas, the version says nothing about which keys a file may have.
 var project = &shape{kinds: dict, keys: map[string]*shape{
 	"header": {kinds: dict, keys: map[string]*shape{
-		"version":  aNumber,
-		"includes": {kinds: list, each: &shape{kinds: text | dict, keys: map[string]*shape{"repo": refused("(a file of another repository)"), "file": aText}}},
+		"version":  {kinds: number | text},
+		"includes": {kinds: list, each: &shape{kinds: text | dict, needs: []string{"repo", "file"}, keys: map[string]*shape{"repo": aText, "file": aText}}},
 	}},
 	"build_system":         aText,
 	"machine":              aText,
@@ -44,56 +43,61 @@ var project = &shape{kinds: dict, keys: map[string]*shape{
 		"branch":  aText,
 		"tag":     aText,
 		"refspec": aText,
-		"patches": refused(""),
+		"patches": {kinds: dict, keys: map[string]*shape{"repo": aText}},
 	}}}},
 	"overrides": {kinds: dict, keys: map[string]*shape{"repos": {kinds: dict, each: &shape{kinds: dict, keys: map[string]*shape{
 		"branch": maybeText,
 		"commit": maybeText,
 		"url":    aText,
 	}}}}},
-	"artifacts":          refused(""),
-	"signers":            refused(""),
-	"buildtools":         refused(""),
-	"menu_configuration": refused(""),
-	"proxy_config":       refused("(set http_proxy and https_proxy in the environment)"),
-	"_source_dir":        refused("(a file that kas menu wrote)"),
-	"_source_dir_host":   refused("(a file that kas menu wrote)"),
+	"artifacts":          texts,
+	"menu_configuration": {kinds: dict, each: &shape{kinds: text | number | boolean}},
+	"proxy_config":       {kinds: dict, keys: map[string]*shape{"http_proxy": aText, "https_proxy": aText, "ftp_proxy": aText, "no_proxy": aText}},
+	"_source_dir":        aText,
+	"_source_dir_host":   aText,
+	"signers": {kinds: dict, each: &shape{kinds: dict, keys: map[string]*shape{
+		"type": aText, "repo": aText, "path": aText, "fingerprint": aText, "gpg_keyserver": aText,
+	}}},
+	"buildtools": {refused: "installs no build tools; take this key out and install the host's own (doctor names them), or use kas for this file"},
 }}
 
 var repository = &shape{kinds: dict | null, keys: map[string]*shape{
-	"name":    aText,
-	"url":     maybeText,
-	"type":    aText,
-	"commit":  aText,
-	"branch":  maybeText,
-	"tag":     maybeText,
-	"path":    maybeText,
-	"refspec": aText,
-	"layers":  {kinds: dict, each: &shape{kinds: text | null | dict, keys: map[string]*shape{"prio": aNumber}}},
-
-	"patches":         refused(""),
-	"signed":          refused(""),
-	"allowed_signers": refused(""),
+	"name":            aText,
+	"url":             maybeText,
+	"type":            aText,
+	"commit":          aText,
+	"branch":          maybeText,
+	"tag":             maybeText,
+	"refspec":         aText,
+	"path":            maybeText,
+	"signed":          {kinds: boolean},
+	"allowed_signers": aList,
+	"layers":          {kinds: dict, each: &shape{kinds: text | number | boolean | null | dict, keys: map[string]*shape{"prio": aNumber}}},
+	"patches":         {kinds: dict, each: &shape{kinds: dict | null, needs: []string{"path"}, keys: map[string]*shape{"repo": aText, "path": aText}}},
 }}
 
 // below is the shape of what a dict holds under key.
-func (s *shape) below(key *yaml.Node, at position, path string) (*shape, error) {
-	if key.Kind != yaml.ScalarNode {
-		return nil, at.errorf("a key in %s is not a text", name(path))
-	}
-	if key.ShortTag() == "!!merge" {
-		return nil, at.errorf("the merge key << is not yet read by slipway; write the keys out, or use kas for this file")
-	}
+func (s *shape) below(key string, at position, path string) (*shape, error) {
 	if s.keys == nil {
 		return s.each, nil
 	}
-	if below, known := s.keys[key.Value]; known {
+	if below, known := s.keys[key]; known {
 		return below, nil
 	}
 	return nil, at.errorf("unknown key %q in %s (have %s); mend it, or use kas if a newer kas reads it",
-		key.Value, name(path), strings.Join(s.known(), ", "))
+		key, name(path), strings.Join(s.known(), ", "))
 }
 
 func (s *shape) known() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.keys)), func(k string) bool { return s.keys[k].refused != "" })
+}
+
+// complete misses the keys that a dict must have.
+func (s *shape) complete(v *value, path string) error {
+	for _, key := range s.needs {
+		if v.dict[key] == nil {
+			return v.at.errorf("%s lacks the key %q", path, key)
+		}
+	}
+	return nil
 }

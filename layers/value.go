@@ -31,8 +31,8 @@ func (p position) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", p, fmt.Errorf(format, args...))
 }
 
-// kind is what a value is. YAML guesses types from spelling (0e12345 is a
-// number to it), so the shape decides instead and scalars keep their spelling.
+// kind is what a value is. Where YAML guesses it from spelling, the shape that
+// the value should have decides instead, so that a commit 0e12345 is not a number.
 type kind int
 
 const (
@@ -41,7 +41,8 @@ const (
 	number
 	list
 	dict
-	boolean // JSON's; in YAML it is a text
+	boolean
+	odd // a date, a fraction, or another thing that no project file holds
 )
 
 // value is a part of a project file that has the shape it should have.
@@ -65,9 +66,18 @@ func (v *value) get(keys ...string) *value {
 	return v
 }
 
+// entry is what a dict holds under key, and whether it does.
+func (v *value) entry(key string) (*value, bool) {
+	if v == nil {
+		return nil, false
+	}
+	e, there := v.dict[key]
+	return e, there
+}
+
 // or returns the value's text, or what serves where there is none.
 func (v *value) or(otherwise string) string {
-	if v == nil || v.kind&(text|number) == 0 {
+	if v == nil || v.kind&(text|number|boolean) == 0 {
 		return otherwise
 	}
 	return v.text
@@ -113,7 +123,7 @@ type reader struct {
 	warnings []string
 }
 
-func readFile(path string) (*value, []string, error) {
+func readFile(path string, s *shape) (*value, []string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -123,10 +133,10 @@ func readFile(path string) (*value, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return parse(path, data)
+	return parse(path, data, s)
 }
 
-func parse(path string, data []byte) (*value, []string, error) {
+func parse(path string, data []byte, s *shape) (*value, []string, error) {
 	if len(data) > maxFileBytes {
 		return nil, nil, fmt.Errorf("%s: larger than %d bytes; is it a project file?", path, maxFileBytes)
 	}
@@ -138,7 +148,7 @@ func parse(path string, data []byte) (*value, []string, error) {
 		return nil, nil, fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"", path)
 	}
 	r := reader{file: path}
-	v, err := r.value(doc.Content[0], project, "", 0)
+	v, err := r.value(doc.Content[0], s, "", 0)
 	return v, r.warnings, err
 }
 
@@ -152,6 +162,14 @@ func syntaxError(path string, err error) error {
 
 func (r *reader) at(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
 
+// count keeps aliases from multiplying what is read.
+func (r *reader) count(at position, values, depth int) error {
+	if r.values += values; r.values > maxValues || depth > maxDepth {
+		return at.errorf("too many or too deeply nested values for a project file")
+	}
+	return nil
+}
+
 // value checks n against the shape that it should have. path says in an error
 // where n is: repos.poky.layers.
 func (r *reader) value(n *yaml.Node, s *shape, path string, depth int) (*value, error) {
@@ -159,27 +177,29 @@ func (r *reader) value(n *yaml.Node, s *shape, path string, depth int) (*value, 
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if r.values++; r.values > maxValues || depth > maxDepth {
-		return nil, at.errorf("too many or too deeply nested values for a project file")
+	if err := r.count(at, 1, depth); err != nil {
+		return nil, err
 	}
 	if s.refused != "" {
-		return nil, at.errorf("%s is not yet read by slipway%s; use kas for this file", path, s.refused)
+		return nil, at.errorf("%s: slipway %s", path, s.refused)
 	}
-	v := &value{at: at, kind: kindOf(n)}
-	if v.kind == text && s.kinds&number != 0 {
-		v.kind = number
+	v := &value{at: at, kind: kindOf(n), text: n.Value}
+	if s.kinds&v.kind == 0 && s.kinds&text != 0 && v.kind&(number|boolean|odd) != 0 {
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is read as the text %s; kas takes that for %s and refuses the file, so write it in quotes", at, path, n.Value, v.kind))
+		v.kind = text
 	}
 	if s.kinds&v.kind == 0 {
 		return nil, at.errorf("%s is %s; want %s", name(path), v.kind, s.kinds)
 	}
 	switch v.kind {
-	case text:
-		v.text = n.Value
 	case number:
-		v.text = n.Value
-		if _, err := strconv.Atoi(n.Value); err != nil {
+		number, err := parseInt(n.Value)
+		if err != nil {
 			return nil, at.errorf("%s is %q; want a number", path, n.Value)
 		}
+		v.text = strconv.FormatInt(number, 10)
+	case boolean:
+		v.text = strconv.FormatBool(isTrue(n.Value))
 	case list:
 		return v, r.items(v, n, s, path, depth)
 	case dict:
@@ -201,36 +221,30 @@ func (r *reader) items(v *value, n *yaml.Node, s *shape, path string, depth int)
 
 func (r *reader) entries(v *value, n *yaml.Node, s *shape, path string, depth int) error {
 	v.dict = map[string]*value{}
+	pairs, err := r.pairs(n, path, depth)
+	if err != nil {
+		return err
+	}
 	lines := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, at := n.Content[i], r.at(n.Content[i])
-		below, err := s.below(key, at, path)
+	for _, p := range pairs {
+		at := r.at(p.key)
+		below, err := s.below(p.key.Value, at, path)
 		if err != nil {
 			return err
 		}
-		e, err := r.value(n.Content[i+1], below, strings.TrimPrefix(path+"."+key.Value, "."), depth+1)
+		e, err := r.value(p.value, below, strings.TrimPrefix(path+"."+p.key.Value, "."), depth+1)
 		if err != nil {
 			return err
 		}
-		if before, twice := lines[key.Value]; twice {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with kas, line %d holds", at, key.Value, before, at.line))
+		if before, twice := lines[p.key.Value]; twice {
+			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with kas, line %d holds", at, p.key.Value, before, at.line))
 		}
-		lines[key.Value] = at.line
-		v.set(key.Value, e)
+		if !p.merged {
+			lines[p.key.Value] = at.line
+		}
+		v.set(p.key.Value, e)
 	}
-	return nil
-}
-
-func kindOf(n *yaml.Node) kind {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		return dict
-	case n.Kind == yaml.SequenceNode:
-		return list
-	case n.ShortTag() == "!!null":
-		return null
-	}
-	return text
+	return s.complete(v, path)
 }
 
 func name(path string) string {
@@ -242,7 +256,7 @@ func name(path string) string {
 
 func (k kind) String() string {
 	var names []string
-	for i, n := range []string{"nothing", "a text", "a number", "a list", "keys with values", "true or false"} {
+	for i, n := range []string{"nothing", "a text", "a number", "a list", "keys with values", "true or false", "a date, a fraction or the like"} {
 		if k&(1<<i) != 0 {
 			names = append(names, n)
 		}

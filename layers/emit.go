@@ -1,0 +1,269 @@
+package layers
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// emitter writes a value as kas does, byte for byte: in PyYAML's block style,
+// two spaces deep, texts of several lines in literal blocks, and lines broken
+// after 80 columns. Where PyYAML would write one object twice as an anchor and
+// its aliases, this writes it twice: kas's own output is broken there.
+type emitter struct {
+	b      bytes.Buffer
+	column int
+	spaced bool // the next word needs no space before it
+	fresh  bool // the line holds nothing but indentation and "-", "?" or ":"
+	keeps  bool // the last text ends in empty lines that a reader must not drop
+}
+
+const (
+	indentBy  = 2
+	lineWidth = 80
+	simpleKey = 123 // characters, from which on a key is written with a "?"
+)
+
+func (v *value) yaml() []byte {
+	e := &emitter{spaced: true, fresh: true}
+	e.value(v, 0, 0)
+	e.newline(0)
+	if e.keeps {
+		e.word("...", true)
+		e.newline(0)
+	}
+	return e.b.Bytes()
+}
+
+// value writes v. What is in it is indented by deep, and by list where it is a list.
+func (e *emitter) value(v *value, deep, list int) {
+	switch {
+	case v.kind == dict && len(v.keys) == 0:
+		e.word("{}", true)
+	case v.kind == dict:
+		for _, key := range v.keys {
+			e.newline(deep)
+			e.entry(key, v.dict[key], deep)
+		}
+	case len(v.list) > 0:
+		for _, item := range v.list {
+			e.newline(list)
+			e.word("-", true)
+			e.value(item, list+indentBy, list+indentBy)
+		}
+	case v.kind == text:
+		e.text(v.text, deep, false)
+	case v.kind != null:
+		e.word(v.scalar(), true)
+	}
+}
+
+// scalar is what stands for a value that is neither a dict nor a text.
+func (v *value) scalar() string {
+	if v.text == "" {
+		return "[]"
+	}
+	return v.text
+}
+
+// entry writes a key and what it holds. A list below a simple key is not
+// indented.
+func (e *emitter) entry(key string, v *value, deep int) {
+	if key != "" && utf8.RuneCountInString(key) < simpleKey {
+		e.text(key, deep, true)
+		e.word(":", false)
+		e.spaced, e.fresh = false, false
+		e.value(v, deep+indentBy, deep)
+		return
+	}
+	e.word("?", true)
+	e.text(key, deep+indentBy, false)
+	e.newline(deep)
+	e.word(":", true)
+	e.value(v, deep+indentBy, deep+indentBy)
+}
+
+// word writes an indicator.
+func (e *emitter) word(w string, apart bool) {
+	if apart && !e.spaced {
+		w = " " + w
+	}
+	e.write(w)
+	e.spaced, e.keeps = false, false
+	e.fresh = e.fresh && (w == "-" || w == "?" || w == ":" || w == " -" || w == " ?")
+}
+
+func (e *emitter) write(s string) {
+	e.b.WriteString(s)
+	e.column += len(s)
+}
+
+func (e *emitter) lineBreak() {
+	e.b.WriteByte('\n')
+	e.column, e.spaced, e.fresh = 0, true, true
+}
+
+// newline goes to a line's column, on this line where nothing is in the way.
+func (e *emitter) newline(column int) {
+	if !e.fresh || e.column > column || e.column == column && !e.spaced {
+		e.lineBreak()
+	}
+	if e.column < column {
+		e.write(strings.Repeat(" ", column-e.column))
+		e.spaced = true
+	}
+}
+
+func (e *emitter) text(s string, deep int, key bool) {
+	look := inspect(s)
+	switch {
+	case !key && strings.Contains(s, "\n") && look.block:
+		e.literal(s, deep)
+	case !strings.Contains(s, "\n") && look.plain && plainKind(s) == text:
+		e.flow(s, "", deep, !key)
+	case !strings.Contains(s, "\n") && look.quoted:
+		e.flow(s, "'", deep, !key)
+	default:
+		e.doubleQuoted(s, deep, !key)
+	}
+}
+
+// look says how a text may be written.
+type look struct{ plain, quoted, block bool }
+
+func inspect(s string) look {
+	if s == "" {
+		return look{plain: false, quoted: true}
+	}
+	special := strings.ContainsFunc(s, func(c rune) bool { return c != '\n' && (c < ' ' || c > '~') })
+	if special || strings.Contains(s, " \n") {
+		return look{}
+	}
+	edge := strings.HasPrefix(s, " ") || strings.HasSuffix(s, " ")
+	return look{
+		plain:  !edge && !hasIndicator(s),
+		quoted: true,
+		block:  !strings.HasSuffix(s, " "),
+	}
+}
+
+// hasIndicator finds what would make a reader take a text for something else.
+func hasIndicator(s string) bool {
+	if strings.HasPrefix(s, "---") || strings.HasPrefix(s, "...") || strings.ContainsRune("#,[]{}&*!|>'\"%@`", rune(s[0])) {
+		return true
+	}
+	if strings.ContainsRune("?:-", rune(s[0])) && (len(s) == 1 || s[1] == ' ') {
+		return true
+	}
+	return strings.Contains(s, ": ") || strings.HasSuffix(s, ":") || strings.Contains(s, " #")
+}
+
+// flow writes a text of one line, plain or in single quotes, and goes to the
+// next line at a single space after the width is reached.
+func (e *emitter) flow(s, quote string, deep int, split bool) {
+	if !e.spaced {
+		e.write(" ")
+	}
+	e.write(quote)
+	e.spaced, e.fresh, e.keeps = false, false, false
+	for i := 0; i < len(s); {
+		spaces := len(s[i:]) - len(strings.TrimLeft(s[i:], " "))
+		end := i + spaces
+		word := end + len(s[end:])
+		if n := strings.IndexByte(s[end:], ' '); n >= 0 {
+			word = end + n
+		}
+		if spaces == 1 && split && e.column > lineWidth && i > 0 && end < len(s) {
+			e.newline(deep)
+			e.spaced, e.fresh = false, false
+		} else {
+			e.write(s[i:end])
+		}
+		if quote != "" {
+			e.write(strings.ReplaceAll(s[end:word], "'", "''"))
+		} else {
+			e.write(s[end:word])
+		}
+		i = word
+	}
+	e.write(quote)
+}
+
+func (e *emitter) literal(s string, deep int) {
+	hints := ""
+	if s[0] == ' ' || s[0] == '\n' {
+		hints = fmt.Sprint(indentBy)
+	}
+	keeps := s == "\n" || strings.HasSuffix(s, "\n\n")
+	if keeps {
+		hints += "+"
+	} else if !strings.HasSuffix(s, "\n") {
+		hints += "-"
+	}
+	e.word("|"+hints, true)
+	e.lineBreak()
+	for line := range strings.Lines(s) {
+		line, ended := strings.CutSuffix(line, "\n")
+		if line != "" {
+			e.newline(deep)
+			e.write(line)
+		}
+		e.fresh = line == ""
+		if ended {
+			e.lineBreak()
+		}
+	}
+	if !strings.HasSuffix(s, "\n") {
+		e.lineBreak()
+	}
+	e.keeps = keeps
+}
+
+var escapes = map[rune]string{
+	0: `\0`, 7: `\a`, 8: `\b`, 9: `\t`, 10: `\n`, 11: `\v`, 12: `\f`, 13: `\r`, 27: `\e`,
+	'"': `\"`, '\\': `\\`, 0x85: `\N`, 0xa0: `\_`, 0x2028: `\L`, 0x2029: `\P`,
+}
+
+func escape(c rune) string {
+	switch short, ok := escapes[c]; {
+	case ok:
+		return short
+	case c >= ' ' && c <= '~':
+		return string(c)
+	case c <= 0xff:
+		return fmt.Sprintf(`\x%02X`, c)
+	case c <= 0xffff:
+		return fmt.Sprintf(`\u%04X`, c)
+	}
+	return fmt.Sprintf(`\U%08X`, c)
+}
+
+// doubleQuoted breaks lines at a space, and beside what needs an escape.
+func (e *emitter) doubleQuoted(s string, deep int, split bool) {
+	e.word(`"`, true)
+	text := []rune(s)
+	var run []rune // not written yet
+	for i, c := range text {
+		next, full := c, e.column+len(run) > lineWidth && (c == ' ' || len(run) == 0)
+		if escaped := escape(c); escaped != string(c) {
+			e.write(string(run) + escaped)
+			run, next = nil, text[min(i+1, len(text)-1)]
+			full = e.column-1 > lineWidth
+		}
+		if full && split && i > 0 && i < len(text)-1 {
+			e.write(string(run) + `\`)
+			run = nil
+			e.newline(deep)
+			e.spaced, e.fresh = false, false
+			if next == ' ' {
+				e.write(`\`)
+			}
+		}
+		if escape(c) == string(c) {
+			run = append(run, c)
+		}
+	}
+	e.write(string(run))
+	e.word(`"`, false)
+}

@@ -1,0 +1,163 @@
+package layers
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// kas reads YAML 1.1, where more plain words than today are numbers, dates, true
+// or false. That matters in three places: the few values that are numbers, what
+// kas would refuse, and where a dump needs quotes.
+
+var (
+	intWord   = regexp.MustCompile(`^[-+]?(0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]+|0|[1-9][0-9_]*(:[0-5]?[0-9])*)$`)
+	floatWord = regexp.MustCompile(`^([-+]?[0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$`)
+	dateWord  = regexp.MustCompile(`^[0-9]{4}-([0-9]{2}-[0-9]{2}|[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\.[0-9]*)?([ \t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?)$`)
+	boolWord  = regexp.MustCompile(`^(yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF)$`)
+)
+
+// plainKind is what YAML 1.1 takes a word without quotes for.
+func plainKind(word string) kind {
+	switch {
+	case word == "" || slices.Contains([]string{"~", "null", "Null", "NULL"}, word):
+		return null
+	case boolWord.MatchString(word):
+		return boolean
+	case intWord.MatchString(word):
+		return number
+	case floatWord.MatchString(word), dateWord.MatchString(word), word == "<<", word == "=":
+		return odd
+	}
+	return text
+}
+
+// tagged is what a tag makes of a word.
+var tagged = map[string]kind{"!": text, "!!str": text, "!!int": number, "!!bool": boolean, "!!null": null}
+
+func kindOf(n *yaml.Node) kind {
+	own := n.Style&yaml.TaggedStyle != 0
+	switch {
+	case n.Kind == yaml.MappingNode && (!own || n.ShortTag() == "!!map"):
+		return dict
+	case n.Kind == yaml.SequenceNode && (!own || n.ShortTag() == "!!seq"):
+		return list
+	case n.Kind == yaml.ScalarNode && own && tagged[n.ShortTag()] != 0:
+		return tagged[n.ShortTag()]
+	case n.Kind == yaml.ScalarNode && !own && isPlain(n):
+		return plainKind(n.Value)
+	case n.Kind == yaml.ScalarNode && !own:
+		return text
+	}
+	return odd
+}
+
+func isPlain(n *yaml.Node) bool {
+	return n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+}
+
+func isTrue(word string) bool {
+	return slices.Contains([]string{"yes", "true", "on"}, strings.ToLower(word))
+}
+
+// parseInt reads a YAML 1.1 number: 0b101, 017, 0x1f, 1_000 and 12:30, which is 750.
+func parseInt(word string) (int64, error) {
+	digits := strings.ReplaceAll(word, "_", "")
+	if !strings.Contains(digits, ":") {
+		return strconv.ParseInt(digits, 0, 64)
+	}
+	var sum int64
+	for i, part := range strings.Split(digits, ":") {
+		n, err := strconv.ParseInt(part, 10, 32)
+		if err != nil || sum > 1<<40 {
+			return 0, strconv.ErrSyntax
+		}
+		if i > 0 && strings.HasPrefix(digits, "-") {
+			n = -n
+		}
+		sum = sum*60 + n
+	}
+	return sum, nil
+}
+
+// pair is a key of a mapping and its value.
+type pair struct {
+	key, value *yaml.Node
+	merged     bool // comes from elsewhere, by a merge key
+}
+
+// pairs are the keys and values of n. What merge keys bring in comes first, so
+// that n's own keys win, and the first of several sources wins over the next.
+func (r *reader) pairs(n *yaml.Node, path string, depth int) ([]pair, error) {
+	var own, merged []pair
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.AliasNode {
+			key = key.Alias
+		}
+		if key.Kind == yaml.ScalarNode && isPlain(key) && key.Value == "<<" {
+			more, err := r.merge(value, path, depth)
+			if err != nil {
+				return nil, err
+			}
+			merged = append(merged, more...)
+			continue
+		}
+		if err := r.checkKey(key, path); err != nil {
+			return nil, err
+		}
+		own = append(own, pair{key: key, value: value})
+	}
+	return append(merged, own...), r.count(r.at(n), len(own)+len(merged), depth)
+}
+
+func (r *reader) merge(n *yaml.Node, path string, depth int) ([]pair, error) {
+	at := r.at(n)
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if err := r.count(at, 1, depth); err != nil {
+		return nil, err
+	}
+	sources := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		sources = slices.Clone(n.Content)
+		slices.Reverse(sources)
+	}
+	var all []pair
+	for _, source := range sources {
+		if source.Kind == yaml.AliasNode {
+			source = source.Alias
+		}
+		if source.Kind != yaml.MappingNode {
+			return nil, at.errorf("the merge key << in %s needs keys with values, or a list of such", name(path))
+		}
+		pairs, err := r.pairs(source, path, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range pairs {
+			all = append(all, pair{p.key, p.value, true})
+		}
+	}
+	return all, nil
+}
+
+// checkKey refuses keys that kas would take for something else: it sorts 10
+// before 9 as texts, and after it as numbers.
+func (r *reader) checkKey(n *yaml.Node, path string) error {
+	if n.Kind != yaml.ScalarNode || strings.ContainsFunc(n.Value, isControl) {
+		return r.at(n).errorf("a key in %s is not one line of text", name(path))
+	}
+	if k := kindOf(n); k != text && n.Value != "=" {
+		return r.at(n).errorf("the key %s in %s is %s to kas; write it in quotes", n.Value, name(path), k)
+	}
+	return nil
+}
+
+func isControl(c rune) bool {
+	return c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 || c == 0x2028 || c == 0x2029
+}
