@@ -41,6 +41,9 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	if err := layers.Configure(project, b.workspace, b.build); err != nil {
 		return Artifact{}, err
 	}
+	if err := b.warn(ctx); err != nil {
+		return Artifact{}, err
+	}
 	if err := b.find(); err != nil {
 		return Artifact{}, err
 	}

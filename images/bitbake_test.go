@@ -351,6 +351,28 @@ func processesIn(t *testing.T, dir string) []string {
 	return slices.DeleteFunc(found, func(s string) bool { return s == "" })
 }
 
+// A name that the layers do not have is a warning with its place and the right name,
+// and bitbake is asked all the same.
+func TestBuildWithBitbakeWarns(t *testing.T) {
+	replayed(t)
+	p, dir := tinyProject(t, standIn(t), "tiny-image")
+	p.Repos[1].Name, p.Repos[1].Branch = "meta-tegra", "scarthgap"
+	site := filepath.Join(dir, "bitbake/conf/site.conf")
+	if err := os.MkdirAll(filepath.Dir(site), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(site, []byte("IMAGE_INSTALL:append = \" cudnn-examples\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := &seen{}
+	if _, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
+		t.Fatal(err)
+	}
+	if w := s.last("warning").Detail; !strings.HasPrefix(w, site+":1:26: ") || !strings.HasSuffix(w, ": write cudnn-samples instead") {
+		t.Errorf("warning = %q; want the line in %s and cudnn-samples", w, site)
+	}
+}
+
 func TestCheckBuilder(t *testing.T) {
 	if err := checkBuilder(t.Context(), "orin", 0); err == nil || !strings.Contains(err.Error(), "sudo -u NAME -H go tool mage build orin") {
 		t.Errorf("checkBuilder(root) = %v; want what to do", err)

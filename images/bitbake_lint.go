@@ -1,0 +1,35 @@
+package images
+
+import (
+	"context"
+	"path/filepath"
+
+	"slipway/images/lint"
+	"slipway/layers"
+	"slipway/layers/progress"
+)
+
+// Project reads what a board is built of, and where its layers lie or will lie.
+func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layers.Workspace, error) {
+	var err error
+	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
+		return layers.Project{}, layers.Workspace{}, err
+	}
+	p, err := loadProject(ctx, spec, opt)
+	return p, opt.workspace(spec), err
+}
+
+// Lint looks for names in a board's configuration that its layers do not have.
+func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
+	return lint.Project(p, ws, filepath.Join(filepath.Dir(ws.Dir), "bitbake"))
+}
+
+// warn says before bitbake begins what it would stop at minutes later. bitbake has
+// the last word: the layers may have what the tables do not know of.
+func (b *bitbake) warn(ctx context.Context) error {
+	found, err := Lint(b.project, b.workspace)
+	for _, f := range found {
+		progress.Start(ctx, "warning", 0, "").End(f.Where+": "+f.What+": "+f.Why+": "+f.Mend, nil)
+	}
+	return err
+}
