@@ -2,71 +2,92 @@ package layers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"slipway/layers/progress"
 )
 
 // Fetches wait for servers and checkouts for disks: a few at once use both, more
 // only make a server slow.
-const parallel = 4
+const parallel = 8
 
-// Checkout brings every repository of the project to its commit in the workspace.
-// What is there already is left alone, and a repository that was changed by hand
-// is never moved. A branch or tag without a commit is looked up once and then
-// kept; Lock moves it. It can be killed at any time and run again.
+// Checkout brings every repository of the project to its commit in the workspace,
+// and then its patches into it. What is there already is left alone, and a
+// repository that was changed by hand is never moved. A branch or tag without a
+// commit is looked up once and then kept; Lock moves it. Submodules are not
+// fetched, as kas does not. It can be killed at any time and run again.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
-	ws, err := ws.absolute()
+	c, err := begin(ctx, p, ws, len(p.Repos))
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(ws.Dir, 0o755); err != nil {
-		return err
+	defer c.lock.Close()
+	err = c.bringAll(ctx, p.Repos)
+	if err == nil {
+		err = c.patchAll(ctx, p.Repos)
 	}
-	unlock, err := lockFolder(ws.Dir)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	step := progress.Start(ctx, "layers", int64(len(p.Repos)), progress.Tasks)
-	moved, err := checkoutAll(ctx, p, ws, step)
-	if err == nil && moved == 0 {
-		step.Reuse(fmt.Sprintf("%d repositories are in place", len(p.Repos)))
-		return nil
-	}
-	step.End(fmt.Sprintf("%d of %d repositories checked out", moved, len(p.Repos)), err)
+	c.end(err)
 	return err
 }
 
-func checkoutAll(ctx context.Context, p Project, ws Workspace, step *progress.Step) (int64, error) {
-	var moved atomic.Int64
-	for _, wave := range waves(p.Repos) {
+// checkout is one run of Checkout.
+type checkout struct {
+	p     Project
+	ws    Workspace
+	lock  *os.File
+	step  *progress.Step
+	mu    sync.Mutex
+	moved map[string]bool // repositories, by id
+}
+
+func begin(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, error) {
+	ws, err := ws.absolute()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(ws.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := lockWorkspace(ctx, ws.Dir)
+	if err != nil {
+		return nil, err
+	}
+	step := progress.Start(ctx, "layers", int64(repos), progress.Tasks)
+	return &checkout{p: p, ws: ws, lock: lock, step: step, moved: map[string]bool{}}, nil
+}
+
+func (c *checkout) end(err error) {
+	if err == nil && len(c.moved) == 0 {
+		c.step.Reuse(fmt.Sprintf("%d repositories are in place", len(c.p.Repos)))
+		return
+	}
+	c.step.End(fmt.Sprintf("%d of %d repositories checked out", len(c.moved), len(c.p.Repos)), err)
+}
+
+// bringAll brings repositories to the commits that their servers have.
+func (c *checkout) bringAll(ctx context.Context, repos []Repo) error {
+	for _, wave := range waves(repos) {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(parallel)
 		for _, r := range wave {
-			group.Go(func() error {
-				changed, err := checkout(ctx, r, p.Dir(ws, r), step)
-				if changed {
-					moved.Add(1)
-				}
-				step.Add(1)
-				return err
-			})
+			group.Go(func() error { return c.bring(ctx, r) })
 		}
 		if err := group.Wait(); err != nil {
-			return moved.Load(), err
+			return err
 		}
 	}
-	return moved.Load(), nil
+	return nil
 }
 
 // waves are repositories that can be checked out at once: one whose folder lies
@@ -94,37 +115,52 @@ func (ws Workspace) absolute() (Workspace, error) {
 	return Workspace{Dir: dir, Mirrors: mirrors}, err
 }
 
+// lingering is how long git may take to end after slipway was killed.
+const lingering = 5 * time.Second
+
 // Two runs at once in one folder would fight over git's own locks.
-func lockFolder(dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, ".slipway.lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
+func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
+	soon, cancel := context.WithTimeout(ctx, lingering)
+	defer cancel()
+	f, err := waitLock(soon, filepath.Join(dir, ".slipway.lock"))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, fmt.Errorf("%s: another slipway is checking out here; wait for it", dir)
 	}
-	return func() { f.Close() }, nil
+	return f, err
 }
 
-// checkout brings one repository to its commit and says whether it had to.
-func checkout(ctx context.Context, r Repo, dir string, step *progress.Step) (bool, error) {
+// bring brings one repository to its commit.
+func (c *checkout) bring(ctx context.Context, r Repo) error {
+	defer c.step.Add(1)
+	dir := c.p.Dir(c.ws, r)
 	if r.URL == "" {
-		return false, mustExist(r, dir)
+		return mustExist(r, dir)
 	}
-	t := tree{dir: dir}
+	t := treeIn(dir, c.lock)
+	if t.stands(r) {
+		return nil
+	}
+	if err := c.checkWay(r); err != nil {
+		return err
+	}
 	if !t.there() {
-		step.Detail(r.ID)
-		return true, create(ctx, r, dir)
+		return c.create(ctx, r, dir)
 	}
 	if err := t.useURL(ctx, r.URL); err != nil {
-		return false, err
+		return err
 	}
 	if want, err := t.wanted(ctx, r); err == nil && t.settled() && t.isAt(ctx, want) {
-		return false, nil
+		return t.note(recordOf(r, want))
 	}
-	step.Detail(r.ID)
-	return true, t.bringTo(ctx, r, t.shallow())
+	c.moves(r)
+	return t.bringTo(ctx, r, c.ws)
+}
+
+func (c *checkout) moves(r Repo) {
+	c.step.Detail(r.ID)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moved[r.ID] = true
 }
 
 func mustExist(r Repo, dir string) error {
@@ -134,23 +170,120 @@ func mustExist(r Repo, dir string) error {
 	return nil
 }
 
+// checkWay refuses a folder inside another repository's where a link of that one
+// would lead out of it.
+func (c *checkout) checkWay(r Repo) error {
+	dir := c.p.Dir(c.ws, r)
+	for _, outer := range c.p.Repos {
+		top := c.p.Dir(c.ws, outer)
+		below, err := filepath.Rel(top, dir)
+		if err != nil || outer.URL == "" || below == "." || !filepath.IsLocal(below) {
+			continue
+		}
+		for at := dir; at != top; at = filepath.Dir(at) {
+			if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+				return r.at.errorf("repos.%s: its folder lies in that of repos.%s, where %s is a link; give it another path", r.ID, outer.ID, at)
+			}
+		}
+	}
+	return nil
+}
+
 // create checks out into a folder beside the final one, so that a folder with
 // the final name is always whole.
-func create(ctx context.Context, r Repo, dir string) error {
+func (c *checkout) create(ctx context.Context, r Repo, dir string) error {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: is in the way of repository %s and is not a git checkout; move it away", dir, r.ID)
 	}
+	c.moves(r)
 	partial := filepath.Join(filepath.Dir(dir), ".partial-"+filepath.Base(dir))
-	if err := os.RemoveAll(partial); err != nil {
+	if err := clearAway(partial); err != nil {
 		return err
 	}
 	defer os.RemoveAll(partial)
-	t := tree{dir: partial}
+	t := treeIn(partial, c.lock)
 	if err := t.begin(ctx, r); err != nil {
 		return err
 	}
-	if err := t.bringTo(ctx, r, true); err != nil {
+	if err := t.fill(ctx, r, c.ws); err != nil {
 		return err
 	}
 	return os.Rename(partial, dir)
+}
+
+// clearAway removes a folder, in which a fetch that lost its slipway may still
+// write for a moment.
+func clearAway(dir string) (err error) {
+	for range 50 {
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
+// fill makes a new tree's first checkout. Nothing can be lost in it, and nobody
+// sees it before it is whole.
+func (t tree) fill(ctx context.Context, r Repo, ws Workspace) error {
+	want, err := t.obtain(ctx, r, ws, true)
+	if err != nil {
+		return err
+	}
+	if err := t.switchTo(ctx, want, false); err != nil {
+		return err
+	}
+	if err := t.arrived(ctx, r, want); err != nil {
+		return err
+	}
+	return t.note(recordOf(r, want))
+}
+
+// bringTo fetches what r asks for, where it is not here, and checks it out.
+func (t tree) bringTo(ctx context.Context, r Repo, ws Workspace) error {
+	want, err := t.obtain(ctx, r, ws, false)
+	if err != nil {
+		return err
+	}
+	if err := t.moveTo(ctx, r, want); err != nil {
+		return err
+	}
+	return t.note(recordOf(r, want))
+}
+
+func recordOf(r Repo, commit string) record {
+	return record{URL: r.URL, Ref: remoteRef(r), Commit: commit, Head: commit}
+}
+
+// obtain returns the commit that r asks for, which is here then. A tag beside a
+// commit has to be seen at it once.
+func (t tree) obtain(ctx context.Context, r Repo, ws Workspace, fresh bool) (string, error) {
+	want, err := t.wanted(ctx, r)
+	if err == nil && t.has(ctx, want) && t.tagSeen(ctx, r) {
+		return want, nil
+	}
+	if err := t.get(ctx, r, ws, fresh || t.shallow()); err != nil {
+		return "", err
+	}
+	return t.wanted(ctx, r)
+}
+
+// get gets r's commit, from the mirror if that may be shallow. A clone that a
+// user made whole asks the server itself, so that it stays whole.
+func (t tree) get(ctx context.Context, r Repo, ws Workspace, shallow bool) error {
+	if ws.Mirrors != "" && shallow {
+		return ws.mirror(r).give(ctx, r, t)
+	}
+	if err := t.fetch(ctx, r, shallow, ""); err != nil || r.Tag == "" || r.Commit == "" {
+		return err
+	}
+	return t.checkTag(ctx, r, shallow)
+}
+
+func (t tree) tagSeen(ctx context.Context, r Repo) bool {
+	if r.Tag == "" || r.Commit == "" {
+		return true
+	}
+	at, err := t.commitOf(ctx, hereRef(r))
+	return err == nil && at == r.Commit
 }

@@ -42,17 +42,28 @@ func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 		}
 		return err
 	}
-	if head, err := t.commitOf(ctx, "HEAD"); err != nil || head != commit {
-		return r.at.errorf("repos.%s: git checked out %q instead of %s", r.ID, head, commit)
-	}
-	if _, err := t.git(ctx, "update-ref", checkedOut, commit); err != nil {
+	if err := t.arrived(ctx, r, commit); err != nil {
 		return err
 	}
 	return os.Remove(t.moving())
 }
 
+// arrived makes sure of what git checked out, and keeps it.
+func (t tree) arrived(ctx context.Context, r Repo, commit string) error {
+	if head, err := t.commitOf(ctx, "HEAD"); err != nil || head != commit {
+		return r.at.errorf("repos.%s: git checked out %q instead of %s", r.ID, head, commit)
+	}
+	_, err := t.git(ctx, "update-ref", checkedOut, commit)
+	return err
+}
+
+func (t tree) isAt(ctx context.Context, commit string) bool {
+	head, err := t.commitOf(ctx, "HEAD")
+	return err == nil && head == commit
+}
+
 // moving is the file that says that a checkout has begun, and of which commit.
-func (t tree) moving() string { return filepath.Join(t.dir, ".git", "slipway-moving") }
+func (t tree) moving() string { return filepath.Join(t.gitDir, "slipway-moving") }
 
 func (t tree) settled() bool { return !exists(t.moving()) }
 
@@ -156,7 +167,7 @@ func (t tree) recover(ctx context.Context, commit string) error {
 		return err
 	}
 	for _, lock := range []string{"index.lock", "HEAD.lock", checkedOut + ".lock"} {
-		if err := os.Remove(filepath.Join(t.dir, ".git", lock)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(t.gitDir, lock)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -228,7 +239,7 @@ func (t tree) moveAside(ctx context.Context, commits ...string) ([]string, error
 }
 
 func (t tree) newAside() (string, error) {
-	all := filepath.Join(t.dir, ".git", "slipway-rescued")
+	all := filepath.Join(t.gitDir, "slipway-rescued")
 	if err := os.MkdirAll(all, 0o755); err != nil {
 		return "", err
 	}

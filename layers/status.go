@@ -22,7 +22,7 @@ func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 	var states []State
 	for _, r := range p.Repos {
 		s := State{Repo: r, Dir: p.Dir(ws, r), Wanted: r.Commit}
-		if t := (tree{dir: s.Dir}); t.there() {
+		if t := treeIn(s.Dir, nil); t.there() {
 			if err := t.describe(ctx, &s); err != nil {
 				return nil, err
 			}

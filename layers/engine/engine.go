@@ -30,6 +30,7 @@ type Command struct {
 	Log   string            // file that keeps stdout and stderr; "" keeps only the tail for an error
 	Line  func(line string) // called with each line of output, without its end
 	Keep  bool              // append to Log instead of beginning it anew
+	Hold  *os.File          // a lock that the program's children hold with it, also where this process is killed
 	// Gentle is for programs that must not be cut off in the middle, as dpkg: only
 	// they are asked to end, as by a Ctrl-C, and they decide when.
 	Gentle bool
@@ -108,6 +109,9 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 	}
 	cmd.Dir, cmd.Stdin = c.Dir, c.Stdin
 	cmd.Env = append(completePath(os.Environ()), c.Env...)
+	if c.Hold != nil {
+		cmd.ExtraFiles = []*os.File{c.Hold}
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return askGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = grace

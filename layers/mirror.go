@@ -1,0 +1,221 @@
+package layers
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+// A mirror keeps what was fetched from one url, so that every board and build
+// fetches it once. A checkout gets the mirror's packs as hard links, or copies on
+// another file system. That costs no time and no space, as git's alternates would
+// not; but with those a checkout breaks when its mirror is deleted or collected,
+// and a link stays.
+type mirror struct{ store }
+
+// maxPacks is how many fetches a mirror holds as they came. Every git program
+// that looks for an object looks into each.
+const maxPacks = 40
+
+// An url is named so that a person finds its mirror; the digest tells it apart.
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
+
+func (ws Workspace) mirror(r Repo) mirror {
+	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(r.URL, ".git"), "-"), "-.")
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
+	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
+	return mirror{store{dir: dir, gitDir: dir}}
+}
+
+// give brings r's commit into the tree, by way of the mirror.
+func (m mirror) give(ctx context.Context, r Repo, t tree) error {
+	lock, err := lockMirror(ctx, m.dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	m.hold = lock
+	if err := m.ready(ctx, r); err != nil {
+		return err
+	}
+	if err := m.obtain(ctx, r); err != nil {
+		return err
+	}
+	commit, err := m.wanted(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := m.copyTo(t, commit); err != nil {
+		return fmt.Errorf("%s: take packs from the mirror %s: %w", t.dir, m.dir, err)
+	}
+	if r.Tag == "" && r.Commit != "" {
+		return nil
+	}
+	_, err = t.git(ctx, "update-ref", hereRef(r), commit)
+	return err
+}
+
+// Mirrors are used by many processes at once.
+func lockMirror(ctx context.Context, dir string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	return waitLock(ctx, dir+".lock")
+}
+
+// waitLock opens a file and holds its lock, which a closed file gives back.
+func waitLock(ctx context.Context, path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// ready makes the mirror, or removes what a fetch left that was killed: whoever
+// holds the mirror's lock is alone in it.
+func (m mirror) ready(ctx context.Context, r Repo) error {
+	if exists(filepath.Join(m.dir, "HEAD")) {
+		return m.removeLeft()
+	}
+	partial := mirror{store{m.dir + ".partial", m.dir + ".partial", m.hold}}
+	if err := os.RemoveAll(partial.dir); err != nil {
+		return err
+	}
+	if err := partial.begin(ctx, r); err != nil {
+		return err
+	}
+	return os.Rename(partial.dir, m.dir)
+}
+
+func (m mirror) removeLeft() error {
+	for _, pattern := range []string{"*.lock", "refs/slipway/*/*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
+		names, err := filepath.Glob(filepath.Join(m.dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// obtain fetches r's commit where the mirror lacks it. A branch or a tag without
+// a commit may have moved since it was fetched last.
+func (m mirror) obtain(ctx context.Context, r Repo) error {
+	if r.Commit == "" || !m.has(ctx, r.Commit) {
+		if err := m.fetch(ctx, r, true, "refs/slipway/keep/"+r.Commit); err != nil {
+			return err
+		}
+	}
+	if r.Tag != "" && r.Commit != "" {
+		if err := m.checkTag(ctx, r, true); err != nil {
+			return err
+		}
+	}
+	if packs, err := filepath.Glob(filepath.Join(m.dir, "objects/pack/*.pack")); err != nil || len(packs) <= maxPacks {
+		return err
+	}
+	_, err := m.git(ctx, "repack", "-a", "-d", "-q")
+	return err
+}
+
+// copyTo gives a tree everything that the mirror has. git finds a pack by its
+// index, which therefore comes last.
+func (m mirror) copyTo(t tree, commit string) error {
+	for _, ending := range []string{"pack", "rev", "idx"} {
+		names, err := filepath.Glob(filepath.Join(m.dir, "objects/pack/pack-*."+ending))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := linkOrCopy(name, filepath.Join(t.gitDir, "objects/pack", filepath.Base(name))); err != nil {
+				return err
+			}
+		}
+	}
+	return m.cutHistory(t, commit)
+}
+
+func linkOrCopy(from, to string) error {
+	err := os.Link(from, to)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := renameio.NewPendingFile(to, renameio.WithPermissions(0o444))
+	if err != nil {
+		return err
+	}
+	defer out.Cleanup()
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	return out.CloseAtomicallyReplace()
+}
+
+// cutHistory tells git in the tree where the mirror's history ends. Where it ends
+// at the commit itself, nothing else of it matters; a tree that has more history
+// of other commits keeps that.
+func (m mirror) cutHistory(t tree, commit string) error {
+	ends, err := shallowCommits(m.gitDir)
+	if err != nil || len(ends) == 0 {
+		return err
+	}
+	if slices.Contains(ends, commit) {
+		ends = []string{commit}
+	}
+	have, err := shallowCommits(t.gitDir)
+	if err != nil {
+		return err
+	}
+	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(have, ends))))
+	if len(all) == len(have) {
+		return nil
+	}
+	return renameio.WriteFile(filepath.Join(t.gitDir, "shallow"), []byte(strings.Join(all, "\n")+"\n"), 0o644)
+}
+
+func shallowCommits(gitDir string) ([]string, error) {
+	data, err := os.ReadFile(filepath.Join(gitDir, "shallow"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var commits []string
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		commits = append(commits, lines.Text())
+	}
+	return commits, err
+}

@@ -1,0 +1,198 @@
+package layers
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// mirrored is a workspace with mirrors, in a folder of its own.
+func mirrored(t *testing.T) Workspace {
+	t.Helper()
+	dir := t.TempDir()
+	return Workspace{Dir: filepath.Join(dir, "checkouts"), Mirrors: filepath.Join(dir, "mirrors")}
+}
+
+func loadRepo(t *testing.T, keys string) Project {
+	t.Helper()
+	return load(t, t.TempDir(), repoFile(keys))
+}
+
+// Whatever becomes of a mirror, its checkouts are whole.
+func TestCheckoutOutlivesItsMirror(t *testing.T) {
+	url, first, second := server(t)
+	ws := mirrored(t)
+	r := filepath.Join(ws.Dir, "r")
+	for _, commit := range []string{first, second, first} {
+		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+commit), ws); err != nil {
+			t.Fatal(err)
+		}
+		if got := headOf(t, r); got != commit {
+			t.Errorf("HEAD is %s; want %s", got, commit)
+		}
+	}
+	mirrors, err := filepath.Glob(filepath.Join(ws.Mirrors, "*.git"))
+	if err != nil || len(mirrors) != 1 {
+		t.Fatalf("mirrors: %q, %v; want one", mirrors, err)
+	}
+	run(t, mirrors[0], "git", "update-ref", "-d", "refs/slipway/keep/"+second)
+	run(t, mirrors[0], "git", "gc", "-q", "--prune=now")
+	run(t, r, "git", "fsck", "--full", "--strict")
+	if err := os.RemoveAll(ws.Mirrors); err != nil {
+		t.Fatal(err)
+	}
+	run(t, r, "git", "checkout", "-q", second)
+	run(t, r, "git", "gc", "-q", "--prune=now")
+	run(t, r, "git", "fsck", "--full", "--strict")
+	if got := run(t, r, "git", "rev-list", "--count", "HEAD"); got != "1" {
+		t.Errorf("the checkout has %s commits of history; want it shallow", got)
+	}
+}
+
+// Every fetch costs a server's time: a second board asks only for what is new.
+func TestMirrorServesWithoutItsServer(t *testing.T) {
+	url, first, _ := server(t)
+	ws := mirrored(t)
+	p := loadRepo(t, "url: "+url+", commit: "+first)
+	if err := Checkout(t.Context(), p, ws); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(url); err != nil {
+		t.Fatal(err)
+	}
+	other := Workspace{Dir: filepath.Join(t.TempDir(), "other"), Mirrors: ws.Mirrors}
+	if err := Checkout(t.Context(), p, other); err != nil || headOf(t, filepath.Join(other.Dir, "r")) != first {
+		t.Errorf("Checkout = %v; want it from the mirror", err)
+	}
+	if got, want := packsOf(t, filepath.Join(other.Dir, "r/.git")), packsOf(t, filepath.Join(ws.Dir, "r/.git")); !os.SameFile(got, want) {
+		t.Error("two checkouts have a pack each; want one file")
+	}
+}
+
+func packsOf(t *testing.T, gitDir string) os.FileInfo {
+	t.Helper()
+	packs, err := filepath.Glob(filepath.Join(gitDir, "objects/pack/*.pack"))
+	if err != nil || len(packs) != 1 {
+		t.Fatalf("packs of %s: %q, %v; want one", gitDir, packs, err)
+	}
+	info, err := os.Stat(packs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// On another file system there are no hard links to a mirror.
+func TestMirrorOnAnotherFileSystem(t *testing.T) {
+	url, first, _ := server(t)
+	ws := mirrored(t)
+	if err := os.MkdirAll(ws.Mirrors, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", ws.Mirrors, "tmpfs", 0, ""); err != nil {
+		t.Skipf("cannot mount a tmpfs (needs CAP_SYS_ADMIN): %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(ws.Mirrors, unix.MNT_DETACH) })
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+first), ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != first {
+		t.Errorf("Checkout = %v; want HEAD at %s", err, first)
+	}
+}
+
+func TestMirrorIsSharedAtOnce(t *testing.T) {
+	url, first, second := server(t)
+	mirrors := filepath.Join(t.TempDir(), "mirrors")
+	var all sync.WaitGroup
+	for i := range 6 {
+		commit := []string{first, second}[i%2]
+		p := loadRepo(t, "url: "+url+", commit: "+commit)
+		ws := Workspace{Dir: t.TempDir(), Mirrors: mirrors}
+		all.Go(func() {
+			if err := Checkout(t.Context(), p, ws); err != nil || !treeIn(filepath.Join(ws.Dir, "r"), nil).isAt(t.Context(), commit) {
+				t.Errorf("Checkout beside others = %v; want HEAD at %s", err, commit)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// What a killed fetch leaves in a mirror must not be in the way of the next.
+func TestMirrorAfterAKill(t *testing.T) {
+	url, first, second := server(t)
+	ws := mirrored(t)
+	m := ws.mirror(Repo{URL: url, Commit: first})
+	write(t, m.dir+".partial", map[string]string{"HEAD": "half"})
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+first), ws); err != nil {
+		t.Fatal(err)
+	}
+	write(t, m.dir, map[string]string{"shallow.lock": "", "refs/slipway/keep/" + second + ".lock": "", "objects/pack/tmp_pack_x": "half"})
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws); err != nil {
+		t.Fatal(err)
+	}
+	if exists(filepath.Join(m.dir, "objects/pack/tmp_pack_x")) {
+		t.Error("half a pack was left in the mirror")
+	}
+}
+
+func TestMirrorIsRepackedNowAndThen(t *testing.T) {
+	url, _, _ := server(t)
+	ws := mirrored(t)
+	for range maxPacks + 2 {
+		run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "more")
+		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+headOf(t, url)), ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+	packs, err := filepath.Glob(filepath.Join(ws.Mirrors, "*.git/objects/pack/*.pack"))
+	if err != nil || len(packs) > maxPacks {
+		t.Errorf("the mirror has %d packs, %v; want at most %d", len(packs), err, maxPacks)
+	}
+	run(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
+}
+
+// A user who wants history in a checkout gets it with git and keeps it.
+func TestMirrorLeavesHistoryThatAUserFetched(t *testing.T) {
+	url, _, second := server(t)
+	ws := mirrored(t)
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws); err != nil {
+		t.Fatal(err)
+	}
+	r := filepath.Join(ws.Dir, "r")
+	run(t, r, "git", "-c", "protocol.file.allow=always", "fetch", "-q", "--unshallow", "origin")
+	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+headOf(t, url)), ws); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, r, "git", "rev-list", "--count", "HEAD"); got != "3" {
+		t.Errorf("the checkout has %s commits of history; want all 3", got)
+	}
+}
+
+// Git's own insteadOf sends an url to another place, as a company's mirror.
+func TestMirrorFollowsInsteadOf(t *testing.T) {
+	url, first, _ := server(t)
+	config := filepath.Join(t.TempDir(), "gitconfig")
+	write(t, filepath.Dir(config), map[string]string{"gitconfig": "[url \"" + url + "\"]\n\tinsteadOf = https://layers.example/r\n"})
+	t.Setenv("GIT_CONFIG_GLOBAL", config)
+	ws := mirrored(t)
+	p := loadRepo(t, "url: https://layers.example/r, commit: "+first)
+	if err := Checkout(t.Context(), p, ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != first {
+		t.Errorf("Checkout = %v; want HEAD at %s", err, first)
+	}
+}
+
+func TestMirrorNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, url := range []string{
+		"https://a.example/r", "https://a.example/r.git", "https://a.example:r", "git@a.example:r", "/../..", "..", "x" + strings.Repeat("/y", 500),
+	} {
+		dir := Workspace{Mirrors: "/m"}.mirror(Repo{URL: url}).dir
+		if filepath.Dir(dir) != "/m" || len(filepath.Base(dir)) > 120 || strings.HasPrefix(filepath.Base(dir), ".") || seen[dir] != "" {
+			t.Errorf("mirror of %q is %q, also that of %q; want a folder of its own in /m", url, dir, seen[dir])
+		}
+		seen[dir] = url
+	}
+}

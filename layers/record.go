@@ -1,0 +1,82 @@
+package layers
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// record is what slipway brought a checkout to. With it, and git's own small
+// files, a checkout where nothing is to do needs no run of git.
+type record struct {
+	URL     string `json:"url"`
+	Ref     string `json:"ref"`     // the branch or tag that was asked for
+	Commit  string `json:"commit"`  // as the server has it
+	Patches string `json:"patches"` // a digest of those applied; "" for none
+	Count   int    `json:"count"`   // of patches
+	Head    string `json:"head"`    // the commit with the patches
+}
+
+// Files of git's and ours that are read here are this small, or not what they
+// should be.
+const maxStateBytes = 4096
+
+func (t tree) recordFile() string { return filepath.Join(t.gitDir, "slipway.json") }
+
+// record is empty where there is none that can be read.
+func (t tree) record() (r record) {
+	if err := json.Unmarshal(readSmall(t.recordFile()), &r); err != nil {
+		return record{}
+	}
+	return r
+}
+
+func (t tree) note(r record) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(t.recordFile(), data, 0o644)
+}
+
+// fits says that the record is of what r asks for, but for its patches.
+func (c record) fits(r Repo) bool {
+	return c.Head != "" && c.URL == r.URL && c.Ref == remoteRef(r) && (r.Commit == "" || c.Commit == r.Commit)
+}
+
+// stands says that the tree is where slipway brought it for r, patched or not.
+func (t tree) stands(r Repo) bool {
+	c := t.record()
+	return c.fits(r) && t.settled() && t.headHere() == c.Head
+}
+
+// headHere is the commit that HEAD names in the plainest of git's ways, and
+// nothing where only git can tell.
+func (t tree) headHere() string {
+	head := strings.TrimSpace(string(readSmall(filepath.Join(t.gitDir, "HEAD"))))
+	if ref, ok := strings.CutPrefix(head, "ref: "); ok {
+		if !strings.HasPrefix(ref, "refs/heads/") || !filepath.IsLocal(ref) {
+			return ""
+		}
+		head = strings.TrimSpace(string(readSmall(filepath.Join(t.gitDir, ref))))
+	}
+	if !wholeCommit.MatchString(head) {
+		return ""
+	}
+	return head
+}
+
+func readSmall(path string) []byte {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxStateBytes {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return data
+}
