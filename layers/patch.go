@@ -1,0 +1,251 @@
+package layers
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// Patches become commits on top of the server's, made beside the checkout: the
+// checkout then moves to the last of them as to any other commit. So files end as
+// with kas, which commits too; local changes are safe, a kill leaves nothing half
+// patched, and nothing is patched twice. The same patches on the same commit make
+// the same commits on every machine.
+
+// What one repository may be patched with. Real ones stay far below.
+const (
+	maxPatches    = 1000
+	maxPatchBytes = 16 << 20
+)
+
+// patchFile is one patch as it was read.
+type patchFile struct {
+	of      Patch
+	name    string // its path in its repository
+	content []byte
+}
+
+// patchAll brings the patches of repositories into their checkouts.
+func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
+	for _, r := range repos {
+		if r.URL == "" { // its files are the user's
+			continue
+		}
+		if err := c.patch(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *checkout) patch(ctx context.Context, r Repo) error {
+	t := treeIn(c.p.Dir(c.ws, r), c.lock)
+	now := t.record()
+	files, err := c.patchFiles(r)
+	if err != nil {
+		return err
+	}
+	sum := digestOf(files)
+	if now.Patches == sum && (sum == "" || t.stands(r)) {
+		return nil
+	}
+	c.moves(r)
+	now.Patches, now.Count = sum, len(files)
+	if now.Head, err = t.patched(ctx, r, now.Commit, files); err != nil {
+		return err
+	}
+	if err := t.moveTo(ctx, r, now.Head); err != nil {
+		return err
+	}
+	return t.note(now)
+}
+
+func digestOf(files []patchFile) string {
+	if len(files) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%q %q %q %x\n", f.of.ID, f.of.Repo, f.name, sha256.Sum256(f.content))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// patchFiles reads r's patches out of the repositories that they lie in.
+func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
+	var files []patchFile
+	for _, patch := range r.Patches {
+		dir, err := c.patchDir(r, patch)
+		if err != nil {
+			return nil, err
+		}
+		more, err := readPatch(dir, patch)
+		if err != nil {
+			return nil, r.at.errorf("repos.%s.patches.%s: %w", r.ID, patch.ID, err)
+		}
+		if files = append(files, more...); len(files) > maxPatches {
+			return nil, r.at.errorf("repos.%s.patches: more than %d patches", r.ID, maxPatches)
+		}
+	}
+	return files, nil
+}
+
+func (c *checkout) patchDir(r Repo, patch Patch) (string, error) {
+	for _, source := range c.p.Repos {
+		if source.ID == patch.Repo {
+			return c.p.Dir(c.ws, source), nil
+		}
+	}
+	return "", r.at.errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
+}
+
+// readPatch reads a patch, or those that a folder's series names. No path and no
+// link leads out of the repository.
+func readPatch(dir string, patch Patch) ([]patchFile, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	name := path.Clean(patch.Path)
+	info, err := root.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("no patch in repository %s: %w", patch.Repo, err)
+	}
+	if !info.IsDir() {
+		f, err := readPatchFile(root, patch, name)
+		return []patchFile{f}, err
+	}
+	return readSeries(root, patch, name)
+}
+
+// readSeries reads a quilt series as kas does: a patch a line, without options.
+func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) {
+	name := path.Join(folder, "series")
+	series, err := readPatchFile(root, patch, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is a folder without a file series, which names its patches in order", folder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var files []patchFile
+	lines := bufio.NewScanner(bytes.NewReader(series.content))
+	for number := 1; lines.Scan(); number++ {
+		line := seriesEntry(lines.Text())
+		if line == "" {
+			continue
+		}
+		f, err := readPatchFile(root, patch, path.Join(folder, line))
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", name, number, err)
+		}
+		if files = append(files, f); len(files) > maxPatches {
+			return nil, fmt.Errorf("%s: more than %d patches", name, maxPatches)
+		}
+	}
+	return files, lines.Err()
+}
+
+// seriesEntry is a line without its comment. kas stops at an empty line, which
+// quilt skips.
+func seriesEntry(line string) string {
+	if strings.HasPrefix(line, "#") {
+		return ""
+	}
+	line, _, _ = strings.Cut(line, " #")
+	return strings.TrimRight(line, " \t\r")
+}
+
+func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return patchFile{}, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return patchFile{}, errors.Join(err, fmt.Errorf("%s is not a file", name))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxPatchBytes+1))
+	if err == nil && len(data) > maxPatchBytes {
+		err = fmt.Errorf("%s: larger than %d bytes; is it a patch?", name, maxPatchBytes)
+	}
+	return patchFile{patch, name, data}, err
+}
+
+// patched makes a commit of each patch, the first on top of base, and returns the
+// last one. It uses an index of its own: neither files nor HEAD change.
+func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFile) (string, error) {
+	if len(files) == 0 {
+		return base, nil
+	}
+	index := filepath.Join(t.gitDir, "slipway-index")
+	defer os.Remove(index)
+	b := patchBench{tree: t, env: []string{"GIT_INDEX_FILE=" + index}}
+	seconds, err := b.run(ctx, nil, "show", "-s", "--format=%ct", base)
+	if err != nil {
+		return "", err
+	}
+	b.sign(seconds)
+	if _, err := b.run(ctx, nil, "read-tree", base); err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		if base, err = b.commit(ctx, base, f); err != nil {
+			return "", r.at.errorf("repos.%s.patches.%s: %s of repository %s does not apply to commit %s; refresh the patch or drop it: %w",
+				r.ID, f.of.ID, f.name, f.of.Repo, base, err)
+		}
+	}
+	return base, nil
+}
+
+// patchBench is a tree with an index where patches are applied.
+type patchBench struct {
+	tree
+	env []string
+}
+
+// sign makes commits those of nobody, at the time of the commit below them.
+func (b *patchBench) sign(seconds string) {
+	for _, who := range []string{"AUTHOR", "COMMITTER"} {
+		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL=slipway@localhost", "GIT_"+who+"_DATE=@"+seconds+" +0000")
+	}
+}
+
+func (b *patchBench) run(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	c := b.command(args...)
+	c.Env = append(c.Env, b.env...)
+	if stdin != nil {
+		c.Stdin = bytes.NewReader(stdin)
+	}
+	out, err := engine.Output(ctx, c)
+	return strings.TrimSpace(string(out)), err
+}
+
+func (b *patchBench) commit(ctx context.Context, onto string, f patchFile) (string, error) {
+	if _, err := b.run(ctx, f.content, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
+		return onto, err
+	}
+	tree, err := b.run(ctx, nil, "write-tree")
+	if err != nil {
+		return onto, err
+	}
+	message := fmt.Sprintf("%s: %s of repository %s\n", f.of.ID, f.name, f.of.Repo)
+	commit, err := b.run(ctx, []byte(message), "commit-tree", "-p", onto, tree)
+	if err != nil {
+		return onto, err
+	}
+	return commit, nil
+}
