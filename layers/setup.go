@@ -193,7 +193,7 @@ func (p *Project) placeLayers(here string) error {
 	}
 	own := Repo{ID: ".", Name: filepath.Base(p.Root), at: p.setup.file.at}
 	for _, v := range p.setup.beside {
-		path := filepath.Join(here, v.text)
+		path := here + "/" + v.text // as bitbake gets it; a .. after a link is not the text's
 		switch {
 		case !layerPath.MatchString(v.text):
 			return v.at.errorf("bb-layers-file-relative: %q is not the path of a folder", v.text)

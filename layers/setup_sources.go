@@ -3,7 +3,6 @@ package layers
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -196,7 +195,9 @@ func (p Project) dumpSetup() ([]byte, error) {
 	if dir, _ := configuration["setup-dir-name"].(string); strings.Contains(dir, "$") { // it names choices
 		delete(configuration, "setup-dir-name")
 	}
-	configuration["oe-fragments"] = slices.Concat([]string{}, s.fragments)
+	if len(s.fragments) > 0 {
+		configuration["oe-fragments"] = s.fragments
+	}
 	file := s.file.plain().(map[string]any)
 	file["sources"] = s.sources.plain()
 	file["bitbake-setup"] = map[string]any{"configurations": []any{configuration}}

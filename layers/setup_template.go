@@ -112,7 +112,8 @@ func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
-// files is what the template gives for conf/, by name.
+// files is what the template gives for conf/, by name. What it says of itself in
+// texts may be missing; then those of OpenEmbedded's own template serve.
 func (t *template) files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if t == nil {
@@ -125,7 +126,10 @@ func (t *template) files() (map[string][]byte, error) {
 		"conf-notes.txt":   "conf-notes.txt",
 	}
 	for name, sample := range samples {
-		content, err := t.read(sample)
+		content, err := readIn(t.repo, filepath.Join(t.path, sample))
+		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, ".txt") {
+			content, err = readIn(t.core, filepath.Join("meta/conf/templates/default", sample))
+		}
 		if errors.Is(err, fs.ErrNotExist) && strings.HasSuffix(name, ".txt") {
 			continue
 		}
@@ -141,16 +145,16 @@ func (t *template) files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// read reads a sample. It may be a link, but not to outside its repository.
-func (t *template) read(name string) ([]byte, error) {
-	f, err := os.OpenInRoot(t.repo, filepath.Join(t.path, name))
+// readIn reads a sample. It may be a link, but not to outside its repository.
+func readIn(repo, path string) ([]byte, error) {
+	f, err := os.OpenInRoot(repo, path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	content, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err == nil && len(content) > maxFileBytes {
-		err = fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes)
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxFileBytes)
 	}
 	return content, err
 }

@@ -1,11 +1,15 @@
 package layers
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -177,4 +181,225 @@ func TestLoadSetupWarnings(t *testing.T) {
 	}
 }
 
-var _ = os.Getenv
+// A small OpenEmbedded and a layer with a template, where checkouts would lie.
+func setupCheckouts(t *testing.T, dir string) Workspace {
+	t.Helper()
+	write(t, dir, map[string]string{
+		"layers/oe/scripts/oe-setup-build":                                "",
+		"layers/oe/meta/conf/layer.conf":                                  "",
+		"layers/oe/meta/conf/bitbake.conf":                                "include conf/toolcfg.conf\n",
+		"layers/oe/meta/conf/templates/default/conf-summary.txt":          "OpenEmbedded's\n",
+		"layers/mine/meta-mine/conf/layer.conf":                           "",
+		"layers/mine/meta-mine/conf/templates/small/local.conf.sample":    "A = \"1\"\n",
+		"layers/mine/meta-mine/conf/templates/small/bblayers.conf.sample": "BBLAYERS = \"##OEROOT##/meta ##COREBASE##/x\"",
+		"layers/mine/meta-mine/conf/templates/small/conf-notes.txt":       "notes\n",
+	})
+	return Workspace{Dir: filepath.Join(dir, "layers")}
+}
+
+const setupMine = setupCore + `, "mine": {"git-remote": {"uri": "u", "branch": "main", "rev": "main"}}`
+
+func setupConfigured(t *testing.T, dir, configuration string) error {
+	t.Helper()
+	write(t, dir, map[string]string{"x.conf.json": setupText(setupMine, configuration)})
+	ws := Workspace{Dir: filepath.Join(dir, "layers")}
+	p, err := Load(t.Context(), filepath.Join(dir, "x.conf.json"), ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Configure(p, ws, filepath.Join(dir, "build"))
+}
+
+func TestConfigureSetup(t *testing.T) {
+	const note = "# Automated config file controlled by tools\n#\n# Run 'bitbake-config-build enable-fragment <fragment-name>' to enable additional fragments\n# or replace built-in ones (e.g. machine/<name> or distro/<name> to change MACHINE or DISTRO).\n\n"
+	for _, test := range []struct {
+		name, configuration string
+		want                map[string]string
+	}{
+		{"layers", `"notes": "n", "bb-layers": ["oe/meta", "mine/meta-mine"], "oe-fragments": ["machine/a", "core/x", "machine/b"]`, map[string]string{
+			"bblayers.conf":    "BBLAYERS ?= \" \\\n  @/layers/oe/meta \\\n  @/layers/mine/meta-mine \\\n  \"\n",
+			"local.conf":       localConfNote,
+			"templateconf.cfg": "", "conf-summary.txt": "d\n", "conf-notes.txt": "n\n",
+			"toolcfg.conf": note + "OE_FRAGMENTS += \"core/x machine/b\"\n",
+		}},
+		{"template", `"oe-template": "mine-small"`, map[string]string{
+			"bblayers.conf":    "BBLAYERS = \"@/layers/oe/meta @/layers/oe/x\"",
+			"local.conf":       "A = \"1\"\n",
+			"templateconf.cfg": "@/layers/mine/meta-mine/conf/templates/small\n", "conf-summary.txt": "OpenEmbedded's\n", "conf-notes.txt": "notes\n",
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			setupCheckouts(t, dir)
+			configuration := `{"name": "one", "description": "d", ` + test.configuration + `}`
+			if err := setupConfigured(t, dir, configuration); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range test.want {
+				test.want[name] = strings.ReplaceAll(text, "@", dir)
+			}
+			if diff := cmp.Diff(test.want, confFiles(t, dir)); diff != "" {
+				t.Errorf("conf/: (-want +got)\n%s", diff)
+			}
+			before := conf(t, filepath.Join(dir, "build"), writtenFile)
+			long := time.Now().Add(-time.Hour)
+			for name := range test.want {
+				if err := os.Chtimes(filepath.Join(dir, "build/conf", name), long, long); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := setupConfigured(t, dir, configuration); err != nil {
+				t.Fatal(err)
+			}
+			for name := range test.want {
+				if info, err := os.Stat(filepath.Join(dir, "build/conf", name)); err != nil || time.Since(info.ModTime()) < time.Minute {
+					t.Errorf("%s was written again, or %v", name, err)
+				}
+			}
+			if after := conf(t, filepath.Join(dir, "build"), writtenFile); after != before {
+				t.Errorf("what was written is remembered as %s; want %s", after, before)
+			}
+		})
+	}
+}
+
+func TestConfigureSetupErrors(t *testing.T) {
+	dir := t.TempDir()
+	setupCheckouts(t, dir)
+	for _, test := range []struct {
+		configuration, want string
+		files               map[string]string
+	}{
+		{`"oe-template": "none"`, `oe-template "none" is in none of the layers (have mine-small)`, nil},
+		{`"bb-layers": ["oe/meta"], "oe-fragments": ["machine/a"]`, "does not read fragments from conf/toolcfg.conf; whinlatter and later do", map[string]string{"layers/oe/meta/conf/bitbake.conf": ""}},
+		{`"oe-template": "mine-small"`, `is in ` + dir + `/layers/oe/mine/conf/templates/small and in `, map[string]string{
+			"layers/oe/mine/conf/layer.conf": "", "layers/oe/mine/conf/templates/small/local.conf.sample": "",
+		}},
+	} {
+		write(t, dir, test.files)
+		err := setupConfigured(t, dir, `{"name": "one", "description": "d", `+test.configuration+`}`)
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Configure with %s = %v; want %q", test.configuration, err, test.want)
+		}
+	}
+	sample := filepath.Join(dir, "layers/mine/meta-mine/conf/templates/small/local.conf.sample")
+	if err := errors.Join(os.Remove(sample), os.Symlink("/etc/passwd", sample), os.RemoveAll(filepath.Join(dir, "layers/oe/mine"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := setupConfigured(t, dir, `{"name": "one", "description": "d", "oe-template": "mine-small"}`); err == nil || !strings.Contains(err.Error(), "escapes") {
+		t.Errorf("Configure with a sample outside its repository = %v; want it refused", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "layers/oe/scripts")); err != nil {
+		t.Fatal(err)
+	}
+	if err := setupConfigured(t, dir, `{"name": "one", "description": "d", "oe-template": "mine-small"}`); err == nil || !strings.Contains(err.Error(), "no source holds OpenEmbedded's scripts/oe-setup-build") {
+		t.Errorf("Configure without OpenEmbedded = %v; want it refused", err)
+	}
+}
+
+// People edit these files; nothing of theirs is lost, and nothing of the
+// project's is missed.
+func TestConfigureSetupEdited(t *testing.T) {
+	dir := t.TempDir()
+	setupCheckouts(t, dir)
+	tools := filepath.Join(dir, "build/conf/toolcfg.conf")
+	configure := func(fragments string) error {
+		return setupConfigured(t, dir, `{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "oe-fragments": [`+fragments+`]}`)
+	}
+	has := func(want string) {
+		t.Helper()
+		text, err := os.ReadFile(tools)
+		if want == "" && errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if err != nil || want == "" || !strings.Contains(string(text), want) {
+			t.Fatalf("toolcfg.conf = %q, %v; want %q", text, err, want)
+		}
+	}
+	edit := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(tools, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps := []struct{ edit, fragments, wantErr, want string }{
+		{"", `"machine/a"`, "", "machine/a"},
+		{"", `"machine/b"`, "", "machine/b"},
+		{"by hand", `"machine/b"`, "", "by hand"},
+		{"", `"machine/c"`, "toolcfg.conf was edited or made by something else, and ", "by hand"},
+		{"", `"machine/b"`, "", "by hand"},
+		{"", ``, "", "by hand"},
+	}
+	for i, s := range steps {
+		if s.edit != "" {
+			edit(s.edit)
+		}
+		err := configure(s.fragments)
+		if s.wantErr == "" && err != nil || s.wantErr != "" && (err == nil || !strings.Contains(err.Error(), s.wantErr)) {
+			t.Fatalf("step %d: Configure = %v; want %q", i, err, s.wantErr)
+		}
+		has(s.want)
+	}
+	if err := os.Remove(tools); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(configure(`"machine/a"`), configure(``)); err != nil {
+		t.Fatal(err)
+	}
+	has("")
+}
+
+func FuzzSetup(f *testing.F) {
+	f.Add(setupWhole, "")
+	f.Add(setupText(setupCore, setupOne), `{"sources": {"oe": {"local": {"path": "/x"}}}}`)
+	f.Add(setupText(setupMine, `{"name": "one", "description": "d", "oe-template": "mine-small"}`), `{"sources": {"oe": {"git-remote": {"uri": "u", "rev": "`+sha+`"}}}}`)
+	f.Add("{\"a\": \"\\ud800\", \"a\": 1e999}", "")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text, lock string) {
+		here := filepath.Join(dir, "p")
+		if err := errors.Join(os.RemoveAll(here), os.MkdirAll(here, 0o755), os.WriteFile(filepath.Join(here, "x.conf.json"), []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if lock != "" {
+			if err := os.WriteFile(filepath.Join(here, "sources-fixed-revisions.json"), []byte(lock), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, choices := range []string{"", "#one", "#board-a,machine/qemuarm64,distro/poky"} {
+			checkSetup(t, filepath.Join(here, "x.conf.json")+choices)
+		}
+	})
+}
+
+// checkSetup loads a file and checks what holds for each that loads: it touches
+// nothing outside its folders, and the dump of it loads as the same project.
+func checkSetup(t *testing.T, file string) {
+	t.Helper()
+	p, err := Load(t.Context(), file, Workspace{})
+	if err != nil {
+		return
+	}
+	for _, r := range p.Repos {
+		if r.URL != "" && !filepath.IsLocal(r.folder()) || strings.HasPrefix(r.URL, "-") {
+			t.Errorf("%s: %+v leaves the checkouts or is an option", file, r)
+		}
+	}
+	for _, word := range append(p.setup.fragments, p.Machine, p.Distro) {
+		if strings.ContainsAny(word, "\"\\\n $") {
+			t.Errorf("%s: %q would reach a conf file", file, word)
+		}
+	}
+	flat, err := Dump(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _, _ := cutSetup(file)
+	dumped := strings.TrimSuffix(name, setupEnding) + "-flat" + setupEnding
+	if err := os.WriteFile(dumped, flat, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(t.Context(), dumped, Workspace{})
+	if err != nil || again.Machine != p.Machine || len(again.Repos) != len(p.Repos) || !slices.Equal(again.setup.fragments, p.setup.fragments) {
+		t.Errorf("Load of the dump = %+v, %v; want %+v\n%s", again, err, p, flat)
+	}
+}
