@@ -92,8 +92,11 @@ func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, e
 	return p, err
 }
 
-// projectFile finds the board's kas.yml, or that of a board which it extends,
-// in the clone around the current folder.
+// projectFiles are the names of a board's project file: kas's or bitbake-setup's.
+var projectFiles = []string{"kas.yml", "setup.conf.json"}
+
+// projectFile finds the board's project file, or that of a board which it
+// extends, in the clone around the current folder.
 func projectFile(spec Spec) (string, error) {
 	at, err := os.Getwd()
 	if err != nil {
@@ -101,8 +104,10 @@ func projectFile(spec Spec) (string, error) {
 	}
 	for ; ; at = filepath.Dir(at) {
 		for _, board := range slices.Backward(spec.lineage) {
-			if path := filepath.Join(at, "images/boards", board, "kas.yml"); onDisk(path) {
-				return path, nil
+			for _, name := range projectFiles {
+				if path := filepath.Join(at, "images/boards", board, name); onDisk(path) {
+					return path, nil
+				}
 			}
 		}
 		if at == filepath.Dir(at) {

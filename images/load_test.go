@@ -132,21 +132,26 @@ func FuzzLoad(f *testing.F) {
 func TestProjectFile(t *testing.T) {
 	boards := board(map[string]string{
 		"old/board.yml": small, "old/kas.yml": "",
-		"mid/board.yml": "extends: old\n",
-		"new/board.yml": "extends: mid\n",
+		"mid/board.yml":   "extends: old\n",
+		"new/board.yml":   "extends: mid\n",
+		"setup/board.yml": "extends: old\n", "setup/setup.conf.json": "",
+		"alone/board.yml": small, "alone/setup.conf.json": "",
 	})
-	spec, err := LoadFrom(boards, "new")
-	if err != nil {
-		t.Fatal(err)
-	}
 	clone := t.TempDir()
 	if err := os.CopyFS(filepath.Join(clone, "images/boards"), boards); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(filepath.Join(clone, "images"))
-	want := filepath.Join(clone, "images/boards/old/kas.yml")
-	if got, err := projectFile(spec); err != nil || got != want {
-		t.Errorf("projectFile = %q, %v; want %q", got, err, want)
+	var spec Spec
+	for name, file := range map[string]string{"new": "old/kas.yml", "setup": "setup/setup.conf.json", "alone": "alone/setup.conf.json"} {
+		var err error
+		if spec, err = LoadFrom(boards, name); err != nil {
+			t.Fatal(err)
+		}
+		want := filepath.Join(clone, "images/boards", file)
+		if got, err := projectFile(spec); err != nil || got != want {
+			t.Errorf("projectFile(%s) = %q, %v; want %q", name, got, err, want)
+		}
 	}
 	t.Chdir(t.TempDir())
 	if got, err := projectFile(spec); err == nil || !strings.Contains(err.Error(), "clone") {

@@ -3,6 +3,7 @@ package images
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 var (
@@ -32,8 +33,8 @@ func (s Spec) validate() error {
 		return fmt.Errorf("%s: debian needs a disk to be put on; add disk", boardFile(s.Board))
 	case s.Debian != nil && loaders[s.Disk.Firmware][s.Arch].format == "" && slices.Contains(firmwares, s.Disk.Firmware):
 		return fmt.Errorf("%s: disk.firmware: %s is not for %s; use uefi", boardFile(s.Board), s.Disk.Firmware, s.Arch)
-	case s.Debian == nil && s.files["kas.yml"] == nil:
-		return fmt.Errorf("%s: neither debian nor a kas.yml beside it says how to build the image", boardFile(s.Board))
+	case s.Debian == nil && !slices.ContainsFunc(projectFiles, func(name string) bool { return s.files[name] != nil }):
+		return fmt.Errorf("%s: neither debian nor a project file beside it (%s) says how to build the image", boardFile(s.Board), strings.Join(projectFiles, " or "))
 	}
 	for _, k := range s.Flash.Kinds {
 		if !slices.Contains(devices, k) {
