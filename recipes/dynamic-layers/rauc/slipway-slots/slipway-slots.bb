@@ -1,0 +1,40 @@
+# Tried with scarthgap: parsed, dry-run, and its tasks run.
+SUMMARY = "Two root slots: what RAUC and systemd need to know of the disk"
+DESCRIPTION = "For machines with conf/machine/include/efi-slots.inc."
+LICENSE = "MIT"
+LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
+
+SRC_URI = "file://system.conf.in file://data.mount file://boot-env.mount"
+
+# RAUC_KEYRING_FILE is meta-rauc's name for the certificates, on the building machine,
+# whose bundles the board takes. Where it is not set the board has none and refuses
+# every bundle: an example's key would be worse than no key.
+RAUC_KEYRING_FILE ??= ""
+
+inherit allarch systemd features_check
+
+REQUIRED_DISTRO_FEATURES = "systemd"
+PACKAGE_ARCH = "${MACHINE_ARCH}"
+INHIBIT_DEFAULT_DEPS = "1"
+
+# Where files are unpacked changed its name in Yocto 5.1.
+SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
+S = "${SLIPWAY_FILES}"
+
+do_compile[noexec] = "1"
+do_install() {
+	install -d ${D}${sysconfdir}/rauc ${D}${systemd_system_unitdir} ${D}/data ${D}/boot/env
+	sed -e 's/@MACHINE@/${MACHINE}/' ${SLIPWAY_FILES}/system.conf.in > ${D}${sysconfdir}/rauc/system.conf
+	install -m 0644 ${SLIPWAY_FILES}/data.mount ${SLIPWAY_FILES}/boot-env.mount ${D}${systemd_system_unitdir}
+	if [ -n "${RAUC_KEYRING_FILE}" ]; then
+		install -m 0644 ${RAUC_KEYRING_FILE} ${D}${sysconfdir}/rauc/keyring.pem
+		printf '\n[keyring]\npath=keyring.pem\n' >> ${D}${sysconfdir}/rauc/system.conf
+	fi
+}
+do_install[file-checksums] += "${@'%s:True' % d.getVar('RAUC_KEYRING_FILE') if d.getVar('RAUC_KEYRING_FILE') else ''}"
+
+SYSTEMD_SERVICE:${PN} = "data.mount boot-env.mount"
+FILES:${PN} = "${sysconfdir}/rauc ${systemd_system_unitdir} /data /boot/env"
+
+RPROVIDES:${PN} = "virtual-rauc-conf"
+RDEPENDS:${PN} = "rauc rauc-mark-good grub-editenv e2fsprogs-resize2fs"

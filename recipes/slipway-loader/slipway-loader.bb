@@ -1,0 +1,40 @@
+# Tried with scarthgap: parsed, dry-run, and its tasks run.
+SUMMARY = "GRUB's configuration for two root slots, and the block that it remembers them in"
+LICENSE = "MIT"
+LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
+
+SRC_URI = "file://grub.cfg.in"
+
+inherit deploy nopackages
+
+INHIBIT_DEFAULT_DEPS = "1"
+PACKAGE_ARCH = "${MACHINE_ARCH}"
+
+APPEND ?= ""
+
+# Where files are unpacked changed its name in Yocto 5.1.
+SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
+S = "${SLIPWAY_FILES}"
+
+python do_compile() {
+    import os
+    with open(os.path.join(d.getVar("SLIPWAY_FILES"), "grub.cfg.in")) as f:
+        config = f.read()
+    config = config.replace("@KERNEL@", d.getVar("KERNEL_IMAGETYPE")).replace("@APPEND@", d.getVar("APPEND"))
+    with open(os.path.join(d.getVar("B"), "grub.cfg"), "w") as f:
+        f.write(config)
+    # GRUB takes a block of exactly 1024 bytes, filled up with #.
+    block = "# GRUB Environment Block\nORDER=A B\nA_OK=1\nA_TRY=0\nB_OK=0\nB_TRY=0\n"
+    with open(os.path.join(d.getVar("B"), "grubenv"), "w") as f:
+        f.write(block.ljust(1024, "#"))
+}
+
+B = "${WORKDIR}/build"
+do_compile[dirs] = "${B}"
+do_install[noexec] = "1"
+
+do_deploy() {
+	install -m 0644 ${B}/grub.cfg ${DEPLOYDIR}/slipway-grub.cfg
+	install -m 0644 ${B}/grubenv ${DEPLOYDIR}/slipway-grubenv
+}
+addtask deploy after do_compile before do_build
