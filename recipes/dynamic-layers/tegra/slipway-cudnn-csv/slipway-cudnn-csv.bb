@@ -1,0 +1,8 @@
+# Parsed with meta-tegra. NVIDIA's libraries were not at hand to build it.
+SUMMARY = "cuDNN, for containers"
+DESCRIPTION = "Images of NVIDIA's for JetPack 5 and later bring these libraries along; smaller \
+images take the board's."
+
+SLIPWAY_CSV = "cudnn"
+
+require ../csv.inc

@@ -1,0 +1,6 @@
+# Tried with scarthgap: parsed, dry-run. Not yet built.
+SUMMARY = "What the container of ci/suites/containers.yml needs of its board: liblzma"
+
+SLIPWAY_CSV = "xz:liblzma"
+
+inherit slipway-csv
