@@ -1,0 +1,23 @@
+# What containers with the board's libraries need. Which packages that are depends on
+# meta-tegra's branch, so it is said here and nowhere else. Parsed and dry-run: see
+# images/boards.
+SUMMARY = "Container engines, our hook, and NVIDIA's parts where the board has them"
+LICENSE = "MIT"
+
+# A board's packages are among them.
+PACKAGE_ARCH = "${MACHINE_ARCH}"
+inherit packagegroup features_check
+REQUIRED_DISTRO_FEATURES = "virtualization"
+
+# Ours talks to containerd; docker is what people's own containers are started with.
+RDEPENDS:${PN} = "containerd-opencontainers docker-moby slipway-hook"
+RDEPENDS:${PN}:append:tegra = " ${SLIPWAY_NVIDIA_CONTAINERS}"
+
+# nvidia-docker brings the toolkit until meta-tegra drops it in Yocto 6.0; both bring the
+# CSVs of the board's drivers. docker-registry-config, which meta-tegra's documentation
+# names besides, refuses to be built before a registry is configured.
+SLIPWAY_NVIDIA_CONTAINERS = "${@'nvidia-docker' if slipway_tegra_has(d, 'nvidia-docker') else 'nvidia-container-toolkit'}"
+
+def slipway_tegra_has(d, recipe):
+    at = "external/virtualization-layer/recipes-containers/" + recipe
+    return any(os.path.isdir(os.path.join(layer, at)) for layer in d.getVar("BBLAYERS").split())
