@@ -29,7 +29,10 @@ SRCREV_FORMAT = "securejoin"
 GO_IMPORT = "slipway/runtime-hook"
 GO_INSTALL = "${GO_IMPORT}"
 
-inherit go-mod
+# go.mod wants Go 1.22, which Yocto has from 5.0 on. There is a layer with a newer Go
+# for 4.0, meta-lts-mixins, but it changes the Go of all other recipes as well.
+SLIPWAY_GO_CLASS = "${@'slipway-go' if d.getVar('LAYERSERIES_CORENAMES') == 'kirkstone' else 'go-mod'}"
+inherit ${SLIPWAY_GO_CLASS}
 
 # A static binary: containers' mounts are no place to look for a C library.
 CGO_ENABLED = "0"
