@@ -1,11 +1,10 @@
 # Tried: parsed and dry-run for the boards that README names. Not yet built.
 require slipway-image-base.bb
 
-SUMMARY = "The base image with containers and an update engine"
+SUMMARY = "The base image with containers, an update engine and what the smoke suites run"
 
-# Which
-# engine switches the slots is the business of the machine or the distribution.
-IMAGE_INSTALL += "${SLIPWAY_UPDATE_ENGINE}"
+# Which engine switches the slots is the business of the machine or the distribution.
+IMAGE_INSTALL += "packagegroup-slipway-containers packagegroup-slipway-smoke ${SLIPWAY_UPDATE_ENGINE}"
 SLIPWAY_UPDATE_ENGINE ??= ""
 
 # What the engine's updates are made of.
