@@ -36,7 +36,7 @@ func (p *Project) readSources(lock string) error {
 			if r, err = r.overridden(over, filepath.Dir(lock)); err != nil {
 				return err
 			}
-			s.sources.set(id, over)
+			s.sources.set(id, r.placed(over))
 		}
 		if twin, there := folders[r.Name]; there {
 			return r.at.errorf("sources.%s: has the same folder as sources.%s; give one of them another path", id, twin)
@@ -126,8 +126,9 @@ func (r *Repo) useRemote(v *value) error {
 	return r.check()
 }
 
-// useRev reads a revision by its spelling, as no server is asked: it is a commit,
-// the branch, a ref by its whole name, or, where it is not the branch, a tag.
+// useRev reads a revision: a commit, the branch, or a ref by its whole name.
+// Another name beside a branch is a tag; without a branch it may be either. That
+// a commit lies on the branch is not looked at: its id says enough.
 func (r *Repo) useRev(rev, branch string) {
 	tag, isTag := strings.CutPrefix(rev, "refs/tags/")
 	head, isHead := strings.CutPrefix(rev, "refs/heads/")
@@ -141,7 +142,7 @@ func (r *Repo) useRev(rev, branch string) {
 	case branch != "" && rev != branch:
 		r.Tag = rev
 	default:
-		r.Branch = rev
+		r.Branch, r.OrTag = rev, branch == ""
 	}
 }
 
@@ -154,9 +155,20 @@ func (r Repo) overridden(v *value, base string) (Repo, error) {
 	}
 	if over.Commit != "" && r.Commit == "" && r.URL != "" {
 		over.Locked = true
-		over.Branch, over.Tag = r.Branch, r.Tag
+		over.Branch, over.OrTag, over.Tag = r.Branch, r.OrTag, r.Tag
 	}
 	return over, nil
+}
+
+// placed is a source with its path on the local disk made whole, as in the file
+// that Dump makes nothing says what it begins at.
+func (r Repo) placed(v *value) *value {
+	if r.URL != "" {
+		return v
+	}
+	path := &value{kind: text, text: r.Path}
+	local := &value{kind: dict, keys: []string{"path"}, dict: map[string]*value{"path": path}}
+	return merge(v, &value{at: v.at, kind: dict, keys: []string{"local"}, dict: map[string]*value{"local": local}})
 }
 
 // setupLockContent is the lock file, with the commits that Lock found. Every
