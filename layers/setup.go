@@ -118,7 +118,10 @@ func loadSetup(file string, choices []string) (Project, error) {
 		return Project{}, fmt.Errorf("%s: a bitbake-setup file cannot be merged with others; give it alone", file)
 	}
 	s := &setup{}
-	p := Project{Root: repositoryOf(filepath.Dir(abs)), Targets: []string{defaultTarget}, Task: defaultTask, setup: s}
+	p := Project{
+		Root: repositoryOf(filepath.Dir(abs)), BuildSystem: defaultBuildSystem,
+		Targets: []string{defaultTarget}, Task: defaultTask, setup: s,
+	}
 	if s.file, p.Warnings, err = readJSON(abs, setupFile); err != nil {
 		return Project{}, err
 	}

@@ -98,7 +98,7 @@ func (r *Repo) useLocal(v *value, base string) error {
 	if !filepath.IsAbs(r.Path) {
 		return v.at.errorf("sources.%s.local: path %q is not absolute; begin it with / or ~/", r.ID, r.Path)
 	}
-	return nil
+	return r.check()
 }
 
 func (r *Repo) useRemote(v *value) error {

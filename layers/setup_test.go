@@ -73,7 +73,7 @@ func TestLoadSetup(t *testing.T) {
 	}
 	want := Project{
 		File: filepath.Join(dir, "setup/board.conf.json#board-a,distro/poky,machine/qemuarm64"), Root: dir,
-		Machine: "qemuarm64", Distro: "poky", Targets: []string{"core-image-minimal"}, Task: "build",
+		BuildSystem: "openembedded", Machine: "qemuarm64", Distro: "poky", Targets: []string{"core-image-minimal"}, Task: "build",
 		Repos: []Repo{
 			{ID: "oe", Name: "oe", Path: "oe", URL: "https://example.org/oe", Branch: "wrynose", Commit: strings.Repeat("1", 40), Locked: true, Layers: []Layer{{Name: "meta"}}},
 			{ID: "tagged", Name: "deep/er", Path: "deep/er", URL: "https://example.com/last", Tag: "v1.0", Layers: []Layer{{Name: "meta-b"}}},
