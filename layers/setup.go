@@ -34,40 +34,41 @@ const (
 )
 
 var (
-	setupFile = &shape{kinds: dict, keys: map[string]*shape{
+	setupFile = &shape{kinds: dict, needs: []string{"version", "description", "sources", "bitbake-setup"}, keys: map[string]*shape{
 		"description":   aText,
 		"version":       aText,
 		"expires":       aText,
 		"sources":       setupSources,
-		"bitbake-setup": {kinds: dict, keys: map[string]*shape{"configurations": setupConfigurations()}},
+		"bitbake-setup": {kinds: dict, needs: []string{"configurations"}, keys: map[string]*shape{"configurations": setupConfigurations()}},
 	}}
 	setupSources = &shape{kinds: dict, each: &shape{kinds: dict, keys: map[string]*shape{
 		"path":               aText,
 		"contains_this_file": {kinds: boolean},
-		"local":              {kinds: dict, keys: map[string]*shape{"path": aText}},
-		"git-remote": {kinds: dict, keys: map[string]*shape{
+		"local":              {kinds: dict, needs: []string{"path"}, keys: map[string]*shape{"path": aText}},
+		"git-remote": {kinds: dict, needs: []string{"rev"}, keys: map[string]*shape{
 			"uri":      aText,
 			"branch":   aText,
 			"rev":      aText,
 			"describe": aText,
-			"remotes":  {kinds: dict, each: &shape{kinds: dict, keys: map[string]*shape{"uri": aText}}},
+			"remotes":  {kinds: dict, each: &shape{kinds: dict, needs: []string{"uri"}, keys: map[string]*shape{"uri": aText}}},
 		}},
 	}}}
-	textList  = &shape{kinds: list, each: aText}
-	fragments = &shape{kinds: list, each: &shape{kinds: text | dict, keys: map[string]*shape{"name": aText, "description": aText}}}
+	fragments = &shape{kinds: list, each: &shape{kinds: text | dict, needs: []string{"name"}, keys: map[string]*shape{"name": aText, "description": aText}}}
 )
+
+var oneOf = &shape{kinds: dict, needs: []string{"description", "options"}, keys: map[string]*shape{"description": aText, "options": fragments}}
 
 func setupConfigurations() *shape {
 	c := &shape{kinds: dict, keys: map[string]*shape{
 		"name":                         aText,
 		"description":                  aText,
 		"notes":                        {kinds: text | list, each: aText},
-		"bb-layers":                    textList,
-		"bb-layers-file-relative":      textList,
+		"bb-layers":                    aList,
+		"bb-layers-file-relative":      aList,
 		"oe-template":                  aText,
 		"oe-fragments":                 fragments,
-		"oe-fragments-one-of":          {kinds: dict, each: &shape{kinds: dict, keys: map[string]*shape{"description": aText, "options": fragments}}},
-		"bb-env-passthrough-additions": textList,
+		"oe-fragments-one-of":          {kinds: dict, each: oneOf},
+		"bb-env-passthrough-additions": aList,
 		"setup-dir-name":               aText,
 		"install-buildtools":           {kinds: dict, keys: map[string]*shape{"url": aText, "sha256sum": aText}},
 	}}
@@ -140,9 +141,6 @@ func loadSetup(file string, choices []string) (Project, error) {
 // checkSetup looks at what concerns the whole file.
 func (p *Project) checkSetup() error {
 	file := p.setup.file
-	if err := file.need("", "version", "description", "bitbake-setup"); err != nil {
-		return err
-	}
 	if v := file.get("version"); v.text != setupVersion {
 		return v.at.errorf("version is %q; slipway reads %q", v.text, setupVersion)
 	}

@@ -23,11 +23,7 @@ var setupKeys = []string{
 func (p *Project) choose(words []string) error {
 	s := p.setup
 	var chains [][]*value
-	all := s.file.get("bitbake-setup", "configurations")
-	if all == nil {
-		return s.file.get("bitbake-setup").at.errorf(`bitbake-setup has no "configurations"`)
-	}
-	if err := chainsOf(all, nil, &chains); err != nil {
+	if err := chainsOf(s.file.get("bitbake-setup", "configurations"), nil, &chains); err != nil {
 		return err
 	}
 	words, err := s.pick(chains, words)
@@ -204,9 +200,6 @@ func fragmentsOf(v *value) ([]*value, error) {
 	var names []*value
 	for _, e := range v.list {
 		if e.kind == dict {
-			if err := e.need("a fragment", "name"); err != nil {
-				return nil, err
-			}
 			e = e.get("name")
 		}
 		names = append(names, e)
@@ -215,9 +208,6 @@ func fragmentsOf(v *value) ([]*value, error) {
 }
 
 func chooseOne(path string, possible *value, words []string) (*value, error) {
-	if err := possible.need(path, "description", "options"); err != nil {
-		return nil, err
-	}
 	options, err := fragmentsOf(possible.get("options"))
 	if err != nil {
 		return nil, err

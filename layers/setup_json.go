@@ -172,18 +172,10 @@ func (r *jsonReader) entries(v *value, s *shape, path string, depth int) error {
 		lines[key] = at.line
 		v.set(key, e)
 	}
-	_, err := r.tokens.Token()
-	return err
-}
-
-// need finds the keys that a dict must have.
-func (v *value) need(path string, keys ...string) error {
-	for _, k := range keys {
-		if v.get(k) == nil {
-			return v.at.errorf("%s has no %q", name(path), k)
-		}
+	if _, err := r.tokens.Token(); err != nil {
+		return err
 	}
-	return nil
+	return s.complete(v, name(path))
 }
 
 // pythonJSON is v as Python's json.dump(v, sort_keys=True, indent=4) writes it,

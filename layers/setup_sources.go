@@ -7,7 +7,7 @@ import (
 )
 
 // A lock file replaces whole sources.
-var setupOverrides = &shape{kinds: dict, keys: map[string]*shape{"description": aText, "version": aText, "sources": setupSources}}
+var setupOverrides = &shape{kinds: dict, needs: []string{"sources"}, keys: map[string]*shape{"description": aText, "version": aText, "sources": setupSources}}
 
 // readSources makes a repository of each source, at the commit of the lock file
 // where that has one.
@@ -15,9 +15,6 @@ func (p *Project) readSources(lock string) error {
 	s := p.setup
 	s.sources = &value{kind: dict, dict: map[string]*value{}}
 	declared := s.file.get("sources")
-	if declared == nil {
-		return s.file.at.errorf(`the file has no "sources", so there is nothing to build`)
-	}
 	fixed, err := p.readSetupLock(lock, declared)
 	if err != nil {
 		return err
@@ -57,9 +54,6 @@ func (p *Project) readSetupLock(lock string, declared *value) (*value, error) {
 	}
 	p.Warnings = append(p.Warnings, warnings...)
 	sources := file.get("sources")
-	if sources == nil {
-		return nil, file.at.errorf(`the file has no "sources"`)
-	}
 	for _, id := range sources.keys {
 		if declared.get(id) == nil {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: sources.%s is not in the project file; as with bitbake-setup, it is not used", sources.dict[id].at, id))
@@ -88,9 +82,6 @@ func readSource(id string, v *value, base string) (Repo, error) {
 }
 
 func (r *Repo) useLocal(v *value, base string) error {
-	if err := v.need("sources."+r.ID+".local", "path"); err != nil {
-		return err
-	}
 	r.Path = homeFolder(v.get("path").text)
 	if base != "" && !filepath.IsAbs(r.Path) {
 		r.Path = filepath.Join(base, r.Path)
@@ -103,15 +94,9 @@ func (r *Repo) useLocal(v *value, base string) error {
 
 func (r *Repo) useRemote(v *value) error {
 	path := "sources." + r.ID + ".git-remote"
-	if err := v.need(path, "rev"); err != nil {
-		return err
-	}
 	// bitbake-setup fetches from each address in turn and keeps what the last one gave.
 	if remotes := v.get("remotes"); remotes != nil {
 		for _, name := range remotes.keys {
-			if err := remotes.dict[name].need(path+".remotes."+name, "uri"); err != nil {
-				return err
-			}
 			r.URL = remotes.dict[name].get("uri").text
 		}
 	}
