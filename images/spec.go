@@ -8,6 +8,8 @@
 // are Yocto's.
 package images
 
+import "slipway/images/cache"
+
 // Spec is all that is known of a board before anything is built: board.yml.
 type Spec struct {
 	Board       string `yaml:"-" json:"board"`
@@ -16,7 +18,11 @@ type Spec struct {
 	Default     bool   `yaml:"default" json:"default,omitempty"` // the board that commands mean when they are given none
 	Arch        string `yaml:"arch" json:"arch"`                 // amd64 or arm64, Go's names
 
-	Build   Needs    `yaml:"build" json:"build,omitzero"`    // only of boards that bitbake builds
+	Build Needs `yaml:"build" json:"build,omitzero"` // only of boards that bitbake builds
+	// Cache is where other machines' work is. The environment's SLIPWAY_CACHE and
+	// ~/.config/slipway/config.yml come before it.
+	Cache cache.Setting `yaml:"cache" json:"cache,omitzero"`
+
 	Debian  *Debian  `yaml:"debian" json:"debian,omitempty"` // built from Debian packages; nil: built by bitbake from kas.yml
 	Disk    *Disk    `yaml:"disk" json:"disk,omitempty"`
 	Machine *Machine `yaml:"machine" json:"machine,omitempty"` // nil: real hardware

@@ -1,0 +1,197 @@
+// Package cache lets builds on several machines share their work: it tells
+// bitbake of another machine's sstate, hash equivalence server, PR server and
+// downloads, all of them or none, and it serves those of this machine. The servers
+// are bitbake's own; this package starts them and asks whether they answer.
+//
+// The cache is outside: what it answers is read with limits, and nothing of it gets
+// into bitbake's configuration that could be more than an address.
+package cache
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/progress"
+)
+
+// Cache is where the parts of a cache answer.
+type Cache struct {
+	From      string // the setting's place
+	Sstate    string // URL
+	Hashserv  string // host:port or ws(s)://; "" has none
+	PRServ    string // host:port; "" has none
+	Downloads string // URL; "" has none
+	Fill      string // the folder that is served, where this machine's builds fill it; "" builds from it
+}
+
+// Request is what Prepare needs to know of a build.
+type Request struct {
+	Setting Setting
+	Bitbake string            // the folder that holds bin/bitbake
+	Build   string            // bitbake's TOPDIR
+	File    string            // where the configuration for bitbake -R goes
+	Env     map[string]string // what bitbake takes from its environment
+}
+
+// Given is what bitbake is to be run with; nothing where there is no cache.
+type Given struct {
+	Post []string // files for bitbake -R
+	Set  []string // NAME=value, for its environment
+}
+
+// Prepare finds out whether the cache answers and is of this bitbake's kind, and
+// writes what bitbake is to know of it. Without a cache it returns nothing to give.
+func Prepare(ctx context.Context, r Request) (Given, error) {
+	if r.Setting.none() {
+		return Given{}, nil
+	}
+	var given Given
+	err := progress.Run(ctx, "cache", func(s *progress.Step) (string, error) {
+		plan, err := r.plan(ctx, s)
+		if err != nil {
+			return "", err
+		}
+		for _, w := range plan.Warnings {
+			progress.Start(ctx, "warning", 0, "").End(w, nil)
+		}
+		given, err = plan.write(r.File)
+		return plan.Summary, err
+	})
+	return given, err
+}
+
+func (r Request) plan(ctx context.Context, s *progress.Step) (plan, error) {
+	version, err := VersionOf(r.Bitbake)
+	if err != nil {
+		return plan{}, err
+	}
+	c, err := resolve(ctx, r.Setting)
+	if err != nil {
+		return plan{}, err
+	}
+	s.Detail("asking " + c.Sstate)
+	if err := c.check(ctx, version); err != nil {
+		return plan{}, err
+	}
+	own, err := ownSettings(filepath.Join(r.Build, "conf"), r.Env)
+	if err != nil {
+		return plan{}, err
+	}
+	return planFor(c, version, own), nil
+}
+
+// resolve asks a server for its parts; other settings name them.
+func resolve(ctx context.Context, s Setting) (Cache, error) {
+	if s.Server == "" {
+		c := Cache{From: s.From, Sstate: s.Sstate, Hashserv: s.Hashserv, PRServ: s.PRServ, Downloads: s.Downloads}
+		if c.PRServ == none {
+			c.PRServ = ""
+		}
+		return c, nil
+	}
+	d, err := describe(ctx, s.Server)
+	if err != nil {
+		return Cache{}, fmt.Errorf("%s: cache %s: %w; start it there with cache:serve, or build without it (SLIPWAY_CACHE=off)", s.From, s.Server, err)
+	}
+	c := Cache{From: s.From, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads", Fill: d.fillable()}
+	c.Hashserv, c.PRServ = s.at(d.Hashserv), s.at(d.PRServ)
+	if s.PRServ == none {
+		c.PRServ = ""
+	}
+	return c, nil
+}
+
+// fillable is the served folder if it is of this machine and of this user.
+func (d descriptor) fillable() string {
+	if d.Folder == "" || !filepath.IsAbs(d.Folder) || !addressable(d.Folder) {
+		return ""
+	}
+	key, err := os.ReadFile(filepath.Join(d.Folder, stateDir, "key"))
+	if err != nil || string(key) != d.Key {
+		return ""
+	}
+	for _, path := range []string{"sstate-cache", "downloads", filepath.Join(stateDir, writerSocket)} {
+		if unix.Access(filepath.Join(d.Folder, path), unix.W_OK) != nil {
+			return ""
+		}
+	}
+	return d.Folder
+}
+
+// check asks every part at once, and returns the first that is not as it should be.
+func (c Cache) check(ctx context.Context, v Version) error {
+	if c.Hashserv == "" && v.has(upstreamHashes) {
+		return fmt.Errorf("%s: the cache has no hash equivalence server, without which bitbake %s finds next to nothing in its sstate; serve it with bitbake %s or later", c.From, v, upstreamHashes)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.explain("sstate", c.Sstate, probeFiles(ctx, c.Sstate)) })
+	if c.Downloads != "" {
+		group.Go(func() error { return c.explain("downloads", c.Downloads, probeFiles(ctx, c.Downloads)) })
+	}
+	if c.Hashserv != "" && v.has(upstreamHashes) {
+		group.Go(func() error { return c.explain("hashserv", c.Hashserv, checkHashserv(ctx, c.Hashserv, v)) })
+	}
+	if c.PRServ != "" {
+		group.Go(func() error { return c.explain("prserv", c.PRServ, checkPRServ(ctx, c.PRServ, v)) })
+	}
+	return group.Wait()
+}
+
+func (c Cache) explain(part, at string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %s of the cache, %s: %w; mend it, or build without the cache (SLIPWAY_CACHE=off)", c.From, part, at, err)
+}
+
+// Version is bitbake's.
+type Version [2]int
+
+// What a bitbake can do, by the first version that can.
+var (
+	upstreamHashes = Version{1, 50} // its hash equivalence server asks another one
+	lineProtocolPR = Version{1, 52} // its PR server speaks JSON lines; XML-RPC before
+	colonOverrides = Version{1, 52}
+	existsStream   = Version{2, 7} // asks hash equivalence servers which hashes they know, and speaks websockets
+	historyPR      = Version{2, 9} // every question to a PR server says whether values may go back
+)
+
+func (v Version) String() string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
+
+func (v Version) has(since Version) bool { return slices.Compare(v[:], since[:]) >= 0 }
+
+// VersionOf reads the version of the bitbake in a folder.
+func VersionOf(dir string) (Version, error) {
+	path := filepath.Join(dir, "lib/bb/__init__.py")
+	source, err := readLimited(path)
+	if err != nil {
+		return Version{}, fmt.Errorf("no bitbake in %s: %w", dir, err)
+	}
+	for line := range strings.Lines(string(source)) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "__version__ = "); ok {
+			return parseVersion(path, text)
+		}
+	}
+	return Version{}, fmt.Errorf("%s: says no __version__; is this bitbake's folder?", path)
+}
+
+func parseVersion(path, text string) (Version, error) {
+	parts := strings.Split(strings.Trim(text, `"'`), ".")
+	if len(parts) < 2 {
+		return Version{}, fmt.Errorf("%s: version %s has no two numbers", path, text)
+	}
+	major, errMajor := strconv.Atoi(parts[0])
+	minor, errMinor := strconv.Atoi(parts[1])
+	if errMajor != nil || errMinor != nil {
+		return Version{}, fmt.Errorf("%s: version %s has no two numbers", path, text)
+	}
+	return Version{major, minor}, nil
+}

@@ -1,0 +1,172 @@
+package cache
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// plan is what bitbake will be told.
+type plan struct {
+	Assign   []assignment
+	Env      []string
+	Warnings []string
+	Summary  string
+}
+
+// assignment is one variable of bitbake's configuration.
+type assignment struct{ name, value string }
+
+// part is variables that hold together: where the user's own configuration sets one
+// of them otherwise, all of them are the user's.
+type part struct {
+	name   string
+	assign []assignment
+	env    []assignment // in bitbake's environment
+	others []string     // variables that mean the same, and that this part does not set
+	lost   string       // what the user's own setting costs
+}
+
+// planFor says what bitbake v is told of the cache, where the user's own settings
+// leave room for it.
+func planFor(c Cache, v Version, own []ownSetting) plan {
+	parts, summary := c.buildFrom(v), "builds from "+c.Sstate
+	if c.Fill != "" {
+		parts, summary = c.fill(v), "fills "+c.Fill
+	}
+	p := plan{Summary: summary}
+	if !v.has(upstreamHashes) {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("bitbake %s cannot ask another machine's hash equivalence server (%s and later can): it is left out, and tasks are found by their own hashes alone", v, upstreamHashes))
+	}
+	if i := slices.IndexFunc(own, func(o ownSetting) bool { return o.name == noNetwork && o.value == "1" }); i >= 0 && c.Fill == "" {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s keeps bitbake from the cache; unset it, or set SSTATE_MIRROR_ALLOW_NETWORK = \"1\"", own[i].at, noNetwork))
+	}
+	for _, part := range parts {
+		i := slices.IndexFunc(own, part.clashes)
+		if i < 0 {
+			p.Assign = append(p.Assign, part.assign...)
+			for _, e := range part.env {
+				p.Env = append(p.Env, e.name+"="+e.value)
+			}
+			continue
+		}
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s is your own setting and holds, so the cache's %s is left out: %s", own[i].at, own[i].name, part.name, part.lost))
+	}
+	return p
+}
+
+// clashes says whether a user's setting is another than this part's.
+func (p part) clashes(own ownSetting) bool {
+	for _, a := range slices.Concat(p.assign, p.env) {
+		name, _, _ := strings.Cut(a.name, ":")
+		name = strings.TrimSuffix(name, "_prepend")
+		if own.name == name && (!own.whole || own.value != a.value) {
+			return true
+		}
+	}
+	return slices.Contains(p.others, own.name)
+}
+
+// buildFrom is for machines that take what another one made.
+func (c Cache) buildFrom(v Version) []part {
+	sstate := part{
+		name: "sstate and hash equivalence", assign: []assignment{{"SSTATE_MIRRORS", "file://.* " + c.Sstate + "/PATH;downloadfilename=PATH"}},
+		lost: "the two match only as a pair",
+	}
+	if v.has(upstreamHashes) {
+		sstate.assign = append(sstate.assign,
+			assignment{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, assignment{"BB_HASHSERVE", "auto"}, assignment{"BB_HASHSERVE_UPSTREAM", c.Hashserv})
+	} else {
+		sstate.assign = append(sstate.assign, assignment{"BB_SIGNATURE_HANDLER", "OEBasicHash"})
+		sstate.others = []string{"BB_HASHSERVE"}
+	}
+	return append([]part{sstate}, c.common(v)...)
+}
+
+// fill is for the machine whose folder is served: it writes to the servers.
+func (c Cache) fill(v Version) []part {
+	hashes := part{name: "hash equivalence", others: []string{"BB_HASHSERVE_UPSTREAM"}, lost: "other machines will not find what this build makes"}
+	if v.has(upstreamHashes) {
+		hashes.assign = []assignment{{"BB_SIGNATURE_HANDLER", "OEEquivHash"}, {"BB_HASHSERVE", "unix://" + filepath.Join(c.Fill, stateDir, writerSocket)}}
+	} else {
+		hashes.assign = []assignment{{"BB_SIGNATURE_HANDLER", "OEBasicHash"}}
+	}
+	folders := part{
+		name:   "folder",
+		env:    []assignment{{"SSTATE_DIR", filepath.Join(c.Fill, "sstate-cache")}, {"DL_DIR", filepath.Join(c.Fill, "downloads")}},
+		assign: []assignment{{"BB_GENERATE_MIRROR_TARBALLS", "1"}}, // git repositories go to others as archives
+		lost:   "what this build makes there is not served",
+	}
+	c.Downloads = "" // they are this machine's own
+	return append([]part{hashes, folders}, c.common(v)...)
+}
+
+// common are the parts that all machines use alike. Whether there is a PR server is
+// part of every package's hash, so the machine that fills the cache needs it too.
+func (c Cache) common(v Version) []part {
+	var parts []part
+	if c.PRServ != "" {
+		parts = append(parts, part{
+			name: "PR server", assign: []assignment{{"PRSERV_HOST", c.PRServ}},
+			lost: "packages of the same version may differ between machines",
+		})
+	}
+	if c.Downloads != "" {
+		name := "PREMIRRORS:prepend"
+		if !v.has(colonOverrides) {
+			name = "PREMIRRORS_prepend"
+		}
+		parts = append(parts, part{
+			name: "downloads", assign: []assignment{{name, premirrors(c.Downloads)}},
+			others: []string{"SOURCE_MIRROR_URL"},
+			lost:   "sources come from where your setting says",
+		})
+	}
+	return parts
+}
+
+// The schemes of sources that bitbake keeps as files, which a mirror can have.
+var mirrored = []string{"git", "gitsm", "http", "https", "ftp", "npm", "npmsw", "crate", "svn", "hg", "bzr", "p4", "osc", "s3", "gs", "az"}
+
+func premirrors(at string) string {
+	var b strings.Builder
+	for _, scheme := range mirrored {
+		fmt.Fprintf(&b, "%s://.*/.* %s/ ", scheme, at)
+	}
+	return b.String()
+}
+
+// conf is the file for bitbake -R, which bitbake reads after all other files.
+func (p plan) conf() []byte {
+	var b bytes.Buffer
+	b.WriteString("# Written by slipway from the setting of its cache, and given to bitbake as -R.\n")
+	for _, a := range p.Assign {
+		fmt.Fprintf(&b, "%s = \"%s\"\n", a.name, a.value)
+	}
+	return b.Bytes()
+}
+
+// write leaves a file alone that says the same already: bitbake parses everything
+// anew where one of its files is newer than before.
+func (p plan) write(path string) (Given, error) {
+	if len(p.Assign) == 0 {
+		return Given{Set: p.Env}, nil
+	}
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Given{}, err
+	}
+	if content := p.conf(); !bytes.Equal(old, content) {
+		if err := renameio.WriteFile(path, content, 0o644); err != nil {
+			return Given{}, err
+		}
+	}
+	return Given{Post: []string{path}, Set: p.Env}, nil
+}

@@ -1,0 +1,319 @@
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Environment is the variable that overrules every other setting of the cache.
+const Environment = "SLIPWAY_CACHE"
+
+const (
+	none            = "none"
+	maxSettingBytes = 64 << 10
+)
+
+// Setting names a cache: "off", the address of a cache:serve, or the addresses of
+// the parts one by one.
+//
+//	cache: http://builder:8600
+//
+//	cache:
+//	  sstate: https://sstate.example.com/all
+//	  hashserv: wss://hashserv.example.com/ws
+//	  prserv: none
+//	  downloads: https://downloads.example.com/sources
+type Setting struct {
+	Off       bool   `json:"off,omitempty"`
+	Server    string `json:"server,omitempty"`
+	Sstate    string `json:"sstate,omitempty"`
+	Hashserv  string `json:"hashserv,omitempty"`
+	PRServ    string `json:"prserv,omitempty"`
+	Downloads string `json:"downloads,omitempty"`
+	From      string `json:"-"` // where it is set, as file:line:column
+}
+
+func (s Setting) none() bool { return s.Off || s == Setting{From: s.From} }
+
+// Choose returns the setting that holds: the environment's, else that of the
+// user's config.yml, else the board's.
+func Choose(board Setting) (Setting, error) {
+	if text := os.Getenv(Environment); text != "" {
+		return parseSetting(Environment, []byte(text))
+	}
+	user, err := userSetting()
+	if err != nil || user != (Setting{}) {
+		return user, err
+	}
+	return board, nil
+}
+
+// userSetting is that of ~/.config/slipway/config.yml.
+func userSetting() (Setting, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return Setting{}, nil // nobody's home: no settings there
+	}
+	path := filepath.Join(dir, "slipway", "config.yml")
+	data, err := readLimited(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Setting{}, nil
+	}
+	if err != nil {
+		return Setting{}, err
+	}
+	return parseConfig(path, data)
+}
+
+func parseConfig(path string, data []byte) (Setting, error) {
+	root, err := parseYAML(path, data)
+	if err != nil || root == nil {
+		return Setting{}, err
+	}
+	if root.Kind != yaml.MappingNode {
+		return Setting{}, fmt.Errorf("%s: want keys and values, as in \"cache: http://builder:8600\"", place(path, root))
+	}
+	var s Setting
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key := root.Content[i]
+		if key.Value != "cache" {
+			return Setting{}, fmt.Errorf("%s: unknown key %q (have cache)", place(path, key), key.Value)
+		}
+		if s, err = settingOf(path, root.Content[i+1]); err != nil {
+			return Setting{}, err
+		}
+	}
+	return s, nil
+}
+
+func parseSetting(from string, data []byte) (Setting, error) {
+	root, err := parseYAML(from, data)
+	if err != nil || root == nil {
+		return Setting{}, err
+	}
+	return settingOf(from, root)
+}
+
+func parseYAML(from string, data []byte) (*yaml.Node, error) {
+	if len(data) > maxSettingBytes {
+		return nil, fmt.Errorf("%s: longer than %d bytes", from, maxSettingBytes)
+	}
+	var doc yaml.Node
+	if err := yaml.Load(data, &doc); err != nil {
+		var where *yaml.LoadError
+		if errors.As(err, &where) && where.Mark.Line > 0 {
+			return nil, fmt.Errorf("%s:%d:%d: not valid YAML: %s", from, where.Mark.Line, where.Mark.Column, where.Message)
+		}
+		if len(strings.TrimSpace(string(data))) == 0 {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%s: not valid YAML: %w", from, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+func place(from string, n *yaml.Node) string {
+	if from == Environment {
+		return from // it has one line
+	}
+	return fmt.Sprintf("%s:%d:%d", from, n.Line, n.Column)
+}
+
+// UnmarshalYAML reads the setting of a board.yml. A board's replaces all of that of
+// the board which it extends.
+func (s *Setting) UnmarshalYAML(n *yaml.Node) error {
+	var err error
+	*s, err = settingOf("board.yml", n)
+	return err
+}
+
+func settingOf(from string, n *yaml.Node) (Setting, error) {
+	at := place(from, n)
+	s := Setting{From: at}
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Value == "off":
+		s.Off = true
+		return s, nil
+	case n.Kind == yaml.ScalarNode && (n.Value == "" || n.Tag == "!!null"):
+		return Setting{}, nil
+	case n.Kind == yaml.ScalarNode:
+		var err error
+		s.Server, err = serverURL(n.Value)
+		return s, at3(at, err)
+	case n.Kind != yaml.MappingNode:
+		return Setting{}, fmt.Errorf("%s: cache is neither an address nor a list of its parts; write cache: http://HOST:8600 or cache: off", at)
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if err := s.set(n.Content[i], n.Content[i+1]); err != nil {
+			return Setting{}, at3(place(from, n.Content[i]), err)
+		}
+	}
+	return s, at3(at, s.whole())
+}
+
+func at3(at string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: cache: %w", at, err)
+}
+
+// set takes one part.
+func (s *Setting) set(key, value *yaml.Node) error {
+	parts := map[string]struct {
+		to   *string
+		read func(string) (string, error)
+	}{
+		"server":    {&s.Server, serverURL},
+		"sstate":    {&s.Sstate, filesURL},
+		"hashserv":  {&s.Hashserv, hashservAddress},
+		"prserv":    {&s.PRServ, prservAddress},
+		"downloads": {&s.Downloads, filesURL},
+	}
+	part, ok := parts[key.Value]
+	switch {
+	case !ok:
+		return fmt.Errorf("unknown part %q (have server, or sstate, hashserv, prserv and downloads)", key.Value)
+	case value.Kind != yaml.ScalarNode || value.Value == "":
+		return fmt.Errorf("%s is not an address", key.Value)
+	case *part.to != "":
+		return fmt.Errorf("%s is named twice", key.Value)
+	}
+	var err error
+	if *part.to, err = part.read(value.Value); err != nil {
+		return fmt.Errorf("%s: %w", key.Value, err)
+	}
+	return nil
+}
+
+// whole refuses half a cache: bitbake takes it and then finds nothing.
+func (s *Setting) whole() error {
+	if s.Server != "" {
+		if s.Sstate+s.Hashserv+s.Downloads != "" || s.PRServ != "" && s.PRServ != none {
+			return errors.New("server says where its parts are; of them only prserv: none may be given with it")
+		}
+		return nil
+	}
+	for _, part := range []struct{ name, value, mend string }{
+		{"sstate", s.Sstate, "the other parts are of use only with it"},
+		{"hashserv", s.Hashserv, "without the hash equivalence server beside it, next to nothing in an sstate mirror matches"},
+		{"prserv", s.PRServ, "name the PR server, or prserv: none if the builds that filled the mirror had none: packages are found only where both have one or neither"},
+	} {
+		if part.value == "" {
+			return fmt.Errorf("has no %s: %s", part.name, part.mend)
+		}
+	}
+	return nil
+}
+
+// All that an address may consist of. None of it means anything to bitbake's
+// configuration, to its patterns of mirrors, or to a URL's parameters there.
+var addressText = regexp.MustCompile(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
+
+func addressable(text string) bool { return addressText.MatchString(text) }
+
+func parseURL(text string, schemes ...string) (*url.URL, error) {
+	if !addressable(strings.Replace(text, "@", "", 1)) {
+		return nil, fmt.Errorf("%q holds characters that no address here may have, or is too long", text)
+	}
+	if strings.Contains(text, "@") {
+		return nil, errors.New("names a user; put the login into ~/.netrc, where bitbake looks too")
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, scheme := range schemes {
+		if u.Scheme == scheme && (u.Hostname() != "" || scheme == "file" && strings.HasPrefix(u.Path, "/")) {
+			return u, nil
+		}
+	}
+	return nil, fmt.Errorf("%q is no address that begins with %s://", text, strings.Join(schemes, ":// or "))
+}
+
+func serverURL(text string) (string, error) {
+	u, err := parseURL(strings.TrimRight(text, "/"), "http", "https")
+	if err != nil {
+		return "", err
+	}
+	if u.Path != "" {
+		return "", fmt.Errorf("%q goes on after the host; the address of a cache:serve is http://HOST:PORT", text)
+	}
+	return u.String(), nil
+}
+
+func filesURL(text string) (string, error) {
+	u, err := parseURL(strings.TrimRight(text, "/"), "http", "https", "file")
+	if err != nil {
+		return "", err
+	}
+	return u.String(), nil
+}
+
+func hashservAddress(text string) (string, error) {
+	if strings.Contains(text, "://") {
+		u, err := parseURL(text, "ws", "wss")
+		if err != nil {
+			return "", err
+		}
+		return u.String(), nil
+	}
+	return hostPort(text)
+}
+
+func prservAddress(text string) (string, error) {
+	if text == none {
+		return none, nil
+	}
+	return hostPort(text)
+}
+
+// hostPort refuses IPv6 addresses: bitbake splits at the first colon.
+func hostPort(text string) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil || !addressable(host) || strings.ContainsAny(host, "/:[]") {
+		return "", fmt.Errorf("%q is not HOST:PORT", text)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return "", fmt.Errorf("%q has no port between 1 and 65535", text)
+	}
+	return text, nil
+}
+
+// at is a port on the server's host, "" without one.
+func (s Setting) at(port int) string {
+	u, err := url.Parse(s.Server)
+	if err != nil || port == 0 {
+		return ""
+	}
+	return net.JoinHostPort(u.Hostname(), strconv.Itoa(port))
+}
+
+// readLimited reads a small file, and refuses a large one.
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	const most = 1 << 20
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && len(data) > most {
+		err = fmt.Errorf("%s: larger than %d bytes", path, most)
+	}
+	return data, err
+}

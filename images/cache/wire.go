@@ -1,0 +1,165 @@
+package cache
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/net/websocket"
+)
+
+// bitbake's own servers answer within milliseconds; a probe that takes longer than
+// this would make every build wait.
+const (
+	probeTime    = 10 * time.Second
+	maxLineBytes = 32 << 10 // bitbake's own limit
+)
+
+// lines is a connection that carries bitbake's protocols: the name and version of the
+// protocol, an empty line, then one JSON value a line, either way.
+type lines interface {
+	send(line string) error
+	receive() (string, error)
+	Close() error
+}
+
+// converse connects, greets and says something, and returns what is answered. An
+// error that is io.EOF is how bitbake's servers say that they do not understand.
+func converse(ctx context.Context, address, greeting string, say ...string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	c, err := dialLines(ctx, address)
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	for _, line := range []string{greeting, ""} {
+		if err := c.send(line); err != nil {
+			return nil, lost(ctx, err)
+		}
+	}
+	var heard []string
+	for _, line := range say {
+		if err := c.send(line); err != nil {
+			return heard, lost(ctx, err)
+		}
+		answer, err := c.receive()
+		if err != nil {
+			return heard, lost(ctx, err)
+		}
+		heard = append(heard, answer)
+	}
+	return heard, nil
+}
+
+// lost tells a server that hangs up from one that says nothing.
+func lost(ctx context.Context, err error) error {
+	var sys *net.OpError
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("does not answer within %v", probeTime)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &sys):
+		return io.EOF
+	}
+	return err
+}
+
+// plain is a dial's error without Go's own words.
+func plain(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Err != nil {
+		return fmt.Errorf("nothing answers: %w", op.Err)
+	}
+	return fmt.Errorf("nothing answers: %w", err)
+}
+
+func dialLines(ctx context.Context, address string) (lines, error) {
+	if strings.Contains(address, "://") {
+		return dialWebsocket(ctx, address)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{Conn: conn, in: bufio.NewReaderSize(conn, maxLineBytes)}, nil
+}
+
+// stream is the protocol on a TCP connection.
+type stream struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (s *stream) send(line string) error {
+	_, err := io.WriteString(s.Conn, line+"\n")
+	return err
+}
+
+func (s *stream) receive() (string, error) {
+	line, err := s.in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return "", fmt.Errorf("answers with a line longer than %d bytes", maxLineBytes)
+	}
+	return strings.TrimSuffix(string(line), "\n"), err
+}
+
+// frames is the protocol on a websocket, where a message is a line.
+type frames struct{ *websocket.Conn }
+
+func dialWebsocket(ctx context.Context, address string) (lines, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	origin := map[string]string{"ws": "http", "wss": "https"}[u.Scheme] + "://" + u.Host
+	config, err := websocket.NewConfig(address, origin)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := config.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn.MaxPayloadBytes = maxLineBytes
+	return frames{conn}, nil
+}
+
+func (f frames) send(line string) error { return websocket.Message.Send(f.Conn, line) }
+
+func (f frames) receive() (string, error) {
+	var line string
+	err := websocket.Message.Receive(f.Conn, &line)
+	return line, err
+}
+
+// answer is what of a server's answers a probe looks at.
+type answer struct {
+	Alive       bool            `json:"alive"`
+	Requests    json.RawMessage `json:"requests"`
+	Value       json.RawMessage `json:"value"`
+	InvokeError *struct {
+		Message string `json:"message"`
+	} `json:"invoke-error"`
+}
+
+func parseAnswer(line string) (answer, error) {
+	var a answer
+	if err := json.Unmarshal([]byte(line), &a); err != nil {
+		return a, fmt.Errorf("answers %.40q, which is not its protocol", line)
+	}
+	if a.InvokeError != nil {
+		return a, fmt.Errorf("refuses: %.100q", a.InvokeError.Message)
+	}
+	return a, nil
+}
