@@ -12,7 +12,7 @@ import (
 // Mage knows optional arguments only as flags, and people type "doctor virt".
 var optional = map[string]string{
 	"up": "board", "doctor": "board", "bench": "area", "soak": "area",
-	"virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
+	"cache:serve": "dir", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
 }
 
 func init() { os.Args = arrange(os.Args) }

@@ -1,0 +1,168 @@
+package cache
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const descriptorPath = "/cache.json"
+
+// Counts is what was asked of the server of files.
+type Counts struct {
+	Hits   int64 `json:"hits"`   // files that were there
+	Misses int64 `json:"misses"` // that were not, or not whole
+	Bytes  int64 `json:"bytes"`  // sent
+}
+
+// counters are Counts while they are counted.
+type counters struct{ hits, misses, bytes atomic.Int64 }
+
+func (c *counters) counts() Counts {
+	return Counts{Hits: c.hits.Load(), Misses: c.misses.Load(), Bytes: c.bytes.Load()}
+}
+
+// shelf is a folder whose whole files are served, and nothing outside of it.
+type shelf struct {
+	root  *os.Root
+	whole func(root *os.Root, name string) bool
+	counters
+}
+
+// bitbake writes sstate under a name with another ending first.
+var sstateName = regexp.MustCompile(`\.(tgz|tar\.zst|tar\.gz|tar\.xz)(\.siginfo|\.sig)?$`)
+
+func wholeSstate(_ *os.Root, name string) bool { return sstateName.MatchString(name) }
+
+// wholeDownload is true of what bitbake has fetched and checked, which it notes with
+// a file beside it.
+func wholeDownload(root *os.Root, name string) bool {
+	_, err := root.Stat(name + ".done")
+	return err == nil
+}
+
+// open finds a file that may be given away.
+func (s *shelf) open(name string) (*os.File, fs.FileInfo, error) {
+	if hidden(name) || !s.whole(s.root, name) {
+		return nil, nil, fs.ErrNotExist
+	}
+	f, err := s.root.OpenFile(name, os.O_RDONLY|nonblocking, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+func hidden(name string) bool {
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") {
+			return true
+		}
+	}
+	return name == "" || !filepath.IsLocal(name)
+}
+
+// ServeHTTP gives a file, or a part of it. Folders are not listed: bitbake knows what
+// it wants, and whoever does not has nothing to look for.
+func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := strings.TrimPrefix(r.URL.Path, "/")
+	if name == "" { // a probe
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	f, info, err := s.open(name)
+	if err != nil {
+		s.misses.Add(1)
+		status := http.StatusNotFound
+		if errors.Is(err, fs.ErrPermission) {
+			status = http.StatusForbidden
+		}
+		http.Error(w, http.StatusText(status), status)
+		return
+	}
+	defer f.Close()
+	s.hits.Add(1)
+	// A client that takes its time may take it, as long as it takes something.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute + time.Duration(info.Size()/slowest)*time.Second))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	counted := &countingWriter{ResponseWriter: w}
+	http.ServeContent(counted, r, path.Base(name), info.ModTime(), f)
+	s.bytes.Add(counted.n)
+}
+
+const slowest = 64 << 10 // bytes a second
+
+// countingWriter counts what is sent, and leaves the copying to the kernel.
+type countingWriter struct {
+	http.ResponseWriter
+	n int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+func (c *countingWriter) ReadFrom(r io.Reader) (int64, error) {
+	n, err := io.Copy(c.ResponseWriter, r)
+	c.n += n
+	return n, err
+}
+
+// files is the server's handler.
+func files(sstate, downloads *shelf, self descriptor) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/sstate/", http.StripPrefix("/sstate", sstate))
+	mux.Handle("/downloads/", http.StripPrefix("/downloads", downloads))
+	mux.HandleFunc(descriptorPath, self.serve)
+	return readOnly(mux)
+}
+
+func (d descriptor) serve(w http.ResponseWriter, r *http.Request) {
+	if !sameMachine(r) {
+		d.Folder, d.Key = "", ""
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(d) // a client that is gone needs no answer
+}
+
+// sameMachine is true of a request that came from the address that it went to.
+func sameMachine(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	to, _, errTo := net.SplitHostPort(local.String())
+	from, _, errFrom := net.SplitHostPort(r.RemoteAddr)
+	return errTo == nil && errFrom == nil && to == from
+}
+
+func readOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "this server only gives", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}

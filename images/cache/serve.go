@@ -1,0 +1,360 @@
+package cache
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/engine"
+)
+
+const (
+	stateDir     = "cache-serve"
+	writerSocket = "hashserv.sock"
+	nonblocking  = unix.O_NONBLOCK // a FIFO must not hold a request
+
+	maxConnections = 512
+	startTime      = 20 * time.Second // Python's servers take one or two on a busy machine
+)
+
+// ServeOptions says what to serve, and where.
+type ServeOptions struct {
+	Dir     string // holds sstate-cache and downloads
+	Bitbake string // the folder whose servers run
+	Listen  string // HOST:PORT of the files; the other two servers have the next two ports
+	JSON    bool
+	Out     io.Writer
+}
+
+// Status is what Serve prints when all servers answer, and again when it ends.
+type Status struct {
+	State     string `json:"state"` // serving, ended
+	Cache     string `json:"cache"` // the setting for other machines
+	Folder    string `json:"folder"`
+	Bitbake   string `json:"bitbake"`
+	Hashserv  string `json:"hashserv,omitempty"`
+	PRServ    string `json:"prserv"`
+	PID       int    `json:"pid"`
+	Sstate    Counts `json:"sstate"`
+	Downloads Counts `json:"downloads"`
+}
+
+// Serve serves a folder until ctx ends, and its servers with it. Other machines read
+// the files and the hashes; the PR server takes new values from all of them, since
+// that is what it is for. This machine's own builds write hashes through a socket in
+// the folder.
+func Serve(ctx context.Context, opt ServeOptions) error {
+	s, err := prepareServer(opt)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	parent := ctx
+	group, ctx := errgroup.WithContext(parent)
+	group.Go(func() error { return s.runServers(ctx) })
+	group.Go(func() error { return s.runFiles(ctx) })
+	group.Go(func() error {
+		err := s.awaitServers(ctx)
+		if parent.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			s.print("serving")
+		}
+		return err
+	})
+	err = group.Wait()
+	if s.serving {
+		s.print("ended")
+	}
+	return err
+}
+
+// server is a folder that is being served.
+type server struct {
+	opt       ServeOptions
+	version   Version
+	state     string // folder of databases, logs and the socket
+	host      string
+	port      int
+	self      descriptor
+	listener  net.Listener
+	sstate    *shelf
+	downloads *shelf
+	unlock    func()
+	serving   bool
+}
+
+func prepareServer(opt ServeOptions) (*server, error) {
+	dir, err := filepath.Abs(opt.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if !addressable(dir) {
+		return nil, fmt.Errorf("%s: bitbake takes no folder with such characters in its name; serve another", dir)
+	}
+	opt.Dir = dir
+	s := &server{opt: opt, state: filepath.Join(dir, stateDir)}
+	if s.version, err = VersionOf(opt.Bitbake); err != nil {
+		return nil, err
+	}
+	for _, sub := range []string{"sstate-cache", "downloads", stateDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if s.unlock, err = lockFolder(s.state); err != nil {
+		return nil, err
+	}
+	_ = os.Remove(filepath.Join(s.state, writerSocket)) // of a server that was killed
+	if err := s.open(); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func lockFolder(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: another cache:serve serves this folder; stop it first", filepath.Dir(dir))
+	}
+	return func() { f.Close() }, nil
+}
+
+// open claims the address of the files and opens their folders.
+func (s *server) open() error {
+	listener, err := net.Listen("tcp", s.opt.Listen)
+	if err != nil {
+		return fmt.Errorf("listen at %s: %w; name a free one with -listen=HOST:PORT", s.opt.Listen, err)
+	}
+	s.listener = netutil.LimitListener(listener, maxConnections)
+	s.host, _, err = net.SplitHostPort(s.opt.Listen)
+	if err != nil {
+		return err
+	}
+	s.port = listener.Addr().(*net.TCPAddr).Port
+	if s.sstate, err = openShelf(filepath.Join(s.opt.Dir, "sstate-cache"), wholeSstate); err != nil {
+		return err
+	}
+	if s.downloads, err = openShelf(filepath.Join(s.opt.Dir, "downloads"), wholeDownload); err != nil {
+		return err
+	}
+	s.self = descriptor{Slipway: descriptorKind, Bitbake: s.version.String(), PRServ: s.port + 2, Folder: s.opt.Dir}
+	if s.version.has(upstreamHashes) { // earlier ones let every client write
+		s.self.Hashserv = s.port + 1
+	}
+	s.self.Key, err = writeKey(s.state)
+	return err
+}
+
+func openShelf(dir string, whole func(*os.Root, string) bool) (*shelf, error) {
+	root, err := os.OpenRoot(dir)
+	return &shelf{root: root, whole: whole}, err
+}
+
+// writeKey leaves a secret where only this machine's builds find it.
+func writeKey(dir string) (string, error) {
+	secret := make([]byte, 16)
+	if _, err := rand.Read(secret); err != nil {
+		return "", err
+	}
+	key := hex.EncodeToString(secret)
+	return key, renameio.WriteFile(filepath.Join(dir, "key"), []byte(key), 0o640)
+}
+
+func (s *server) close() {
+	for _, shelf := range []*shelf{s.sstate, s.downloads} {
+		if shelf != nil && shelf.root != nil {
+			shelf.root.Close()
+		}
+	}
+	if s.listener != nil {
+		s.listener.Close()
+	}
+	_ = os.Remove(filepath.Join(s.state, "key")) // builds here then know that nobody serves
+	s.unlock()
+}
+
+//go:embed prserv.py
+var prserv string
+
+// runServers runs bitbake's servers until ctx ends or one of them does.
+func (s *server) runServers(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return s.runServer(ctx, "prserv", "python3", "-c", prserv, filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
+	})
+	if s.self.Hashserv > 0 {
+		group.Go(func() error {
+			return s.runServer(ctx, "hashserv-writer", s.hashserv("unix://./"+writerSocket)...)
+		})
+		group.Go(func() error {
+			// The first of the two makes the database.
+			if err := await(ctx, func() error {
+				_, err := os.Stat(filepath.Join(s.state, writerSocket))
+				return err
+			}); err != nil {
+				return nil // whatever ended ctx says why
+			}
+			address := net.JoinHostPort(s.host, strconv.Itoa(s.self.Hashserv))
+			return s.runServer(ctx, "hashserv", append(s.hashserv(address), "--read-only")...)
+		})
+	}
+	return group.Wait()
+}
+
+func (s *server) hashserv(bind string) []string {
+	return []string{"python3", filepath.Join(s.opt.Bitbake, "bin/bitbake-hashserv"), "--bind", bind, "--database", "hashserv.db"}
+}
+
+// prHost is the address of the PR server, which must be a number.
+func (s *server) prHost() string {
+	if s.host == "" {
+		return "0.0.0.0"
+	}
+	return s.host
+}
+
+// runServer returns nil where ctx ended it.
+func (s *server) runServer(ctx context.Context, name string, argv ...string) error {
+	err := engine.Run(ctx, engine.Command{Argv: argv, Dir: s.state, Log: filepath.Join(s.state, name+".log")})
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("it ended by itself")
+	}
+	return fmt.Errorf("bitbake's server %s: %w", name, err)
+}
+
+// runFiles serves the files until ctx ends. Transfers then have a moment to finish.
+func (s *server) runFiles(ctx context.Context) error {
+	web := &http.Server{
+		Handler: files(s.sstate, s.downloads, s.self), MaxHeaderBytes: 16 << 10,
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- web.Serve(s.listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	if web.Shutdown(last) != nil {
+		web.Close()
+	}
+	return nil
+}
+
+// awaitServers waits until all servers answer.
+func (s *server) awaitServers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, fmt.Errorf("bitbake's servers do not answer after %v; their logs are in %s", startTime, s.state))
+	defer cancel()
+	for _, port := range []int{s.self.Hashserv, s.self.PRServ} {
+		if port == 0 {
+			continue
+		}
+		address := net.JoinHostPort(s.near(), strconv.Itoa(port))
+		if err := await(ctx, func() error {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// near is where the servers are reached from this machine.
+func (s *server) near() string {
+	if s.host == "" || net.ParseIP(s.host).IsUnspecified() {
+		return "127.0.0.1"
+	}
+	return s.host
+}
+
+// await tries until it succeeds or ctx ends.
+func await(ctx context.Context, try func() error) error {
+	for try() != nil {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// name is what other machines call this one.
+func (s *server) name() string {
+	if s.host != "" && !net.ParseIP(s.host).IsUnspecified() {
+		return s.host
+	}
+	if name, err := os.Hostname(); err == nil && addressable(name) {
+		return name
+	}
+	return "127.0.0.1"
+}
+
+func (s *server) status(state string) Status {
+	st := Status{
+		State: state, Folder: s.opt.Dir, Bitbake: s.version.String(), PID: os.Getpid(),
+		Cache:  "http://" + net.JoinHostPort(s.name(), strconv.Itoa(s.port)),
+		PRServ: net.JoinHostPort(s.name(), strconv.Itoa(s.self.PRServ)),
+		Sstate: s.sstate.counts(), Downloads: s.downloads.counts(),
+	}
+	if s.self.Hashserv > 0 {
+		st.Hashserv = net.JoinHostPort(s.name(), strconv.Itoa(s.self.Hashserv))
+	}
+	return st
+}
+
+func (s *server) print(state string) {
+	s.serving = true
+	st := s.status(state)
+	if s.opt.JSON {
+		_ = json.NewEncoder(s.opt.Out).Encode(st) // nobody is left to tell
+		return
+	}
+	if state == "ended" {
+		fmt.Fprintf(s.opt.Out, "Served sstate: %s. Downloads: %s.\n", st.Sstate, st.Downloads)
+		return
+	}
+	fmt.Fprintf(s.opt.Out, `Serving %s with the servers of bitbake %s. Ctrl-C ends them.
+Put this line into board.yml or ~/.config/slipway/config.yml, here (builds on this
+machine then fill the folder) and on other machines (they build from it):
+
+cache: %s
+
+`, st.Folder, st.Bitbake, st.Cache)
+}
+
+func (c Counts) String() string {
+	return fmt.Sprintf("%d files given, %d not there, %.1f MiB", c.Hits, c.Misses, float64(c.Bytes)/(1<<20))
+}

@@ -1,0 +1,270 @@
+package cache
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// branches are the bitbakes of Yocto's long-term releases, and what is being made.
+var branches = []string{"1.46", "2.0", "2.8", "2.18", "master"}
+
+// bitbakeOf unpacks a branch of the clone that SLIPWAY_BITBAKE names.
+func bitbakeOf(t *testing.T, branch string) string {
+	t.Helper()
+	clone := os.Getenv("SLIPWAY_BITBAKE")
+	if clone == "" {
+		t.Skip("SLIPWAY_BITBAKE is not set: it names a git clone of bitbake with its branches")
+	}
+	return unpack(t, clone, branch)
+}
+
+// unpack puts a branch of a git clone into a folder that everybody may read.
+func unpack(t *testing.T, clone, branch string, paths ...string) string {
+	t.Helper()
+	dir := publicDir(t)
+	for _, ref := range []string{branch, "origin/" + branch} {
+		if exec.Command("git", "-C", clone, "rev-parse", "-q", "--verify", ref+"^{commit}").Run() != nil {
+			continue
+		}
+		archive := filepath.Join(dir, "archive.tar")
+		args := append([]string{"-C", clone, "archive", "-o", archive, ref}, paths...)
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		if out, err := exec.Command("tar", "-x", "-C", dir, "-f", archive).CombinedOutput(); err != nil {
+			t.Fatalf("tar: %v\n%s", err, out)
+		}
+		if err := os.Remove(archive); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	t.Skipf("%s has no branch %s; fetch it there", clone, branch)
+	return ""
+}
+
+// publicDir is a folder for tests that other users may enter, as bitbake's.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cache")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// serving runs Serve until the test ends, and returns its first status.
+func serving(t *testing.T, opt ServeOptions) (Status, func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &lockedBuffer{}
+	opt.Out, opt.JSON = out, true
+	if opt.Listen == "" {
+		opt.Listen = freeAddress(t, "127.0.0.1")
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, opt) }()
+	stop := func() error {
+		cancel()
+		return <-ended
+	}
+	for {
+		if line, _, whole := strings.Cut(out.String(), "\n"); whole {
+			var s Status
+			if err := json.Unmarshal([]byte(line), &s); err != nil {
+				t.Fatal(err)
+			}
+			return s, stop
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("Serve = %v; want it to go on", err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// freeAddress has two free ports above its own.
+func freeAddress(t *testing.T, host string) string {
+	t.Helper()
+	for range 50 {
+		var ports []net.Listener
+		first, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, first)
+		port := first.Addr().(*net.TCPAddr).Port
+		for _, next := range []int{port + 1, port + 2} {
+			if l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(next))); err == nil {
+				ports = append(ports, l)
+			}
+		}
+		for _, l := range ports {
+			l.Close()
+		}
+		if len(ports) == 3 {
+			return first.Addr().String()
+		}
+	}
+	t.Fatal("no three free ports in a row")
+	return ""
+}
+
+// lockedBuffer is written by Serve and read by the test meanwhile.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// Every bitbake's own servers are told apart, and only those that fit are taken.
+func TestServersOfEachBitbake(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: starts the servers of five bitbakes")
+	}
+	for _, branch := range branches {
+		t.Run(branch, func(t *testing.T) {
+			t.Parallel()
+			bitbake := bitbakeOf(t, branch)
+			own, err := VersionOf(bitbake)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, stop := serving(t, ServeOptions{Dir: publicDir(t), Bitbake: bitbake})
+			for _, v := range []Version{{1, 46}, {2, 0}, {2, 8}, {2, 18}} {
+				err := checkPRServ(t.Context(), status.PRServ, v)
+				if fits := prKindOf(own) == prKindOf(v); fits != (err == nil) {
+					t.Errorf("PR server of %s for bitbake %s: %v; want it to fit: %t", own, v, err, fits)
+				}
+				if status.Hashserv == "" || !v.has(upstreamHashes) {
+					continue
+				}
+				err = checkHashserv(t.Context(), status.Hashserv, v)
+				if fits := own.has(existsStream) || !v.has(existsStream); fits != (err == nil) {
+					t.Errorf("hash equivalence server of %s for bitbake %s: %v; want it to fit: %t", own, v, err, fits)
+				}
+			}
+			if (status.Hashserv != "") != own.has(upstreamHashes) {
+				t.Errorf("hash equivalence server of %s = %q", own, status.Hashserv)
+			}
+			if err := stop(); err != nil {
+				t.Errorf("Serve = %v after it was stopped; want nil", err)
+			}
+			if _, err := net.Dial("tcp", status.PRServ); err == nil {
+				t.Error("the PR server outlived cache:serve")
+			}
+		})
+	}
+}
+
+// Clients cannot write hashes, whose sstate would be on their own disks only.
+func TestHashesAreReadOnlyForClients(t *testing.T) {
+	status, _ := serving(t, ServeOptions{Dir: publicDir(t), Bitbake: bitbakeOf(t, "2.8")})
+	hash := strings.Repeat("ab", 32)
+	report := fmt.Sprintf(`{"report": {"method": "m", "outhash": "%s", "taskhash": "%s", "unihash": "%s"}}`, hash, hash, hash)
+	get := fmt.Sprintf(`{"get": {"method": "m", "taskhash": "%s", "all": false}}`, hash)
+	heard, err := converse(t.Context(), status.Hashserv, greetHashserv, report)
+	t.Logf("report is answered with %q, %v", heard, err)
+	heard, err = converse(t.Context(), status.Hashserv, greetHashserv, get)
+	if err != nil || len(heard) != 1 || heard[0] != "null" {
+		t.Errorf("a client's hash is known afterwards: %q, %v; want null", heard, err)
+	}
+}
+
+// A folder is served once, and left without its key.
+func TestServeLocksItsFolder(t *testing.T) {
+	dir, bitbake := publicDir(t), bitbakeOf(t, "2.8")
+	_, stop := serving(t, ServeOptions{Dir: dir, Bitbake: bitbake})
+	err := Serve(t.Context(), ServeOptions{Dir: dir, Bitbake: bitbake, Listen: "127.0.0.1:0", Out: &bytes.Buffer{}})
+	if err == nil || !strings.Contains(err.Error(), "another cache:serve serves this folder") {
+		t.Errorf("Serve of a folder that is served = %v; want it refused", err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, stateDir, "key")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the key after the end: %v; want it gone", err)
+	}
+	again, stop := serving(t, ServeOptions{Dir: dir, Bitbake: bitbake})
+	if again.State != "serving" || stop() != nil {
+		t.Errorf("served again: %+v", again)
+	}
+}
+
+// When one of bitbake's servers dies, builds must not go on as if nothing were.
+func TestServeEndsWithItsServers(t *testing.T) {
+	dir := publicDir(t)
+	status, stop := serving(t, ServeOptions{Dir: dir, Bitbake: bitbakeOf(t, "2.8")})
+	killed := 0
+	for _, pid := range childrenIn(t, filepath.Join(dir, stateDir)) {
+		if err := unix.Kill(pid, unix.SIGKILL); err == nil {
+			killed++
+			break
+		}
+	}
+	if killed == 0 {
+		t.Fatal("found no server to kill")
+	}
+	deadline := time.Now().Add(15 * time.Second)
+	for time.Now().Before(deadline) {
+		if conn, err := net.Dial("tcp", strings.TrimPrefix(status.Cache, "http://")); err != nil {
+			break
+		} else {
+			conn.Close()
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err := stop(); err == nil || !strings.Contains(err.Error(), "bitbake's server") {
+		t.Errorf("Serve = %v; want it to name the server that died", err)
+	}
+	if left := childrenIn(t, filepath.Join(dir, stateDir)); len(left) > 0 {
+		t.Errorf("servers %v outlived cache:serve", left)
+	}
+}
+
+// childrenIn are the processes that work in a folder.
+func childrenIn(t *testing.T, dir string) []int {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, link := range links {
+		if at, err := os.Readlink(link); err == nil && at == dir {
+			pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
+			found = append(found, pid)
+		}
+	}
+	return found
+}

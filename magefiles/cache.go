@@ -1,0 +1,39 @@
+//go:build mage
+
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/magefile/mage/mg"
+
+	"slipway/images"
+	"slipway/images/cache"
+)
+
+// Cache shares what bitbake made between machines.
+type Cache mg.Namespace
+
+// Serve lets other machines build from what was built and fetched on this one.
+//
+// It runs bitbake's own hash equivalence server and PR server, and a read-only server
+// of sstate and downloads beside them, and prints the cache: line for the others. They
+// can read all of it and get versions from the PR server; only builds on this machine
+// add to it. There are no passwords and no encryption: listen where you trust the
+// network. Ctrl-C ends all of it.
+//
+// Examples: "cache:serve" for this machine alone; "cache:serve -listen=:8600" for all
+// that reach it; "cache:serve /srv/yocto -board=jetson-orin-nano-devkit".
+func (Cache) Serve(ctx context.Context,
+	dir *string, // folder with sstate-cache and downloads; build if not given
+	board *string, // whose bitbake's servers run; the newest that is checked out if not given
+	listen *string, // HOST:PORT of the files; the two ports above it are the other servers'
+	json *bool, // print the state as JSON lines
+) error {
+	return run(ctx, func(ctx context.Context) error {
+		return images.ServeCache(ctx, options, given(board, ""), cache.ServeOptions{
+			Dir: given(dir, ""), Listen: given(listen, "127.0.0.1:8600"), JSON: given(json, false), Out: os.Stdout,
+		})
+	})
+}
