@@ -1,0 +1,254 @@
+package cache
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// The test binary is also the slipway of a second machine: it prepares a build there.
+func TestMain(m *testing.M) {
+	request := os.Getenv("CACHE_TEST_PREPARE")
+	if request == "" {
+		os.Exit(m.Run())
+	}
+	var r Request
+	if err := json.Unmarshal([]byte(request), &r); err != nil {
+		panic(err)
+	}
+	given, err := Prepare(context.Background(), r)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(given); err != nil {
+		panic(err)
+	}
+}
+
+// machine is a folder with a build of its own, in a network of its own, which has its
+// own checkouts: it shares nothing with others but what it asks a cache for.
+type machine struct {
+	t       *testing.T
+	dir     string
+	bitbake string
+	enter   []string // the program and arguments that enter its network; nil: the host's
+	builder *syscall.Credential
+}
+
+func newMachine(t *testing.T, pair [2]string, enter []string) machine {
+	m := machine{t: t, bitbake: bitbakeOf(t, pair[0]), enter: enter, builder: builder(t)}
+	oecore := os.Getenv("SLIPWAY_OECORE")
+	if oecore == "" {
+		t.Skip("SLIPWAY_OECORE is not set: it names a git clone of openembedded-core with its branches")
+	}
+	m.dir = unpack(t, oecore, pair[1], "meta", ":(exclude)meta/recipes-*")
+	if err := os.CopyFS(filepath.Join(m.dir, "meta-shared"), os.DirFS("testdata/meta-shared")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, m.path("build/conf/bblayers.conf"), fmt.Sprintf("BBPATH = \"${TOPDIR}\"\nBBFILES ?= \"\"\nBBLAYERS = \"%s %s\"\n", m.path("meta"), m.path("meta-shared")))
+	write(t, m.path("build/conf/local.conf"), "MACHINE = \"qemux86-64\"\nINHERIT_DISTRO = \"sstate license\"\nBB_NUMBER_THREADS = \"2\"\nCONNECTIVITY_CHECK_URIS = \"\"\n")
+	m.own(m.dir)
+	return m
+}
+
+func (m machine) path(name string) string { return filepath.Join(m.dir, name) }
+
+func (m machine) own(dir string) {
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || m.builder == nil {
+			return err
+		}
+		return os.Lchown(path, int(m.builder.Uid), int(m.builder.Gid))
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// builder is who runs bitbake, which refuses root; nil is whoever runs the tests.
+func builder(t *testing.T) *syscall.Credential {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	name := os.Getenv("SLIPWAY_BUILDER")
+	if name == "" {
+		name = "nobody"
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		t.Skipf("bitbake does not run as root, and there is no other user: %v; name one with SLIPWAY_BUILDER", err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}
+}
+
+// prepare is Prepare on that machine.
+func (m machine) prepare(setting Setting) Given {
+	m.t.Helper()
+	r := Request{Setting: setting, Bitbake: m.bitbake, Build: m.path("build"), File: m.path("build/cache.conf")}
+	text, err := json.Marshal(r)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	argv := append(m.enter[:len(m.enter):len(m.enter)], self)
+	cmd := exec.CommandContext(m.t.Context(), argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "CACHE_TEST_PREPARE="+string(text))
+	cmd.Stderr = m.t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		m.t.Fatalf("prepare: %v", err)
+	}
+	var given Given
+	if err := json.Unmarshal(out, &given); err != nil {
+		m.t.Fatal(err)
+	}
+	return given
+}
+
+// build runs bitbake and returns what it says.
+func (m machine) build(given Given) string {
+	m.t.Helper()
+	argv := append(m.enter[:len(m.enter):len(m.enter)], filepath.Join(m.bitbake, "bin/bitbake"))
+	for _, file := range given.Post {
+		argv = append(argv, "-R", file)
+	}
+	credential := m.builder
+	if m.enter != nil && credential != nil { // entering takes root
+		drop := []string{"setpriv", fmt.Sprintf("--reuid=%d", credential.Uid), fmt.Sprintf("--regid=%d", credential.Gid), "--clear-groups"}
+		argv = append(append(m.enter[:len(m.enter):len(m.enter)], drop...), argv[len(m.enter):]...)
+		credential = nil
+	}
+	cmd := exec.CommandContext(m.t.Context(), argv[0], append(argv[1:], "library-native")...)
+	cmd.Dir = m.path("build")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+	pass := "BB_ENV_PASSTHROUGH_ADDITIONS"
+	if strings.HasPrefix(m.version(), "1.") {
+		pass = "BB_ENV_EXTRAWHITE"
+	}
+	cmd.Env = append([]string{
+		"PATH=" + filepath.Join(m.bitbake, "bin") + ":/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=en_US.UTF-8", "HOME=" + m.dir,
+		"BBPATH=" + m.path("build"), "BUILDDIR=" + m.path("build"), pass + "=SSTATE_DIR DL_DIR",
+	}, given.Set...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		m.t.Fatalf("bitbake: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+func (m machine) version() string {
+	v, err := VersionOf(m.bitbake)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return v.String()
+}
+
+// twoNetworks returns this machine's address in a network of two, and how to enter
+// the other machine's.
+func twoNetworks(t *testing.T) (address string, enter []string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("two machines are two network namespaces, which takes root")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("ip is not installed (Debian package iproute2)")
+	}
+	name := fmt.Sprintf("slw%d", os.Getpid())
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Skipf("no network namespace here: ip %v: %v: %s", args, err, out)
+		}
+	}
+	run("netns", "add", name)
+	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() })
+	run("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+	run("addr", "add", "198.51.100.1/30", "dev", name)
+	run("link", "set", name, "up")
+	run("-n", name, "addr", "add", "198.51.100.2/30", "dev", "eth0")
+	run("-n", name, "link", "set", "eth0", "up")
+	run("-n", name, "link", "set", "lo", "up")
+	return "198.51.100.1", []string{"ip", "netns", "exec", name}
+}
+
+var wanted = regexp.MustCompile(`Sstate summary: Wanted (\d+) (?:Found|Local (\d+) Mirrors) (\d+) Missed (\d+)`)
+
+// A second machine builds from the first one's work: it finds all of it, and also
+// what it makes itself from other sources with the same result.
+func TestSecondMachine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: builds with openembedded-core on two machines")
+	}
+	for _, pair := range [][2]string{{"1.46", "dunfell"}, {"2.0", "kirkstone"}, {"2.8", "scarthgap"}, {"2.18", "wrynose"}, {"master", "master"}} {
+		t.Run(pair[1], func(t *testing.T) { shareBetween(t, pair) })
+	}
+}
+
+func shareBetween(t *testing.T, pair [2]string) {
+	address, enter := twoNetworks(t)
+	first, second := newMachine(t, pair, nil), newMachine(t, pair, enter)
+	served := publicDir(t)
+	status, stop := serving(t, ServeOptions{Dir: served, Bitbake: first.bitbake, Listen: freeAddress(t, address)})
+	first.own(served)
+	setting, err := parseSetting(Environment, []byte(status.Cache))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	given := first.prepare(setting)
+	if want := "SSTATE_DIR=" + filepath.Join(served, "sstate-cache"); len(given.Set) == 0 || given.Set[0] != want {
+		t.Errorf("the serving machine is given %q; want %s", given.Set, want)
+	}
+	if said := first.build(given); !strings.Contains(said, "do_compile: Started") {
+		t.Errorf("the first machine compiled nothing:\n%s", said)
+	}
+
+	said := second.build(second.prepare(setting))
+	m := wanted.FindStringSubmatch(said)
+	if m == nil || m[1] == "0" || m[1] != m[3] || m[2] != "" && m[2] != "0" || m[4] != "0" {
+		t.Errorf("the second machine's summary is %q; want all from the mirror\n%s", m, said)
+	}
+	if strings.Contains(said, "do_compile: Started") {
+		t.Errorf("the second machine compiled:\n%s", said)
+	}
+	t.Logf("bitbake %s: %s", first.version(), m[0])
+
+	if strings.HasPrefix(first.version(), "1.") {
+		return // it has no upstream hash equivalence
+	}
+	third := newMachine(t, pair, enter)
+	edit(t, third.path("meta-shared/recipes/tool-native.bb"), "do_compile() {\n", "do_compile() {\n    : another way\n")
+	said = third.build(third.prepare(setting))
+	if !strings.Contains(said, "tool-native-1.0-r0: task do_compile: Started") || strings.Contains(said, "library-native-1.0-r0: task do_compile: Started") {
+		t.Errorf("the third machine should compile the tool, which it makes another way, and find the library by its equivalent hash:\n%s", said)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func edit(t *testing.T, path, old, replacement string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(text), old) {
+		t.Fatalf("%s: %v, or it lacks %q", path, err, old)
+	}
+	write(t, path, strings.Replace(string(text), old, replacement, 1))
+}
