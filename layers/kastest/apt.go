@@ -1,0 +1,157 @@
+package kastest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/layers/engine"
+)
+
+// A suite has one kas at a time; a newer one is looked for when somebody deletes
+// the folder.
+const modulesIn = "usr/lib/python3/dist-packages"
+
+// unpacked is the folder of testing's kas modules.
+func unpacked(ctx context.Context) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	cache = filepath.Join(cache, "slipway", "kas-testing")
+	modules := filepath.Join(cache, modulesIn)
+	if _, err := os.Stat(modules); err == nil {
+		return modules, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(cache), 0o755); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(filepath.Dir(cache), ".kas-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	root := filepath.Join(work, "root")
+	if err := download(ctx, work, root); err != nil {
+		return "", err
+	}
+	if err := os.Rename(root, cache); err != nil && !onDisk(modules) { // another run may have been first
+		return "", err
+	}
+	return modules, nil
+}
+
+func onDisk(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// download gets the package with apt, which checks its signatures, in folders of
+// its own: it needs no rights and changes nothing of the machine's.
+func download(ctx context.Context, work, into string) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	source, err := testingSource()
+	if err != nil {
+		return err
+	}
+	list := filepath.Join(work, "sources.list")
+	if err := os.WriteFile(list, []byte(source), 0o644); err != nil {
+		return err
+	}
+	for _, dir := range []string{"state/lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(work, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	apt := []string{
+		"apt-get", "-q", "-o", "Dir::Etc::sourcelist=" + list, "-o", "Dir::Etc::sourceparts=-",
+		"-o", "Dir::State=" + filepath.Join(work, "state"), "-o", "Dir::State::status=/dev/null",
+		"-o", "Dir::Cache=" + filepath.Join(work, "cache"),
+		"-o", "APT::Sandbox::User=", "-o", "Acquire::Languages=none", "-o", "Acquire::Retries=2",
+	}
+	for _, args := range [][]string{{"update"}, {"download", "kas"}} {
+		if err := engine.Run(ctx, engine.Command{Argv: slices.Concat(apt, args), Dir: work}); err != nil {
+			return fmt.Errorf("%w: apt cannot download testing's: %w", ErrMissing, err)
+		}
+	}
+	debs, err := filepath.Glob(filepath.Join(work, "kas_*.deb"))
+	if err != nil || len(debs) != 1 {
+		return fmt.Errorf("apt downloaded %q instead of one package", debs)
+	}
+	return engine.Run(ctx, engine.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
+}
+
+// testingSource is a line for apt: Debian's testing suite, from where this
+// machine takes its own.
+func testingSource() (string, error) {
+	release, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob("/etc/apt/sources.list.d/*")
+	if err != nil {
+		return "", err
+	}
+	suite := variable(string(release), "VERSION_CODENAME")
+	for _, name := range append([]string{"/etc/apt/sources.list"}, files...) {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			continue // most machines have one kind of file only
+		}
+		if uri := archiveIn(string(data), suite); uri != "" {
+			return "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " + uri + " testing main\n", nil
+		}
+	}
+	return "", fmt.Errorf("%w: apt's sources name no archive of Debian %s to take the testing suite from", ErrMissing, suite)
+}
+
+func variable(file, name string) string {
+	for line := range strings.Lines(file) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
+			return strings.Trim(value, `"'`)
+		}
+	}
+	return ""
+}
+
+// archiveIn finds the address of a suite in one of apt's source files, of the
+// older kind with a line for each, or of the newer with a paragraph.
+func archiveIn(file, suite string) string {
+	for paragraph := range strings.SplitSeq(file, "\n\n") {
+		fields := map[string][]string{}
+		for line := range strings.Lines(paragraph) {
+			name, value, _ := strings.Cut(line, ":")
+			fields[strings.ToLower(strings.TrimSpace(name))] = strings.Fields(value)
+			if uri := archiveInLine(line, suite); uri != "" {
+				return uri
+			}
+		}
+		if uris := fields["uris"]; len(uris) > 0 && slices.Contains(fields["suites"], suite) && slices.Contains(fields["components"], "main") {
+			return uris[0]
+		}
+	}
+	return ""
+}
+
+func archiveInLine(line, suite string) string {
+	words := strings.Fields(line)
+	if len(words) == 0 || words[0] != "deb" {
+		return ""
+	}
+	words = words[1:]
+	if len(words) > 0 && strings.HasPrefix(words[0], "[") {
+		for len(words) > 1 && !strings.HasSuffix(words[0], "]") {
+			words = words[1:]
+		}
+		words = words[1:]
+	}
+	if len(words) > 2 && words[1] == suite && slices.Contains(words[2:], "main") {
+		return words[0]
+	}
+	return ""
+}

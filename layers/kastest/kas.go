@@ -1,0 +1,80 @@
+// Package kastest finds the real kas, for tests and benchmarks that compare with
+// it: the one that is installed, and the one of Debian's testing suite, which
+// it downloads once into the user's cache.
+package kastest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// Kas is one release of kas.
+type Kas struct {
+	Version string
+	program []string
+	env     []string
+}
+
+// ErrMissing is that of a machine without this kas; the error says how to get it.
+var ErrMissing = errors.New("kas is not here")
+
+// Installed is the kas of this machine's own Debian.
+func Installed(ctx context.Context) (Kas, error) {
+	if _, err := exec.LookPath("kas"); err != nil {
+		return Kas{}, fmt.Errorf("%w: install the Debian package kas", ErrMissing)
+	}
+	return Kas{program: []string{"kas"}}.known(ctx)
+}
+
+// What kas 5 imports, by the Debian packages that have it.
+var python = map[string]string{
+	"colorlog": "python3-colorlog", "distro": "python3-distro", "git": "python3-git", "jsonschema": "python3-jsonschema", "yaml": "python3-yaml",
+}
+
+// Testing is the kas of Debian's testing suite, run by this machine's Python.
+func Testing(ctx context.Context) (Kas, error) {
+	for module, pkg := range python {
+		if err := engine.Run(ctx, engine.Command{Argv: []string{"/usr/bin/python3", "-c", "import " + module}}); err != nil {
+			return Kas{}, fmt.Errorf("%w: install the Debian package %s: %w", ErrMissing, pkg, err)
+		}
+	}
+	modules, err := unpacked(ctx)
+	if err != nil {
+		return Kas{}, err
+	}
+	return Kas{
+		program: []string{"/usr/bin/python3", "-c", "from kas.kas import main; main()"},
+		env:     []string{"PYTHONPATH=" + modules},
+	}.known(ctx)
+}
+
+func (k Kas) known(ctx context.Context) (Kas, error) {
+	out, err := engine.Output(ctx, k.Command("", "--version"))
+	line, _, _ := strings.Cut(string(out), "\n")
+	if words := strings.Fields(line); len(words) > 1 {
+		k.Version = words[1]
+	}
+	return k, err
+}
+
+// Variables of a user's own kas that would change what it does.
+var unset = []string{"KAS_MACHINE", "KAS_DISTRO", "KAS_TARGET", "KAS_TASK", "KAS_REPO_REF_DIR", "KAS_CLONE_DEPTH", "KAS_PREMIRRORS"}
+
+// Command runs kas in a folder, which is its work folder too.
+func (k Kas) Command(dir string, args ...string) engine.Command {
+	argv := []string{"env"}
+	for _, name := range unset {
+		argv = append(argv, "-u", name)
+	}
+	return engine.Command{
+		Argv: slices.Concat(argv, k.program, args), Dir: dir,
+		Env: append([]string{"KAS_WORK_DIR=" + dir, "KAS_BUILD_DIR=" + filepath.Join(dir, "build"), "PYTHONDONTWRITEBYTECODE=1"}, k.env...),
+	}
+}
