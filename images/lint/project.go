@@ -19,6 +19,35 @@ import (
 // has in the build folder. Of layers that are checked out already it looks at the
 // recipes too.
 func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, error) {
+	sources, err := sourcesOf(p, build)
+	if err != nil {
+		return nil, err
+	}
+	return Check(sources, LayersOf(p, ws))
+}
+
+// Setting is what a project's configuration sets a variable to, as it is written, or "".
+func Setting(p layers.Project, build, name string) (string, error) {
+	sources, err := sourcesOf(p, build)
+	if err != nil {
+		return "", err
+	}
+	value, weak := "", true
+	for _, src := range sources {
+		statements, _, err := parse(src)
+		if err != nil {
+			return "", err
+		}
+		for _, s := range statements {
+			if s.Var == name && s.Flag == "" && (weak || !strings.HasPrefix(s.Op, "?")) {
+				value, weak = s.Value, strings.HasPrefix(s.Op, "??")
+			}
+		}
+	}
+	return value, nil
+}
+
+func sourcesOf(p layers.Project, build string) ([]Source, error) {
 	var sources []Source
 	for _, b := range p.LocalConfBlocks() {
 		sources = append(sources, Source{b.File, b.Line, b.Text, indent(b.File, b.Line)})
@@ -32,7 +61,7 @@ func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, er
 			return nil, err
 		}
 	}
-	return Check(sources, layersOf(p, ws))
+	return sources, nil
 }
 
 // indent is by how much a project file moves a block to the right.
@@ -104,7 +133,8 @@ func layerOf(r layers.Repo) string {
 	return ""
 }
 
-func layersOf(p layers.Project, ws layers.Workspace) Layers {
+// LayersOf tells which of the known layers a project is made of.
+func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 	l := Layers{Branch: map[string]string{}}
 	var folders []string
 	for _, r := range p.Repos {
