@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"slipway/ci"
+	"slipway/ci/doctor"
 	"slipway/flash"
 	"slipway/flash/target"
 	"slipway/images"
@@ -56,15 +57,24 @@ func Boards(
 
 // Doctor looks at this machine before a board's build does.
 //
-// Each finding says what, why it matters and the command that mends it.
+// Each finding says what, why it matters and the command that mends it. It exits with
+// an error where the build would stop. With -conf and -branch it looks at a bitbake
+// configuration alone: which of the names in it that branch of meta-tegra lacks, and
+// what to write instead.
 //
-// Example: "doctor jetson-orin-nano-devkit".
+// Examples: "doctor jetson-orin-nano-devkit"; "doctor -conf=local.conf -branch=scarthgap".
 func Doctor(ctx context.Context,
 	board *string, // for which board; the default one if not given
+	conf *string, // look at this local.conf alone
+	branch *string, // the branch of meta-tegra, or release of Yocto, that -conf is for
+	offline *bool, // ask no server
 	json *bool, // print the findings as JSON
 ) error {
+	if file := given(conf, ""); file != "" {
+		return doctor.Conf(os.Stdout, file, given(branch, ""), given(json, false))
+	}
 	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
-		return ci.Doctor(ctx, os.Stdout, spec, options, given(json, false))
+		return doctor.Look(ctx, os.Stdout, spec, doctor.Options{Build: options, Offline: given(offline, false), JSON: given(json, false)})
 	})
 }
 

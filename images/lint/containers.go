@@ -14,7 +14,7 @@ var (
 // bringsDocker is true where nvidia-container-toolkit depends on docker. It does up to
 // whinlatter; the branches for R38 and all later ones leave the engine to the image.
 func bringsDocker(tegra string) bool {
-	return !strings.HasPrefix(tegra, "master") && before(tegra, "wrynose")
+	return !strings.HasPrefix(tegra, "master") && Before(tegra, "wrynose")
 }
 
 // containers looks at what a build with containers in it needs.
@@ -74,7 +74,7 @@ func (c *checker) systemd(w Word) {
 		return
 	}
 	mend := `add INIT_MANAGER = "systemd"`
-	if before(c.branch, "zeus") {
+	if Before(c.branch, "zeus") {
 		mend = `add DISTRO_FEATURES_append = " systemd" and VIRTUAL-RUNTIME_init_manager = "systemd"`
 	}
 	c.add(w.At, false, "the init system is not systemd, which "+w.Text+" is started by", "the container engine and the units of L4T are systemd's, and nothing starts them under another", mend)

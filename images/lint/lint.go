@@ -158,7 +158,7 @@ func (c *checker) operators(s Statement) {
 		return
 	}
 	base, overrides, found := strings.Cut(s.Var, ":")
-	if found && before(c.branch, "dunfell") {
+	if found && Before(c.branch, "dunfell") {
 		c.add(s.At, true, s.Var+" is of the syntax from honister on", "bitbake before dunfell reads no colon in a name", "write "+base+"_"+strings.ReplaceAll(overrides, ":", "_"))
 	}
 }

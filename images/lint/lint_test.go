@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -193,5 +194,49 @@ func put(t *testing.T, file, text string) {
 	}
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What the layers' own distro installs exists on its branch: a finding would be wrong.
+func TestCheckOfTegraDemoDistro(t *testing.T) {
+	clone := clonesOf(os.Getenv("SLIPWAY_LAYER_CLONES"))["tegra-demo-distro"]
+	if clone == "" {
+		t.Skip("SLIPWAY_LAYER_CLONES has no tegra-demo-distro: it is NAME=FOLDER,... with git clones")
+	}
+	files := &blobs{t: t, clone: clone, seen: map[string]string{}}
+	read := 0
+	for _, branch := range origins[0].branches {
+		out, err := exec.Command("git", "-C", clone, "rev-parse", "-q", "--verify", "refs/heads/"+branch).Output()
+		if err != nil || len(out) == 0 {
+			continue
+		}
+		l := on(branch)
+		l.DistroKnown = false
+		l.Branch["meta-tegra-community"] = branch
+		f := files.branch(branch)
+		own := map[string]bool{}
+		for file := range f.ids {
+			f.names(file, func(name string, _ bool) { own[name] = true })
+		}
+		l.Recipes = func() map[string]bool { return own }
+		for file, id := range f.ids {
+			if strings.Contains(file, "/recipes-") && !strings.Contains(file, "image") {
+				continue
+			}
+			all, err := Check([]Source{{File: branch + ":" + file, Text: files.seen[id]}}, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read++
+			for _, f := range all {
+				if strings.Contains(f.What, " names ") || strings.Contains(f.What, "MACHINE") || strings.Contains(f.What, "syntax") {
+					t.Errorf("%s", write([]Finding{f}))
+				}
+			}
+		}
+	}
+	t.Logf("%d files", read)
+	if read == 0 {
+		t.Errorf("nothing was read in %s", clone)
 	}
 }

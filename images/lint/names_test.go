@@ -196,7 +196,7 @@ func (b *blobs) git(stdin string, args ...string) []byte {
 }
 
 var (
-	metadata = regexp.MustCompile(`\.(bb|inc|bbclass|bbappend)$|conf/machine/[^/]+\.conf$`)
+	metadata = regexp.MustCompile(`\.(bb|inc|bbclass|bbappend)$|conf/machine/[^/]+\.conf$|layers/[^/]+/conf/[a-z]+/.*\.(conf|inc)$|local\.conf\.sample$`)
 	aside    = regexp.MustCompile(`^(contrib|meta-skeleton|meta-selftest)/|/lib/oeqa/`) // layers of their own
 )
 

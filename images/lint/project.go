@@ -89,6 +89,9 @@ func Branch(branch string) (Layers, error) {
 			l.Branch[t.layer] = release
 		}
 	}
+	if branch == "" {
+		return l, fmt.Errorf("-branch is missing: the branch of meta-tegra, or the release of Yocto, that the configuration is for; known are %s", strings.Join(known(), " "))
+	}
 	if release == "" {
 		return l, fmt.Errorf("-branch: no branch %q of meta-tegra or release of Yocto is known; known are %s", branch, strings.Join(known(), " "))
 	}

@@ -142,8 +142,8 @@ func since(branch, release string) bool {
 	return s != "" && slices.Index(series, s) >= slices.Index(series, release)
 }
 
-// before is false for an unknown branch too.
-func before(branch, release string) bool {
+// Before is true for a branch of a release older than another; false for an unknown one.
+func Before(branch, release string) bool {
 	s := seriesOf(branch)
 	return s != "" && slices.Index(series, s) < slices.Index(series, release)
 }
