@@ -1,0 +1,132 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const gib = 1 << 30
+
+// existing is dir, or the nearest folder above it that is there.
+func existing(dir string) string {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "."
+	}
+	for at := abs; ; at = filepath.Dir(at) {
+		if info, err := os.Stat(at); err == nil && info.IsDir() || at == filepath.Dir(at) {
+			return at
+		}
+	}
+}
+
+// part is one kind of what a build leaves on the disk.
+type part struct {
+	name    string
+	dir     string
+	needGiB int
+}
+
+func (p patient) parts() []part {
+	build := p.Build.Dir
+	if p.spec.Debian != nil {
+		return []part{{"image", build, 4}}
+	}
+	d := p.spec.Build.Disk
+	return []part{
+		{"layers", p.ws.Dir, d.LayersGiB},
+		{"downloads", p.downloads(), d.DownloadsGiB},
+		{"sstate", cmp.Or(os.Getenv("SSTATE_DIR"), filepath.Join(build, "sstate-cache")), d.SstateGiB},
+		{"tmp", filepath.Join(p.bitbake(), "tmp"), d.TmpGiB},
+	}
+}
+
+// disk adds up what the build will still write on each file system.
+func disk(ctx context.Context, p patient) []Finding {
+	type demand struct {
+		need, free uint64
+		inodes     uint64
+		dir        string
+		of         []string
+	}
+	var all []*demand
+	byDevice := map[uint64]*demand{}
+	for _, part := range p.parts() {
+		dir := existing(part.dir)
+		var st unix.Stat_t
+		var fs unix.Statfs_t
+		if err := cmp.Or(unix.Stat(dir, &st), unix.Statfs(dir, &fs)); err != nil {
+			return []Finding{{"disk", Warning, dir + ": " + err.Error(), "it cannot be told whether the build fits", "look at the folder"}}
+		}
+		d := byDevice[st.Dev]
+		if d == nil {
+			d = &demand{dir: dir, free: fs.Bavail * uint64(fs.Bsize), inodes: fs.Ffree}
+			if fs.Files == 0 {
+				d.inodes = enoughInodes // the file system makes them as it needs them
+			}
+			byDevice[st.Dev] = d
+			all = append(all, d)
+		}
+		need, have := uint64(part.needGiB)*gib, used(ctx, part.dir)
+		d.need += need - min(need, have)
+		d.of = append(d.of, fmt.Sprintf("%s %d", part.name, part.needGiB))
+	}
+	var findings []Finding
+	for _, d := range all {
+		findings = append(findings, space(p, d.dir, d.need, d.free, strings.Join(d.of, ", ")))
+		if d.inodes < enoughInodes && p.spec.Debian == nil {
+			findings = append(findings, Finding{"disk", Warning, fmt.Sprintf("%s: %d files can still be made", d.dir, d.inodes), "a build makes millions, and stops as on a full disk", "build on a file system with more inodes (mkfs.ext4 -i 8192), or on btrfs or xfs"})
+		}
+	}
+	return findings
+}
+
+const enoughInodes = 4_000_000
+
+// space is generous: a build that runs full loses hours. At less than half it will.
+func space(p patient, dir string, need, free uint64, of string) Finding {
+	f := ok("disk", "%s: %d GiB free, %d GiB still to be written", dir, free/gib, need/gib)
+	if free >= need {
+		return f
+	}
+	f.State = Warning
+	if free < need/2 {
+		f.State = Stops
+	}
+	f.Why = fmt.Sprintf("a first build of %s takes, in GiB: %s", p.spec.Board, of)
+	f.Mend = "make room, or run this in a folder on a larger disk"
+	if p.spec.Debian == nil {
+		f.Mend += "; DL_DIR and SSTATE_DIR may lie on another one, and INHERIT += \"rm_work\" in conf/site.conf removes what is built from tmp"
+	}
+	return f
+}
+
+// used is what lies in a folder already, as far as that can be counted in a moment.
+func used(ctx context.Context, dir string) (total uint64) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return fs.SkipAll
+		}
+		if err != nil || d.IsDir() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 0 {
+				total += uint64(st.Blocks) * 512 / uint64(st.Nlink) // tmp is full of hard links
+			}
+		}
+		return nil
+	})
+	return total
+}

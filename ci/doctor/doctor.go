@@ -1,0 +1,169 @@
+// Package doctor looks at this machine, and at what a board is built of, before the
+// board's build does. Each finding says what, why it matters and what mends it. It
+// changes nothing.
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway/images"
+	"slipway/images/lint"
+	"slipway/layers"
+)
+
+// How a finding stands.
+const (
+	OK      = "ok"
+	Warning = "warning" // the build begins, and may be slow or fail late
+	Stops   = "stops"   // the build would stop at it
+)
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	What  string `json:"what"`
+	State string `json:"state"`
+	Saw   string `json:"saw"`
+	Why   string `json:"why,omitempty"`
+	Mend  string `json:"mend,omitempty"`
+}
+
+func ok(what, saw string, args ...any) Finding {
+	return Finding{What: what, State: OK, Saw: fmt.Sprintf(saw, args...)}
+}
+
+// errNotReady is what Look ends with where a build would stop.
+var errNotReady = errors.New("this machine is not ready")
+
+// Options says what to look at.
+type Options struct {
+	Build   images.Options
+	Offline bool // ask no server
+	JSON    bool
+}
+
+// patient is what the findings are about.
+type patient struct {
+	Options
+	spec    images.Spec
+	project layers.Project // of a board that bitbake builds
+	ws      layers.Workspace
+	layers  lint.Layers
+}
+
+// bitbake is the folder that bitbake works in.
+func (p patient) bitbake() string { return filepath.Join(filepath.Dir(p.ws.Dir), "bitbake") }
+
+type look func(context.Context, patient) []Finding
+
+// Every build needs the first ones; what bitbake builds needs the others as well.
+var (
+	always      = []look{clone, packages, disk, memory, buildable}
+	withBitbake = []look{user, umask, tools, userNamespaces, watches, path, fileSystem, running, repositories, nvidia, manualDownloads, proxies, configuration}
+)
+
+// Look looks at what a board's build and tests need of this machine, and writes what
+// it found. It ends with an error where the build would stop.
+func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error {
+	p := patient{Options: opt, spec: spec}
+	looks := always
+	var findings []Finding
+	if spec.Debian == nil {
+		var err error
+		if p.project, p.ws, err = images.Project(ctx, spec, opt.Build); err != nil {
+			findings = append(findings, Finding{"project", Stops, err.Error(), "the build reads it first", "mend the file"})
+		} else {
+			p.layers = lint.LayersOf(p.project, p.ws)
+			looks = slices.Concat(always, withBitbake)
+		}
+	}
+	stopped, err := write(w, append(findings, all(ctx, p, looks)...), opt.JSON)
+	if err == nil && stopped > 0 {
+		err = fmt.Errorf("%w for %s: the build would stop at %d of the findings", errNotReady, spec.Board, stopped)
+	}
+	return err
+}
+
+// Conf looks at a file of configuration alone, for a branch of meta-tegra.
+func Conf(w io.Writer, file, branch string, asJSON bool) error {
+	l, err := lint.Branch(branch)
+	if err != nil {
+		return err
+	}
+	src, err := lint.Read(file)
+	if err != nil {
+		return err
+	}
+	found, err := lint.Check([]lint.Source{src}, l)
+	if err != nil {
+		return err
+	}
+	stopped, err := write(w, linted(found), asJSON)
+	if err == nil && stopped > 0 {
+		err = fmt.Errorf("%s: bitbake on %s would stop at %d of the findings", file, branch, stopped)
+	}
+	return err
+}
+
+// all looks at everything side by side: some of it waits for servers.
+func all(ctx context.Context, p patient, looks []look) []Finding {
+	found := make([][]Finding, len(looks))
+	var g errgroup.Group
+	for i, l := range looks {
+		g.Go(func() error {
+			found[i] = l(ctx, p)
+			return nil
+		})
+	}
+	_ = g.Wait() // a look that fails says so in its finding
+	return slices.Concat(found...)
+}
+
+// write returns how many findings the build would stop at.
+func write(w io.Writer, findings []Finding, asJSON bool) (stopped int, err error) {
+	for _, f := range findings {
+		if f.State == Stops {
+			stopped++
+		}
+		if !asJSON {
+			f.print(w)
+		}
+	}
+	if !asJSON {
+		return stopped, nil
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return stopped, e.Encode(findings)
+}
+
+var marks = map[string]string{OK: "ok", Warning: "WARN", Stops: "STOP"}
+
+func (f Finding) print(w io.Writer) {
+	fmt.Fprintf(w, "  %-4s  %-13s %s\n", marks[f.State], f.What, indented(f.Saw))
+	for _, text := range []string{f.Why, f.Mend} {
+		if text != "" {
+			fmt.Fprintf(w, "        %s\n", indented(text))
+		}
+	}
+}
+
+// indented keeps a text of several lines under its finding. What comes from outside
+// may hold control characters.
+func indented(text string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, text)
+	return strings.ReplaceAll(strings.TrimSpace(clean), "\n", "\n        ")
+}

@@ -1,0 +1,342 @@
+package doctor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/images"
+	"slipway/images/lint"
+	"slipway/layers"
+)
+
+func find(all []Finding, what string) (Finding, bool) {
+	i := slices.IndexFunc(all, func(f Finding) bool { return f.What == what })
+	if i < 0 {
+		return Finding{}, false
+	}
+	return all[i], true
+}
+
+// What build would stop at in its first second, doctor says before.
+func TestLookSeesWhatBuildDoes(t *testing.T) {
+	t.Setenv("PATH", t.TempDir()) // so that every board lacks something
+	foreign := map[string]string{"amd64": "virt-arm64", "arm64": "virt"}[runtime.GOARCH]
+	for _, tt := range []struct{ board, mend string }{{"jetson-orin-nano-devkit", "sudo "}, {foreign, "as root: "}} {
+		spec, err := images.Load(tt.board)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		opt := Options{Build: images.Options{Dir: t.TempDir()}, Offline: true, JSON: true}
+		if err := Look(t.Context(), &out, spec, opt); !errors.Is(err, errNotReady) {
+			t.Errorf("Look for %s = %v; want %v", tt.board, err, errNotReady)
+		}
+		var all []Finding
+		if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+			t.Fatal(err)
+		}
+		f, found := find(all, "build")
+		if !found || f.State != Stops || f.Saw == "" || f.Why == "" || !strings.Contains(f.Mend, tt.mend) {
+			t.Errorf("Look for %s: %+v; want %q to mend it", tt.board, f, tt.mend)
+		}
+		build := images.CheckHost(t.Context(), spec)
+		if build == nil || !strings.HasPrefix(build.Error(), f.Saw) {
+			t.Errorf("CheckHost(%s) = %v; doctor saw %q", tt.board, build, f.Saw)
+		}
+	}
+}
+
+func TestPrint(t *testing.T) {
+	var text bytes.Buffer
+	Finding{"a", Stops, "one\ntwo\x1b[2J", "why", "mend\nand more"}.print(&text)
+	want := "  STOP  a             one\n        two?[2J\n        why\n        mend\n        and more\n"
+	if text.String() != want {
+		t.Errorf("print = %q; want %q", text.String(), want)
+	}
+}
+
+// Every board is read, and nothing in its own configuration is wrong.
+func TestLookAtEveryBoard(t *testing.T) {
+	boards, err := images.Boards()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, board := range boards {
+		spec, err := images.Load(board)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if spec.Debian != nil {
+			continue
+		}
+		p := patient{spec: spec, Options: Options{Build: images.Options{Dir: t.TempDir()}, Offline: true}}
+		if p.project, p.ws, err = images.Project(t.Context(), spec, p.Build); err != nil {
+			t.Errorf("%s: %v", board, err)
+			continue
+		}
+		p.layers = lint.LayersOf(p.project, p.ws)
+		if p.layers.Release() == "" {
+			t.Errorf("%s: no release is known of %v", board, p.layers.Branch)
+		}
+		for _, f := range configuration(t.Context(), p) {
+			if f.State != OK {
+				t.Errorf("%s: %+v", board, f)
+			}
+		}
+	}
+}
+
+func TestConf(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "local.conf")
+	if err := os.WriteFile(file, []byte("IMAGE_INSTALL_append = \" nvidia-docker\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Conf(&out, file, "wrynose", false); err == nil || !strings.Contains(out.String(), file+":1:26: IMAGE_INSTALL names nvidia-docker") {
+		t.Errorf("Conf = %v:\n%s", err, out.String())
+	}
+	if err := Conf(&out, file, "dunfell", false); err != nil {
+		t.Errorf("Conf on dunfell = %v", err)
+	}
+	if err := Conf(&out, file, "", false); err == nil || !strings.Contains(err.Error(), "-branch is missing") {
+		t.Errorf("Conf without a branch = %v", err)
+	}
+}
+
+func TestTools(t *testing.T) {
+	for _, tt := range []struct {
+		have, least string
+		want        bool
+	}{{"3.9", "3.10", true}, {"3.11.7", "3.9", false}, {"1.34", "1.28", false}, {"12", "10.1", false}, {"2.22", "2.22.0", false}, {"1.8.3", "1.8.3.1", true}, {"3.6", "", false}} {
+		if got := older(tt.have, tt.least); got != tt.want {
+			t.Errorf("older(%q, %q) = %t", tt.have, tt.least, got)
+		}
+	}
+	for release, want := range map[string]string{"thud": "3.4", "kirkstone": "3.6", "scarthgap": "3.8", "wrynose": "3.9", "": ""} {
+		if got := hostTools[0].wanted(release); got != want {
+			t.Errorf("python for %q: %q; want %q", release, got, want)
+		}
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/sh\necho Python 3.7.3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":/bin:/usr/bin")
+	p := patient{layers: lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}}}
+	if f := tools(t.Context(), p)[0]; f.State != Stops || f.Saw != "python is 3.7.3" || !strings.Contains(f.Why, "3.8") {
+		t.Errorf("tools with an old python: %+v", f)
+	}
+}
+
+func TestCrowd(t *testing.T) {
+	p := patient{spec: images.Spec{Board: "b", Build: images.Needs{TaskMiB: 1024}}}
+	none := func(string) string { return "" }
+	if f := crowd(p, 16*gib, 0, 16, none); f.State != OK {
+		t.Errorf("16 GiB for 16: %+v", f)
+	}
+	if f := crowd(p, 16*gib, 0, 64, none); f.State != Warning || !strings.Contains(f.Mend, `BB_NUMBER_THREADS=16 PARALLEL_MAKE="-j 16"`) {
+		t.Errorf("16 GiB for 64: %+v", f)
+	}
+	set := map[string]string{"BB_NUMBER_THREADS": "16", "PARALLEL_MAKE": "-j 16"}
+	if f := crowd(p, 16*gib, 0, 64, func(name string) string { return set[name] }); f.State != OK {
+		t.Errorf("16 GiB for 64, limited to 16: %+v", f)
+	}
+}
+
+func TestSpace(t *testing.T) {
+	p := patient{spec: images.Spec{Board: "b"}}
+	for free, want := range map[uint64]string{100 * gib: OK, 60 * gib: Warning, 40 * gib: Stops} {
+		if f := space(p, "/d", 100*gib, free, ""); f.State != want {
+			t.Errorf("%d GiB free of 100: %+v; want %s", free/gib, f, want)
+		}
+	}
+}
+
+// What lies in the folders already is not needed again.
+func TestDiskSubtractsWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "downloads"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "downloads/a"), make([]byte, 8<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := used(t.Context(), dir); got < 8<<20 || got > 9<<20 {
+		t.Errorf("used = %d; want 8 MiB", got)
+	}
+	if got := used(t.Context(), filepath.Join(dir, "none")); got != 0 {
+		t.Errorf("used of no folder = %d", got)
+	}
+}
+
+func TestPath(t *testing.T) {
+	for dir, want := range map[string]string{"/src/build": OK, "/my src/build": Stops, "/src/a+b": Stops, "/größe/build": Stops, "/" + strings.Repeat("x", 400): Stops} {
+		p := patient{ws: layers.Workspace{Dir: dir + "/board/layers"}}
+		if f := path(t.Context(), p)[0]; f.State != want {
+			t.Errorf("path %s: %+v; want %s", dir, f, want)
+		}
+	}
+}
+
+// A file system that runs no programs, and one without owners and links.
+func TestFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	if err := tried(t.Context(), dir); err != nil {
+		t.Errorf("tried in a folder for tests: %v", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOEXEC, ""); err != nil {
+		t.Skipf("cannot mount here (%v): run this as root", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	if err := tried(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "noexec") {
+		t.Errorf("tried on noexec = %v", err)
+	}
+	all := fileSystem(t.Context(), patient{Options: Options{Build: images.Options{Dir: filepath.Join(dir, "build")}}})
+	if len(all) < 2 || all[0].State != Warning || !strings.Contains(all[0].Saw, "tmpfs") || all[1].State != Stops {
+		t.Errorf("fileSystem on a tmpfs with noexec: %+v", all)
+	}
+}
+
+func TestRunning(t *testing.T) {
+	dir := t.TempDir()
+	p := patient{ws: layers.Workspace{Dir: filepath.Join(dir, "layers")}}
+	if f := running(t.Context(), p)[0]; f.State != OK {
+		t.Errorf("running in an empty folder: %+v", f)
+	}
+	f, err := os.Create(filepath.Join(dir, "build.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if f := running(t.Context(), p)[0]; f.State != Stops {
+		t.Errorf("running beside a build: %+v", f)
+	}
+}
+
+// bitbake makes the same namespace, and build would find out minutes later.
+func TestUserNamespaces(t *testing.T) {
+	p := patient{layers: lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}}}
+	works := exec.Command("unshare", "--user", "--map-current-user", "--net", "true").Run() == nil
+	if f := userNamespaces(t.Context(), p)[0]; (f.State == OK) != works {
+		t.Errorf("userNamespaces: %+v; unshare works: %t", f, works)
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "unshare"), []byte("#!/bin/sh\necho 'unshare: write failed /proc/self/uid_map: Operation not permitted' >&2; exit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":/bin:/usr/bin")
+	if f := userNamespaces(t.Context(), p)[0]; f.State != Stops || !strings.Contains(f.Saw, "uid_map") {
+		t.Errorf("userNamespaces where none can be made: %+v", f)
+	}
+}
+
+func TestClock(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", time.Now().Add(-48*time.Hour).UTC().Format(http.TimeFormat))
+		if r.Method != http.MethodHead {
+			t.Errorf("%s %s; want a HEAD", r.Method, r.URL)
+		}
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer server.Close()
+	skew, err := headOf(t.Context(), server.URL)
+	if err != nil || skew > -47*time.Hour {
+		t.Fatalf("headOf = %v, %v; want two days", skew, err)
+	}
+	for skew, want := range map[time.Duration]string{skew: Stops, time.Hour: Warning} {
+		if all := skewed("h", skew); len(all) != 1 || all[0].State != want {
+			t.Errorf("skewed by %v: %+v; want %s", skew, all, want)
+		}
+	}
+	if all := skewed("h", time.Minute); len(all) > 0 {
+		t.Errorf("skewed by a minute: %+v", all)
+	}
+	if len(pastClock(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))) != 1 || len(pastClock(written.AddDate(1, 0, 0))) != 0 {
+		t.Error("pastClock does not tell 1970 from now")
+	}
+	server.Close()
+	if _, err := headOf(t.Context(), server.URL); err == nil {
+		t.Error("headOf a server that is gone = nil")
+	}
+}
+
+// The files of SDK Manager: not set, some of them, those for Xavier in their own folder.
+func TestManualDownloads(t *testing.T) {
+	dir := t.TempDir()
+	p := patient{
+		ws:      layers.Workspace{Dir: filepath.Join(dir, "board/layers")},
+		project: layers.Project{Machine: "jetson-xavier"},
+		layers:  lint.Layers{Branch: map[string]string{"meta-tegra": "zeus-l4t-r32.3.1"}},
+	}
+	if f := manualDownloads(t.Context(), p)[0]; f.State != Stops || !strings.Contains(f.Saw, "libcudnn7_7.6.3.28-1+cuda10.0_arm64.deb") {
+		t.Errorf("without %s: %+v", devnet, f)
+	}
+	p.project.LocalConf = map[string]string{"nvidia": devnet + ` = "file://${TOPDIR}/sdkm"`}
+	d, _ := p.layers.DownloadsOf()
+	for _, file := range d.SDKManager[1:] {
+		at := filepath.Join(p.bitbake(), "sdkm", strings.Replace(file, "NoDLA/", "DLA/", 1))
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.HasSuffix(f.Saw, "lacks "+d.SDKManager[0]) {
+		t.Errorf("without one of the files: %+v", f)
+	}
+	p.layers.Branch["meta-tegra"] = "kirkstone-l4t-r32.7.x"
+	if all := manualDownloads(t.Context(), p); len(all) != 0 {
+		t.Errorf("on a branch that needs none: %+v", all)
+	}
+}
+
+func TestProxies(t *testing.T) {
+	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "GIT_SSH_COMMAND", "GIT_PROXY_COMMAND"} {
+		t.Setenv(name, "")
+	}
+	p := patient{project: layers.Project{Repos: []layers.Repo{{ID: "a", URL: "https://h/a"}, {ID: "b", URL: "git@h:b"}, {ID: "c"}}}}
+	if all := proxies(t.Context(), p); len(all) != 0 {
+		t.Errorf("without proxies: %+v", all)
+	}
+	t.Setenv("HTTPS_PROXY", "http://p:3128")
+	if all := proxies(t.Context(), p); len(all) != 1 || !strings.Contains(all[0].Mend, "export https_proxy=") {
+		t.Errorf("in capitals: %+v", all)
+	}
+	t.Setenv("https_proxy", "http://p:3128")
+	if all := proxies(t.Context(), p); len(all) != 1 || !strings.Contains(all[0].Saw, "b is fetched by ssh") {
+		t.Errorf("with a repository by ssh: %+v", all)
+	}
+}
+
+// A server that says no stops a build, but not one whose layers are here.
+func TestUnreached(t *testing.T) {
+	r := layers.Reached{Repo: layers.Repo{ID: "a", URL: "https://h/a"}, Err: fmt.Errorf("no answer within 1s")}
+	if f := unreached(r); f.State != Stops || !strings.Contains(f.Mend, "git ls-remote https://h/a HEAD") {
+		t.Errorf("unreached: %+v", f)
+	}
+	r.Here = true
+	if f := unreached(r); f.State != Warning {
+		t.Errorf("unreached, but here: %+v", f)
+	}
+}

@@ -1,0 +1,208 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"slipway/flash/qemu"
+	"slipway/images"
+	"slipway/images/lint"
+	"slipway/layers/engine"
+	"slipway/layers/host"
+)
+
+func clone(context.Context, patient) []Finding {
+	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone, with Go", Mend: "clone Slipway, install Go, and run this in the clone's top folder"}
+	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {
+		f.Saw = "this folder is not Slipway's clone"
+		return []Finding{f}
+	}
+	path, err := exec.LookPath("go")
+	if err != nil {
+		f.Saw = "no go command"
+		return []Finding{f}
+	}
+	return []Finding{ok("clone", "here, with %s", path)}
+}
+
+func packages(ctx context.Context, p patient) []Finding {
+	f := Finding{What: "packages", State: Stops, Why: "the build and the virtual board run these programs"}
+	needed := append(images.HostPackages(p.spec), qemu.HostPackages(p.spec)...)
+	missing, err := host.Missing(ctx, needed...)
+	switch {
+	case err != nil:
+		f.State, f.Saw, f.Mend = Warning, err.Error(), "install them with this machine's own package manager"
+	case len(missing) > 0:
+		f.Saw, f.Mend = "missing: "+strings.Join(missing, " "), host.AptLine(missing)
+	default:
+		f = ok("packages", "all %d installed", len(needed))
+	}
+	return []Finding{f}
+}
+
+// buildable asks what build asks before it begins. The first line of its answer says
+// what is wrong, the others what to do.
+func buildable(ctx context.Context, p patient) []Finding {
+	err := images.CheckHost(ctx, p.spec)
+	if err == nil {
+		return []Finding{ok("build", "can begin, as uid %d", os.Geteuid())}
+	}
+	saw, mend, _ := strings.Cut(err.Error(), "\n")
+	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
+	if mend = strings.TrimSpace(mend); mend == "" {
+		mend = "see above"
+	}
+	return []Finding{{"build", Stops, saw, "build would stop here", mend}}
+}
+
+// user is who builds. In a container there is often nobody but root, and no sudo.
+func user(_ context.Context, p patient) []Finding {
+	if os.Geteuid() == 0 {
+		mend := "sudo -u NAME -H go tool mage build " + p.spec.Board
+		if inContainer() {
+			mend = "useradd -m builder && chown -R builder build && runuser -u builder -- go tool mage build " + p.spec.Board
+		}
+		return []Finding{{"user", Stops, "root", "bitbake does not build as root: packages would get files with root's rights by mistake", mend}}
+	}
+	dir := existing(p.Build.Dir)
+	if probe, err := os.MkdirTemp(dir, ".doctor-"); err != nil {
+		return []Finding{{"user", Stops, err.Error(), "the build writes there", fmt.Sprintf("sudo chown -R %d:%d %s", os.Getuid(), os.Getgid(), dir)}}
+	} else if err := os.Remove(probe); err != nil {
+		return []Finding{{"user", Warning, err.Error(), "what the build removes would stay", "look at the rights of " + dir}}
+	}
+	return []Finding{ok("user", "uid %d, which may write in %s", os.Geteuid(), dir)}
+}
+
+func inContainer() bool {
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv", "/run/systemd/container"} {
+		if _, err := os.Stat(mark); err == nil {
+			return true
+		}
+	}
+	return os.Getenv("container") != ""
+}
+
+// umask reads what bitbake's own check would: it wants others to read what it builds.
+func umask(context.Context, patient) []Finding {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return nil
+	}
+	_, rest, _ := strings.Cut(string(status), "\nUmask:")
+	line, _, _ := strings.Cut(rest, "\n")
+	mask, err := strconv.ParseUint(strings.TrimSpace(line), 8, 32)
+	if err != nil {
+		return nil
+	}
+	if mask&0o755 != 0 {
+		return []Finding{{"umask", Stops, fmt.Sprintf("%04o", mask), "files in the image would have these rights too, and bitbake refuses it", "umask 022"}}
+	}
+	return []Finding{ok("umask", "%04o", mask)}
+}
+
+// tool is a program of a version that a release of Yocto wants at least.
+type tool struct {
+	name, pkg string
+	argv      []string
+	least     []since
+}
+
+// since is a version that is wanted from a release on.
+type since struct{ release, version string }
+
+// The versions are those of each release's sanity.bbclass.
+var hostTools = []tool{
+	{"python", "python3", []string{"python3", "--version"}, []since{{"thud", "3.4"}, {"dunfell", "3.5"}, {"hardknott", "3.6"}, {"mickledore", "3.8"}, {"walnascar", "3.9"}}},
+	{"gcc", "gcc", []string{"gcc", "-dumpfullversion", "-dumpversion"}, []since{{"dunfell", "5.0"}, {"gatesgarth", "6.0"}, {"kirkstone", "7.5"}, {"mickledore", "8.0"}, {"whinlatter", "10.1"}}},
+	{"tar", "tar", []string{"tar", "--version"}, []since{{"thud", "1.24"}, {"zeus", "1.28"}}},
+	{"git", "git", []string{"git", "--version"}, []since{{"thud", "1.8.3.1"}, {"master", "2.22.0"}}},
+	{"make", "make", []string{"make", "--version"}, []since{{"kirkstone", "4.0"}}},
+}
+
+const buildtools = "use a newer distribution, or run scripts/install-buildtools of the checkout of openembedded-core and source what it names"
+
+func tools(ctx context.Context, p patient) []Finding {
+	release := p.layers.Release()
+	var bad []Finding
+	var seen []string
+	for _, t := range hostTools {
+		version, err := t.version(ctx)
+		least := t.wanted(release)
+		switch {
+		case err != nil:
+			continue // build's own check says which program is missing
+		case older(version, least):
+			bad = append(bad, Finding{"tools", Stops, fmt.Sprintf("%s is %s", t.name, version), fmt.Sprintf("%s wants %s at least", release, least), buildtools})
+		}
+		seen = append(seen, t.name+" "+version)
+	}
+	if f := distutils(ctx, release); f != nil {
+		bad = append(bad, *f)
+	}
+	if len(bad) > 0 {
+		return bad
+	}
+	return []Finding{ok("tools", "%s", strings.Join(seen, ", "))}
+}
+
+// distutils left Python with 3.12, and releases before mickledore need it.
+func distutils(ctx context.Context, release string) *Finding {
+	if !lint.Before(release, "mickledore") {
+		return nil
+	}
+	if engine.Run(ctx, engine.Command{Argv: []string{"python3", "-W", "ignore", "-c", "import distutils.sysconfig"}}) == nil {
+		return nil
+	}
+	return &Finding{"tools", Stops, "python3 has no distutils", release + " imports it, and Python has none from 3.12 on", "sudo apt-get install -y --no-install-recommends python3-setuptools, or build on an older distribution"}
+}
+
+var versionNumber = regexp.MustCompile(`\d+(\.\d+)+|\d+`)
+
+func (t tool) version(ctx context.Context) (string, error) {
+	out, err := engine.Output(ctx, engine.Command{Argv: t.argv, Env: []string{"LC_ALL=C"}})
+	if err != nil {
+		return "", err
+	}
+	if v := versionNumber.FindString(string(out)); v != "" {
+		return v, nil
+	}
+	return "", fmt.Errorf("%v says no version", t.argv)
+}
+
+// wanted is the version for a release, or "".
+func (t tool) wanted(release string) string {
+	version := ""
+	for _, s := range t.least {
+		if release != "" && !lint.Before(release, s.release) {
+			version = s.version
+		}
+	}
+	return version
+}
+
+// older compares versions number by number.
+func older(have, least string) bool {
+	h, l := strings.Split(have, "."), strings.Split(least, ".")
+	for i := range l {
+		want, err := strconv.Atoi(l[i])
+		if err != nil {
+			return false
+		}
+		got := 0
+		if i < len(h) {
+			if got, err = strconv.Atoi(h[i]); err != nil {
+				return false
+			}
+		}
+		if got != want {
+			return got < want
+		}
+	}
+	return false
+}

@@ -1,0 +1,251 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"slipway/images/lint"
+	"slipway/layers"
+)
+
+// How long a server may take. Those behind a proxy of a company are slow.
+const patience = 15 * time.Second
+
+// repositories asks each of the project's git servers.
+func repositories(ctx context.Context, p patient) []Finding {
+	if p.Offline {
+		return []Finding{ok("git", "not asked (offline)")}
+	}
+	all, err := layers.Reach(ctx, p.project, p.ws, patience)
+	if err != nil {
+		return []Finding{{"git", Stops, err.Error(), "layers are fetched with git", "mend what it says"}}
+	}
+	var findings []Finding
+	here, answered := 0, 0
+	for _, r := range all {
+		if r.Here {
+			here++
+		}
+		if r.Err == nil {
+			answered++
+			continue
+		}
+		findings = append(findings, unreached(r))
+	}
+	if answered > 0 || len(all) == 0 {
+		findings = append(findings, ok("git", "%d of %d servers answer; %d commits are here already", answered, len(all), here))
+	}
+	return findings
+}
+
+func unreached(r layers.Reached) Finding {
+	f := Finding{
+		"git", Stops, fmt.Sprintf("%s: %s does not answer: %s", r.Repo.ID, r.Repo.URL, brief(r.Err)), "the layer is fetched from there",
+		"GIT_TERMINAL_PROMPT=0 git ls-remote " + r.Repo.URL + " HEAD\nshows why; where a mirror has it: git config --global url.MIRROR.insteadOf " + r.Repo.URL,
+	}
+	if r.Here {
+		f.State, f.Why = Warning, "the commit is here already, so that the build begins; a newer one could not be fetched"
+	}
+	return f
+}
+
+// nvidia asks the servers that the branch of meta-tegra downloads from, and by the way
+// what time it is.
+func nvidia(ctx context.Context, p patient) []Finding {
+	findings := pastClock(time.Now())
+	d, known := p.layers.DownloadsOf()
+	switch {
+	case p.Offline:
+		return append(findings, ok("nvidia", "not asked (offline)"))
+	case !known:
+		return findings
+	}
+	state := Stops
+	if entries, err := os.ReadDir(p.downloads()); err == nil && len(entries) > 0 {
+		state = Warning // what is needed may be among them
+	}
+	var answered []string
+	for _, host := range d.Hosts {
+		skew, err := headOf(ctx, "https://"+host+"/")
+		if err != nil {
+			findings = append(findings, Finding{
+				"nvidia", state, host + " does not answer: " + brief(err), "L4T " + d.L4T + ", CUDA and the libraries are downloaded from there, and no mirror of Yocto's has them",
+				"curl -I https://" + host + "/\nshows why; another machine's build/downloads serves too: DL_DIR=FOLDER, or PREMIRRORS in conf/site.conf",
+			})
+			continue
+		}
+		answered = append(answered, host)
+		findings = append(findings, skewed(host, skew)...)
+	}
+	if len(answered) > 0 {
+		findings = append(findings, ok("nvidia", "L4T %s: %s answer", d.L4T, strings.Join(answered, " and ")))
+	}
+	return findings
+}
+
+// headOf asks a server for no more than its time, and returns by how much it is ahead.
+func headOf(ctx context.Context, address string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %v", patience))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, address, nil)
+	if err != nil {
+		return 0, err
+	}
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, errors.Join(context.Cause(ctx), err)
+	}
+	resp.Body.Close()
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return 0, nil // it answered, and that is what was asked
+	}
+	return time.Until(date), nil
+}
+
+// A certificate that is days old is refused by a clock that is days late.
+const (
+	anySkew     = 5 * time.Minute
+	stoppedSkew = 24 * time.Hour
+)
+
+func skewed(host string, skew time.Duration) []Finding {
+	state := Warning
+	switch {
+	case skew.Abs() < anySkew:
+		return nil
+	case skew.Abs() > stoppedSkew:
+		state = Stops
+	}
+	return []Finding{{"clock", state, fmt.Sprintf("it differs by %v from that of %s", skew.Round(time.Second), host), "servers' certificates count as not yet or no longer valid, and make takes new files for old ones", setClock}}
+}
+
+const setClock = "sudo timedatectl set-ntp true"
+
+// written is when this was: a clock before it is wrong, whatever servers say.
+var written = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+
+func pastClock(now time.Time) []Finding {
+	if now.After(written) {
+		return nil
+	}
+	return []Finding{{"clock", Stops, "it says " + now.Format(time.DateOnly) + ", which is past", "servers' certificates count as not yet valid, and no download succeeds", setClock}}
+}
+
+func (p patient) downloads() string {
+	if dir := os.Getenv("DL_DIR"); dir != "" {
+		return dir
+	}
+	return filepath.Join(p.Build.Dir, "downloads")
+}
+
+const devnet = "NVIDIA_DEVNET_MIRROR"
+
+// manualDownloads looks for files that no server gives without a login: those of
+// branches up to L4T R32.4.2.
+func manualDownloads(_ context.Context, p patient) []Finding {
+	d, known := p.layers.DownloadsOf()
+	if !known || len(d.SDKManager) == 0 {
+		return nil
+	}
+	const why = "bitbake skips the recipes that need these files (CUDA, cuDNN, TensorRT and more), and then nothing provides them"
+	const how = "download them with NVIDIA's SDK Manager (for a host of Ubuntu 18.04 too), and set in conf/site.conf\n" + devnet + ` = "file:///home/NAME/Downloads/nvidia/sdkm_downloads"`
+	value, err := lint.Setting(p.project, p.bitbake(), devnet)
+	if err != nil {
+		return []Finding{{"sdk manager", Warning, err.Error(), why, "mend what it says"}}
+	}
+	dir, local := strings.CutPrefix(value, "file://")
+	switch {
+	case value == "":
+		return []Finding{{"sdk manager", Stops, fmt.Sprintf("%s is not set, and L4T %s needs %d files of SDK Manager: %s", devnet, d.L4T, len(d.SDKManager), strings.Join(d.SDKManager, " ")), why, how}}
+	case !local:
+		return []Finding{ok("sdk manager", "%s is %s", devnet, value)}
+	}
+	dir = os.Expand(dir, func(name string) string {
+		if name == "TOPDIR" {
+			return p.bitbake()
+		}
+		return os.Getenv(name)
+	})
+	var missing []string
+	for _, file := range d.SDKManager {
+		if _, err := os.Stat(filepath.Join(dir, p.placed(file))); err != nil {
+			missing = append(missing, p.placed(file))
+		}
+	}
+	if len(missing) == 0 {
+		return []Finding{ok("sdk manager", "all %d files are in %s", len(d.SDKManager), dir)}
+	}
+	return []Finding{{"sdk manager", Warning, fmt.Sprintf("%s lacks %s", dir, strings.Join(missing, " ")), "what needs them cannot be built; an image without it can", how}}
+}
+
+// placed is where a file of TensorRT must lie. Those for Xavier have the same names as
+// those for the other boards, and other contents.
+func (p patient) placed(file string) string {
+	if rest, ok := strings.CutPrefix(file, "NoDLA/"); ok && strings.Contains(p.project.Machine, "xavier") {
+		return "DLA/" + rest
+	}
+	return file
+}
+
+// proxies looks for settings that one of the programs does not know of.
+func proxies(_ context.Context, p patient) []Finding {
+	var findings []Finding
+	for _, name := range []string{"http_proxy", "https_proxy", "no_proxy", "all_proxy"} {
+		if upper := strings.ToUpper(name); os.Getenv(upper) != "" && os.Getenv(name) == "" {
+			findings = append(findings, Finding{"proxy", Warning, upper + " is set and " + name + " is not", "wget and bitbake know the name in small letters alone", `export ` + name + `="$` + upper + `"`})
+		}
+	}
+	if os.Getenv("https_proxy") == "" && os.Getenv("all_proxy") == "" {
+		return findings
+	}
+	for _, r := range p.project.Repos {
+		u, err := url.Parse(r.URL)
+		scheme := "ssh" // host:path
+		if err == nil && u.Scheme != "" {
+			scheme = u.Scheme
+		}
+		if r.URL == "" || filepath.IsAbs(r.URL) || scheme != "ssh" && scheme != "git" {
+			continue
+		}
+		if os.Getenv("GIT_SSH_COMMAND") == "" && os.Getenv("GIT_PROXY_COMMAND") == "" {
+			findings = append(findings, Finding{
+				"proxy", Warning, fmt.Sprintf("a proxy is set, and %s is fetched by %s", r.ID, scheme), "git goes past the proxy for it",
+				"git config --global url.https://SERVER/.insteadOf " + r.URL + ", or a ProxyCommand for the server in ~/.ssh/config, or git config core.gitProxy",
+			})
+		}
+	}
+	return findings
+}
+
+// configuration looks for names in the project's configuration that its layers lack.
+func configuration(_ context.Context, p patient) []Finding {
+	found, err := lint.Project(p.project, p.ws, p.bitbake())
+	if err != nil {
+		return []Finding{{"configuration", Stops, err.Error(), "bitbake reads it first", "mend the file"}}
+	}
+	return linted(found)
+}
+
+func linted(found []lint.Finding) []Finding {
+	var all []Finding
+	for _, f := range found {
+		state := Warning
+		if f.Stops {
+			state = Stops
+		}
+		all = append(all, Finding{"configuration", state, f.Where + ": " + f.What, f.Why, f.Mend})
+	}
+	if len(all) == 0 {
+		return []Finding{ok("configuration", "no name in it that the layers lack")}
+	}
+	return all
+}

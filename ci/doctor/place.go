@@ -1,0 +1,126 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/engine"
+)
+
+// Paths in a build grow longer by the names of recipes and their sources.
+const longestTMPDIR = 400
+
+// path looks at the path of the build folder, which ends up in makefiles and scripts.
+func path(_ context.Context, p patient) []Finding {
+	tmp := filepath.Join(p.bitbake(), "tmp")
+	const mend = "move the clone to a folder with a short path of plain letters"
+	if len(tmp) > longestTMPDIR {
+		return []Finding{{"path", Stops, fmt.Sprintf("%s has %d bytes", tmp, len(tmp)), fmt.Sprintf("bitbake refuses more than %d", longestTMPDIR), mend}}
+	}
+	if i := strings.IndexFunc(tmp, func(r rune) bool { return r > '~' || strings.ContainsRune(" +@%\t", r) }); i >= 0 {
+		return []Finding{{"path", Stops, fmt.Sprintf("%s has %q in it", tmp, []rune(tmp[i:])[0]), "what is built puts its path into makefiles and scripts, which stumble over it; bitbake refuses it", mend}}
+	}
+	return []Finding{ok("path", "%s", tmp)}
+}
+
+// Kinds of file systems by the kernel's numbers, where something is to be said of them.
+var kinds = map[int64]struct{ name, state, why string }{
+	unix.NFS_SUPER_MAGIC:       {"NFS", Stops, "bitbake refuses it: locks and times of files are not reliable there"},
+	unix.V9FS_MAGIC:            {"9p", Warning, "it is a folder of another machine (WSL, a virtual machine): very slow, and without all kinds of files"},
+	unix.SMB_SUPER_MAGIC:       {"SMB", Stops, "it has no owners, links and rights of files"},
+	unix.CIFS_SUPER_MAGIC:      {"CIFS", Stops, "it has no owners, links and rights of files"},
+	unix.SMB2_SUPER_MAGIC:      {"SMB", Stops, "it has no owners, links and rights of files"},
+	unix.MSDOS_SUPER_MAGIC:     {"FAT", Stops, "it has no owners, links and rights of files"},
+	unix.EXFAT_SUPER_MAGIC:     {"exFAT", Stops, "it has no owners, links and rights of files"},
+	unix.FUSE_SUPER_MAGIC:      {"FUSE", Warning, "it is slow, and the kinds of files it has depend on the program behind it"},
+	unix.OVERLAYFS_SUPER_MAGIC: {"overlay", Warning, "it is a container's own layer: slow, and gone with the container"},
+	unix.TMPFS_MAGIC:           {"tmpfs", Warning, "it lies in memory, which the build's compilers need too"},
+}
+
+const otherDisk = "build in a folder on a local disk with ext4, xfs or btrfs (in a container: on a volume)"
+
+// fileSystem looks at the kind of the build folder's file system, and tries what a
+// build does on it.
+func fileSystem(ctx context.Context, p patient) []Finding {
+	dir := existing(p.Build.Dir)
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return []Finding{{"file system", Stops, dir + ": " + err.Error(), "the build writes there", otherDisk}}
+	}
+	var findings []Finding
+	if kind, known := kinds[int64(st.Type)]; known {
+		findings = append(findings, Finding{"file system", kind.state, dir + " is on " + kind.name, kind.why, otherDisk})
+	}
+	if err := tried(ctx, dir); err != nil {
+		findings = append(findings, Finding{"file system", Stops, err.Error(), "a build makes files of all kinds and runs what it made", otherDisk})
+	}
+	var tmp unix.Statfs_t
+	if err := unix.Statfs("/tmp", &tmp); err == nil && tmp.Flags&unix.ST_NOEXEC != 0 {
+		findings = append(findings, Finding{"file system", Stops, "/tmp is mounted with noexec", "bitbake and the build's tools run scripts from it", "sudo mount -o remount,exec /tmp"})
+	}
+	if len(findings) == 0 {
+		findings = append(findings, ok("file system", "tried in %s: case, links, rights, programs", dir))
+	}
+	return findings
+}
+
+// tried makes files of the kinds that a build does, in a folder of its own.
+func tried(ctx context.Context, dir string) (err error) {
+	at, err := os.MkdirTemp(dir, ".Doctor-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(at)) }()
+	script := filepath.Join(at, "Case")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(at, "case")); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s does not tell upper from lower case", dir)
+	}
+	if err := os.Symlink("Case", filepath.Join(at, "link")); err != nil {
+		return fmt.Errorf("no symbolic links: %w", err)
+	}
+	if err := os.Link(script, filepath.Join(at, "hard")); err != nil {
+		return fmt.Errorf("no hard links: %w", err)
+	}
+	if err := os.Chmod(script, 0o750); err != nil {
+		return fmt.Errorf("no rights of files: %w", err)
+	}
+	if info, err := os.Stat(script); err != nil || info.Mode().Perm() != 0o750 {
+		return fmt.Errorf("%s does not keep the rights of files", dir)
+	}
+	if err := engine.Run(ctx, engine.Command{Argv: []string{script}}); err != nil {
+		return fmt.Errorf("programs in %s cannot be run (mounted with noexec?): %w", dir, err)
+	}
+	return nil
+}
+
+// running looks for a build that goes on in the same folder.
+func running(_ context.Context, p patient) []Finding {
+	board := filepath.Dir(p.ws.Dir)
+	if held(filepath.Join(board, "build.lock")) {
+		return []Finding{{"running", Stops, "another slipway is building " + p.spec.Board + " here", "two builds in one folder spoil each other", "wait for it, or stop it; " + board + "/build.lock is its mark"}}
+	}
+	if held(filepath.Join(p.bitbake(), "bitbake.lock")) {
+		return []Finding{{"running", Warning, "a bitbake server runs in " + p.bitbake(), "the build asks it, with the settings that it was started with", "if nobody is using it: in that folder's environment, bitbake -m"}}
+	}
+	return []Finding{ok("running", "no other build in %s", board)}
+}
+
+// held is true where another process has a lock on the file.
+func held(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
