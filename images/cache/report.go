@@ -1,0 +1,210 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// recordName is the file in which a build keeps what became of its tasks.
+const (
+	recordName     = "build.json"
+	maxRecordBytes = 64 << 20
+)
+
+// record is what of a build's record tells about shared state.
+type record struct {
+	State   string       `json:"state"`
+	Started string       `json:"started"`
+	Tasks   []recordTask `json:"tasks"`
+}
+
+type recordTask struct {
+	Recipe string `json:"recipe"`
+	Config string `json:"multiconfig"`
+	Task   string `json:"task"`
+	Shared string `json:"sharedState"` // hit, miss, broken; "" for a task that is never shared
+	Hash   string `json:"hash"`
+	TookMS int64  `json:"tookMs"`
+}
+
+// Report is what a build found in shared state, and what it did not.
+type Report struct {
+	Board   string   `json:"board"`
+	State   string   `json:"state"` // of the build
+	Started string   `json:"started"`
+	Hits    []Lookup `json:"hits"`
+	Misses  []Lookup `json:"misses"`
+	LostMS  int64    `json:"lostMs"` // what the missed tasks took, one after the other
+}
+
+// Lookup is one task that was looked for in shared state.
+type Lookup struct {
+	Recipe string `json:"recipe"`
+	Task   string `json:"task"`
+	TookMS int64  `json:"tookMs"`
+	Hash   string `json:"hash,omitempty"`
+	Why    string `json:"why,omitempty"` // it missed
+}
+
+// Why a task was not taken from shared state, as far as that can be known afterwards.
+const (
+	whyBroken  = "fetch failed: it was there, but could not be fetched or unpacked"
+	whyGone    = "not on the mirror: the cache knows its hash, but no sstate of it"
+	whyOther   = "other hash: no build that filled the cache had this recipe, these settings and these layers"
+	whyNoCache = "not there; this build had no cache to ask about it"
+	whyAlone   = "not there; the cache does not answer why"
+)
+
+// ReportOf reads a board's last build, and asks the cache about what was missed.
+func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, error) {
+	path := filepath.Join(dir, recordName)
+	f, err := os.Open(path)
+	if err != nil {
+		return Report{}, fmt.Errorf("no build of %s is recorded; run build %s first: %w", board, board, err)
+	}
+	defer f.Close()
+	r, err := parseRecord(f)
+	if err != nil {
+		return Report{}, fmt.Errorf("%s: %w; build the board again", path, err)
+	}
+	report := r.report(board)
+	report.ask(ctx, setting)
+	return report, ctx.Err()
+}
+
+func parseRecord(in io.Reader) (record, error) {
+	var r record
+	limited := &io.LimitedReader{R: in, N: maxRecordBytes}
+	err := json.NewDecoder(limited).Decode(&r)
+	if limited.N == 0 {
+		err = fmt.Errorf("longer than %d bytes", maxRecordBytes)
+	}
+	return r, err
+}
+
+func (r record) report(board string) Report {
+	report := Report{Board: board, State: r.State, Started: r.Started, Hits: []Lookup{}, Misses: []Lookup{}}
+	for _, t := range r.Tasks {
+		l := Lookup{Recipe: t.Recipe, Task: t.Task, TookMS: t.TookMS}
+		if t.Config != "" {
+			l.Recipe = "mc:" + t.Config + ":" + t.Recipe
+		}
+		switch t.Shared {
+		case "hit":
+			report.Hits = append(report.Hits, l)
+			continue
+		case "miss":
+			l.Hash = t.Hash
+		case "broken":
+			l.Why = whyBroken
+		default:
+			continue
+		}
+		report.Misses = append(report.Misses, l)
+		report.LostMS += t.TookMS
+	}
+	byName := func(a, b Lookup) int { return cmp.Or(cmp.Compare(a.Recipe, b.Recipe), cmp.Compare(a.Task, b.Task)) }
+	slices.SortFunc(report.Hits, byName)
+	slices.SortFunc(report.Misses, byName)
+	return report
+}
+
+// ask completes the reasons of misses. A cache that is gone by now is no error.
+func (r *Report) ask(ctx context.Context, setting Setting) {
+	reason := func(string) string { return whyNoCache }
+	if !setting.none() {
+		reason = func(string) string { return whyAlone }
+		c, err := resolve(ctx, setting)
+		if known, errAsk := c.knows(ctx, r.missedHashes()); err == nil && errAsk == nil {
+			reason = func(hash string) string {
+				if known[hash] {
+					return whyGone
+				}
+				return whyOther
+			}
+		}
+	}
+	for i, l := range r.Misses {
+		if l.Why == "" {
+			r.Misses[i].Why = reason(l.Hash)
+		}
+	}
+}
+
+func (r *Report) missedHashes() []string {
+	var hashes []string
+	for _, l := range r.Misses {
+		if l.Why == "" && isHash(l.Hash) {
+			hashes = append(hashes, l.Hash)
+		}
+	}
+	return hashes
+}
+
+func isHash(text string) bool {
+	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+const hashesAtOnce = 256
+
+// knows asks the hash equivalence server which tasks' hashes it has seen.
+func (c Cache) knows(ctx context.Context, hashes []string) (map[string]bool, error) {
+	if c.Hashserv == "" {
+		return nil, errors.New("the cache has no hash equivalence server")
+	}
+	known := map[string]bool{}
+	for chunk := range slices.Chunk(hashes, hashesAtOnce) {
+		var asked []string
+		for _, hash := range chunk {
+			asked = append(asked, `{"get": {"method": "oe.sstatesig.OEOuthashBasic", "taskhash": "`+hash+`", "all": false}}`)
+		}
+		heard, err := converse(ctx, c.Hashserv, greetHashserv, asked...)
+		if err != nil {
+			return nil, err
+		}
+		for i, line := range heard {
+			known[chunk[i]] = line != "null"
+		}
+	}
+	return known, nil
+}
+
+// Write prints the report for a person: the misses, those that took longest first.
+func (r Report) Write(w io.Writer) error {
+	total := len(r.Hits) + len(r.Misses)
+	if total == 0 {
+		fmt.Fprintf(w, "%s: the last build (%s) looked for nothing in shared state: all was in place, or nothing of it is shared.\n", r.Board, printable(r.State))
+		return nil
+	}
+	fmt.Fprintf(w, "%s: %d of %d tasks came from shared state (%d %%), %d did not and took %.0f s of work. The build %s.\n",
+		r.Board, len(r.Hits), total, 100*len(r.Hits)/total, len(r.Misses), float64(r.LostMS)/1000, printable(r.State))
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	byTime := slices.Clone(r.Misses)
+	slices.SortStableFunc(byTime, func(a, b Lookup) int { return cmp.Compare(b.TookMS, a.TookMS) })
+	for i, l := range byTime {
+		if i == 0 {
+			fmt.Fprintln(tw, "RECIPE\tTASK\tSECONDS\tWHY")
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%.1f\t%s\n", printable(l.Recipe), printable(l.Task), float64(l.TookMS)/1000, l.Why)
+	}
+	return tw.Flush()
+}
+
+// printable is a name without what a terminal would obey.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return -1
+		}
+		return r
+	}, name)
+}
