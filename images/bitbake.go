@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/images/cache"
 	"slipway/layers"
 	"slipway/layers/engine"
 )
@@ -45,6 +46,9 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 		return Artifact{}, err
 	}
 	if err := b.find(); err != nil {
+		return Artifact{}, err
+	}
+	if b.given, err = cacheFor(ctx, spec, b.project, b.programs, b.dir, b.build); err != nil {
 		return Artifact{}, err
 	}
 	if err := b.run(ctx, opt.Ask); err != nil || opt.Ask.DryRun || opt.Ask.Parse {
@@ -86,6 +90,7 @@ type bitbake struct {
 	build     string // what bitbake calls TOPDIR
 	programs  string // the folder that holds bitbake
 	scripts   string // OpenEmbedded's; "" without it
+	given     cache.Given
 }
 
 func newBitbake(project layers.Project, spec Spec, opt Options) (*bitbake, error) {
@@ -136,8 +141,12 @@ func (b *bitbake) run(ctx context.Context, ask Ask) error {
 		return err // bitbake appends to it
 	}
 	screen := newConsole(ctx)
+	argv := []string{b.program("bitbake")}
+	for _, file := range b.given.Post {
+		argv = append(argv, "-R", file)
+	}
 	err := engine.Run(ctx, engine.Command{
-		Argv: append([]string{b.program("bitbake")}, ask.arguments(b.project)...),
+		Argv: append(argv, ask.arguments(b.project)...),
 		Dir:  b.build, Env: b.environment(), Stop: stopBitbake,
 		Log: filepath.Join(b.dir, "bitbake.log"), Line: screen.line,
 	})
@@ -178,7 +187,7 @@ func (b *bitbake) environment() []string {
 		"BBEVENTLOG=" + b.eventLog(),
 		b.passVariable() + "=" + strings.Join(names, " "),
 	}
-	return append(env, b.defaults()...)
+	return slices.Concat(env, b.defaults(), b.given.Set)
 }
 
 // defaults are variables that the user's environment may overrule. Boards share

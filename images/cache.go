@@ -2,12 +2,63 @@ package images
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"slipway/images/cache"
+	"slipway/layers"
 )
+
+// cacheFor finds out what bitbake is to know of the cache that holds for a board.
+// programs is bitbake's bin folder, dir the board's folder, and build its TOPDIR.
+func cacheFor(ctx context.Context, spec Spec, project layers.Project, programs, dir, build string) (cache.Given, error) {
+	setting, err := cache.Choose(spec.Cache)
+	if err != nil {
+		return cache.Given{}, err
+	}
+	return cache.Prepare(ctx, cache.Request{
+		Setting: setting, Bitbake: filepath.Dir(programs), Build: build, File: filepath.Join(dir, "cache.conf"), Env: takenByBitbake(project),
+	})
+}
+
+// takenByBitbake is what a person or the project set in the environment.
+func takenByBitbake(project layers.Project) map[string]string {
+	taken := map[string]string{}
+	for name, value := range project.Env {
+		if value != nil {
+			taken[name] = *value
+		}
+	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(project.Env)), []string{"DL_DIR", "SSTATE_DIR", "BB_NO_NETWORK"}) {
+		if value, set := os.LookupEnv(name); set {
+			taken[name] = value
+		}
+	}
+	return taken
+}
+
+// CacheReport writes what a board's last build found in shared state, and what not.
+func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
+	setting, err := cache.Choose(spec.Cache)
+	if err != nil {
+		return err
+	}
+	report, err := cache.ReportOf(ctx, spec.Board, opt.dir(spec), setting)
+	if err != nil {
+		return err
+	}
+	if !asJSON {
+		return report.Write(w)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(report)
+}
 
 // ServeCache serves what builds on this machine made, until ctx ends: the build
 // folder, or another one. The servers are those of the board's bitbake; without a

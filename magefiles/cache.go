@@ -37,3 +37,15 @@ func (Cache) Serve(ctx context.Context,
 		})
 	})
 }
+
+// Report says what a board's last build took from shared state, what it did not find
+// there, and why, as far as that is known.
+//
+// Example: "cache:report jetson-orin-nano-devkit".
+func (Cache) Report(ctx context.Context, board string,
+	json *bool, // print it as JSON, with what was found too
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return images.CacheReport(ctx, os.Stdout, spec, options, given(json, false))
+	})
+}

@@ -1,0 +1,90 @@
+package images
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/images/cache"
+	"slipway/layers"
+)
+
+// fakeCheckout puts into a folder what of a bitbake is only looked at.
+func fakeCheckout(t *testing.T, dir, version string) {
+	t.Helper()
+	for name, text := range map[string]string{"bin/bitbake-hashserv": "", "lib/bb/__init__.py": "__version__ = \"" + version + "\"\n"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A cache that does not answer stops a build before bitbake begins; "off" builds
+// without it.
+func TestBuildAsksItsCache(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	dir := t.TempDir()
+	fakeCheckout(t, dir, "2.8.1")
+	spec := Spec{Board: "b", Cache: cache.Setting{Server: "http://127.0.0.1:1", From: "board.yml:4:8"}}
+	ask := func() (cache.Given, error) {
+		return cacheFor(t.Context(), spec, layers.Project{}, filepath.Join(dir, "bin"), dir, dir)
+	}
+	t.Setenv(cache.Environment, "")
+	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "board.yml:4:8: cache http://127.0.0.1:1: nothing answers") {
+		t.Errorf("with a cache that is gone: %v", err)
+	}
+	t.Setenv(cache.Environment, "off")
+	if given, err := ask(); err != nil || !cmp.Equal(given, cache.Given{}) {
+		t.Errorf("switched off: %+v, %v; want nothing", given, err)
+	}
+	t.Setenv(cache.Environment, "half")
+	if _, err := ask(); err == nil || !strings.Contains(err.Error(), "SLIPWAY_CACHE: ") {
+		t.Errorf("with a setting that is none: %v", err)
+	}
+}
+
+func TestCheckedOutBitbake(t *testing.T) {
+	dir := t.TempDir()
+	boards, err := Boards()
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := Options{Dir: dir}
+	if _, err := checkedOutBitbake(opt, ""); err == nil || !strings.Contains(err.Error(), "layers:checkout") {
+		t.Errorf("with no checkout: %v; want what to do", err)
+	}
+	old, newest := filepath.Join(dir, boards[0], "layers/poky/bitbake"), filepath.Join(dir, boards[1], "layers/bitbake")
+	fakeCheckout(t, old, "2.0.0")
+	fakeCheckout(t, newest, "2.18.0")
+	fakeCheckout(t, filepath.Join(dir, "other/layers/bitbake"), "2.8.1")
+	for board, want := range map[string]string{"": newest, boards[0]: old, boards[1]: newest} {
+		if got, err := checkedOutBitbake(opt, board); err != nil || got != want {
+			t.Errorf("bitbake of %q = %s, %v; want %s", board, got, err, want)
+		}
+	}
+	if _, err := checkedOutBitbake(opt, "no-such"); err == nil || !strings.Contains(err.Error(), "unknown board") {
+		t.Errorf("of an unknown board: %v", err)
+	}
+}
+
+// What a person sets in the environment is theirs; what Slipway sets is not.
+func TestTakenByBitbake(t *testing.T) {
+	t.Setenv("DL_DIR", "/mine")
+	for _, name := range []string{"SSTATE_DIR", "BB_NO_NETWORK"} {
+		t.Setenv(name, "") // so that it comes back
+		os.Unsetenv(name)
+	}
+	t.Setenv("PRSERV_HOST", "p:1")
+	value := "project's"
+	got := takenByBitbake(layers.Project{Env: map[string]*string{"EDITION": &value, "PRSERV_HOST": nil}})
+	if diff := cmp.Diff(map[string]string{"DL_DIR": "/mine", "EDITION": value, "PRSERV_HOST": "p:1"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
