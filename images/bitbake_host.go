@@ -15,6 +15,7 @@ import (
 // hostPrograms are the programs that OpenEmbedded wants of a machine, and the
 // Debian packages that hold them.
 var hostPrograms = []struct{ program, pkg string }{
+	{"bunzip2", "bzip2"},
 	{"chrpath", "chrpath"},
 	{"cpio", "cpio"},
 	{"diffstat", "diffstat"},
@@ -26,12 +27,12 @@ var hostPrograms = []struct{ program, pkg string }{
 	{"lz4c", "lz4"},
 	{"make", "make"},
 	{"patch", "patch"},
+	{"pzstd", "zstd"},
 	{"python3", "python3"},
 	{"rpcgen", "rpcsvc-proto"},
 	{"unzip", "unzip"},
 	{"wget", "wget"},
 	{"xz", "xz-utils"},
-	{"zstd", "zstd"},
 }
 
 // bitbakePackages are the Debian packages that bitbake needs on this machine.

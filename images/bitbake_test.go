@@ -378,7 +378,7 @@ func TestCheckBuilder(t *testing.T) {
 		t.Errorf("checkBuilder(root) = %v; want what to do", err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := checkBuilder(t.Context(), "orin", 1000); err == nil || !strings.Contains(err.Error(), "apt-get install -y --no-install-recommends chrpath cpio") {
+	if err := checkBuilder(t.Context(), "orin", 1000); err == nil || !strings.Contains(err.Error(), "apt-get install -y --no-install-recommends bzip2 chrpath") {
 		t.Errorf("checkBuilder without programs = %v; want the apt line", err)
 	}
 }

@@ -288,7 +288,7 @@ func TestManualDownloads(t *testing.T) {
 		project: layers.Project{Machine: "jetson-xavier"},
 		layers:  lint.Layers{Branch: map[string]string{"meta-tegra": "zeus-l4t-r32.3.1"}},
 	}
-	if f := manualDownloads(t.Context(), p)[0]; f.State != Stops || !strings.Contains(f.Saw, "libcudnn7_7.6.3.28-1+cuda10.0_arm64.deb") {
+	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.Contains(f.Mend, "\nlibcudnn7_7.6.3.28-1+cuda10.0_arm64.deb\n") || !strings.Contains(f.Mend, "\nDLA/libnvinfer6_") {
 		t.Errorf("without %s: %+v", devnet, f)
 	}
 	p.project.LocalConf = map[string]string{"nvidia": devnet + ` = "file://${TOPDIR}/sdkm"`}
@@ -302,8 +302,13 @@ func TestManualDownloads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.HasSuffix(f.Saw, "lacks "+d.SDKManager[0]) {
+	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.HasSuffix(f.Mend, "folder:\n"+d.SDKManager[0]) {
 		t.Errorf("without one of the files: %+v", f)
+	}
+	t.Setenv(devnet, "file://"+filepath.Join(p.bitbake(), "sdkm"))
+	p.project.LocalConf, p.project.Env = nil, map[string]*string{devnet: nil}
+	if f := manualDownloads(t.Context(), p)[0]; !strings.HasSuffix(f.Mend, "folder:\n"+d.SDKManager[0]) {
+		t.Errorf("by the environment: %+v", f)
 	}
 	p.layers.Branch["meta-tegra"] = "kirkstone-l4t-r32.7.x"
 	if all := manualDownloads(t.Context(), p); len(all) != 0 {

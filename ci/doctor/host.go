@@ -72,7 +72,11 @@ func user(_ context.Context, p patient) []Finding {
 	}
 	dir := existing(p.Build.Dir)
 	if probe, err := os.MkdirTemp(dir, ".doctor-"); err != nil {
-		return []Finding{{"user", Stops, err.Error(), "the build writes there", fmt.Sprintf("sudo chown -R %d:%d %s", os.Getuid(), os.Getgid(), dir)}}
+		mend := fmt.Sprintf("sudo chown -R %d:%d %s", os.Getuid(), os.Getgid(), dir)
+		if build, _ := filepath.Abs(p.Build.Dir); build != dir {
+			mend = fmt.Sprintf("sudo install -d -o %d -g %d %s", os.Getuid(), os.Getgid(), build)
+		}
+		return []Finding{{"user", Stops, err.Error(), "the build writes there", mend}}
 	} else if err := os.Remove(probe); err != nil {
 		return []Finding{{"user", Warning, err.Error(), "what the build removes would stay", "look at the rights of " + dir}}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,8 +63,8 @@ func nvidia(ctx context.Context, p patient) []Finding {
 	findings := pastClock(time.Now())
 	d, known := p.layers.DownloadsOf()
 	switch {
-	case p.Offline:
-		return append(findings, ok("nvidia", "not asked (offline)"))
+	case p.Offline || os.Getenv("BB_NO_NETWORK") == "1":
+		return append(findings, ok("nvidia", "not asked (offline, or BB_NO_NETWORK is set)"))
 	case !known:
 		return findings
 	}
@@ -156,35 +157,57 @@ func manualDownloads(_ context.Context, p patient) []Finding {
 	if !known || len(d.SDKManager) == 0 {
 		return nil
 	}
-	const why = "bitbake skips the recipes that need these files (CUDA, cuDNN, TensorRT and more), and then nothing provides them"
-	const how = "download them with NVIDIA's SDK Manager (for a host of Ubuntu 18.04 too), and set in conf/site.conf\n" + devnet + ` = "file:///home/NAME/Downloads/nvidia/sdkm_downloads"`
-	value, err := lint.Setting(p.project, p.bitbake(), devnet)
-	if err != nil {
-		return []Finding{{"sdk manager", Warning, err.Error(), why, "mend what it says"}}
+	var files []string
+	for _, file := range d.SDKManager {
+		files = append(files, p.placed(file))
 	}
+	value, err := p.setting(devnet)
+	f := Finding{"sdk manager", Warning, "", "bitbake skips the recipes that need these files (CUDA, cuDNN, TensorRT and more), and an image with one of them stops", ""}
 	dir, local := strings.CutPrefix(value, "file://")
 	switch {
+	case err != nil:
+		f.Saw, f.Mend = err.Error(), "mend what it says"
 	case value == "":
-		return []Finding{{"sdk manager", Stops, fmt.Sprintf("%s is not set, and L4T %s needs %d files of SDK Manager: %s", devnet, d.L4T, len(d.SDKManager), strings.Join(d.SDKManager, " ")), why, how}}
+		f.Saw, f.Mend = fmt.Sprintf("%s is not set, and L4T %s has %d files from SDK Manager alone", devnet, d.L4T, len(files)), getting(files)
 	case !local:
-		return []Finding{ok("sdk manager", "%s is %s", devnet, value)}
+		f = ok("sdk manager", "%s is %s", devnet, value)
+	default:
+		missing := slices.DeleteFunc(files, func(file string) bool {
+			_, err := os.Stat(filepath.Join(p.expanded(dir), file))
+			return err == nil
+		})
+		if len(missing) == 0 {
+			return []Finding{ok("sdk manager", "all %d files are in %s", len(d.SDKManager), dir)}
+		}
+		f.Saw, f.Mend = fmt.Sprintf("%s lacks %d of %d files", dir, len(missing), len(d.SDKManager)), getting(missing)
 	}
-	dir = os.Expand(dir, func(name string) string {
+	return []Finding{f}
+}
+
+func getting(files []string) string {
+	return "download them with NVIDIA's SDK Manager, and set in conf/site.conf\n" + devnet +
+		" = \"file:///home/NAME/Downloads/nvidia/sdkm_downloads\"\nThe files, below that folder:\n" + strings.Join(files, "\n")
+}
+
+// setting is what bitbake will see of a variable: of the environment what the project
+// passes on, and the configuration.
+func (p patient) setting(name string) (string, error) {
+	if otherwise, passed := p.project.Env[name]; passed {
+		if value, set := os.LookupEnv(name); set || otherwise == nil {
+			return value, nil
+		}
+		return *otherwise, nil
+	}
+	return lint.Setting(p.project, p.bitbake(), name)
+}
+
+func (p patient) expanded(dir string) string {
+	return os.Expand(dir, func(name string) string {
 		if name == "TOPDIR" {
 			return p.bitbake()
 		}
 		return os.Getenv(name)
 	})
-	var missing []string
-	for _, file := range d.SDKManager {
-		if _, err := os.Stat(filepath.Join(dir, p.placed(file))); err != nil {
-			missing = append(missing, p.placed(file))
-		}
-	}
-	if len(missing) == 0 {
-		return []Finding{ok("sdk manager", "all %d files are in %s", len(d.SDKManager), dir)}
-	}
-	return []Finding{{"sdk manager", Warning, fmt.Sprintf("%s lacks %s", dir, strings.Join(missing, " ")), "what needs them cannot be built; an image without it can", how}}
 }
 
 // placed is where a file of TensorRT must lie. Those for Xavier have the same names as

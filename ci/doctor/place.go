@@ -58,7 +58,9 @@ func fileSystem(ctx context.Context, p patient) []Finding {
 	if kind, known := kinds[int64(st.Type)]; known {
 		findings = append(findings, Finding{"file system", kind.state, dir + " is on " + kind.name, kind.why, otherDisk})
 	}
-	if err := tried(ctx, dir); err != nil {
+	if err := tried(ctx, dir); errors.Is(err, fs.ErrPermission) && unix.Access(dir, unix.W_OK) != nil {
+		return findings // that is said of the user
+	} else if err != nil {
 		findings = append(findings, Finding{"file system", Stops, err.Error(), "a build makes files of all kinds and runs what it made", otherDisk})
 	}
 	var tmp unix.Statfs_t

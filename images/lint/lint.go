@@ -165,7 +165,7 @@ func (c *checker) operators(s Statement) {
 
 // spaced finds an :append that runs into the word before it.
 func (c *checker) spaced(s Statement, operation string) {
-	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" {
+	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" || strings.HasPrefix(s.Value, "$") {
 		return
 	}
 	glued := operation == "append" || s.Op == ".="

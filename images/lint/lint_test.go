@@ -105,6 +105,7 @@ func TestCheck(t *testing.T) {
 			[]string{"1:1 write A:append:tegra", "2:1 write B:pn-x"},
 		},
 		{"no space", `IMAGE_INSTALL:append = "vim"`, on("scarthgap"), []string{`1:1 begin the value with a space`}},
+		{"a space that bitbake works out", `IMAGE_INSTALL:append = "${@' vim'}"`, on("scarthgap"), nil},
 		{"a comment in a value", "IMAGE_INSTALL = \"vim \\\n# \\\n\"", on("scarthgap"), []string{"2:1 move the comment out"}},
 		{"no virtualization", "INIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), []string{`2:26 add DISTRO_FEATURES:append = " virtualization"`}},
 		{"virtualization taken out", systemd + "DISTRO_FEATURES:remove = \"virtualization\"\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), []string{"4:26 add DISTRO_FEATURES"}},
