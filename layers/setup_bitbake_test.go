@@ -28,7 +28,20 @@ func bitbakeSetup(t *testing.T) string {
 	if !exists(program) {
 		t.Skipf("%s is missing: this needs bitbake 2.18 or later", program)
 	}
+	if !knows(t, program, "_get_remotes") {
+		t.Skipf("%s wants remotes where ours writes a uri: this needs bitbake 2.18 or later", program)
+	}
 	return program
+}
+
+// knows says whether a bitbake-setup has a part that not all have.
+func knows(t *testing.T, program, part string) bool {
+	t.Helper()
+	text, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(text), part)
 }
 
 // setupWorld is a folder that bitbake-setup and slipway both set up the same
@@ -194,8 +207,12 @@ func TestSetupAsBitbakeSetup(t *testing.T) {
 	w.repo("meta-b", map[string]string{"conf/layer.conf": ""})
 	w.repo("here", map[string]string{"meta-here/conf/layer.conf": ""})
 	file := filepath.Join(w.dir, "conf/a.conf.json")
+	text := strings.ReplaceAll(setupText(worldSources, worldConfigurations), "%[1]s", w.dir)
+	if !knows(t, w.program, `"notes"`) { // bitbake 2.18, which would leave them out
+		text = strings.NewReplacer(`"notes": ["one"],`, "", `"notes": ["two", "ü"],`, "").Replace(text)
+	}
 	write(t, w.dir, map[string]string{
-		"conf/a.conf.json":    strings.ReplaceAll(setupText(worldSources, worldConfigurations), "%[1]s", w.dir),
+		"conf/a.conf.json":    text,
 		"conf/.git/HEAD":      "", // the project's repository ends here
 		"own/conf/layer.conf": "",
 	})
@@ -209,20 +226,28 @@ func TestSetupAsBitbakeSetup(t *testing.T) {
 			theirs := w.theirs(name, file, name)
 			p, ours := w.ours(name, file, name)
 			w.same(theirs, ours, local)
-			flat, err := Dump(p)
-			if err != nil {
-				t.Fatal(err)
+			if name == "more" {
+				w.sameDump(p, theirs, ours, local)
 			}
-			dumped := filepath.Join(w.dir, "conf", name+"-flat.conf.json")
-			if err := os.WriteFile(dumped, flat, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			w.same(w.theirs(name+"-flat", dumped), ours, local)
-			_, again := w.ours(name+"-flat", dumped)
-			w.same(theirs, again, local)
 		})
 	}
 	t.Run("lock", func(t *testing.T) { sameLock(setupWorld{t, w.program, w.dir}, file) })
+}
+
+// A dump is a bitbake-setup file that both read as the project it was made of.
+func (w setupWorld) sameDump(p Project, theirs, ours string, local map[string]string) {
+	w.t.Helper()
+	flat, err := Dump(p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	file := filepath.Join(w.dir, "conf/flat.conf.json")
+	if err := os.WriteFile(file, flat, 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+	w.same(w.theirs("flat", file), ours, local)
+	_, again := w.ours("flat", file)
+	w.same(theirs, again, local)
 }
 
 // A lock of ours is the very file that bitbake-setup writes, and each takes the
@@ -280,7 +305,7 @@ func TestSetupAsOpenEmbedded(t *testing.T) {
   "oe-fragments-one-of": {"machine": {"description": "m", "options": ["machine/qemux86-64", "machine/qemuarm64"]},
                           "distro": {"description": "d", "options": [{"name": "distro/nodistro"}]}},
   "configurations": [
-    {"name": "layers", "bb-layers": ["openembedded-core/meta", "mine/meta-mine"], "oe-fragments": [{"name": "core/yocto/sstate-mirror-cdn", "description": "d"}]},
+    {"name": "layers", "bb-layers": ["openembedded-core/meta", "mine/meta-mine"], "oe-fragments": ["core/yocto/sstate-mirror-cdn"]},
     {"name": "template", "oe-template": "mine-small"},
     {"name": "both", "oe-template": "mine-small", "bb-layers": ["openembedded-core/meta", "mine/meta-mine"]}
   ]}`), "@", w.dir)})
