@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers"
+	"slipway/images/bitbake"
 	"slipway/layers/progress"
 )
 
@@ -38,8 +38,8 @@ var endings = []struct{ kind, ending string }{
 
 // collect makes an artifact of what bitbake deployed. Where other targets were
 // asked for, there may be no image among them: then the earlier artifact stays.
-func (b *bitbake) collect(ctx context.Context, spec Spec, others bool) (Artifact, error) {
-	deploy, err := b.variable(ctx, "DEPLOY_DIR_IMAGE")
+func (b *projectBuild) collect(ctx context.Context, spec Spec, record bitbake.Record, others bool) (Artifact, error) {
+	deploy, err := b.deployFolder(ctx, record)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -48,7 +48,7 @@ func (b *bitbake) collect(ctx context.Context, spec Spec, others bool) (Artifact
 		return Artifact{}, nil
 	}
 	a := Artifact{Board: spec.Board, Arch: spec.Arch, Built: time.Now().UTC(), dir: b.dir}
-	if a.Key, err = b.key(ctx); err != nil {
+	if a.Key, err = b.key(); err != nil {
 		return Artifact{}, err
 	}
 	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
@@ -64,21 +64,31 @@ func (b *bitbake) collect(ctx context.Context, spec Spec, others bool) (Artifact
 	return a, a.Save(b.dir)
 }
 
-// key is the commits and the configuration that bitbake was given.
-func (b *bitbake) key(ctx context.Context) (string, error) {
-	states, err := layers.Status(ctx, b.project, b.workspace)
+// deployFolder is where bitbake puts images. Its event log says so; to ask it
+// again takes seconds.
+func (b *projectBuild) deployFolder(ctx context.Context, record bitbake.Record) (string, error) {
+	if dir := record.Variables["DEPLOY_DIR_IMAGE"]; dir != "" {
+		return dir, nil
+	}
+	tree, err := bitbake.Find(b.project, b.workspace, b.dir, b.build)
 	if err != nil {
 		return "", err
 	}
+	return tree.Variable(ctx, "DEPLOY_DIR_IMAGE")
+}
+
+// key is the commits and the configuration that bitbake was given.
+func (b *projectBuild) key() (string, error) {
 	type from struct {
 		ID, Head string
 		Edited   bool
 	}
 	var made []from
-	for _, s := range states {
+	for _, s := range b.states {
 		made = append(made, from{s.Repo.ID, s.Head, s.Edited})
 	}
 	conf := map[string][]byte{}
+	var err error
 	for _, name := range []string{"local.conf", "bblayers.conf"} {
 		if conf[name], err = os.ReadFile(filepath.Join(b.build, "conf", name)); err != nil {
 			return "", err
@@ -93,7 +103,7 @@ type image struct{ kind, name string }
 // images are one file of each kind in the deploy folder, by the names that Yocto
 // links to the newest build of an image. Images of other configurations (mc:...)
 // are deployed elsewhere and left there.
-func (b *bitbake) images(deploy string) []image {
+func (b *projectBuild) images(deploy string) []image {
 	var found []image
 	have := map[string]bool{}
 	for _, target := range b.project.Targets {
@@ -109,7 +119,7 @@ func (b *bitbake) images(deploy string) []image {
 }
 
 // gather takes the images out of the deploy folder.
-func (b *bitbake) gather(ctx context.Context, deploy string, images []image) ([]File, error) {
+func (b *projectBuild) gather(ctx context.Context, deploy string, images []image) ([]File, error) {
 	if len(images) == 0 {
 		return nil, fmt.Errorf(`%s: bitbake left no image of %s here that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
 			deploy, strings.Join(b.project.Targets, ", "))
@@ -138,7 +148,7 @@ func deployed(dir, image, ending string) string {
 
 // take puts a file into the board's folder under its own name: as a link where
 // the disk is the same, because images are large.
-func (b *bitbake) take(ctx context.Context, path, kind string) (File, error) {
+func (b *projectBuild) take(ctx context.Context, path, kind string) (File, error) {
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return File{}, err

@@ -26,7 +26,7 @@ func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 
 // warn says before bitbake begins what it would stop at minutes later. bitbake has
 // the last word: the layers may have what the tables do not know of.
-func (b *bitbake) warn(ctx context.Context) error {
+func (b *projectBuild) warn(ctx context.Context) error {
 	found, err := Lint(b.project, b.workspace)
 	for _, f := range found {
 		progress.Start(ctx, "warning", 0, "").End(f.Where+": "+f.What+": "+f.Why+": "+f.Mend, nil)

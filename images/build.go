@@ -25,7 +25,10 @@ type Options struct {
 	Dir   string // build folder; every board has a folder of its own in it
 	Cache string // keeps what several boards or builds share; "" is cache/ in Dir
 	Fresh bool   // fetch packages anew even where an earlier build has them
-	Ask    Ask    // only for boards that bitbake builds
+	Ask   Ask    // only for boards that bitbake builds
+	// Now is closed when tasks of bitbake that run are not to be waited for once the
+	// context has ended. Where it is nil they have a second.
+	Now <-chan struct{}
 }
 
 // Ask is what a build asks of bitbake other than the board's project file does.

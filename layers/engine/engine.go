@@ -35,7 +35,8 @@ type Command struct {
 	// they are asked to end, as by a Ctrl-C, and they decide when.
 	Gentle bool
 	// Stop asks a program to end that needs another way than a SIGTERM to it and its
-	// children; those that outlive it are then left alone.
+	// children, and decides how long it may take; children that outlive it are then
+	// left alone.
 	Stop func(*os.Process) error
 }
 
@@ -123,6 +124,7 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 	if c.Stop != nil {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGINT
 		cmd.Cancel = func() error { return c.Stop(cmd.Process) }
+		cmd.WaitDelay = 0
 	}
 	return cmd
 }

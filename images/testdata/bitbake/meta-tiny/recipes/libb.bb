@@ -1,1 +1,2 @@
 SUMMARY = "b"
+do_compile[depends] = "liba:do_share"

@@ -1,4 +1,4 @@
-do_compile[depends] = "liba:do_deploy libb:do_deploy"
+do_compile[depends] = "liba:do_share libb:do_share libc:do_share"
 do_deploy() {
 	mkdir -p ${DEPLOY_DIR_IMAGE}
 	head -c 4096 /dev/zero > ${DEPLOY_DIR_IMAGE}/${PN}-${MACHINE}-20260101.wic.gz

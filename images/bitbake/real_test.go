@@ -1,0 +1,254 @@
+package bitbake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// bitbakes are the checkouts of bitbake that SLIPWAY_BITBAKE names, with colons
+// between them. bitbake refuses root: the test is then run again as SLIPWAY_BUILDER,
+// or nobody; nil says that it was.
+func bitbakes(t *testing.T) []string {
+	t.Helper()
+	named := os.Getenv("SLIPWAY_BITBAKE")
+	if named == "" {
+		t.Skip("SLIPWAY_BITBAKE is not set: it names a checkout of bitbake, 1.46 or later (git clone https://git.openembedded.org/bitbake)")
+	}
+	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"locale", "-a"}})
+	if err != nil || !bytes.Contains(bytes.ToLower(out), []byte("en_us.utf")) {
+		t.Skip("the locale en_US.UTF-8 is missing (Debian package locales; localedef -i en_US -f UTF-8 en_US.UTF-8)")
+	}
+	if os.Geteuid() == 0 {
+		asUser(t)
+		return nil
+	}
+	return filepath.SplitList(named)
+}
+
+// asUser runs the test at hand once more without root's rights, in a folder that
+// others may enter.
+func asUser(t *testing.T) {
+	t.Helper()
+	name := os.Getenv("SLIPWAY_BUILDER")
+	if name == "" {
+		name = "nobody"
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	dir, err := os.MkdirTemp("", "slipway-bitbake-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	self := filepath.Join(dir, "bitbake.test")
+	must(t, os.Chmod(dir, 0o755))
+	must(t, copyProgram(self))
+	must(t, os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS("../testdata")))
+	must(t, os.Mkdir(filepath.Join(dir, "tmp"), 0o777))
+	must(t, os.Chmod(filepath.Join(dir, "tmp"), 0o777))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, "-test.v", "-test.run=^"+t.Name()+"$")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+filepath.Join(dir, "tmp"), "TMPDIR="+filepath.Join(dir, "tmp"), "SLIPWAY_TESTDATA="+filepath.Join(dir, "testdata"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	t.Logf("as %s:\n%s", name, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(out, []byte("--- SKIP: "+t.Name())) {
+		t.Skip("the user " + name + " cannot run it; see above")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyProgram(to string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, program, 0o755)
+}
+
+func testdata() string {
+	if dir := os.Getenv("SLIPWAY_TESTDATA"); dir != "" {
+		return dir
+	}
+	return "../testdata"
+}
+
+// realTree is a build folder with the layer in testdata.
+func realTree(t *testing.T, checkout, dir string) Tree {
+	t.Helper()
+	tree := Tree{Dir: filepath.Join(dir, "board"), Build: filepath.Join(dir, "board", "bitbake"), Programs: filepath.Join(checkout, "bin")}
+	if !onDisk(tree.program("bitbake")) {
+		t.Fatalf("SLIPWAY_BITBAKE: %s holds no bin/bitbake", checkout)
+	}
+	must(t, os.CopyFS(filepath.Join(dir, "meta-tiny"), os.DirFS(filepath.Join(testdata(), "bitbake/meta-tiny"))))
+	must(t, os.MkdirAll(filepath.Join(tree.Build, "conf"), 0o755))
+	must(t, os.WriteFile(filepath.Join(tree.Build, "conf/local.conf"), []byte("MACHINE ??= \"qemuarm64\"\n"), 0o644))
+	must(t, os.WriteFile(filepath.Join(tree.Build, "conf/bblayers.conf"),
+		[]byte("BBPATH = \"${TOPDIR}\"\nBBFILES ?= \"\"\nBBLAYERS = \"${TOPDIR}/../../meta-tiny\"\n"), 0o644))
+	t.Cleanup(func() {
+		if left := tree.left(); len(left) > 0 {
+			_ = tree.stop(left)
+		}
+	})
+	return tree
+}
+
+// events keeps what was reported.
+type events struct {
+	mu  sync.Mutex
+	all []progress.Event
+}
+
+func (s *events) Event(e progress.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, e)
+}
+
+func (s *events) Close() {}
+
+func (s *events) saw(step, detail string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.all {
+		if e.Step == step && strings.Contains(e.Detail, detail) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *events) last(step string) (last progress.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.all {
+		if e.Step == step {
+			last = e
+		}
+	}
+	return last
+}
+
+func job(targets ...string) Job {
+	return Job{Board: "tiny", Machine: "qemuarm64", Task: "build", Targets: targets}
+}
+
+// Every bitbake at hand builds, fails and is stopped.
+func TestRealBitbake(t *testing.T) {
+	for _, checkout := range bitbakes(t) {
+		t.Run(filepath.Base(checkout), func(t *testing.T) {
+			tree := realTree(t, checkout, t.TempDir())
+			s := &events{}
+			ctx := progress.With(t.Context(), progress.New(s))
+			rec, err := tree.Run(ctx, job("tiny-image"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rec.State != Succeeded || rec.Exit != 0 || rec.Source != "events" || rec.Counts.Ran != 16 || rec.Setscene.Misses != 4 {
+				t.Errorf("record = %+v; want 16 tasks run, 4 of them not in shared state", rec)
+			}
+			if e := s.last("tasks"); e.State != progress.Done || e.Count != 17 || e.Total != 17 {
+				t.Errorf("tasks ended as %+v; want 17 of 17", e)
+			}
+			if !s.saw("tasks", "libc compile ") || !s.saw("tasks", "%") {
+				t.Error("nothing was said of libc's own progress")
+			}
+			if dir := rec.Variables["DEPLOY_DIR_IMAGE"]; dir != filepath.Join(tree.Build, "tmp/deploy/images/qemuarm64") {
+				t.Errorf("DEPLOY_DIR_IMAGE = %q; want it from the event log", dir)
+			}
+			if asked, err := tree.Variable(t.Context(), "DEPLOY_DIR_IMAGE"); err != nil || asked != rec.Variables["DEPLOY_DIR_IMAGE"] {
+				t.Errorf("Variable = %q, %v; want what the event log says", asked, err)
+			}
+			failRealBitbake(t, tree)
+			stopRealBitbake(t, tree, nil)
+		})
+	}
+}
+
+func failRealBitbake(t *testing.T, tree Tree) {
+	t.Helper()
+	_, err := tree.Run(t.Context(), job("broken-image"))
+	for _, want := range []string{"failed: broken-image do_compile\n", "temp/log.do_compile", "| cannot find -lnothing", "exit status 1", tree.Log()} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a build that fails = %v; want an error with %q", err, want)
+		}
+	}
+	opened, err := Open(tree.Dir)
+	if err != nil || opened.State != Failed || opened.Exit != 1 || len(opened.Failures) != 1 {
+		t.Errorf("the record is %+v, %v; want one failure", opened, err)
+	}
+}
+
+// stopRealBitbake ends a build in the middle of a task that takes minutes.
+func stopRealBitbake(t *testing.T, tree Tree, now <-chan struct{}) {
+	t.Helper()
+	s := &events{}
+	ctx, cancel := context.WithCancelCause(progress.With(t.Context(), progress.New(s)))
+	defer cancel(nil)
+	pressed := errors.New("Ctrl-C")
+	go func() {
+		for !s.saw("tasks", "slow-image compile") && ctx.Err() == nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+		cancel(pressed)
+	}()
+	j := job("slow-image")
+	j.Now = now
+	began := time.Now()
+	rec, err := tree.Run(ctx, j)
+	if !errors.Is(err, pressed) || rec.State != Interrupted {
+		t.Errorf("a build that is stopped = %v, %s; want it interrupted", err, rec.State)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it took %v to stop", took)
+	}
+	if left := processesIn(tree.Dir); len(left) > 0 {
+		t.Errorf("still running after the build was stopped:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// processesIn lists the processes that work in a folder, by their command lines.
+func processesIn(dir string) []string {
+	var found []string
+	for _, p := range processes() {
+		if at, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.pid)); err == nil && strings.HasPrefix(at, dir) {
+			found = append(found, p.String())
+		}
+	}
+	return found
+}

@@ -1,0 +1,191 @@
+package bitbake
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+// RecordName is a Record's file in a board's folder, PageName the page beside it.
+const (
+	RecordName = "build.json"
+	PageName   = "build.html"
+)
+
+// The limits of a record. A large image has about 10,000 tasks.
+const (
+	maxTasks    = 50_000
+	maxFailures = 20
+	maxMessages = 100
+	maxText     = 500 // bytes of a name or a message
+	maxTail     = 4096
+	maxRecord   = 64 << 20
+)
+
+// State is how a build stands or ended.
+type State string
+
+// A build that is Running where no slipway runs was cut off: by a crash, a kill or
+// a power cut.
+const (
+	Running     State = "running"
+	Succeeded   State = "succeeded"
+	Failed      State = "failed"
+	Interrupted State = "interrupted"
+)
+
+// Record is what is known of one run of bitbake, also of one that failed or was
+// broken off.
+type Record struct {
+	Board   string   `json:"board"`
+	Machine string   `json:"machine"`
+	Targets []string `json:"targets"`
+	Task    string   `json:"task"`
+	DryRun  bool     `json:"dryRun,omitempty"`
+	Parse   bool     `json:"parseOnly,omitempty"`
+	Commits []Commit `json:"commits,omitempty"`
+	Version string   `json:"bitbake"` // "2.8.1"
+
+	State   State     `json:"state"`
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended,omitzero"`
+	Exit    int       `json:"exit"`             // bitbake's exit status; -1 where it has none
+	Source  string    `json:"source,omitempty"` // of the tasks: "events" or "console"
+	Log     string    `json:"log"`
+
+	Parsed    Parsed            `json:"parsed"`
+	Counts    Counts            `json:"counts"`
+	Setscene  Setscene          `json:"setscene"`
+	Workers   int               `json:"workers"` // the most tasks that ran at one time
+	Tasks     []Task            `json:"tasks"`
+	Failures  []Failure         `json:"failures,omitempty"`
+	Errors    []string          `json:"errors,omitempty"`
+	Warnings  []string          `json:"warnings,omitempty"`
+	Disk      Disk              `json:"disk"`
+	Variables map[string]string `json:"variables,omitempty"` // where bitbake puts things
+	Cut       bool              `json:"cut,omitempty"`       // there was more than a record keeps
+}
+
+// Commit is what a repository of the project was at.
+type Commit struct {
+	Repo   string `json:"repo"`
+	Commit string `json:"commit"`
+	Edited bool   `json:"edited,omitempty"`
+}
+
+// Parsed is what came of reading the recipes.
+type Parsed struct {
+	Recipes int64 `json:"recipes"`
+	Cached  int64 `json:"cached"`
+	Skipped int64 `json:"skipped"`
+	Errors  int64 `json:"errors"`
+	TookMS  int64 `json:"tookMs"`
+}
+
+// Counts are of the tasks that the targets need.
+type Counts struct {
+	Total    int64 `json:"total"`
+	Ran      int64 `json:"ran"`
+	Failed   int64 `json:"failed"`
+	Existing int64 `json:"existing"` // done by an earlier build in this folder
+	Covered  int64 `json:"covered"`  // not needed, thanks to shared state
+}
+
+// Setscene counts the tasks that could be taken from shared state.
+type Setscene struct {
+	Hits   int64 `json:"hits"`
+	Misses int64 `json:"misses"` // run themselves, those with Failed included
+	Failed int64 `json:"failed"` // found, but could not be unpacked
+}
+
+// What became of a task.
+const (
+	TaskSucceeded = "succeeded"
+	TaskFailed    = "failed"
+	TaskStopped   = "stopped" // it had not ended when bitbake had
+)
+
+// What shared state did for a task.
+const (
+	Hit    = "hit"    // taken from there; its times are those of the unpacking
+	Miss   = "miss"   // not there
+	Broken = "broken" // there, but its unpacking failed
+)
+
+// Task is one task that ran, or that shared state stood in for.
+type Task struct {
+	Recipe  string `json:"recipe"`
+	Version string `json:"version,omitempty"`
+	Config  string `json:"multiconfig,omitempty"`
+	Task    string `json:"task"`
+	StartMS int64  `json:"startMs"` // since the build started
+	TookMS  int64  `json:"tookMs"`
+	Outcome string `json:"outcome"`
+	Shared  string `json:"sharedState,omitempty"` // "" for a task that is never shared
+	Hash    string `json:"hash,omitempty"`        // of a task that may be shared: what was looked for
+}
+
+// Failure is a task that failed.
+type Failure struct {
+	Recipe string `json:"recipe"`
+	Task   string `json:"task"`
+	Log    string `json:"log,omitempty"`
+	Tail   string `json:"tail,omitempty"`
+	Why    string `json:"why,omitempty"` // where bitbake's words are known
+	Next   string `json:"next,omitempty"`
+}
+
+// Disk is the space of the file system that the build folder is on.
+type Disk struct {
+	FreeBytesBefore int64 `json:"freeBytesBefore"`
+	FreeBytesAfter  int64 `json:"freeBytesAfter"`
+	LeastFreeBytes  int64 `json:"leastFreeBytes"` // as seen while it ran
+}
+
+// Used is how much less is free than before: what this build took, where nothing
+// else writes there.
+func (d Disk) Used() int64 { return d.FreeBytesBefore - d.FreeBytesAfter }
+
+// save writes the record, and the page about it once it has ended.
+func (r Record) save(dir string) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(filepath.Join(dir, RecordName), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, PageName)
+	if r.State == Running { // an earlier build's page would be taken for this one's
+		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	page, err := r.html()
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, page, 0o644)
+}
+
+// Open reads the record of the last build in a board's folder.
+func Open(dir string) (Record, error) {
+	path := filepath.Join(dir, RecordName)
+	f, err := os.Open(path)
+	if err != nil {
+		return Record{}, fmt.Errorf("no build is recorded here; build the board first: %w", err)
+	}
+	defer f.Close()
+	var r Record
+	if err := json.NewDecoder(io.LimitReader(f, maxRecord)).Decode(&r); err != nil {
+		return Record{}, fmt.Errorf("%s: %w; build the board again", path, err)
+	}
+	return r, nil
+}

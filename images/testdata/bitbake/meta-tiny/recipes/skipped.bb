@@ -1,0 +1,4 @@
+SUMMARY = "not for this machine"
+python () {
+    raise bb.parse.SkipRecipe("not for this machine")
+}
