@@ -9,8 +9,10 @@ PACKAGE_ARCH = "${MACHINE_ARCH}"
 inherit packagegroup features_check
 REQUIRED_DISTRO_FEATURES = "virtualization"
 
-# Ours talks to containerd; docker is what people's own containers are started with.
-RDEPENDS:${PN} = "containerd-opencontainers docker-moby slipway-hook"
+# Ours talks to containerd; docker is what people's own containers are started with. Which
+# docker that is meta-virtualization says: Yocto 4.0 has two, and meta-tegra there knows
+# only the one that is preferred.
+RDEPENDS:${PN} = "containerd-opencontainers docker slipway-hook"
 RDEPENDS:${PN}:append:tegra = " ${SLIPWAY_NVIDIA_CONTAINERS}"
 
 # nvidia-docker brings the toolkit until meta-tegra drops it in Yocto 6.0; both bring the
