@@ -1,7 +1,8 @@
 # Yocto 4.0's Go is 1.17 and cannot compile our hook, and its other recipes need that
 # one. So this is Go's own release, under a name and in a folder that only
 # classes/slipway-go.bbclass looks at. Yocto 5.0 bootstraps its Go from the same files.
-# Tried with kirkstone: parsed; used with another build of Go in its place.
+# Tried with kirkstone: the hook was compiled by it. (The release came through the Go
+# module proxy; the checksums are those that Yocto 5.0 has.)
 SUMMARY = "Go's own release, for programs that Yocto's Go is too old for"
 HOMEPAGE = "https://go.dev"
 LICENSE = "BSD-3-Clause"

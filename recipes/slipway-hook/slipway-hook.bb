@@ -1,4 +1,5 @@
-# Tried with poky scarthgap: parsed, fetched, unpacked, dry-run. Not yet compiled there.
+# Tried with kirkstone: compiled for arm64, by Go 1.22.12 of slipway-go-native. With
+# scarthgap: fetched, unpacked, dry-run; with wrynose and master: parsed.
 SUMMARY = "OCI hook that gives containers the libraries and devices of their board"
 DESCRIPTION = "Reads NVIDIA's CSV files on the board and injects what they list into \
 containers that ask for it."

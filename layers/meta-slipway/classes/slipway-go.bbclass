@@ -18,12 +18,12 @@ do_compile() {
 		GOPATH="${B}/path" GOCACHE="${B}/cache" GOTMPDIR="${B}/tmp" \
 		GOENV=off GOTOOLCHAIN=local GOPROXY=off GOFLAGS=-mod=vendor \
 		CGO_ENABLED=0 GOOS="${TARGET_GOOS}" GOARCH="${TARGET_GOARCH}" GOARM="${TARGET_GOARM}" \
-		go build -trimpath -buildvcs=false -ldflags "${GO_EXTRA_LDFLAGS}" -o "${B}/${GO_BUILD_BINDIR}/" .
+		go build -trimpath -buildvcs=false -ldflags "-s -w ${GO_EXTRA_LDFLAGS}" -o "${B}/${GO_BUILD_BINDIR}/" .
 }
 do_compile[cleandirs] = "${B}"
 do_compile[dirs] = "${B}/tmp ${B}"
 
-# Go's linker knows nothing of Yocto's flags.
+# Go's linker knows nothing of Yocto's flags, and has stripped the program.
 INSANE_SKIP:${PN} += "ldflags already-stripped"
 INHIBIT_PACKAGE_STRIP = "1"
 INHIBIT_PACKAGE_DEBUG_SPLIT = "1"
