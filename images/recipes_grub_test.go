@@ -1,0 +1,126 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/layers/engine"
+	"slipway/layers/host"
+)
+
+// A real GRUB runs the grub.cfg of the boards with UEFI, on a disk of their layout:
+// once for each state that RAUC can leave. It says what it would boot instead of
+// doing so.
+func TestGrubConfigOfRecipes(t *testing.T) {
+	needed := []string{"grub-common", "grub-pc-bin", "dosfstools", "mtools", "fdisk", "qemu-system-x86"}
+	if missing, err := host.Missing(t.Context(), needed...); err != nil || len(missing) > 0 {
+		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
+	}
+	tests := []struct{ name, order, state, want string }{
+		{"new", "A B", "10 00", "A 11 00"},
+		{"second try", "A B", "11 00", "A 12 00"},
+		{"last try", "A B", "12 00", "A 13 00"},
+		{"B after an update", "B A", "10 10", "B 10 11"},
+		{"B has no tries left", "B A", "10 13", "A 11 13"},
+		{"B is bad", "B A", "10 00", "A 11 00"},
+		{"A is bad", "A B", "00 12", "B 00 13"},
+		{"none is left", "A B", "13 00", "A 13 00"},
+		{"no order", "", "10 10", "A 10 10"},
+	}
+	var driver strings.Builder
+	driver.WriteString("serial --unit=0\nterminal_output serial\n")
+	for _, test := range tests {
+		fmt.Fprintf(&driver, "set ORDER='%s'; set A_OK=%c; set A_TRY=%c; set B_OK=%c; set B_TRY=%c\n",
+			test.order, test.state[0], test.state[1], test.state[3], test.state[4])
+		driver.WriteString("save_env --file (hd0,gpt2)/grubenv ORDER A_OK A_TRY B_OK B_TRY\nset root=hd0,gpt1\n")
+		driver.WriteString("source (hd0,gpt2)/grub.cfg\nload_env --file (hd0,gpt2)/grubenv\n")
+		driver.WriteString("echo \"state: $A_OK$A_TRY $B_OK$B_TRY\"\n")
+	}
+	driver.WriteString("halt\n")
+
+	got := runGrub(t, driver.String())
+	var want strings.Builder
+	for _, test := range tests {
+		slot, state, _ := strings.Cut(test.want, " ")
+		number := map[string]int{"A": 3, "B": 4}[slot]
+		fmt.Fprintf(&want, "(hd0,gpt%d)/boot/Image quiet rootwait rw root=PARTLABEL=root%[2]s rauc.slot=%[2]s\nstate: %[3]s\n", number, slot, state)
+	}
+	if diff := cmp.Diff(want.String(), got); diff != "" {
+		t.Errorf("GRUB went elsewhere than (-want +got):\n%s", diff)
+	}
+}
+
+// runGrub returns what GRUB says that it would boot, and the driver's own lines.
+func runGrub(t *testing.T, driver string) string {
+	t.Helper()
+	source, err := os.ReadFile("../recipes/slipway-loader/files/grub.cfg.in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := strings.NewReplacer("@KERNEL@", "Image", "@APPEND@", "quiet", "  linux ", "  echo ", "\nboot\n", "\n").Replace(string(source))
+	d := disk{dir: t.TempDir(), spec: Spec{Disk: &Disk{Firmware: "bios", Partitions: []DiskPartition{
+		{Name: "loader", SizeMiB: 1, Use: useLoader},
+		{Name: "boot", SizeMiB: 16, Use: useBoot},
+		{Name: "rootA", SizeMiB: 1, Use: useRoot},
+		{Name: "rootB", SizeMiB: 1, Use: useSpare},
+	}}}}
+	d.log = d.path("log")
+	for name, content := range map[string]string{
+		"grub.cfg": config, "driver.cfg": driver, "grubenv": "# GRUB Environment Block\n" + strings.Repeat("#", 1024-25),
+		"early.cfg": "normal (hd0,gpt2)/driver.cfg\n",
+	} {
+		if err := os.WriteFile(d.path(name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := grubDisk(ctx, d); err != nil {
+		t.Fatal(err)
+	}
+	out, err := engine.Output(ctx, engine.Command{Argv: []string{
+		"qemu-system-x86_64", "-m", "128", "-display", "none", "-monitor", "none", "-serial", "stdio", "-net", "none", "-no-reboot",
+		"-drive", "format=raw,if=virtio,file=" + d.path(diskName),
+	}, Log: d.log})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var said strings.Builder
+	for _, line := range strings.Split(string(out), "\n") {
+		if at := strings.Index(line, "(hd0,gpt"); at >= 0 {
+			said.WriteString(strings.TrimRight(line[at:], "\r ") + "\n")
+		} else if at := strings.Index(line, "state: "); at >= 0 {
+			said.WriteString(strings.TrimRight(line[at:], "\r ") + "\n")
+		}
+	}
+	return said.String()
+}
+
+func grubDisk(ctx context.Context, d disk) error {
+	if err := d.table(ctx); err != nil {
+		return err
+	}
+	const modules = "/usr/lib/grub/i386-pc"
+	p, _ := d.partition(useBoot)
+	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
+	for _, argv := range [][]string{
+		{"mkfs.vfat", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},
+		{"mcopy", "-i", at, d.path("grub.cfg"), d.path("driver.cfg"), d.path("grubenv"), "::/"},
+		{
+			"grub-mkimage", "-O", "i386-pc", "-d", modules, "-o", d.path("core.img"), "-c", d.path("early.cfg"), "-p", "(hd0,gpt2)",
+			"biosdisk", "part_gpt", "fat", "normal", "loadenv", "test", "echo", "regexp", "serial", "terminal", "halt", "configfile",
+		},
+	} {
+		if err := d.run(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	return d.biosLoader(d.path("core.img"), filepath.Join(modules, "boot.img"))
+}
