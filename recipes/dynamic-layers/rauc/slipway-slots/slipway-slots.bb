@@ -4,14 +4,14 @@ DESCRIPTION = "For machines with conf/machine/include/efi-slots.inc."
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
-SRC_URI = "file://system.conf.in file://data.mount file://boot-env.mount"
+SRC_URI = "file://system.conf.in file://data.mount file://boot-env.mount file://sshd.conf file://sshdgenkeys.conf"
 
 # RAUC_KEYRING_FILE is meta-rauc's name for the certificates, on the building machine,
 # whose bundles the board takes. Where it is not set the board has none and refuses
 # every bundle: an example's key would be worse than no key.
 RAUC_KEYRING_FILE ??= ""
 
-inherit allarch systemd features_check
+inherit systemd features_check
 
 REQUIRED_DISTRO_FEATURES = "systemd"
 PACKAGE_ARCH = "${MACHINE_ARCH}"
@@ -26,6 +26,8 @@ do_install() {
 	install -d ${D}${sysconfdir}/rauc ${D}${systemd_system_unitdir} ${D}/data ${D}/boot/env
 	sed -e 's/@MACHINE@/${MACHINE}/' ${SLIPWAY_FILES}/system.conf.in > ${D}${sysconfdir}/rauc/system.conf
 	install -m 0644 ${SLIPWAY_FILES}/data.mount ${SLIPWAY_FILES}/boot-env.mount ${D}${systemd_system_unitdir}
+	install -D -m 0644 ${SLIPWAY_FILES}/sshd.conf ${D}${sysconfdir}/ssh/sshd_config.d/slots.conf
+	install -D -m 0644 ${SLIPWAY_FILES}/sshdgenkeys.conf ${D}${systemd_system_unitdir}/sshdgenkeys.service.d/slots.conf
 	if [ -n "${RAUC_KEYRING_FILE}" ]; then
 		install -m 0644 ${RAUC_KEYRING_FILE} ${D}${sysconfdir}/rauc/keyring.pem
 		printf '\n[keyring]\npath=keyring.pem\n' >> ${D}${sysconfdir}/rauc/system.conf
@@ -34,7 +36,7 @@ do_install() {
 do_install[file-checksums] += "${@'%s:True' % d.getVar('RAUC_KEYRING_FILE') if d.getVar('RAUC_KEYRING_FILE') else ''}"
 
 SYSTEMD_SERVICE:${PN} = "data.mount boot-env.mount"
-FILES:${PN} = "${sysconfdir}/rauc ${systemd_system_unitdir} /data /boot/env"
+FILES:${PN} = "${sysconfdir} ${systemd_system_unitdir} /data /boot/env"
 
 RPROVIDES:${PN} = "virtual-rauc-conf"
 RDEPENDS:${PN} = "rauc rauc-mark-good grub-editenv e2fsprogs-resize2fs"
