@@ -267,3 +267,48 @@ func (e *emitter) doubleQuoted(s string, deep int, split bool) {
 	e.write(string(run))
 	e.word(`"`, false)
 }
+
+// json appends v to b as Python's json.dump(v, indent=2) writes it. line ends a
+// line and indents the next.
+func (v *value) json(b []byte, line string) []byte {
+	switch v.kind {
+	case dict:
+		b = append(b, '{')
+		for i, key := range v.keys {
+			b = append(b, separator(i)+line+"  "...)
+			b = append(append(b, jsonText(key)...), ": "...)
+			b = v.dict[key].json(b, line+"  ")
+		}
+		return append(b, closing(len(v.keys), line)+"}"...)
+	case list:
+		b = append(b, '[')
+		for i, item := range v.list {
+			b = item.json(append(b, separator(i)+line+"  "...), line+"  ")
+		}
+		return append(b, closing(len(v.list), line)+"]"...)
+	case text:
+		return append(b, jsonText(v.text)...)
+	case null:
+		return append(b, "null"...)
+	}
+	return append(b, v.text...)
+}
+
+func separator(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return ","
+}
+
+func closing(items int, line string) string {
+	if items == 0 {
+		return ""
+	}
+	return line
+}
+
+func jsonText(s string) []byte {
+	quoted, _ := pythonJSON(s) // a text cannot fail
+	return quoted
+}

@@ -114,46 +114,52 @@ type result struct {
 // included from, and OpenEmbedded's script, which writes files of its own first.
 var quick = []string{"--skip", "finish_setup_repos", "--skip", "repos_checkout", "--skip", "repos_apply_patches", "--skip", "setup_environ"}
 
-func kasResult(t *testing.T, kas kastest.Kas, dir, files string, env ...string) result {
+func kasResult(t *testing.T, kas kastest.Kas, dir, files string) (result, error) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	run := func(args ...string) string {
-		c := kas.Command(dir, append(args, files)...)
-		c.Env = append(c.Env, env...)
-		out, err := engine.Output(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(out)
+	if _, err := engine.Output(t.Context(), kas.Command(dir, slices.Concat([]string{"checkout"}, quick, []string{files})...)); err != nil {
+		return result{}, err
 	}
-	run(append([]string{"checkout"}, quick...)...)
 	r := result{
 		Local:    sortedConfigs(conf(t, filepath.Join(dir, "build"), "local.conf")),
 		BBLayers: conf(t, filepath.Join(dir, "build"), "bblayers.conf"),
 	}
-	if !strings.HasPrefix(kas.Version, "3.") { // which cannot dump
-		r.Dump = run(append([]string{"dump"}, quick[:4]...)...)
+	if strings.HasPrefix(kas.Version, "3.") { // which cannot dump
+		return r, nil
 	}
-	return r
+	dump, err := engine.Output(t.Context(), kas.Command(dir, slices.Concat([]string{"dump"}, quick[:4], []string{files})...))
+	r.Dump = string(dump)
+	return r, err
 }
 
-func ourResult(t *testing.T, dir, files string) result {
+func ourResult(t *testing.T, dir, files string) (result, error) {
 	t.Helper()
 	ws, build := Workspace{Dir: dir}, filepath.Join(dir, "build")
 	p, err := Load(t.Context(), files, ws)
 	if err != nil {
-		t.Fatal(err)
+		return result{}, err
 	}
 	if err := Configure(p, ws, build); err != nil {
 		t.Fatal(err)
 	}
 	flat, err := Dump(p)
+	return result{Local: sortedConfigs(conf(t, build, "local.conf")), BBLayers: conf(t, build, "bblayers.conf"), Dump: string(flat)}, err
+}
+
+// both are what kas and slipway make of a project that both must read.
+func both(t *testing.T, kas kastest.Kas, s scene) (theirs, ours result) {
+	t.Helper()
+	theirs, err := kasResult(t, kas, filepath.Join(s.dir, "theirs"), s.files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return result{Local: sortedConfigs(conf(t, build, "local.conf")), BBLayers: conf(t, build, "bblayers.conf"), Dump: string(flat)}
+	ours, err = ourResult(t, filepath.Join(s.dir, "ours"), s.files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return theirs, ours
 }
 
 // sortedConfigs sorts the names in BBMULTICONFIG, which kas writes in another
@@ -186,8 +192,7 @@ func TestAsKas(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			s := setScene(t, name)
-			theirs := kasResult(t, kas, filepath.Join(s.dir, "theirs"), s.files)
-			ours := ourResult(t, filepath.Join(s.dir, "ours"), s.files)
+			theirs, ours := both(t, kas, s)
 			if !s.dump {
 				theirs.Dump, ours.Dump = "", ""
 			}
@@ -209,8 +214,7 @@ func TestAsOldKas(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			s := setScene(t, name)
-			theirs := kasResult(t, kas, filepath.Join(s.dir, "theirs"), s.files)
-			ours := ourResult(t, filepath.Join(s.dir, "ours"), s.files)
+			theirs, ours := both(t, kas, s)
 			if diff := cmp.Diff(theirs.Local, strings.Replace(ours.Local, `"nodistro"`, `"poky"`, 1)); diff != "" {
 				t.Errorf("local.conf: (-kas %s +ours)\n%s", kas.Version, diff)
 			}
@@ -219,6 +223,50 @@ func TestAsOldKas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Lock files are byte for byte those of kas, also where there are some already.
+func TestLockAsKas(t *testing.T) {
+	kas := mustFind(t, kastest.Testing)
+	for _, name := range []string{"defaults", "relock", "elsewhere", "json", "outside", "nothing", "scalars"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setScene(t, "testdata/kas/"+name+".txtar")
+			copied := filepath.Join(s.dir, "copied")
+			if err := os.CopyFS(filepath.Join(copied, "project"), os.DirFS(filepath.Join(s.dir, "project"))); err != nil {
+				t.Fatal(err)
+			}
+			theirs := filepath.Join(s.dir, "theirs")
+			if err := os.Mkdir(theirs, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := engine.Run(t.Context(), kas.Command(theirs, "lock", "--update", strings.ReplaceAll(s.files, s.dir, copied))); err != nil {
+				t.Fatal(err)
+			}
+			ws := Workspace{Dir: filepath.Join(s.dir, "ours")}
+			p, err := Load(t.Context(), s.files, ws)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Lock(t.Context(), p, ws); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(lockFiles(t, filepath.Join(copied, "project")), lockFiles(t, filepath.Join(s.dir, "project"))); diff != "" {
+				t.Errorf("lock files (-kas +ours):\n%s", diff)
+			}
+		})
+	}
+}
+
+func lockFiles(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for path, content := range (moved{r: dir}).files(t) {
+		if strings.Contains(path, ".lock.") {
+			all[path] = content
+		}
+	}
+	return all
 }
 
 func scenes(t *testing.T) []string {
@@ -274,21 +322,15 @@ func isProject(path string) bool {
 // compareUsersFile also wants both to refuse the same files.
 func compareUsersFile(t *testing.T, kas kastest.Kas, path string) {
 	dir := realPath(t, t.TempDir())
-	c := kas.Command(filepath.Join(dir, "theirs"), "dump", quick[0], quick[1], quick[2], quick[3], path)
-	if err := os.Mkdir(c.Dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	_, theirErr := engine.Output(t.Context(), c)
-	_, ourErr := Load(t.Context(), path, Workspace{Dir: filepath.Join(dir, "ours")})
+	theirs, theirErr := kasResult(t, kas, filepath.Join(dir, "theirs"), path)
+	ours, ourErr := ourResult(t, filepath.Join(dir, "ours"), path)
 	if (theirErr == nil) != (ourErr == nil) {
 		t.Fatalf("Load = %v\nkas: %v", ourErr, theirErr)
 	}
 	if ourErr != nil {
 		t.Skipf("both refuse it: %v", ourErr)
 	}
-	theirs := kasResult(t, kas, filepath.Join(dir, "theirs"), path)
-	if diff := cmp.Diff(theirs, ourResult(t, filepath.Join(dir, "ours"), path)); diff != "" {
+	if diff := cmp.Diff(theirs, ours); diff != "" {
 		t.Errorf("(-kas %s +ours)\n%s", kas.Version, diff)
 	}
-	t.Logf("%d bytes of dump", len(theirs.Dump))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,36 +97,36 @@ func (in *reading) floating(ctx context.Context) ([]Repo, error) {
 	return repos, group.Wait()
 }
 
-// update writes the commits of repositories into the lock files that have them,
-// and of those that none has into the first. It says how many moved.
+// update writes the commits of repositories into every lock file that has them,
+// and of those that none has into the first. It says how many moved. kas leaves
+// a second entry as it is, though the later file's entry holds.
 func (in *reading) update(ctx context.Context, repos []Repo) (int, error) {
-	moved := 0
-	var external []string
+	moved, locked := map[string]bool{}, map[string]bool{}
 	for _, file := range in.locks {
 		changed := 0
-		repos = slices.DeleteFunc(repos, func(r Repo) bool {
+		for _, r := range repos {
 			entry := file.v.get("overrides", "repos", r.ID)
 			if entry.get("commit") == nil {
-				return false
+				continue
 			}
-			if file.external && entry.get("commit").text != r.Commit {
-				external = append(external, r.ID)
+			locked[r.ID] = true
+			if entry.get("commit").text == r.Commit {
+				continue
+			}
+			if file.external {
 				warn(ctx, fmt.Sprintf("%s: locks %s to another commit than the newest; it is another repository's file and is left alone", file.path, r.ID))
-				return false
+				continue
 			}
-			if entry.get("commit").text != r.Commit {
-				changed++
-				entry.set("commit", &value{kind: text, text: r.Commit})
-			}
-			return true
-		})
-		if err := file.write(changed); err != nil {
-			return moved, err
+			entry.set("commit", &value{kind: text, text: r.Commit})
+			moved[r.ID] = true
+			changed++
 		}
-		moved += changed
+		if err := file.write(changed); err != nil {
+			return 0, err
+		}
 	}
-	repos = slices.DeleteFunc(repos, func(r Repo) bool { return slices.Contains(external, r.ID) })
-	return moved + len(repos), in.firstLock().add(repos)
+	repos = slices.DeleteFunc(repos, func(r Repo) bool { return locked[r.ID] })
+	return len(moved) + len(repos), in.firstLock().add(repos)
 }
 
 func warn(ctx context.Context, said string) { progress.Start(ctx, "warning", 0, "").End(said, nil) }
@@ -170,7 +171,11 @@ func (f lock) write(changes int) error {
 	if n, _ := strconv.Atoi(f.v.get("header", "version").text); n < lockVersion {
 		f.v.get("header").set("version", &value{kind: number, text: strconv.Itoa(lockVersion)})
 	}
-	return writeChanged(f.path, f.v.yaml())
+	content := f.v.yaml()
+	if filepath.Ext(f.path) == ".json" {
+		content = append(f.v.json(nil, "\n"), '\n')
+	}
+	return writeChanged(f.path, content)
 }
 
 // lockSetup pins the sources of a bitbake-setup file, all in its one lock file.

@@ -1,0 +1,82 @@
+package layers
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An entry that is in two lock files is set in both: the one in the file that is
+// read later holds.
+func TestLockSetsEveryEntry(t *testing.T) {
+	url, first, second := server(t)
+	dir := t.TempDir()
+	stale := "header: {version: 14}\noverrides: {repos: {r: {commit: " + first + "}}}\n"
+	write(t, dir, map[string]string{
+		".git/HEAD":    "",
+		"p.yml":        "header: {version: 14, includes: [a.yml]}\nrepos:\n  r: {url: " + url + ", branch: main}\n",
+		"p.lock.yml":   stale,
+		"a.yml":        "header: {version: 14}\n",
+		"a.lock.yml":   stale,
+		"not.lock.yml": stale,
+	})
+	ws := Workspace{Dir: filepath.Join(dir, "w")}
+	long := time.Now().Add(-time.Hour).Truncate(time.Second)
+	for i := range 2 {
+		p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), ws)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Lock(t.Context(), p, ws); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"p.lock.yml": second, "a.lock.yml": second, "not.lock.yml": first} {
+			path := filepath.Join(dir, name)
+			data, err := os.ReadFile(path)
+			if err != nil || !strings.Contains(string(data), want) {
+				t.Errorf("%s = %q, %v; want commit %s", name, data, err, want)
+			}
+			if info, err := os.Stat(path); err != nil || i == 1 && !info.ModTime().Equal(long) {
+				t.Errorf("%s was written again without a change, %v", name, err)
+			}
+			if err := os.Chtimes(path, long, long); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// What a file says of the repository that it lies in counts for itself too.
+func TestLoadFollowsFilesThatMoveTheirRepository(t *testing.T) {
+	tests := []struct{ name, next, want, wantErr string }{
+		{"to another branch", "header: {version: 14}\nmachine: from-next\nrepos: {r: {branch: next}}\n", "from-next", ""},
+		{"back and forth", "header: {version: 14}\nrepos: {r: {branch: main}}\n", "", "change again and again"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			url, _, _ := server(t)
+			run(t, url, "git", "checkout", "-q", "-b", "next")
+			write(t, url, map[string]string{"k.yml": tt.next})
+			run(t, url, "git", "add", "-A")
+			run(t, url, "git", "commit", "-q", "-m", "next")
+			run(t, url, "git", "checkout", "-q", "main")
+			write(t, url, map[string]string{"k.yml": "header: {version: 14}\nmachine: from-main\nrepos: {r: {branch: next}}\n"})
+			run(t, url, "git", "add", "-A")
+			run(t, url, "git", "commit", "-q", "-m", "main")
+			dir := t.TempDir()
+			write(t, dir, map[string]string{
+				"base.yml": "header: {version: 14}\nrepos: {r: {url: " + url + ", branch: main}}\n",
+				"p.yml":    "header: {version: 14, includes: [base.yml, {repo: r, file: k.yml}]}\n",
+			})
+			p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), Workspace{Dir: filepath.Join(dir, "w")})
+			if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)) || tt.wantErr == "" && err != nil {
+				t.Errorf("Load = %v; want an error with %q", err, tt.wantErr)
+			}
+			if p.Machine != tt.want {
+				t.Errorf("machine %q; want %q", p.Machine, tt.want)
+			}
+		})
+	}
+}
