@@ -151,7 +151,9 @@ func (l logical) statement() (Statement, *unread) {
 		if closing < 0 {
 			return s, &unread{l.at(end), "a flag without its closing bracket", quotedHint}
 		}
-		s.Flag = text[end+1 : end+closing]
+		if s.Flag = text[end+1 : end+closing]; s.Flag == "" || strings.ContainsAny(s.Flag, " \t") {
+			return s, &unread{l.at(end), "a flag that is no word", quotedHint}
+		}
 		end += closing + 1
 	}
 	end += len(text[end:]) - len(strings.TrimLeft(text[end:], " \t"))
@@ -180,6 +182,9 @@ func (l logical) value(s Statement, from int) (Statement, *unread) {
 	if last == from || text[last] != text[from] {
 		return s, &unread{l.at(from), "the value of " + s.Var + " has no closing quote at the end of its line", "close the quote, or end each line of the value but the last with a backslash"}
 	}
+	if strings.Count(text[from:], text[from:from+1]) == 3 {
+		return s, &unread{l.at(from), "the value of " + s.Var + " has one of its own quotes in it", "put the value in the other kind of quotes"}
+	}
 	s.Value = text[from+1 : last]
 	s.Words = l.words(from+1, last)
 	return s, nil
@@ -207,7 +212,7 @@ func (l logical) words(from, to int) []Word {
 func inName(text string, i int) bool {
 	c := text[i]
 	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-_${}/~@", c) >= 0:
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-_${}/~", c) >= 0:
 		return true
 	case c == ':' || c == '.' || c == '+':
 		return i+1 < len(text) && text[i+1] != '='

@@ -1,6 +1,9 @@
 package lint
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -61,6 +64,48 @@ func TestParse(t *testing.T) {
 				t.Errorf("unread lines: (-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+// The real bitbake reads the same lines, and stops at the same ones.
+func TestParseAsBitbakeDoes(t *testing.T) {
+	source := os.Getenv("SLIPWAY_BITBAKE")
+	if source == "" {
+		t.Skip("SLIPWAY_BITBAKE is not set: it names a git clone of bitbake, 2.0 or later")
+	}
+	lines := []string{
+		`A = "1"`, ` A = "1"`, `A="1"`, `A ??= "1"`, `A:append = " x"`, `A_append = "x"`, `export B = "x"`, `export B`, `A = "x" # c`,
+		`A = "a" "b"`, `A = 'it"s'`, `A = "a 'b' c"`, `A[x] = "1"`, `A = x`, `require x.conf`, `  require x.conf`, `include x`, `inherit foo`,
+		`A.x = "1"`, `A@x = "1"`, `A = "x"y"`, `A = 'x'y'`, `unset A`, `A .= "1"`, `A.="1"`, `A =. '1'`, `A += ""`, `A = ""`, `A = "`, `= "1"`, `A`, `A == "1"`,
+		`A-b+c = "1"`, `${X}/y = "1"`, `A [x] = "1"`, `A[x y] = "1"`, `addtask x`, `A:=':'`,
+	}
+	const program = `
+import sys
+sys.path.insert(0, sys.argv[1])
+from bb.parse import ast
+from bb.parse.parse_py import ConfHandler
+for line in sys.stdin:
+    try:
+        ConfHandler.feeder(1, line.rstrip("\n"), "a.conf", ast.StatementGroup())
+        print("read")
+    except Exception:
+        print("stops")
+`
+	cmd := exec.Command("python3", "-W", "ignore", "-c", program, filepath.Join(source, "lib"))
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("bitbake's parser: %v", err)
+	}
+	answers := strings.Fields(string(out))
+	if len(answers) != len(lines) {
+		t.Fatalf("bitbake gave %d answers to %d lines", len(answers), len(lines))
+	}
+	for i, line := range lines {
+		all, err := Check([]Source{{File: "a.conf", Text: line}}, Layers{})
+		if got := map[bool]string{true: "stops", false: "read"}[len(all) > 0]; err != nil || got != answers[i] {
+			t.Errorf("%s: %s, %v; bitbake: %s", line, got, err, answers[i])
+		}
 	}
 }
 

@@ -85,6 +85,7 @@ func (l Layers) release() string {
 
 func (c *checker) statement(s Statement) {
 	if s.Op == "" {
+		c.directive(s)
 		return
 	}
 	c.operators(s)
@@ -105,6 +106,16 @@ func (c *checker) statement(s Statement) {
 		}
 	case base == "MACHINE" && len(s.Words) == 1:
 		c.machine(s.Words[0])
+	}
+}
+
+// directive finds those that only recipes may have.
+func (c *checker) directive(s Statement) {
+	switch s.Var {
+	case "inherit":
+		c.add(s.At, true, "inherit is for recipes", "bitbake stops at a line that it cannot read", `write INHERIT += "`+s.Value+`"`)
+	case "addtask", "deltask", "addhandler", "EXPORT_FUNCTIONS":
+		c.add(s.At, true, s.Var+" is for recipes and classes", "bitbake stops at a line that it cannot read", "put it into a class, and add that to INHERIT")
 	}
 }
 
