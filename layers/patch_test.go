@@ -36,9 +36,16 @@ func newFile(name, content string) string {
 // checkout checks out a commit with patches.
 func (p patchedRepo) checkout(t *testing.T, commit string, patches ...Patch) error {
 	t.Helper()
-	project := load(t, p.dir, "header: {version: 14}\nrepos:\n  here: {}\n  r: {url: "+p.url+", commit: "+commit+"}\n")
+	project := load(t, p.dir, "header: {version: 14}\nrepos:\n  here: {}\n  r: {url: "+p.url+", branch: main, commit: "+commit+"}\n")
 	project.Repos[1].Patches = patches
 	return Checkout(t.Context(), project, Workspace{Dir: p.dir, Mirrors: filepath.Join(p.dir, "mirrors")})
+}
+
+func (p patchedRepo) mustCheckout(t *testing.T, patches ...Patch) {
+	t.Helper()
+	if err := p.checkout(t, p.first, patches...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (p patchedRepo) files(t *testing.T) map[string]string { return moved{r: p.r}.files(t) }
