@@ -1,0 +1,239 @@
+package layers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway/layers/engine"
+)
+
+// Move is what became of one repository between two states of a project.
+type Move struct {
+	ID      string   `json:"repository"`
+	URL     string   `json:"url"`
+	From    string   `json:"from,omitempty"` // "" where it is new
+	To      string   `json:"to,omitempty"`   // "" where it is gone
+	Ahead   int      `json:"ahead"`          // commits that To has and From lacks
+	Behind  int      `json:"behind"`         // the other way round
+	Commits []Change `json:"commits"`        // of those that To has the newest, and some at most
+	Unknown string   `json:"unknown,omitempty"`
+
+	repo Repo
+}
+
+// Change is one commit.
+type Change struct {
+	Commit  string `json:"commit"`
+	Subject string `json:"subject"`
+}
+
+// Diff says which repositories are at another commit in a project than in an
+// older state of it, and what the commits between are: most names of each. It
+// asks servers for the names alone, without files, and keeps them with the
+// mirrors; a server that has no answer leaves a move without names.
+func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]Move, error) {
+	ws, err := ws.absolute()
+	if err != nil {
+		return nil, err
+	}
+	if ws.Mirrors == "" {
+		if ws.Mirrors, err = os.MkdirTemp("", "slipway-history-"); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(ws.Mirrors)
+	}
+	moves := movesBetween(older, newer)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for i := range moves {
+		if m := &moves[i]; m.From != "" && m.To != "" {
+			group.Go(func() error {
+				if err := ws.history(m.repo).name(ctx, m, most); err != nil {
+					m.Unknown = lastWords(err)
+				}
+				return ctx.Err()
+			})
+		}
+	}
+	return moves, group.Wait()
+}
+
+func movesBetween(older, newer Project) []Move {
+	was := older.pins()
+	var moves []Move
+	for _, r := range newer.Repos {
+		from := was[r.ID]
+		delete(was, r.ID)
+		if r.URL != "" && from != r.Commit {
+			moves = append(moves, Move{ID: r.ID, URL: r.URL, From: from, To: r.Commit, Commits: []Change{}, repo: r})
+		}
+	}
+	for _, r := range older.Repos { // in their order
+		if from, gone := was[r.ID]; gone && r.URL != "" {
+			moves = append(moves, Move{ID: r.ID, URL: r.URL, From: from, Commits: []Change{}, repo: r})
+		}
+	}
+	return moves
+}
+
+// pins are the commits of a project's repositories. A lock file that is read
+// alone has nothing else.
+func (p Project) pins() map[string]string {
+	all := map[string]string{}
+	if locked := p.merged.get("overrides", "repos"); locked != nil {
+		for _, id := range locked.keys {
+			all[id] = locked.get(id, "commit").or("")
+		}
+	}
+	for _, r := range p.Repos {
+		all[r.ID] = r.Commit
+	}
+	return all
+}
+
+// history is a mirror of commits without their files.
+type history struct{ mirror }
+
+func (ws Workspace) history(r Repo) history {
+	dir := strings.TrimSuffix(ws.mirror(r).dir, ".git") + "-history.git"
+	return history{mirror{store{dir: dir, gitDir: dir}}}
+}
+
+// name fills in what lies between a move's ends.
+func (h history) name(ctx context.Context, m *Move, most int) error {
+	lock, err := lockMirror(ctx, h.dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	h.hold = lock
+	if err := h.ready(ctx, m.repo); err != nil {
+		return err
+	}
+	if err := h.complete(ctx, m.From, m.To); err != nil {
+		return err
+	}
+	count, err := h.git(ctx, "rev-list", "--left-right", "--count", m.From+"..."+m.To)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Sscan(count, &m.Behind, &m.Ahead); err != nil {
+		return err
+	}
+	lines, err := h.list(ctx, "log", "-z", fmt.Sprintf("--max-count=%d", most), "--format=%H %s", m.From+".."+m.To)
+	for _, line := range lines {
+		commit, subject, _ := strings.Cut(line, " ")
+		m.Commits = append(m.Commits, Change{commit, printable(subject)})
+	}
+	return err
+}
+
+// complete fetches the commits' histories where they are not here. A server that
+// cannot leave files out sends them too.
+func (h history) complete(ctx context.Context, commits ...string) error {
+	args := []string{"fetch", "-q", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--filter=tree:0", "--", "origin"}
+	missing := false
+	for _, commit := range commits {
+		kept := "refs/slipway/keep/" + commit
+		if at, err := h.commitOf(ctx, kept); err != nil || at != commit {
+			args, missing = append(args, commit+":"+kept), true
+		}
+	}
+	if !missing {
+		return ctx.Err()
+	}
+	h.hold = nil // as in fetchRefs
+	_, err := h.git(ctx, args...)
+	return err
+}
+
+// printable is a text from outside for a terminal, on one line.
+func printable(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	const most = 200
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// lastWords are what a program said before it failed.
+func lastWords(err error) string {
+	var failed *engine.Failure
+	if !errors.As(err, &failed) || failed.Tail == "" {
+		return printable(err.Error())
+	}
+	lines := strings.Split(strings.TrimSpace(failed.Tail), "\n")
+	return printable(lines[len(lines)-1])
+}
+
+// LoadAt reads a project as its own repository has it at a commit, branch or tag.
+func LoadAt(ctx context.Context, p Project, ref string, ws Workspace) (Project, error) {
+	dir, err := os.MkdirTemp("", "slipway-project-")
+	if err != nil {
+		return Project{}, err
+	}
+	defer os.RemoveAll(dir)
+	if err := exportFiles(ctx, p.Root, ref, dir); err != nil {
+		return Project{}, err
+	}
+	var files []string
+	for file := range strings.SplitSeq(p.File, ":") {
+		abs, err := filepath.Abs(file)
+		if err != nil {
+			return Project{}, err
+		}
+		below, err := filepath.Rel(p.Root, abs)
+		if err != nil || !filepath.IsLocal(below) {
+			return Project{}, fmt.Errorf("%s is not in the repository %s; name a file to compare with", file, p.Root)
+		}
+		files = append(files, filepath.Join(dir, "project", below))
+	}
+	then, err := Load(ctx, strings.Join(files, ":"), Workspace{Dir: filepath.Join(dir, "checkouts"), Mirrors: ws.Mirrors})
+	if err != nil {
+		return Project{}, fmt.Errorf("%s at %s: %w", p.File, ref, err)
+	}
+	return then, nil
+}
+
+// exportFiles writes what could be project files of a commit below dir/project.
+func exportFiles(ctx context.Context, root, ref, dir string) error {
+	t := treeIn(root, nil)
+	commit, err := t.git(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", ref+"^{commit}")
+	if err != nil {
+		return fmt.Errorf("%q is neither a file nor a commit of %s", ref, cmp.Or(root, "."))
+	}
+	index := []string{"GIT_INDEX_FILE=" + filepath.Join(dir, "index")}
+	run := func(stdin string, args ...string) (string, error) {
+		c := t.command(args...)
+		c.Env, c.Stdin = append(c.Env, index...), strings.NewReader(stdin)
+		out, err := engine.Output(ctx, c)
+		return string(out), err
+	}
+	if _, err := run("", "read-tree", commit); err != nil {
+		return err
+	}
+	names, err := run("", "ls-files", "-z", "--", "*.yml", "*.yaml", "*.json")
+	if err != nil {
+		return err
+	}
+	// Includes are looked for from the root of a repository, which a .git marks.
+	if err := os.MkdirAll(filepath.Join(dir, "project/.git"), 0o755); err != nil {
+		return err
+	}
+	_, err = run(names, "checkout-index", "-q", "-z", "--stdin", "--prefix="+filepath.Join(dir, "project")+"/")
+	return err
+}
