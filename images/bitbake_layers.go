@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,14 +15,31 @@ import (
 	"slipway/layers/progress"
 )
 
-// CheckoutLayers fetches a board's layers and checks out the commits that its
-// project file names.
+// CheckoutLayers fetches a board's layers, checks out the commits that its
+// project file names, and writes bitbake's conf folder for them.
 func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
 	p, err := loadProject(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	return layers.Checkout(ctx, p, opt.workspace(spec))
+	if err := layers.Checkout(ctx, p, opt.workspace(spec)); err != nil {
+		return err
+	}
+	return layers.Configure(p, opt.workspace(spec), filepath.Join(opt.dir(spec), "bitbake"))
+}
+
+// WithLayers is any board that is built of layers.
+func WithLayers() (Spec, error) {
+	names, err := Boards()
+	if err != nil {
+		return Spec{}, err
+	}
+	for _, name := range names {
+		if spec, err := Load(name); err == nil && spec.Debian == nil {
+			return spec, nil
+		}
+	}
+	return Spec{}, errors.New("no board is built of layers")
 }
 
 // LockLayers pins the branches of a board's layers to where they are now, in the
@@ -58,21 +76,106 @@ func LayerStatus(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSO
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(states)
+	rows := make([]layerRow, len(states))
+	for i, s := range states {
+		rows[i] = layerRow{s.Repo.ID, s.Word(), s.Head, s.Wanted, s.Branch, s.Edited, s.Patched, s.Ahead, s.Behind, s.Dir}
 	}
-	return layerTable(w, states)
-}
-
-func layerTable(w io.Writer, states []layers.State) error {
+	if asJSON {
+		return writeJSON(w, rows)
+	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "REPOSITORY\tSTATE\tHEAD\tFOLDER")
-	for _, s := range states {
-		fmt.Fprintf(tw, "%s\t%s\t%.12s\t%s\n", s.Repo.ID, s.Word(), s.Head, s.Dir)
+	fmt.Fprintln(tw, "REPOSITORY\tSTATE\tHEAD\tWANTED\tFOLDER")
+	for _, r := range rows {
+		fmt.Fprintf(tw, "%s\t%s\t%.12s\t%.12s\t%s\n", r.Repository, r.State, r.Head, r.Wanted, r.Folder)
 	}
 	return tw.Flush()
+}
+
+// layerRow is a checkout in the words of status.
+type layerRow struct {
+	Repository string `json:"repository"`
+	State      string `json:"state"`
+	Head       string `json:"head,omitempty"`
+	Wanted     string `json:"wanted,omitempty"`
+	Branch     string `json:"branch,omitempty"`
+	Edited     bool   `json:"edited"`
+	Patches    int    `json:"patches"`
+	Ahead      int    `json:"ahead"`
+	Behind     int    `json:"behind"`
+	Folder     string `json:"folder"`
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// How many commits of a repository are named. JSON is for a program, which can
+// leave out what it does not want.
+const (
+	commitsShown  = 20
+	commitsInJSON = 1000
+)
+
+// DiffLayers writes what moved between an older state of a board's project and
+// this one: from is a project or lock file, or a commit, branch or tag of the
+// repository that the project is in.
+func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from string, asJSON bool) error {
+	p, err := loadProject(ctx, spec, opt)
+	if err != nil {
+		return err
+	}
+	older, err := olderProject(ctx, p, from, opt.workspace(spec))
+	if err != nil {
+		return err
+	}
+	most := commitsShown
+	if asJSON {
+		most = commitsInJSON
+	}
+	moves, err := layers.Diff(ctx, older, p, opt.workspace(spec), most)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(w, append([]layers.Move{}, moves...)) // a list, also where nothing moved
+	}
+	if len(moves) == 0 {
+		fmt.Fprintf(w, "nothing moved since %s\n", from)
+	}
+	for _, m := range moves {
+		writeMove(w, m)
+	}
+	return nil
+}
+
+func olderProject(ctx context.Context, p layers.Project, from string, ws layers.Workspace) (layers.Project, error) {
+	if info, err := os.Stat(from); err == nil && !info.IsDir() {
+		return layers.Load(ctx, from, ws)
+	}
+	return layers.LoadAt(ctx, p, from, ws)
+}
+
+func writeMove(w io.Writer, m layers.Move) {
+	switch {
+	case m.From == "":
+		fmt.Fprintf(w, "%s  new, at %.12s\n", m.ID, m.To)
+	case m.To == "":
+		fmt.Fprintf(w, "%s  gone, was at %.12s\n", m.ID, m.From)
+	case m.Unknown != "":
+		fmt.Fprintf(w, "%s  %.12s..%.12s  the commits between are not to be had: %s\n", m.ID, m.From, m.To, m.Unknown)
+	case m.Behind > 0:
+		fmt.Fprintf(w, "%s  %.12s..%.12s  %d commits forward, %d back\n", m.ID, m.From, m.To, m.Ahead, m.Behind)
+	default:
+		fmt.Fprintf(w, "%s  %.12s..%.12s  %d commits\n", m.ID, m.From, m.To, m.Ahead)
+	}
+	for _, c := range m.Commits {
+		fmt.Fprintf(w, "  %.12s  %s\n", c.Commit, c.Subject)
+	}
+	if more := m.Ahead - len(m.Commits); more > 0 && m.Unknown == "" {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
 }
 
 // loadProject reads a board's project file. It lies in the clone and not in this

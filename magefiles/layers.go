@@ -51,3 +51,32 @@ func (Layers) Status(ctx context.Context, board string,
 		return images.LayerStatus(ctx, os.Stdout, spec, options, given(json, false))
 	})
 }
+
+// Diff tells what moved since an older state of a board's project, with the
+// commits' subjects. That state is a commit, branch or tag of this clone, or a
+// project or lock file.
+//
+// Examples: "layers:diff jetson-orin-nano-devkit"; "layers:diff jetson-orin-nano-devkit -from=v1.0".
+func (Layers) Diff(ctx context.Context, board string,
+	from *string, // the older state; HEAD if not given, so what is not committed yet
+	json *bool, // print it as JSON
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return images.DiffLayers(ctx, os.Stdout, spec, options, given(from, "HEAD"), given(json, false))
+	})
+}
+
+// Shell opens a shell where bitbake works on a board, or runs one program there.
+// Its exit status is the shell's.
+//
+// Examples: "layers:shell jetson-orin-nano-devkit"; "layers:shell jetson-orin-nano-devkit -command='bitbake-layers show-layers'".
+func (Layers) Shell(ctx context.Context, board string,
+	command *string, // a program and its arguments; no shell looks at them
+) error {
+	var shell images.Shell
+	err := runFor(ctx, board, func(ctx context.Context, spec images.Spec) (err error) {
+		shell, err = images.NewShell(ctx, spec, options, given(command, ""))
+		return err
+	})
+	return firstError(err, func() error { return shell.Become() })
+}

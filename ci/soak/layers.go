@@ -24,30 +24,17 @@ const (
 // Layers kills layers:checkout, of a project of ours under a board's name, while
 // it begins anew, moves forward and moves back.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	board, err := yoctoBoard()
+	spec, err := images.WithLayers()
 	if err != nil {
 		return err
 	}
+	board := spec.Board
 	s := soakedLayers{dir: dir, project: filepath.Join(dir, "images/boards", board, "kas.yml")}
 	if err := s.makeServers(ctx); err != nil {
 		return err
 	}
 	job := Job{Argv: append(slices.Clone(opt.Self), "layers:checkout", board), Dir: dir, Begin: s.begin, State: s.state}
 	return Kill(ctx, w, job, len(s.commits), opt)
-}
-
-// yoctoBoard is any board that is built of layers.
-func yoctoBoard() (string, error) {
-	names, err := images.Boards()
-	if err != nil {
-		return "", err
-	}
-	for _, name := range names {
-		if spec, err := images.Load(name); err == nil && spec.Debian == nil {
-			return name, nil
-		}
-	}
-	return "", fmt.Errorf("no board is built of layers")
 }
 
 type soakedLayers struct {

@@ -1,0 +1,116 @@
+package images
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode"
+
+	"slipway/layers"
+)
+
+// Shell is a program in a board's build folder, with the environment that
+// bitbake has there.
+type Shell struct {
+	Argv []string
+	Dir  string
+	Env  []string
+}
+
+// NewShell makes a board's layers and configuration ready, as a build does, for a
+// command line in them: a program and its arguments, without a shell. An empty
+// one is the user's own shell.
+func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, error) {
+	argv, err := words(line)
+	if err != nil {
+		return Shell{}, err
+	}
+	if len(argv) == 0 {
+		argv = []string{cmp.Or(os.Getenv("SHELL"), "/bin/sh")}
+	}
+	project, err := loadProject(ctx, spec, opt)
+	if err != nil {
+		return Shell{}, err
+	}
+	b, err := newBitbake(project, spec, opt)
+	if err != nil {
+		return Shell{}, err
+	}
+	if err := layers.Checkout(ctx, project, b.workspace); err != nil {
+		return Shell{}, err
+	}
+	if err := layers.Configure(project, b.workspace, b.build); err != nil {
+		return Shell{}, err
+	}
+	if err := b.find(); err != nil {
+		return Shell{}, err
+	}
+	// Every bitbake would append to the event log of the last build.
+	env := slices.DeleteFunc(b.environment(), func(v string) bool { return strings.HasPrefix(v, "BBEVENTLOG=") })
+	return Shell{Argv: argv, Dir: b.build, Env: env}, nil
+}
+
+// Become turns this process into the shell, which so has the terminal, and whose
+// exit status is that of the command.
+func (s Shell) Become() error {
+	env := s.environ()
+	if err := os.Chdir(s.Dir); err != nil {
+		return err
+	}
+	for _, v := range env {
+		if path, ok := strings.CutPrefix(v, "PATH="); ok {
+			if err := os.Setenv("PATH", path); err != nil { // where the program is looked for
+				return err
+			}
+		}
+	}
+	program, err := exec.LookPath(s.Argv[0])
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(program, s.Argv, env)
+}
+
+// environ is this process's environment with the shell's over it.
+func (s Shell) environ() []string {
+	over := append([]string{"PWD=" + filepath.Clean(s.Dir)}, s.Env...)
+	return (&exec.Cmd{Env: append(os.Environ(), over...)}).Environ()
+}
+
+// words cuts a command line at its spaces. Quotes of either kind keep those in
+// them; nothing else has a meaning.
+func words(line string) ([]string, error) {
+	var all []string
+	var word strings.Builder
+	begun, quote := false, rune(0)
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			begun, quote = true, r
+		case quote == 0 && unicode.IsSpace(r):
+			if begun {
+				all = append(all, word.String())
+			}
+			word.Reset()
+			begun = false
+		default:
+			begun = true
+			word.WriteRune(r)
+		}
+	}
+	if quote != 0 {
+		return nil, errors.New("the command has a quote that is not closed")
+	}
+	if begun {
+		all = append(all, word.String())
+	}
+	return all, nil
+}

@@ -1,0 +1,108 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// With this in its environment the test binary becomes a shell of that line.
+const shellLine = "SLIPWAY_SHELL_LINE"
+
+func init() {
+	line, set := os.LookupEnv(shellLine)
+	if !set {
+		return
+	}
+	spec, err := WithLayers()
+	must(err)
+	s, err := NewShell(context.Background(), spec, Options{Dir: "build"}, line)
+	if err == nil {
+		must(os.Unsetenv(shellLine))
+		err = s.Become()
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(125)
+}
+
+func TestShell(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := WithLayers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	project := filepath.Join(dir, "images/boards", spec.Board, "kas.yml")
+	for name, content := range map[string]string{
+		project: "header: {version: 14}\nenv: {EDITION: lite}\nrepos: {own: {}, bitbake: {path: " + dir + "/bitbake}}\n",
+		filepath.Join(dir, "bitbake/bin/bitbake"): "#!/bin/sh\necho bitbake \"$@\" in $BUILDDIR with $EDITION, passes $BB_ENV_PASSTHROUGH_ADDITIONS, logs to \"$BBEVENTLOG\"\n",
+	} {
+		must(os.MkdirAll(filepath.Dir(name), 0o755))
+		must(os.WriteFile(name, []byte(content), 0o755))
+	}
+	build := filepath.Join(dir, "build", spec.Board, "bitbake")
+	tests := []struct {
+		line, want string
+		status     int
+	}{
+		{"bitbake -e 'a  b'", "bitbake -e a  b in " + build + " with lite, passes *EDITION*, logs to \n", 0},
+		{"pwd", build + "\n", 0},
+		{"cat conf/local.conf", "*MACHINE ??= *", 0},
+		{`sh -c "exit 7"`, "", 7},
+		{"no-such-program", "*no-such-program*not found*", 125},
+		{"'", "*a quote that is not closed*", 125},
+	}
+	for _, tt := range tests {
+		t.Run(tt.line, func(t *testing.T) {
+			cmd := exec.Command(self)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), shellLine+"="+tt.line)
+			out, _ := cmd.CombinedOutput() // its status is looked at
+			if got := cmd.ProcessState.ExitCode(); got != tt.status || !holds(string(out), tt.want) {
+				t.Errorf("%s = %q, status %d; want %q, status %d", tt.line, out, got, tt.want, tt.status)
+			}
+		})
+	}
+}
+
+// holds says whether a text has the parts of a pattern between its stars, in order.
+func holds(text, pattern string) bool {
+	if !strings.Contains(pattern, "*") {
+		return text == pattern
+	}
+	for part := range strings.SplitSeq(pattern, "*") {
+		_, after, found := strings.Cut(text, part)
+		if !found {
+			return false
+		}
+		text = after
+	}
+	return true
+}
+
+func TestWords(t *testing.T) {
+	tests := []struct {
+		line string
+		want []string
+	}{
+		{"", nil},
+		{"  a\tb ", []string{"a", "b"}},
+		{`a "b c"'d "e'`, []string{"a", `b cd "e`}},
+		{`a ''`, []string{"a", ""}},
+		{`$HOME *.bb a\ b; c`, []string{"$HOME", "*.bb", `a\`, "b;", "c"}},
+	}
+	for _, tt := range tests {
+		got, err := words(tt.line)
+		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+			t.Errorf("words(%q), %v (-want +got):\n%s", tt.line, err, diff)
+		}
+	}
+}
