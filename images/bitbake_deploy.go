@@ -94,6 +94,9 @@ func (b *projectBuild) key() (string, error) {
 			return "", err
 		}
 	}
+	if fragments, err := os.ReadFile(filepath.Join(b.build, "conf/toolcfg.conf")); err == nil { // only some projects have any
+		conf["toolcfg.conf"] = fragments
+	}
 	return hashOf(made, conf)
 }
 
