@@ -84,8 +84,8 @@ func chainsOf(configurations *value, around []*value, all *[][]*value) error {
 		return configurations.at.errorf("configurations is empty")
 	}
 	for _, c := range configurations.list {
-		if len(c.get("name").or("")) > maxName {
-			return c.at.errorf("a configuration's name is longer than %d bytes", maxName)
+		if own := c.get("name").or(""); len(own) > maxName || strings.ContainsFunc(own, isControl) {
+			return c.at.errorf("a configuration's name is longer than %d bytes or holds a control character", maxName)
 		}
 		chain := append(slices.Clone(around), c)
 		if inner := c.get("configurations"); inner != nil {
@@ -181,9 +181,6 @@ func (s *setup) useFragments(fixed, oneOf *value, words []string) error {
 	}
 	slices.SortFunc(chosen, func(a, b *value) int { return cmp.Compare(a.text, b.text) })
 	for _, f := range slices.Concat(all, chosen) {
-		if !fragmentName.MatchString(f.text) {
-			return f.at.errorf("%q cannot be a fragment; one is named layer/path, machine/name or distro/name", f.text)
-		}
 		s.enable(f.text)
 	}
 	return nil
@@ -201,6 +198,9 @@ func fragmentsOf(v *value) ([]*value, error) {
 	for _, e := range v.list {
 		if e.kind == dict {
 			e = e.get("name")
+		}
+		if !fragmentName.MatchString(e.text) {
+			return nil, e.at.errorf("%q cannot be a fragment; one is named layer/path, machine/name or distro/name", e.text)
 		}
 		names = append(names, e)
 	}

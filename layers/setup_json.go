@@ -156,6 +156,9 @@ func (r *jsonReader) entries(v *value, s *shape, path string, depth int) error {
 			return err
 		}
 		key, _ := token.(string)
+		if strings.ContainsFunc(key, isControl) { // errors name keys
+			return at.errorf("a key in %s holds a control character: %q", name(path), key)
+		}
 		below := s.each
 		if s.keys != nil {
 			if below = s.keys[key]; below == nil {

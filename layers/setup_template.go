@@ -62,7 +62,7 @@ func (p Project) findTemplate(ws Workspace) (*template, error) {
 	slices.Sort(names)
 	switch len(found) {
 	case 0:
-		return nil, at.errorf("oe-template %q is in none of the layers (have %s)", name, strings.Join(slices.Compact(names), ", "))
+		return nil, at.errorf("oe-template %q is in none of the layers (have %q)", name, slices.Compact(names))
 	case 1:
 		return found[0], nil
 	}

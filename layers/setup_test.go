@@ -124,6 +124,8 @@ func TestLoadSetupErrors(t *testing.T) {
 		{"fragment to choose", "#one", setupText(setupCore, fmt.Sprintf(nested, "")), "oe-fragments-one-of.m: choose one, and write it behind the file's name (#configuration,fragment): machine/a"},
 		{"one-of twice", "#one,machine/a", setupText(setupCore, fmt.Sprintf(nested, `, "oe-fragments-one-of": {}`)), "oe-fragments-one-of cannot be added to that of line 1"},
 		{"notes of two kinds", "#xone", setupText(setupCore, `{"name": "x", "notes": "n", "configurations": [{"name": "one", "notes": ["m"]}]}`), "notes cannot be added to that of line 1"},
+		{"control character in a key", "", `{"a\u001bb": 1}`, `:1:2: a key in the file holds a control character: "a\x1bb"`},
+		{"control character in a name", "", setupText(setupCore, `{"name": "a\u001bb"}`), "holds a control character"},
 		{"no name", "", setupText(setupCore, `{"description": "d", "bb-layers": ["oe/meta"]}`), "a configuration needs a name"},
 		{"nothing to build", "", setupText(setupCore, `{"name": "one", "description": "d"}`), "has neither bb-layers nor oe-template"},
 		{"beside a template", "", setupText(setupCore, `{"name": "one", "description": "d", "oe-template": "t", "bb-layers-file-relative": ["x"]}`), "goes with bb-layers, not with a template"},
@@ -270,7 +272,7 @@ func TestConfigureSetupErrors(t *testing.T) {
 		configuration, want string
 		files               map[string]string
 	}{
-		{`"oe-template": "none"`, `oe-template "none" is in none of the layers (have mine-small)`, nil},
+		{`"oe-template": "none"`, `oe-template "none" is in none of the layers (have ["mine-small"])`, nil},
 		{`"bb-layers": ["oe/meta"], "oe-fragments": ["machine/a"]`, "does not read fragments from conf/toolcfg.conf; whinlatter and later do", map[string]string{"layers/oe/meta/conf/bitbake.conf": ""}},
 		{`"oe-template": "mine-small"`, `is in ` + dir + `/layers/oe/mine/conf/templates/small and in `, map[string]string{
 			"layers/oe/mine/conf/layer.conf": "", "layers/oe/mine/conf/templates/small/local.conf.sample": "",
