@@ -50,14 +50,16 @@ func (p patient) parts() []part {
 	}
 }
 
+// demand is what a build will still write on one file system.
+type demand struct {
+	dir        string
+	need, free uint64
+	inodes     uint64
+	of         []string
+}
+
 // disk adds up what the build will still write on each file system.
 func disk(ctx context.Context, p patient) []Finding {
-	type demand struct {
-		need, free uint64
-		inodes     uint64
-		dir        string
-		of         []string
-	}
 	var all []*demand
 	byDevice := map[uint64]*demand{}
 	for _, part := range p.parts() {
@@ -69,25 +71,38 @@ func disk(ctx context.Context, p patient) []Finding {
 		}
 		d := byDevice[st.Dev]
 		if d == nil {
-			d = &demand{dir: dir, free: fs.Bavail * uint64(fs.Bsize), inodes: fs.Ffree}
-			if fs.Files == 0 {
-				d.inodes = enoughInodes // the file system makes them as it needs them
-			}
+			d = newDemand(dir, fs)
 			byDevice[st.Dev] = d
 			all = append(all, d)
 		}
-		need, have := uint64(part.needGiB)*gib, used(ctx, part.dir)
-		d.need += need - min(need, have)
+		need := uint64(part.needGiB) * gib
+		d.need += need - min(need, used(ctx, part.dir))
 		d.of = append(d.of, fmt.Sprintf("%s %d", part.name, part.needGiB))
 	}
 	var findings []Finding
 	for _, d := range all {
-		findings = append(findings, space(p, d.dir, d.need, d.free, strings.Join(d.of, ", ")))
-		if d.inodes < enoughInodes && p.spec.Debian == nil {
-			findings = append(findings, Finding{"disk", Warning, fmt.Sprintf("%s: %d files can still be made", d.dir, d.inodes), "a build makes millions, and stops as on a full disk", "build on a file system with more inodes (mkfs.ext4 -i 8192), or on btrfs or xfs"})
-		}
+		findings = append(findings, d.findings(p)...)
 	}
 	return findings
+}
+
+func newDemand(dir string, fs unix.Statfs_t) *demand {
+	d := demand{dir: dir, free: fs.Bavail * uint64(fs.Bsize), inodes: fs.Ffree}
+	if fs.Files == 0 {
+		d.inodes = enoughInodes // the file system makes them as it needs them
+	}
+	return &d
+}
+
+func (d demand) findings(p patient) []Finding {
+	all := []Finding{space(p, d.dir, d.need, d.free, strings.Join(d.of, ", "))}
+	if d.inodes < enoughInodes && p.spec.Debian == nil {
+		all = append(all, Finding{
+			"disk", Warning, fmt.Sprintf("%s: %d files can still be made", d.dir, d.inodes),
+			"a build makes millions, and stops as on a full disk", "build on a file system with more inodes (mkfs.ext4 -i 8192), or on btrfs or xfs",
+		})
+	}
+	return all
 }
 
 const enoughInodes = 4_000_000

@@ -166,6 +166,23 @@ func TestSpace(t *testing.T) {
 	}
 }
 
+// What the parts of a build take of one disk adds up.
+func TestDisk(t *testing.T) {
+	for _, name := range []string{"DL_DIR", "SSTATE_DIR"} {
+		t.Setenv(name, "")
+	}
+	dir := t.TempDir()
+	p := patient{
+		spec:    images.Spec{Board: "b", Build: images.Needs{Disk: images.DiskNeeds{LayersGiB: 1, DownloadsGiB: 1, SstateGiB: 1, TmpGiB: 1 << 14}}},
+		ws:      layers.Workspace{Dir: filepath.Join(dir, "b/layers")},
+		Options: Options{Build: images.Options{Dir: dir}},
+	}
+	f, _ := find(disk(t.Context(), p), "disk")
+	if f.State != Stops || !strings.Contains(f.Saw, "16387 GiB still to be written") || !strings.HasSuffix(f.Why, "layers 1, downloads 1, sstate 1, tmp 16384") {
+		t.Errorf("disk for 16 TiB: %+v", f)
+	}
+}
+
 // What lies in the folders already is not needed again.
 func TestDiskSubtractsWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
