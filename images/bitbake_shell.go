@@ -7,11 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"unicode"
 
+	"slipway/images/bitbake"
 	"slipway/layers"
 )
 
@@ -38,7 +38,7 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	if err != nil {
 		return Shell{}, err
 	}
-	b, err := newBitbake(project, spec, opt)
+	b, err := newProjectBuild(project, spec, opt)
 	if err != nil {
 		return Shell{}, err
 	}
@@ -48,12 +48,11 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	if err := layers.Configure(project, b.workspace, b.build); err != nil {
 		return Shell{}, err
 	}
-	if err := b.find(); err != nil {
+	tree, err := bitbake.Find(project, b.workspace, b.dir, b.build)
+	if err != nil {
 		return Shell{}, err
 	}
-	// Every bitbake would append to the event log of the last build.
-	env := slices.DeleteFunc(b.environment(), func(v string) bool { return strings.HasPrefix(v, "BBEVENTLOG=") })
-	return Shell{Argv: argv, Dir: b.build, Env: env}, nil
+	return Shell{Argv: argv, Dir: b.build, Env: tree.Environment()}, nil
 }
 
 // Become turns this process into the shell, which so has the terminal, and whose
