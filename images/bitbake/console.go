@@ -17,6 +17,7 @@ var (
 	taskBegun   = regexp.MustCompile(`^NOTE: Running (setscene |noexec )?task (\d{1,9}) of (\d{1,9}) \((.+\.bb):(do_\w+)\)$`)
 	taskEnded   = regexp.MustCompile(`^NOTE: recipe (\S+): task (do_\w+): (Started|Succeeded|Failed)$`)
 	taskFailed  = regexp.MustCompile(`^ERROR: Task \((.+\.bb):(do_\w+)\) failed with exit code`)
+	sceneFailed = regexp.MustCompile(`^WARNING: Setscene task \((.+\.bb):(do_\w+)\) failed with exit code`)
 	failureLog  = regexp.MustCompile(`^ERROR: Logfile of failure stored in: (/.+)$`)
 	recipesRead = regexp.MustCompile(`^Parsing of (\d{1,9}) \.bb files complete \((\d{1,9}) cached, \d+ parsed\)\. (\d{1,9}) targets, (\d{1,9}) skipped, \d+ masked, (\d{1,9}) errors\.$`)
 )
@@ -47,6 +48,9 @@ func (w *watch) line(text string) {
 		c.failure(text)
 	case strings.HasPrefix(text, "WARNING: "):
 		w.message(&w.rec.Warnings, text[len("WARNING: "):])
+		if m := sceneFailed.FindStringSubmatch(text); m != nil { // the task itself follows
+			delete(c.running, recipeOf(m[1])+" "+m[2])
+		}
 	case strings.HasPrefix(text, "NOTE: Running "):
 		w.begun(text)
 	case strings.HasPrefix(text, "NOTE: recipe "):

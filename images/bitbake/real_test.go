@@ -25,6 +25,16 @@ import (
 // or nobody; nil says that it was.
 func bitbakes(t *testing.T) []string {
 	t.Helper()
+	named := findBitbakes(t)
+	if os.Geteuid() == 0 {
+		asUser(t)
+		return nil
+	}
+	return named
+}
+
+func findBitbakes(t *testing.T) []string {
+	t.Helper()
 	named := os.Getenv("SLIPWAY_BITBAKE")
 	if named == "" {
 		t.Skip("SLIPWAY_BITBAKE is not set: it names a checkout of bitbake, 1.46 or later (git clone https://git.openembedded.org/bitbake)")
@@ -33,16 +43,12 @@ func bitbakes(t *testing.T) []string {
 	if err != nil || !bytes.Contains(bytes.ToLower(out), []byte("en_us.utf")) {
 		t.Skip("the locale en_US.UTF-8 is missing (Debian package locales; localedef -i en_US -f UTF-8 en_US.UTF-8)")
 	}
-	if os.Geteuid() == 0 {
-		asUser(t)
-		return nil
-	}
 	return filepath.SplitList(named)
 }
 
 // asUser runs the test at hand once more without root's rights, in a folder that
 // others may enter.
-func asUser(t *testing.T) {
+func asUser(t *testing.T, args ...string) (dir string) {
 	t.Helper()
 	name := os.Getenv("SLIPWAY_BUILDER")
 	if name == "" {
@@ -54,7 +60,7 @@ func asUser(t *testing.T) {
 	}
 	uid, _ := strconv.Atoi(u.Uid)
 	gid, _ := strconv.Atoi(u.Gid)
-	dir, err := os.MkdirTemp("", "slipway-bitbake-")
+	dir, err = os.MkdirTemp("", "slipway-bitbake-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +73,7 @@ func asUser(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(dir, "tmp"), 0o777))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, self, "-test.v", "-test.run=^"+t.Name()+"$")
+	cmd := exec.CommandContext(ctx, self, append([]string{"-test.v", "-test.run=^" + t.Name() + "$"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+filepath.Join(dir, "tmp"), "TMPDIR="+filepath.Join(dir, "tmp"), "SLIPWAY_TESTDATA="+filepath.Join(dir, "testdata"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
@@ -80,6 +86,7 @@ func asUser(t *testing.T) {
 	if bytes.Contains(out, []byte("--- SKIP: "+t.Name())) {
 		t.Skip("the user " + name + " cannot run it; see above")
 	}
+	return dir
 }
 
 func must(t *testing.T, err error) {
