@@ -81,7 +81,9 @@ func Doctor(ctx context.Context,
 // Build makes a board's image, below build/<board>.
 //
 // Virtual boards are made of Debian packages; the others by bitbake from
-// images/boards/<board>/kas.yml.
+// images/boards/<board>/kas.yml. What bitbake did is in build/<board>/build.html,
+// and for programs in build.json. Ctrl-C lets it finish the tasks that run; a
+// second one breaks them off.
 //
 // Examples: "build jetson-orin-nano-devkit"; "build jetson-orin-nano-devkit -parse" to read its
 // recipes only; "build jetson-orin-nano-devkit -target=u-boot -task=compile".
@@ -94,9 +96,13 @@ func Build(ctx context.Context, board string,
 	parse *bool, // read all recipes, no more
 	json *bool, // print the artifact as JSON
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+		spec, err := images.Load(board)
+		if err != nil {
+			return err
+		}
 		build := options
-		build.Fresh = given(fresh, false)
+		build.Fresh, build.Now = given(fresh, false), now
 		build.Ask = images.Ask{
 			Targets: words(given(target, "")), Task: given(task, ""),
 			Continue: given(Continue, false), DryRun: given(dryRun, false), Parse: given(parse, false),

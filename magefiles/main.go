@@ -8,9 +8,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,6 +36,34 @@ func run(ctx context.Context, work func(context.Context) error) error {
 	reporter := progress.New(progress.ForOutput(os.Stderr))
 	defer reporter.Close()
 	return work(progress.With(ctx, reporter))
+}
+
+// runPatiently is run for work that a first Ctrl-C asks to finish what it is at, and
+// a second to break that off: now is closed then. Nothing else waits.
+func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan struct{}) error) error {
+	signal.Reset(syscall.SIGINT) // Mage would end this process 5 s after the first
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	now := make(chan struct{})
+	hurry := sync.OnceFunc(func() { close(now) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		first := <-signals
+		cancel(fmt.Errorf("%v", first))
+		// Several programs may pass one Ctrl-C on.
+		for began := time.Now(); first == syscall.SIGINT && time.Since(began) < 300*time.Millisecond; {
+			first = <-signals
+		}
+		hurry()
+	}()
+	if underMage() {
+		go watchParent(ctx, func(gone error) { cancel(gone); hurry() })
+	}
+	reporter := progress.New(progress.ForOutput(os.Stderr))
+	defer reporter.Close()
+	return work(progress.With(ctx, reporter), now)
 }
 
 // runFor is run for a board.

@@ -1,0 +1,212 @@
+package bitbake
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/layers/engine"
+)
+
+func TestArguments(t *testing.T) {
+	tree := Tree{Programs: "/b/bin"}
+	tests := []struct {
+		name string
+		job  Job
+		post []string
+		want string
+	}{
+		{"nothing more", Job{}, nil, "-c build -- an-image"},
+		{"targets that look like options", Job{Targets: []string{"-e", "u-boot"}}, nil, "-c build -- -e u-boot"},
+		{"a task that goes on", Job{Task: "fetch", Continue: true}, nil, "-c fetch -k -- an-image"},
+		{"a dry run", Job{DryRun: true}, nil, "-c build -n -- an-image"},
+		{"only recipes", Job{Parse: true}, nil, "-c build -p -- an-image"},
+		{"configuration", Job{}, []string{"/b/cache.conf"}, "-c build -R /b/cache.conf -- an-image"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.job.Task == "" {
+				tt.job.Task = "build"
+			}
+			if tt.job.Targets == nil {
+				tt.job.Targets = []string{"an-image"}
+			}
+			tree.Post = tt.post
+			if got := strings.Join(tt.job.arguments(tree), " "); got != "/b/bin/bitbake "+tt.want {
+				t.Errorf("%s; want /b/bin/bitbake %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// Each text is what the program named said, of a release in use.
+func TestKnown(t *testing.T) {
+	tests := []struct{ name, text, why, next string }{
+		{"gcc without memory", "| g++: fatal error: Killed signal terminated program cc1plus", "(cc1plus)", "BB_NUMBER_THREADS"},
+		{"disk", "tar: ./usr/lib/libLLVM.so: Cannot write: No space left on device", "disk is full", "free some space"},
+		{"disk monitor", `ERROR: No new tasks can be executed since the disk space monitor action is "STOPTASKS"!`, "disk is full", "free some space"},
+		{"disk monitor of 2.x", `ERROR: Immediately halt since the disk space monitor action is "HALT"!`, "disk is full", "free some space"},
+		{"checksum", "ERROR: zlib-1.3.1-r0 do_fetch: Checksum failure encountered with download of x - will attempt other sources if available", "not what the recipe expects", "downloads"},
+		{"sha256", "File: '/d/x.tar.gz' has sha256 checksum aa when bb was expected", "not what the recipe expects", "downloads"},
+		{"revision", "bb.fetch2.FetchError: Fetcher failure: Unable to find revision 0123abcd in branch main even from upstream", "commit 0123abcd", "SRCREV"},
+		{"no network", "NetworkAccess: Network access disabled through BB_NO_NETWORK (or set indirectly due to use of BB_FETCH_PREMIRRORONLY) but access requested", "BB_NO_NETWORK forbids", "-task=fetch"},
+		{"fetch", "ERROR: zlib-1.3.1-r0 do_fetch: Bitbake Fetcher Error: FetchError('Unable to fetch URL from any source.', 'https://example.org/x')", "a download failed", "DL_DIR"},
+		{"name", "wget: unable to resolve host address 'example.org'", "name could not be looked up", "DNS"},
+		{"series", "ERROR: Layer meta-tegra is not compatible with the core layer which only supports these series: scarthgap (layer is compatible with kirkstone)", "layer meta-tegra is for other releases", "branch"},
+		{"layer", "ERROR: Layer 'meta-python' depends on layer 'openembedded-layer', but this layer is not enabled in your configuration", "layer 'meta-python' needs", "repos"},
+		{"provider", "ERROR: Nothing RPROVIDES 'nvidia-docker' (but /b/x.bb RDEPENDS on or otherwise requires it)", "provides nvidia-docker", "doctor"},
+		{"root", "Do not use Bitbake as root.", "as root", "normal user"},
+		{"tools", "The following required tools (as specified by HOSTTOOLS) appear to be unavailable in PATH, please install them in order to proceed:\n  chrpath", "programs are missing", "doctor"},
+		{"locale", "Your system needs to support the en_US.UTF-8 locale.", "locale", "localedef"},
+		{"server", "ERROR: Unable to connect to bitbake server, or start one (server startup failures would be in bitbake-cookerdaemon.log).", "server did not start", "bitbake-cookerdaemon.log"},
+		{"namespaces", "ERROR: User namespaces are not usable by BitBake, possibly due to AppArmor.", "user namespaces", "apparmor"},
+		{"anything else", "| cannot find -lnothing", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			why, next := known(tt.text)
+			if !strings.Contains(strings.ReplaceAll(why, "layer meta-python", "layer 'meta-python'"), tt.why) || !strings.Contains(next, tt.next) || (tt.why == "") != (why == "") {
+				t.Errorf("known = %q, %q; want %q, %q", why, next, tt.why, tt.next)
+			}
+		})
+	}
+}
+
+func TestTailOf(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	must(t, os.WriteFile(log, []byte(strings.Repeat("a line\n", 2000)+"the \x1b[31mend\n"), 0o644))
+	if got := tailOf(log); !strings.HasSuffix(got, "a line\nthe [31mend") || strings.Count(got, "\n") != tailLines-1 {
+		t.Errorf("tailOf = %q; want the last lines without escapes", got)
+	}
+	for _, path := range []string{"", dir, filepath.Join(dir, "none"), "/dev/zero"} {
+		if got := tailOf(path); got != "" {
+			t.Errorf("tailOf(%q) = %q; want nothing", path, got)
+		}
+	}
+}
+
+func TestForecast(t *testing.T) {
+	known := map[string]int64{}
+	for _, task := range []string{"a", "b", "c", "d", "e"} {
+		known["|"+task+".bb:do_compile"] = 120_000
+	}
+	tests := []struct {
+		name      string
+		remaining int64
+		done      []string
+		begun     []begunTask
+		want      string
+	}{
+		{"all of it", 5, nil, nil, "about 5 min left"},
+		{"two done", 3, []string{"a", "b"}, nil, "about 3 min left"},
+		{"one at work", 3, []string{"a", "b"}, []begunTask{{"|c.bb:do_compile", time.Minute}}, "about 3 min left"},
+		{"the last takes longest", 1, []string{"a", "b", "c", "d"}, []begunTask{{"|e.bb:do_compile", 5 * time.Second}}, "about 2 min left"},
+		{"longer than ever", 1, []string{"a", "b", "c", "d"}, []begunTask{{"|e.bb:do_compile", time.Hour}}, "less than a minute left"},
+		{"too many unknown", 20, nil, nil, ""},
+		{"another target", 2, nil, nil, ""},
+		{"done", 0, nil, nil, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			f := forecast{Tasks: known, Parallel: 2}
+			rec := Record{Counts: Counts{Ran: 1}}
+			must(t, f.save(dir, rec))
+			f = openForecast(dir)
+			for _, task := range tt.done {
+				f.done("|" + task + ".bb:do_compile")
+			}
+			if got := f.left(tt.remaining, tt.begun); got != tt.want {
+				t.Errorf("left = %q; want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A file of durations that is no such file costs the forecast, not the build.
+func TestForecastOfNoSense(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, durationsName), []byte(`{"tasksMs": [`), 0o644))
+	if f := openForecast(dir); f.Tasks == nil || f.left(1, nil) != "" {
+		t.Errorf("openForecast = %+v; want an empty one", f)
+	}
+}
+
+// The page shows what recipes and logs say as text.
+func TestPageEscapes(t *testing.T) {
+	const evil = `<script>alert("x")</script>`
+	r := Record{
+		Board: evil, Targets: []string{evil}, State: Failed, Started: time.Now(), Errors: []string{evil},
+		Tasks:    []Task{{Recipe: evil, Task: "do_compile", TookMS: 10, Outcome: TaskFailed, Shared: Miss}},
+		Failures: []Failure{{Recipe: evil, Task: evil, Tail: evil, Log: evil}},
+	}
+	page, err := r.html()
+	if err != nil || strings.Contains(string(page), "<script") || !strings.Contains(string(page), "&lt;script&gt;") {
+		t.Errorf("html: %v; want every name escaped", err)
+	}
+	if strings.Contains(string(page), "://") {
+		t.Error("the page names something outside itself")
+	}
+}
+
+func TestPageIsBounded(t *testing.T) {
+	r := Record{Started: time.Now()}
+	for i := range 20_000 {
+		r.Tasks = append(r.Tasks, Task{Recipe: "r", Task: "do_x", StartMS: int64(i), TookMS: 500, Outcome: TaskSucceeded})
+	}
+	page, err := r.html()
+	if n := strings.Count(string(page), "<rect"); err != nil || n != maxBars {
+		t.Errorf("html draws %d bars, %v; want %d", n, err, maxBars)
+	}
+}
+
+// A pickle that names a function of the system is told of, once, and passed by.
+func TestEventLogRefuses(t *testing.T) {
+	line := []byte(`{"class": "bb.build.TaskStarted", "vars": "gASVHQAAAAAAAACMBXBvc2l4lIwGc3lzdGVtlJOUjAJpZJSFlFKULg=="}` + "\n")
+	var rec Record
+	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
+	r := &logReader{event: w.event, bad: w.bad}
+	for range 3 {
+		_, _ = r.Write(line)
+	}
+	want := "event log, line 1: an event bb.build.TaskStarted: it names posix.system, which is no part of an event; refused"
+	if len(rec.Warnings) != 1 || rec.Warnings[0] != want {
+		t.Errorf("warnings = %q; want %q", rec.Warnings, want)
+	}
+}
+
+func TestEventLogOfHugeLines(t *testing.T) {
+	seen := 0
+	r := &logReader{event: func(event) { seen++ }, bad: func(err error) { t.Error(err) }}
+	_, _ = r.Write([]byte(`{"class": "bb.event.DepTreeGenerated", "vars": "`))
+	for range 100 {
+		_, _ = r.Write([]byte(strings.Repeat("A", 1<<20)))
+		if cap(r.open) > 4<<20 {
+			t.Fatalf("%d bytes are kept of a line that nobody wants", cap(r.open))
+		}
+	}
+	_, _ = r.Write([]byte("\"}\n" + `{"allvariables": {"DISTRO": {"v": "tiny"}}}` + "\n"))
+	if seen != 1 {
+		t.Errorf("%d events after the huge line; want the one that follows it", seen)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	r := Record{Failures: []Failure{
+		{Recipe: "gcc", Task: "do_compile", Log: "/b/log.1", Tail: "x", Why: "memory", Next: "less"},
+		{Recipe: "llvm", Task: "do_compile", Log: "/b/log.2", Tail: "y", Why: "memory", Next: "less"},
+	}}
+	err := r.explain(&engine.Failure{Argv: []string{"bitbake"}, Status: "exit status 1"})
+	want := "failed: gcc do_compile, llvm do_compile\n  log of the failed task: /b/log.1\n  why: memory\n  next: less\n  log of the failed task: /b/log.2\nbitbake: exit status 1"
+	if err == nil || err.Error() != want {
+		t.Errorf("explain = %q; want %q", err, want)
+	}
+	if err := r.explain(context.Canceled); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "gcc") {
+		t.Errorf("explain of what was stopped = %v; want it as it is", err)
+	}
+}
