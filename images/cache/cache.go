@@ -118,7 +118,11 @@ func (d descriptor) fillable() string {
 	if err != nil || string(key) != d.Key {
 		return ""
 	}
-	for _, path := range []string{"sstate-cache", "downloads", filepath.Join(stateDir, writerSocket)} {
+	written := []string{"sstate-cache", "downloads"}
+	if d.Hashserv > 0 {
+		written = append(written, filepath.Join(stateDir, writerSocket))
+	}
+	for _, path := range written {
 		if unix.Access(filepath.Join(d.Folder, path), unix.W_OK) != nil {
 			return ""
 		}

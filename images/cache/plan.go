@@ -124,7 +124,7 @@ func (c Cache) common(v Version) []part {
 			name = "PREMIRRORS_prepend"
 		}
 		parts = append(parts, part{
-			name: "downloads", assign: []assignment{{name, premirrors(c.Downloads)}},
+			name: "downloads", assign: []assignment{{name, premirrors(c.Downloads, v)}},
 			others: []string{"SOURCE_MIRROR_URL"},
 			lost:   "sources come from where your setting says",
 		})
@@ -132,13 +132,32 @@ func (c Cache) common(v Version) []part {
 	return parts
 }
 
-// The schemes of sources that bitbake keeps as files, which a mirror can have.
-var mirrored = []string{"git", "gitsm", "http", "https", "ftp", "npm", "npmsw", "crate", "svn", "hg", "bzr", "p4", "osc", "s3", "gs", "az"}
+// mirrored are the schemes of sources that a mirror may stand in for. bitbake warns of
+// those that it does not know.
+var mirrored = []struct {
+	scheme string
+	since  Version
+}{
+	{"git", Version{}},
+	{"gitsm", Version{}},
+	{"http", Version{}},
+	{"https", Version{}},
+	{"ftp", Version{}},
+	{"npm", Version{}},
+	{"svn", Version{}},
+	{"hg", Version{}},
+	{"p4", Version{}},
+	{"s3", Version{}},
+	{"crate", Version{2, 0}},
+	{"gs", Version{2, 6}},
+}
 
-func premirrors(at string) string {
+func premirrors(at string, v Version) string {
 	var b strings.Builder
-	for _, scheme := range mirrored {
-		fmt.Fprintf(&b, "%s://.*/.* %s/ ", scheme, at)
+	for _, m := range mirrored {
+		if v.has(m.since) {
+			fmt.Fprintf(&b, "%s://.*/.* %s/ ", m.scheme, at)
+		}
 	}
 	return b.String()
 }

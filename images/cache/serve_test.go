@@ -201,6 +201,33 @@ func TestHashesAreReadOnlyForClients(t *testing.T) {
 	}
 }
 
+// Public caches speak websockets, since those pass proxies.
+func TestHashservOverWebsockets(t *testing.T) {
+	bitbake := bitbakeOf(t, "2.8")
+	if err := speaksWebsockets(t.Context(), Version{2, 8}); err != nil {
+		t.Skip(err)
+	}
+	address := "ws://" + freeAddress(t, "127.0.0.1")
+	cmd := exec.CommandContext(t.Context(), "python3", filepath.Join(bitbake, "bin/bitbake-hashserv"), "--bind", address)
+	cmd.Dir = t.TempDir()
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), startTime)
+	defer cancel()
+	if err := await(ctx, func() error { return checkHashserv(ctx, address, Version{2, 8}) }); err != nil {
+		t.Errorf("checkHashserv(%s) never succeeds: %v", address, checkHashserv(t.Context(), address, Version{2, 8}))
+	}
+	if err := checkHashserv(t.Context(), address, Version{2, 0}); err == nil || !strings.Contains(err.Error(), "speaks no websockets") {
+		t.Errorf("checkHashserv for bitbake 2.0 = %v; want it refused", err)
+	}
+}
+
 // A folder is served once, and left without its key.
 func TestServeLocksItsFolder(t *testing.T) {
 	dir, bitbake := publicDir(t), bitbakeOf(t, "2.8")

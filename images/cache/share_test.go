@@ -149,7 +149,24 @@ func (m machine) build(given Given) string {
 	if err != nil {
 		m.t.Fatalf("bitbake: %v\n%s", err, out)
 	}
-	return string(out)
+	said := string(out)
+	for line := range strings.Lines(said) {
+		if strings.HasPrefix(line, "WARNING: ") && strings.Contains(line, "MIRROR") {
+			m.t.Errorf("bitbake minds what it is told of the cache: %s", line)
+		}
+	}
+	return telling(said)
+}
+
+// telling are the lines of bitbake's that say what was found and what was made.
+func telling(said string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(said) {
+		if strings.Contains(line, "Sstate summary") || strings.Contains(line, ": Started") && (strings.Contains(line, "setscene") || strings.Contains(line, "do_compile")) {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
 }
 
 func (m machine) version() string {
