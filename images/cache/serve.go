@@ -30,7 +30,7 @@ const (
 	nonblocking  = unix.O_NONBLOCK // a FIFO must not hold a request
 
 	maxConnections = 512
-	startTime      = 20 * time.Second // Python's servers take one or two on a busy machine
+	startTime      = time.Minute // for servers in Python, from a fresh checkout on a busy machine
 )
 
 // ServeOptions says what to serve, and where.
@@ -199,28 +199,29 @@ func (s *server) close() {
 //go:embed prserv.py
 var prserv string
 
-// runServers runs bitbake's servers until ctx ends or one of them does.
+// runServers runs bitbake's servers until ctx ends or one of them does. One begins
+// alone: it makes the database of hashes, and in a fresh checkout bitbake writes a
+// module of its own, of which a second one could read half.
 func (s *server) runServers(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
+	runPR := func(ctx context.Context) error {
 		return s.runServer(ctx, "prserv", "python3", "-c", prserv, filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
-	})
-	if s.self.Hashserv > 0 {
-		group.Go(func() error {
-			return s.runServer(ctx, "hashserv-writer", s.hashserv("unix://./"+writerSocket)...)
-		})
-		group.Go(func() error {
-			// The first of the two makes the database.
-			if err := await(ctx, func() error {
-				_, err := os.Stat(filepath.Join(s.state, writerSocket))
-				return err
-			}); err != nil {
-				return nil // whatever ended ctx says why
-			}
-			address := net.JoinHostPort(s.host, strconv.Itoa(s.self.Hashserv))
-			return s.runServer(ctx, "hashserv", append(s.hashserv(address), "--read-only")...)
-		})
 	}
+	if s.self.Hashserv == 0 {
+		return runPR(ctx)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.runServer(ctx, "hashserv-writer", s.hashserv("unix://./"+writerSocket)...) })
+	group.Go(func() error {
+		if await(ctx, func() error {
+			_, err := os.Stat(filepath.Join(s.state, writerSocket))
+			return err
+		}) != nil {
+			return nil // whatever ended ctx says why
+		}
+		group.Go(func() error { return runPR(ctx) })
+		address := net.JoinHostPort(s.host, strconv.Itoa(s.self.Hashserv))
+		return s.runServer(ctx, "hashserv", append(s.hashserv(address), "--read-only")...)
+	})
 	return group.Wait()
 }
 

@@ -250,32 +250,34 @@ func TestServeLocksItsFolder(t *testing.T) {
 
 // When one of bitbake's servers dies, builds must not go on as if nothing were.
 func TestServeEndsWithItsServers(t *testing.T) {
-	dir := publicDir(t)
-	status, stop := serving(t, ServeOptions{Dir: dir, Bitbake: bitbakeOf(t, "2.8")})
-	killed := 0
-	for _, pid := range childrenIn(t, filepath.Join(dir, stateDir)) {
-		if err := unix.Kill(pid, unix.SIGKILL); err == nil {
-			killed++
-			break
+	bitbake := bitbakeOf(t, "2.8")
+	for i := range 3 { // the writer of hashes, the reader, the PR server
+		dir := publicDir(t)
+		status, stop := serving(t, ServeOptions{Dir: dir, Bitbake: bitbake})
+		servers := childrenIn(t, filepath.Join(dir, stateDir))
+		if len(servers) != 3 {
+			t.Fatalf("%d servers run; want 3", len(servers))
 		}
-	}
-	if killed == 0 {
-		t.Fatal("found no server to kill")
-	}
-	deadline := time.Now().Add(15 * time.Second)
-	for time.Now().Before(deadline) {
-		if conn, err := net.Dial("tcp", strings.TrimPrefix(status.Cache, "http://")); err != nil {
-			break
-		} else {
-			conn.Close()
+		if err := unix.Kill(servers[i], unix.SIGKILL); err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	if err := stop(); err == nil || !strings.Contains(err.Error(), "bitbake's server") {
-		t.Errorf("Serve = %v; want it to name the server that died", err)
-	}
-	if left := childrenIn(t, filepath.Join(dir, stateDir)); len(left) > 0 {
-		t.Errorf("servers %v outlived cache:serve", left)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if err := await(ctx, func() error {
+			if conn, err := net.Dial("tcp", strings.TrimPrefix(status.Cache, "http://")); err == nil {
+				conn.Close()
+				return errors.New("still there")
+			}
+			return nil
+		}); err != nil {
+			t.Error("files are served on without one of the servers")
+		}
+		if err := stop(); err == nil || !strings.Contains(err.Error(), "bitbake's server") {
+			t.Errorf("Serve = %v; want it to name the server that died", err)
+		}
+		if left := childrenIn(t, filepath.Join(dir, stateDir)); len(left) > 0 {
+			t.Errorf("servers %v outlived cache:serve", left)
+		}
 	}
 }
 
