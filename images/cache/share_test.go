@@ -207,13 +207,19 @@ func twoNetworks(t *testing.T) (address string, enter []string) {
 
 var wanted = regexp.MustCompile(`Sstate summary: Wanted (\d+) (?:Found|Local (\d+) Mirrors) (\d+) Missed (\d+)`)
 
-// A second machine builds from the first one's work: it finds all of it, and also
-// what it makes itself from other sources with the same result.
+// A second machine builds from the first one's work: it finds all of it. A third one,
+// whose recipe differs, gets the recipe's source and finds what depends on its result,
+// since that is the same. Two minutes for each of bitbake's releases, of which all are
+// tried where SLIPWAY_ALL_RELEASES is set.
 func TestSecondMachine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: builds with openembedded-core on two machines")
 	}
-	for _, pair := range [][2]string{{"1.46", "dunfell"}, {"2.0", "kirkstone"}, {"2.8", "scarthgap"}, {"2.18", "wrynose"}, {"master", "master"}} {
+	pairs := [][2]string{{"2.8", "scarthgap"}}
+	if os.Getenv("SLIPWAY_ALL_RELEASES") != "" {
+		pairs = [][2]string{{"1.46", "dunfell"}, {"2.0", "kirkstone"}, {"2.8", "scarthgap"}, {"2.18", "wrynose"}, {"master", "master"}}
+	}
+	for _, pair := range pairs {
 		t.Run(pair[1], func(t *testing.T) { shareBetween(t, pair) })
 	}
 }
@@ -223,6 +229,7 @@ func shareBetween(t *testing.T, pair [2]string) {
 	first, second := newMachine(t, pair, nil), newMachine(t, pair, enter)
 	served := publicDir(t)
 	status, stop := serving(t, ServeOptions{Dir: served, Bitbake: first.bitbake, Listen: freeAddress(t, address)})
+	write(t, filepath.Join(served, "downloads/tool-1.0.txt"), "a source\n")
 	first.own(served)
 	setting, err := parseSetting(Environment, []byte(status.Cache))
 	if err != nil {
