@@ -27,6 +27,7 @@ func (c *checker) containers() {
 	if first == nil {
 		return
 	}
+	c.layers.DistroKnown = c.layers.DistroKnown || c.plainDistro()
 	c.feature(*first)
 	c.systemd(*first)
 	c.layer(*first)
@@ -34,6 +35,14 @@ func (c *checker) containers() {
 	if gpu != nil && !c.lacks(gpu.Text) && engine == nil && seriesOf(tegra) != "" && !bringsDocker(tegra) {
 		c.add(gpu.At, false, gpu.Text+" is installed without a container engine", "on "+tegra+" nvidia-container-toolkit no longer brings docker with it", "add docker docker-registry-config beside it")
 	}
+}
+
+// plainDistro is true where the configuration itself names a distro whose features are
+// known without its files.
+func (c *checker) plainDistro() bool {
+	return slices.ContainsFunc(c.statements, func(s Statement) bool {
+		return s.Var == "DISTRO" && s.Value != "" && slices.Contains(featureless, s.Value)
+	})
 }
 
 func (c *checker) named(list []string) *Word {

@@ -81,6 +81,8 @@ func TestCheck(t *testing.T) {
 	const systemd = "INIT_MANAGER = \"systemd\"\nDISTRO_FEATURES:append = \" virtualization\"\n"
 	withoutContainers := on("scarthgap")
 	delete(withoutContainers.Branch, "meta-virtualization")
+	unknownDistro := on("scarthgap")
+	unknownDistro.DistroKnown = false
 	own := on("wrynose")
 	own.Recipes = func() map[string]bool { return map[string]bool{"nvidia-docker": true} }
 	others := on("scarthgap")
@@ -109,6 +111,8 @@ func TestCheck(t *testing.T) {
 		{"a comment in a value", "IMAGE_INSTALL = \"vim \\\n# \\\n\"", on("scarthgap"), []string{"2:1 move the comment out"}},
 		{"no virtualization", "INIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), []string{`2:26 add DISTRO_FEATURES:append = " virtualization"`}},
 		{"virtualization taken out", systemd + "DISTRO_FEATURES:remove = \"virtualization\"\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), []string{"4:26 add DISTRO_FEATURES"}},
+		{"no virtualization in a distro of one's own", "INIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", unknownDistro, nil},
+		{"no virtualization in poky", "DISTRO ?= \"poky\"\nINIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", unknownDistro, []string{`3:26 add DISTRO_FEATURES:append = " virtualization"`}},
 		{"ldconfig taken out", systemd + "DISTRO_FEATURES_OPTED_OUT = \"ldconfig\"\nIMAGE_INSTALL:append = \" docker nvidia-container-toolkit\"", on("wrynose"), []string{"3:1 remove ldconfig"}},
 		{"no engine", systemd + `IMAGE_INSTALL:append = " nvidia-container-toolkit"`, on("wrynose"), []string{"3:26 add docker docker-registry-config"}},
 		{"brings its engine", systemd + `IMAGE_INSTALL:append = " nvidia-container-toolkit"`, on("whinlatter"), nil},
