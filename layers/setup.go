@@ -194,18 +194,14 @@ func (p *Project) placeLayers(here string) error {
 	}
 	own := Repo{ID: ".", Name: filepath.Base(p.Root), at: p.setup.file.at}
 	for _, v := range p.setup.beside {
-		path := here + "/" + v.text // as bitbake gets it; a .. after a link is not the text's
+		rel, err := filepath.Rel(p.Root, filepath.Join(here, v.text))
 		switch {
+		case err != nil:
+			return err
 		case !layerPath.MatchString(v.text):
 			return v.at.errorf("bb-layers-file-relative: %q is not the path of a folder", v.text)
-		case !exists(path):
-			return v.at.errorf("bb-layers-file-relative: there is no %s", path)
-		case !inside(p.Root, path):
+		case !filepath.IsLocal(rel):
 			return v.at.errorf("bb-layers-file-relative: %q leaves the repository %s; name it as a local source", v.text, p.Root)
-		}
-		rel, err := filepath.Rel(p.Root, path)
-		if err != nil {
-			return err
 		}
 		own.Layers = append(own.Layers, Layer{Name: rel})
 	}

@@ -103,7 +103,14 @@ func (p Project) setupLayersConf(ws Workspace) ([]byte, error) {
 		paths = append(paths, path)
 	}
 	for _, v := range p.setup.beside {
-		paths = append(paths, here+"/"+v.text)
+		path := here + "/" + v.text // not cleaned: a .. behind a link leads elsewhere
+		if !exists(path) {
+			return nil, v.at.errorf("bb-layers-file-relative: there is no %s", path)
+		}
+		if !inside(p.Root, path) {
+			return nil, v.at.errorf("bb-layers-file-relative: %q leads out of the repository %s; name it as a local source", v.text, p.Root)
+		}
+		paths = append(paths, path)
 	}
 	var b strings.Builder
 	b.WriteString("BBLAYERS ?= \" \\\n")

@@ -134,7 +134,6 @@ func TestLoadSetupErrors(t *testing.T) {
 		{"layer elsewhere", "", setupText(setupCore, `{"name": "one", "description": "d", "bb-layers": ["other/meta"]}`), `"other/meta" is in none of the sources (have oe)`},
 		{"layer outside", "", setupText(setupCore, `{"name": "one", "description": "d", "bb-layers": ["oe/../../x"]}`), "is not a folder below the checkouts; name a layer outside them as a local source"},
 		{"absolute layer", "", setupText(setupCore, `{"name": "one", "description": "d", "bb-layers": ["/etc"]}`), "is not a folder below the checkouts"},
-		{"own layer missing", "", setupText(setupCore, `{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "bb-layers-file-relative": ["none"]}`), "bb-layers-file-relative: there is no "},
 		{"own layer outside", "", setupText(setupCore, `{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "bb-layers-file-relative": ["../"]}`), `"../" leaves the repository`},
 		{"two origins", "", setupText(`"oe": {"local": {"path": "/x"}, "git-remote": {"uri": "u", "rev": "r"}}`, setupOne), "has both git-remote and local"},
 		{"no origin", "", setupText(`"oe": {}`, setupOne), "has neither git-remote nor local"},
@@ -268,12 +267,17 @@ func TestConfigureSetup(t *testing.T) {
 func TestConfigureSetupErrors(t *testing.T) {
 	dir := t.TempDir()
 	setupCheckouts(t, dir)
+	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		configuration, want string
 		files               map[string]string
 	}{
 		{`"oe-template": "none"`, `oe-template "none" is in none of the layers (have ["mine-small"])`, nil},
 		{`"bb-layers": ["oe/meta"], "oe-fragments": ["machine/a"]`, "does not read fragments from conf/toolcfg.conf; whinlatter and later do", map[string]string{"layers/oe/meta/conf/bitbake.conf": ""}},
+		{`"bb-layers": ["oe/meta"], "bb-layers-file-relative": ["none"]`, "bb-layers-file-relative: there is no " + dir + "/none", nil},
+		{`"bb-layers": ["oe/meta"], "bb-layers-file-relative": ["out"]`, `"out" leads out of the repository ` + dir, nil},
 		{`"oe-template": "mine-small"`, `is in ` + dir + `/layers/oe/mine/conf/templates/small and in `, map[string]string{
 			"layers/oe/mine/conf/layer.conf": "", "layers/oe/mine/conf/templates/small/local.conf.sample": "",
 		}},
@@ -349,6 +353,35 @@ func TestConfigureSetupEdited(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("")
+}
+
+// What moved since a commit of the project file's own repository.
+func TestDiffSetup(t *testing.T) {
+	origin, first, second := server(t)
+	dir := t.TempDir()
+	run(t, dir, "git", "init", "-q", "-b", "main")
+	lock := func(commit string) {
+		write(t, dir, map[string]string{"x.sources-fixed-revisions.json": fmt.Sprintf(`{"sources": {"oe": {"git-remote": {"uri": %q, "rev": %q}}}}`, origin, commit)})
+	}
+	lock(first)
+	write(t, dir, map[string]string{"own/conf/layer.conf": "", "x.conf.json": setupText(fmt.Sprintf(`"oe": {"git-remote": {"uri": %q, "rev": "main"}}`, origin),
+		`{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "bb-layers-file-relative": ["own"]}, {"name": "two", "description": "d", "bb-layers": ["oe/meta"]}`)})
+	run(t, dir, "git", "add", ".")
+	run(t, dir, "git", "commit", "-q", "-m", "one")
+	lock(second)
+	ws := Workspace{Dir: filepath.Join(dir, "layers")}
+	p, err := Load(t.Context(), filepath.Join(dir, "x.conf.json#one"), ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older, err := LoadAt(t.Context(), p, "HEAD", ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moves, err := Diff(t.Context(), older, p, ws, 5)
+	if err != nil || len(moves) != 1 || moves[0].From != first || moves[0].To != second || len(moves[0].Commits) != 1 {
+		t.Errorf("Diff = %+v, %v; want oe moved by one commit", moves, err)
+	}
 }
 
 func FuzzSetup(f *testing.F) {
