@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/rogpeppe/go-internal/txtar"
 )
 
 // write makes files below a new folder; names may have slashes.
@@ -234,58 +233,98 @@ func TestSubmoduleBelongsToItsParent(t *testing.T) {
 }
 
 func FuzzLoad(f *testing.F) {
-	for _, seed := range []string{
-		"-- p.yml --\nheader: {version: 14, includes: [a.yml]}\nmachine: m\ntarget: [a, mc:b:c]\n-- a.yml --\nheader: {version: 1}\n",
-		"-- p.yml --\nheader: {version: 1}\nrepos:\n  r: {url: u, commit: " + sha + ", layers: {a: , b: disabled, c: {prio: 3}}}\n",
-		"-- p.yml --\nheader: &h {version: 1}\nenv: &e {A: , B: c}\noverrides: {repos: {r: {commit: , branch: x}}}\n",
-		"-- p.yml --\nheader: &a [*a, *a]\n",
-		"-- p.yml --\n{\n\t\"header\": {\"version\": 3}\n}",
-		"-- p.yml --\nheader: {version: 14, includes: [{repo: other, file: ../x.yml}, ../x.yml]}\nrepos: {other: {path: other}}\n",
-		"-- p.yml --\nheader: {version: 1}\nrepos: {a: {url: u, branch: b}}\n-- p.lock.yml --\nheader: {version: 14}\noverrides: {repos: {a: {commit: " + sha + "}}}\n",
-		"-- p.yml --\nheader: {version: 14, includes: [{repo: other, file: y.yml}]}\nenv: &e {A: b}\nlocal_conf_header: {<<: [*e, *e], c: \"d\\t\\n\\n\"}\n-- other/y.yml --\nheader: {version: 2}\ndefaults: {repos: {branch: x, patches: {repo: other}}}\nrepos: {r: {url: u, patches: {p: {path: q}}}}\n",
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
+	add := func(p, included, lock, other string) { f.Add([]byte(p), []byte(included), []byte(lock), []byte(other)) }
+	plain := "header: {version: 14}\n"
+	add("header: {version: 14, includes: [a.yml]}\nmachine: m\ntarget: [a, mc:b:c]\n", plain, "", "")
+	add("header: {version: 1}\nrepos:\n  r: {url: u, commit: "+sha+", layers: {a: , b: disabled, c: {prio: 3}}}\n", "", "", "")
+	add("header: &h {version: 1}\nenv: &e {A: , B: c}\noverrides: {repos: {r: {commit: , branch: x}}}\n", "", "", "")
+	add("header: &a [*a, *a]\n", "", "", "")
+	add("{\n\t\"header\": {\"version\": 3}\n}", "", "", "")
+	add("header: {version: 14, includes: [{repo: other, file: ../x.yml}, ../x.yml]}\nrepos: {other: {path: other}}\n", "", "", "")
+	add("header: {version: 1}\nrepos: {a: {url: u, branch: b}}\n", "", "header: {version: 14}\noverrides: {repos: {a: {commit: "+sha+"}}}\n", "")
+	add("header: {version: 14, includes: [a.yml, {repo: other, file: y.yml}]}\nenv: &e {A: b}\nlocal_conf_header: {<<: [*e, *e], c: \"d\\t\\n\\n\"}\n",
+		"header: {version: 3}\nlocal_conf_header: {c: ' a: |'}\n", plain,
+		"header: {version: 2}\ndefaults: {repos: {branch: x, patches: {repo: r}}}\nrepos: {r: {url: u, patches: {p: {path: q}}}}\n")
+	f.Fuzz(func(t *testing.T, p, included, lock, other []byte) {
 		dir := t.TempDir()
-		write(t, dir, map[string]string{"x.yml": "header: {version: 1}\nmachine: from-outside\n", "in/.git/HEAD": ""})
-		for _, file := range txtar.Parse(data).Files {
-			if filepath.IsLocal(file.Name) && !strings.Contains(file.Name, "..") && len(file.Name) < 100 {
-				path := filepath.Join(dir, "in", file.Name)
-				_ = os.MkdirAll(filepath.Dir(path), 0o755)
-				_ = os.WriteFile(path, file.Data, 0o644)
-			}
+		write(t, dir, map[string]string{
+			"x.yml": "header: {version: 1}\nmachine: from-outside\n", "in/.git/HEAD": "",
+			"in/p.yml": string(p), "in/a.yml": string(included), "in/other/y.yml": string(other),
+		})
+		if len(lock) > 0 {
+			write(t, dir, map[string]string{"in/p.lock.yml": string(lock)})
 		}
-		l, err := newLoader(filepath.Join(dir, "in/p.yml"), Workspace{Dir: filepath.Join(dir, "in")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.placed["other"] = Repo{ID: "other", Path: "other"}
-		in, err := l.read()
+		checkLoad(t, dir)
+	})
+}
+
+// checkLoad reads the files without checking anything out, and what it read
+// again from a dump.
+func checkLoad(t *testing.T, dir string) {
+	t.Helper()
+	l, err := newLoader(filepath.Join(dir, "in/p.yml"), Workspace{Dir: filepath.Join(dir, "in")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.placed["other"] = Repo{ID: "other", Path: "other"}
+	in, err := l.read()
+	if err != nil {
+		return
+	}
+	p, err := in.project()
+	if err != nil {
+		return
+	}
+	if p.Machine == "from-outside" {
+		t.Error("Load read a file outside the repository")
+	}
+	checkDump(t, p)
+}
+
+// FuzzParse is FuzzLoad for one file, without a disk.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("header: {version: 0x0E}\nenv: &e {A: , B: c}\nlocal_conf_header: {<<: [*e, *e], c: \"d\\t\\n\\n\"}\n"))
+	f.Add([]byte("header: {version: 1}\nrepos:\n  r: {url: u, commit: " + sha + ", layers: {a: , b: no, c: {prio: 3}}}\nmenu_configuration: {a: yes, b: 1}\n"))
+	f.Add([]byte("header: {version: 1}\nbblayers_conf_header:\n  ? a\n  : |2+\n     b\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		v, _, err := parse("p.yml", data, project)
 		if err != nil {
 			return
 		}
-		p, err := in.project()
-		if err != nil {
+		in := &reading{loader: &loader{root: "/r"}, merged: v}
+		if in.checkHeader("p.yml", v) != nil {
 			return
 		}
-		checkPlaces(t, p)
-		flat, err := Dump(p)
-		if err != nil || strings.Contains(string(flat), "from-outside") {
-			t.Fatalf("Dump = %v; it must not read files outside:\n%s", err, flat)
-		}
-		again, _, err := parse("p.yml", flat, project)
-		if err != nil {
-			t.Fatalf("Dump wrote what Load refuses: %v\n%s", err, flat)
-		}
-		second, err := (&reading{loader: l, version: p.version, merged: again}).project()
-		if err != nil {
-			t.Fatalf("Dump wrote another project: %v\n%s", err, flat)
-		}
-		if diff := cmp.Diff(p, second, sameProject...); diff != "" {
-			t.Errorf("Dump wrote another project (-was +is):\n%s\n%s", diff, flat)
+		if p, err := in.project(); err == nil {
+			checkDump(t, p)
 		}
 	})
+}
+
+// checkDump wants a project to stay below the checkouts, and to be the same
+// after it was dumped and read again.
+func checkDump(t *testing.T, p Project) {
+	t.Helper()
+	for _, r := range p.Repos {
+		if r.URL != "" && !strings.HasPrefix(p.Dir(Workspace{Dir: "/d"}, r), "/d/") {
+			t.Errorf("repository %q would be checked out in %s", r.ID, p.Dir(Workspace{Dir: "/d"}, r))
+		}
+	}
+	flat, err := Dump(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := parse("p.yml", flat, project)
+	if err != nil {
+		t.Fatalf("Dump wrote what Load refuses: %v\n%s", err, flat)
+	}
+	second, err := (&reading{loader: &loader{root: p.Root, given: p.File}, version: p.version, merged: again}).project()
+	if err != nil {
+		t.Fatalf("Dump wrote another project: %v\n%s", err, flat)
+	}
+	if diff := cmp.Diff(p, second, sameProject...); diff != "" {
+		t.Errorf("Dump wrote another project (-was +is):\n%s\n%s", diff, flat)
+	}
 }
 
 // sameProject compares what files say, and not where they say it.
@@ -295,13 +334,4 @@ var sameProject = []cmp.Option{
 	}, cmp.Ignore()),
 	cmp.AllowUnexported(Project{}, Repo{}),
 	cmpopts.EquateEmpty(),
-}
-
-func checkPlaces(t *testing.T, p Project) {
-	t.Helper()
-	for _, r := range p.Repos {
-		if r.URL != "" && !strings.HasPrefix(p.Dir(Workspace{Dir: "/d"}, r), "/d/") {
-			t.Errorf("repository %q would be checked out in %s", r.ID, p.Dir(Workspace{Dir: "/d"}, r))
-		}
-	}
 }
