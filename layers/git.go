@@ -158,7 +158,11 @@ func (g store) has(ctx context.Context, commit string) bool {
 // kept, if that is not "". A whole clone stays whole: a shallow fetch into it would cut its history.
 func (g store) fetch(ctx context.Context, r Repo, shallow bool, kept string) error {
 	if r.Commit == "" {
-		return g.fetchRefs(ctx, shallow, remoteRef(r)+":"+hereRef(r))
+		err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+hereRef(r))
+		if err != nil && r.OrTag && ctx.Err() == nil && g.fetchRefs(ctx, shallow, "refs/tags/"+r.Branch+":"+hereRef(r)) == nil {
+			return nil
+		}
+		return err
 	}
 	if err := g.fetchRefs(ctx, shallow, strings.TrimSuffix(r.Commit+":"+kept, ":")); err == nil && g.has(ctx, r.Commit) {
 		return nil

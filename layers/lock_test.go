@@ -80,3 +80,32 @@ func TestLoadFollowsFilesThatMoveTheirRepository(t *testing.T) {
 		})
 	}
 }
+
+// Older files name branches and tags alike.
+func TestRefspecOfATag(t *testing.T) {
+	url, first, second := server(t)
+	for refspec, want := range map[string]string{"v1": first, "main": second, "refs/tags/v1": first, "refs/heads/main": second, first: first} {
+		for _, mirrors := range []string{"", t.TempDir()} {
+			dir := t.TempDir()
+			ws := Workspace{Dir: filepath.Join(dir, "w"), Mirrors: mirrors}
+			p := load(t, dir, repoFile("url: "+url+", refspec: "+refspec))
+			for range 2 {
+				if err := Checkout(t.Context(), p, ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != want {
+					t.Errorf("Checkout of refspec %s = %v; want it at %s", refspec, err, want)
+				}
+			}
+			if err := Lock(t.Context(), p, ws); err != nil {
+				t.Fatal(err)
+			}
+			lock, err := os.ReadFile(filepath.Join(dir, "p.lock.yml"))
+			if locked := strings.Contains(string(lock), want); locked != (refspec != first) {
+				t.Errorf("lock of refspec %s = %q, %v; want commit %s unless that is the refspec", refspec, lock, err, want)
+			}
+		}
+	}
+	dir := t.TempDir()
+	p := load(t, dir, repoFile("url: "+url+", refspec: none"))
+	if err := Checkout(t.Context(), p, Workspace{Dir: dir}); err == nil || !strings.Contains(err.Error(), "refs/heads/none") {
+		t.Errorf("Checkout of no branch = %v; want its name", err)
+	}
+}
