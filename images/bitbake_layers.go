@@ -53,12 +53,16 @@ func LockLayers(ctx context.Context, spec Spec, opt Options) error {
 }
 
 // DumpLayers writes a board's project file with all that it includes.
-func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options) error {
+func DumpLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
 	p, err := loadProject(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	flat, err := layers.Dump(p)
+	dump := layers.Dump
+	if asJSON {
+		dump = layers.DumpJSON
+	}
+	flat, err := dump(p)
 	if err != nil {
 		return err
 	}

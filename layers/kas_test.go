@@ -203,6 +203,26 @@ func TestAsKas(t *testing.T) {
 	}
 }
 
+func TestDumpJSONAsKas(t *testing.T) {
+	kas := mustFind(t, kastest.Testing)
+	s := setScene(t, "testdata/kas/scalars.txtar")
+	want, err := engine.Output(t.Context(), kas.Command(s.dir, slices.Concat([]string{"dump", "--format", "json"}, quick[:4], []string{s.files})...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Load(t.Context(), s.files, Workspace{Dir: s.dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DumpJSON(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("(-kas %s +ours)\n%s", kas.Version, diff)
+	}
+}
+
 // Debian 12's kas has no dump, and writes absolute paths of layers, in their
 // order: there, the set of layers is compared.
 func TestAsOldKas(t *testing.T) {

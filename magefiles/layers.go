@@ -35,9 +35,11 @@ func (Layers) Lock(ctx context.Context, board string) error {
 // Dump prints a board's project file with all that it includes.
 //
 // Example: "layers:dump jetson-orin-nano-devkit".
-func (Layers) Dump(ctx context.Context, board string) error {
+func (Layers) Dump(ctx context.Context, board string,
+	json *bool, // print it as JSON
+) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		return images.DumpLayers(ctx, os.Stdout, spec, options)
+		return images.DumpLayers(ctx, os.Stdout, spec, options, given(json, false))
 	})
 }
 
