@@ -25,7 +25,9 @@ func TestUpdateDescription(t *testing.T) {
 	writeUpdate(t, dir)
 	for _, tt := range []struct{ half, board, want string }{
 		{"slot,a", "board:1.0", "/dev/disk/by-partlabel/APP "},
+		{"slot,a", "board:1.0", "/dev/kernelA"},
 		{"slot,b", "board:1.0", "/dev/disk/by-partlabel/APP_b "},
+		{"slot,b", "board:1.0", "/dev/kernelB"},
 		{"slot,c", "board:1.0", "Found nothing to install"},
 		{"slot,a", "other:1.0", "Compatible SW not found"},
 		{"slot,a", "board:2.0", "SW not compatible with hardware"},
@@ -42,13 +44,17 @@ func TestUpdateDescription(t *testing.T) {
 
 var (
 	updateVariable = regexp.MustCompile(`@@(\w+)@@`)
-	updateDigest   = regexp.MustCompile(`\$swupdate_get_sha256\((.*)\)`)
+	updateDigest   = regexp.MustCompile(`\$swupdate_get_sha256\(([^)]*)\)`)
 )
 
 // writeUpdate packs a signed update as meta-swupdate does, of small files.
 func writeUpdate(t *testing.T, dir string) {
-	values := map[string]string{"DISTRO_VERSION": "1", "MACHINE": "board", "SLIPWAY_UPDATE_ROOT": "root.tar.gz"}
-	for _, name := range []string{"root.tar.gz", "tegra-bl.cap", "next-slot.sh"} {
+	entry := `, { filename = "kernel"; device = "/dev/kernel%s"; sha256 = "$swupdate_get_sha256(kernel)"; }` // as slipway-update.bb has it
+	values := map[string]string{
+		"DISTRO_VERSION": "1", "MACHINE": "board", "SLIPWAY_UPDATE_ROOT": "root.tar.gz",
+		"SLIPWAY_UPDATE_KERNEL_A": fmt.Sprintf(entry, "A"), "SLIPWAY_UPDATE_KERNEL_B": fmt.Sprintf(entry, "B"),
+	}
+	for _, name := range []string{"root.tar.gz", "tegra-bl.cap", "kernel", "next-slot.sh"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(name), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +74,7 @@ func writeUpdate(t *testing.T, dir string) {
 		"-subj", "/CN=test", "-addext", "extendedKeyUsage=emailProtection", "-addext", "keyUsage=digitalSignature")
 	runIn(t, dir, "", "openssl", "cms", "-sign", "-in", "sw-description", "-out", "sw-description.sig",
 		"-signer", "cert.pem", "-inkey", "key.pem", "-outform", "DER", "-nosmimecap", "-binary")
-	runIn(t, dir, "sw-description\nsw-description.sig\nroot.tar.gz\ntegra-bl.cap\nnext-slot.sh\n",
+	runIn(t, dir, "sw-description\nsw-description.sig\nroot.tar.gz\ntegra-bl.cap\nkernel\nnext-slot.sh\n",
 		"cpio", "-o", "-H", "crc", "-F", "update.swu")
 }
 
