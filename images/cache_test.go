@@ -1,6 +1,9 @@
 package images
 
 import (
+	"bufio"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,6 +53,59 @@ func TestBuildAsksItsCache(t *testing.T) {
 	}
 }
 
+// What bitbake is told of the cache comes in a file of its own, so that local.conf
+// stays what the project file makes it.
+func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
+	replayed(t)
+	p, dir := tinyProject(t, standIn(t), "tiny-image")
+	mirror := t.TempDir()
+	t.Setenv(cache.Environment, "{sstate: 'file://"+mirror+"', hashserv: '"+hashServer(t)+"', prserv: none}")
+	if _, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := os.ReadFile(filepath.Join(dir, "bitbake/asked"))
+	conf := filepath.Join(dir, "cache.conf")
+	if err != nil || !strings.Contains(string(asked), "-R\n"+conf+"\n") {
+		t.Errorf("bitbake was asked %q, %v; want -R %s", asked, err, conf)
+	}
+	said, err := os.ReadFile(conf)
+	if err != nil || !strings.Contains(string(said), `SSTATE_MIRRORS = "file://.* file://`+mirror+`/PATH;downloadfilename=PATH"`) {
+		t.Errorf("%s says %q, %v; want the mirror", conf, said, err)
+	}
+	local, err := os.ReadFile(filepath.Join(dir, "bitbake/conf/local.conf"))
+	if err != nil || strings.Contains(string(local), "SSTATE") {
+		t.Errorf("local.conf = %q, %v; want nothing of the cache in it", local, err)
+	}
+}
+
+// hashServer answers as bitbake 2.8's hash equivalence server was recorded to.
+func hashServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for lines := bufio.NewScanner(conn); lines.Scan(); {
+					answer := map[string]string{`{"ping": {}}`: `{"alive": true}`, `{"exists-stream": null}`: `"ok"`}[lines.Text()]
+					if answer != "" {
+						fmt.Fprintln(conn, answer)
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
 func TestCheckedOutBitbake(t *testing.T) {
 	dir := t.TempDir()
 	boards, err := Boards()
@@ -86,5 +142,21 @@ func TestTakenByBitbake(t *testing.T) {
 	got := takenByBitbake(layers.Project{Env: map[string]*string{"EDITION": &value, "PRSERV_HOST": nil}})
 	if diff := cmp.Diff(map[string]string{"DL_DIR": "/mine", "EDITION": value, "PRSERV_HOST": "p:1"}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestBoardsCache(t *testing.T) {
+	load := func(text string) (Spec, error) {
+		return LoadFrom(board(map[string]string{"b/board.yml": small + text, "b/kas.yml": ""}), "b")
+	}
+	spec, err := load("cache: http://builder:8600\n")
+	if err != nil || spec.Cache.Server != "http://builder:8600" || spec.Cache.From != "board.yml:3:8" {
+		t.Errorf("cache = %+v, %v; want the server, and where it is named", spec.Cache, err)
+	}
+	_, err = load("cache:\n  sstate: http://builder\n")
+	for _, want := range []string{"images/boards/b/board.yml: ", "board.yml:4:3: cache: has no hashserv"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("half a cache: %v; want %q", err, want)
+		}
 	}
 }
