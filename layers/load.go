@@ -62,7 +62,11 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 		return nil, err
 	}
 	trees := map[string]bool{}
-	for name := range strings.SplitSeq(files, ":") {
+	names := strings.Split(files, ":")
+	if exists(files) {
+		names = []string{files}
+	}
+	for _, name := range names {
 		path, err := filepath.Abs(name)
 		if err != nil {
 			return nil, err
@@ -102,7 +106,7 @@ func (l *loader) settle(ctx context.Context) (*reading, error) {
 // place checks out the repositories that files are included from, and says
 // whether one of them was missing or elsewhere.
 func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
-	p := in.settings()
+	p, moved := in.settings(), false
 	ids, lost := in.included(p)
 	for _, id := range ids {
 		r, err := p.readRepo(id, p.merged.get("repos", id))
@@ -113,11 +117,11 @@ func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
 			return false, err
 		}
 		if before, placed := l.placed[id]; !placed || !before.sameTree(r) {
-			l.placed[id] = r
-			p.Repos = append(p.Repos, r)
+			l.placed[id], moved = r, true
 		}
+		p.Repos = append(p.Repos, r)
 	}
-	if len(p.Repos) > 0 {
+	if moved {
 		return true, Checkout(ctx, p, l.ws)
 	}
 	if lost != nil {
@@ -153,7 +157,7 @@ func (in *reading) included(p Project) (ids []string, lost *need) {
 // are read, each over those before.
 type reading struct {
 	*loader
-	files    int
+	count    int // of files
 	version  int
 	merged   *value
 	locks    []lock
@@ -192,7 +196,7 @@ func (in *reading) file(path string, from source) error {
 	if slices.Contains(from.open, path) {
 		return fmt.Errorf("%s: includes itself through %s", path, strings.Join(from.open, ", "))
 	}
-	if in.files++; in.files > maxFiles {
+	if in.count++; in.count > maxFiles {
 		return fmt.Errorf("%s: more than %d included files", path, maxFiles)
 	}
 	v, err := in.parse(path)

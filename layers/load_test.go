@@ -172,6 +172,40 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+// A folder's name may have a colon.
+func TestLoadSeveralFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a:b")
+	write(t, dir, map[string]string{"p.yml": "header: {version: 1}\nmachine: p\n", "q.yml": "header: {version: 2}\ndistro: q\n"})
+	t.Chdir(dir)
+	for files, want := range map[string][2]string{"p.yml:q.yml": {"p", "q"}, filepath.Join(dir, "p.yml"): {"p", defaultDistro}} {
+		p, err := Load(t.Context(), files, Workspace{})
+		if got := [2]string{p.Machine, p.Distro}; err != nil || got != want {
+			t.Errorf("Load(%s) = %q, %v; want %q", files, got, err, want)
+		}
+	}
+}
+
+func TestTypesWarn(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"p.yml": "header: {version: 1}\nenv: {A: 12:30, B: no, C: 2024-01-02, D: 0e12, E: 1.0, F: 'no'}\nmachine: 0x10\n"})
+	p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), Workspace{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{"machine": p.Machine}
+	for name, v := range p.Env {
+		got[name] = *v
+	}
+	want := map[string]string{"A": "12:30", "B": "no", "C": "2024-01-02", "D": "0e12", "E": "1.0", "F": "no", "machine": "0x10"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("texts (-want +got):\n%s", diff)
+	}
+	first := filepath.Join(dir, "p.yml") + ":2:10: env.A is read as the text 12:30; kas takes that for a number and refuses the file, so write it in quotes"
+	if len(p.Warnings) != 5 || p.Warnings[0] != first {
+		t.Errorf("warnings %q; want five, the first %q", p.Warnings, first)
+	}
+}
+
 func TestDuplicateKeysWarn(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"p.yml": "header: {version: 1}\nmachine: a\nmachine: b\n"})

@@ -133,7 +133,7 @@ func warn(ctx context.Context, said string) { progress.Start(ctx, "warning", 0, 
 
 // firstLock is the lock file beside the first project file, empty where there is none.
 func (in *reading) firstLock() lock {
-	path := LockFile(in.loader.files[0])
+	path := LockFile(in.files[0])
 	for _, file := range in.locks {
 		if file.path == path {
 			return file

@@ -109,3 +109,26 @@ func TestRefspecOfATag(t *testing.T) {
 		t.Errorf("Checkout of no branch = %v; want its name", err)
 	}
 }
+
+// A repository that files are included from stands with its patches, which may
+// lie in yet another one. kas reads such files before it applies patches.
+func TestLoadFromAPatchedRepository(t *testing.T) {
+	url, _, _ := server(t)
+	write(t, url, map[string]string{"k.yml": "header: {version: 14}\nmachine: plain\n"})
+	run(t, url, "git", "add", "-A")
+	run(t, url, "git", "commit", "-q", "-m", "k")
+	write(t, url, map[string]string{"k.yml": "header: {version: 14}\nmachine: patched\n"})
+	change := run(t, url, "git", "diff")
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"k.patch": change + "\n",
+		"p.yml": "header: {version: 14, includes: [{repo: r, file: k.yml}]}\nrepos:\n  here:\n" +
+			"  r: {url: " + url + ", branch: main, patches: {one: {repo: here, path: k.patch}}}\n",
+	})
+	for range 2 {
+		p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), Workspace{Dir: filepath.Join(dir, "w")})
+		if err != nil || p.Machine != "patched" {
+			t.Errorf("machine %q, %v; want patched", p.Machine, err)
+		}
+	}
+}
