@@ -202,7 +202,10 @@ func TestRealBitbake(t *testing.T) {
 				t.Errorf("Variable = %q, %v; want what the event log says", asked, err)
 			}
 			failRealBitbake(t, tree)
-			stopRealBitbake(t, tree, nil)
+			now := make(chan struct{})
+			close(now)
+			stopRealBitbake(t, tree, now)
+			finishRealBitbake(t, tree)
 		})
 	}
 }
@@ -243,6 +246,39 @@ func stopRealBitbake(t *testing.T, tree Tree, now <-chan struct{}) {
 	}
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %v to stop", took)
+	}
+	if left := processesIn(tree.Dir); len(left) > 0 {
+		t.Errorf("still running after the build was stopped:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// finishRealBitbake lets the task that runs at a first Ctrl-C come to its end, and
+// no other begin.
+func finishRealBitbake(t *testing.T, tree Tree) {
+	t.Helper()
+	must(t, os.RemoveAll(filepath.Join(tree.Build, "tmp")))
+	must(t, os.RemoveAll(filepath.Join(filepath.Dir(tree.Dir), "sstate-cache")))
+	s := &events{}
+	ctx, cancel := context.WithCancel(progress.With(t.Context(), progress.New(s)))
+	defer cancel()
+	go func() {
+		for !s.saw("tasks", "libc compile") && ctx.Err() == nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+		cancel()
+	}()
+	j := job("tiny-image")
+	j.Now = make(chan struct{})
+	rec, err := tree.Run(ctx, j)
+	if !errors.Is(err, context.Canceled) || rec.State != Interrupted {
+		t.Errorf("a build that is asked to end = %v, %s; want it interrupted", err, rec.State)
+	}
+	outcome := map[string]string{}
+	for _, task := range rec.Tasks {
+		outcome[task.Recipe+" "+task.Task] = task.Outcome
+	}
+	if outcome["libc do_compile"] != TaskSucceeded || outcome["tiny-image do_deploy"] != "" {
+		t.Errorf("tasks = %v; want libc's compile finished and nothing of the image begun", outcome)
 	}
 	if left := processesIn(tree.Dir); len(left) > 0 {
 		t.Errorf("still running after the build was stopped:\n%s", strings.Join(left, "\n"))
