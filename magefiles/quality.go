@@ -42,12 +42,12 @@ func Fuzz(ctx context.Context,
 	return run(ctx, func(ctx context.Context) error { return source.Fuzz(ctx, os.Stdout, given(each, time.Minute)) })
 }
 
-// Bench measures Slipway beside the tools it replaces, in one run: hook, flash,
+// Bench measures Slipway beside the tools it replaces, in one run: build, hook, flash,
 // deploy, layers or up. The last line holds the ratios as name=value.
 //
 // Example: "bench flash".
 func Bench(ctx context.Context,
-	area *string, // hook, flash, deploy, layers or up
+	area *string, // build, hook, flash, deploy, layers or up
 ) error {
 	return run(ctx, func(ctx context.Context) error { return bench.Run(ctx, os.Stdout, given(area, "")) })
 }

@@ -10,7 +10,7 @@ import (
 )
 
 var areas = map[string]func(context.Context, io.Writer) error{
-	"hook": Hook, "flash": Flash, "deploy": Deploy, "layers": Layers, "up": Up,
+	"build": Build, "hook": Hook, "flash": Flash, "deploy": Deploy, "layers": Layers, "up": Up,
 }
 
 // Run measures one area.

@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"slipway/images"
+	"slipway/images/bitbake"
+	"slipway/layers/engine"
+)
+
+// How much there is for bitbake to find done: about as many tasks as a small image
+// has.
+const (
+	benchRecipes  = 800
+	tinyLayer     = "images/testdata/bitbake/meta-tiny"
+	benchImage    = "bench-image"
+	buildRounds   = 5
+	recipeOfBench = "SUMMARY = \"recipe %d\"\ndo_fetch[noexec] = \"1\"\ndo_compile[noexec] = \"1\"\ndo_share[noexec] = \"1\"\ndo_deploy[noexec] = \"1\"\n"
+)
+
+// Build measures a build that finds all done beside the same call of bitbake
+// alone, over a layer of many small recipes. SLIPWAY_BITBAKE names bitbake's clone.
+func Build(ctx context.Context, w io.Writer) error {
+	source := os.Getenv("SLIPWAY_BITBAKE")
+	if source == "" {
+		return errors.New("SLIPWAY_BITBAKE is not set: it names a git clone of bitbake, 1.46 or later")
+	}
+	if os.Geteuid() == 0 {
+		return errors.New("bitbake does not build as root; run this bench as a normal user")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	spec, err := images.WithLayers()
+	if err != nil {
+		return err
+	}
+	return keepOnFailure(ctx, "bench-build-", func(dir string) error {
+		dir, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		if err := makeBuild(ctx, dir, spec.Board, source); err != nil {
+			return err
+		}
+		rows, err := measureBuild(ctx, dir, spec.Board, self)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%d recipes, %d tasks, all done before\n", benchRecipes, 4*benchRecipes)
+		return Print(w, rows, Over("ours_over_bitbake", rows[0], rows[1]))
+	})
+}
+
+func measureBuild(ctx context.Context, dir, board, self string) ([]Row, error) {
+	at := filepath.Join(dir, "build", board)
+	tree := bitbake.Tree{
+		Dir: at, Build: filepath.Join(at, "bitbake"), Programs: filepath.Join(at, "layers/bitbake/bin"),
+	}
+	return Measure(
+		ctx, buildRounds,
+		Variant{"slipway build", nil, func(ctx context.Context) error {
+			return engine.Run(ctx, engine.Command{Argv: []string{self, "build", board}, Dir: dir})
+		}},
+		Variant{"bitbake", nil, func(ctx context.Context) error {
+			return engine.Run(ctx, engine.Command{
+				Argv: []string{filepath.Join(tree.Programs, "bitbake"), "-c", "build", benchImage}, Dir: tree.Build, Env: tree.Environment(),
+			})
+		}},
+	)
+}
+
+// makeBuild makes a clone's folders, with the board's project file over the layer.
+func makeBuild(ctx context.Context, dir, board, source string) error {
+	layer := filepath.Join(dir, "meta-tiny")
+	if err := os.CopyFS(layer, os.DirFS(tinyLayer)); err != nil {
+		return fmt.Errorf("run this in Slipway's clone: %w", err)
+	}
+	var all strings.Builder
+	for i := range benchRecipes {
+		name := filepath.Join(layer, "recipes", fmt.Sprintf("bench%d.bb", i))
+		if err := os.WriteFile(name, fmt.Appendf(nil, recipeOfBench, i), 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(&all, "bench%d:do_deploy ", i)
+	}
+	image, err := os.ReadFile(filepath.Join(layer, "recipes/tiny-image.bb"))
+	if err != nil {
+		return err
+	}
+	image = fmt.Appendf(image, "do_compile[depends] += %q\n", all.String())
+	if err := os.WriteFile(filepath.Join(layer, "recipes", benchImage+".bb"), image, 0o644); err != nil {
+		return err
+	}
+	head, err := engine.Output(ctx, engine.Command{Argv: []string{"git", "-C", source, "rev-parse", "HEAD"}})
+	if err != nil {
+		return err
+	}
+	project := filepath.Join(dir, "images/boards", board, "kas.yml")
+	if err := os.MkdirAll(filepath.Dir(project), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(project, fmt.Appendf(nil, `header: {version: 14}
+machine: qemuarm64
+target: %s
+repos:
+  meta-tiny: {path: %s}
+  bitbake: {url: %q, commit: %s, layers: {}}
+`, benchImage, layer, source, strings.TrimSpace(string(head))), 0o644)
+}
