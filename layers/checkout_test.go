@@ -96,12 +96,14 @@ func TestCheckout(t *testing.T) {
 func TestCheckoutIgnoresBranchNamedLikeACommit(t *testing.T) {
 	url, first, second := server(t)
 	run(t, url, "git", "update-ref", "refs/heads/"+first, second)
-	dir := t.TempDir()
-	if err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", commit: "+first)), Workspace{Dir: dir}); err != nil {
-		t.Fatal(err)
-	}
-	if got := headOf(t, filepath.Join(dir, "r")); got != first {
-		t.Errorf("HEAD is %s; want the commit %s", got, first)
+	run(t, url, "git", "update-ref", "refs/tags/"+first, second)
+	for _, ws := range []Workspace{mirrored(t), {Dir: t.TempDir()}} {
+		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+first), ws); err != nil {
+			t.Fatal(err)
+		}
+		if got := headOf(t, filepath.Join(ws.Dir, "r")); got != first {
+			t.Errorf("HEAD is %s; want the commit %s", got, first)
+		}
 	}
 }
 

@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/google/renameio/v2"
 )
 
 // Configure writes conf/local.conf and conf/bblayers.conf of a build folder for
@@ -52,7 +50,7 @@ func writeChanged(path string, content []byte) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return renameio.WriteFile(path, content, 0o644)
+	return replaceFile(path, content)
 }
 
 func (p Project) localConf() []byte {

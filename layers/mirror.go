@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -175,15 +174,16 @@ func linkOrCopy(from, to string) error {
 		return err
 	}
 	defer in.Close()
-	out, err := renameio.NewPendingFile(to, renameio.WithPermissions(0o444))
+	out, err := os.CreateTemp(filepath.Dir(to), "tmp_copy_")
 	if err != nil {
 		return err
 	}
-	defer out.Cleanup()
-	if _, err := io.Copy(out, in); err != nil {
+	defer os.Remove(out.Name()) // gone already where all went well
+	_, err = io.Copy(out, in)
+	if err := errors.Join(err, out.Chmod(0o444), out.Close()); err != nil {
 		return err
 	}
-	return out.CloseAtomicallyReplace()
+	return os.Rename(out.Name(), to)
 }
 
 // cutHistory tells git in the tree where the mirror's history ends. Where it ends
@@ -205,7 +205,7 @@ func (m mirror) cutHistory(t tree, commit string) error {
 	if len(all) == len(have) {
 		return nil
 	}
-	return renameio.WriteFile(filepath.Join(t.gitDir, "shallow"), []byte(strings.Join(all, "\n")+"\n"), 0o644)
+	return replaceFile(filepath.Join(t.gitDir, "shallow"), []byte(strings.Join(all, "\n")+"\n"))
 }
 
 func shallowCommits(gitDir string) ([]string, error) {

@@ -2,11 +2,10 @@ package layers
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/google/renameio/v2"
 )
 
 // record is what slipway brought a checkout to. With it, and git's own small
@@ -39,7 +38,23 @@ func (t tree) note(r record) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(t.recordFile(), data, 0o644)
+	return replaceFile(t.recordFile(), data)
+}
+
+// replaceFile writes a file that is whole or absent, and leaves it to the system
+// when the disk has it: a sync here would wait for all files of all checkouts,
+// which git does not sync either.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // gone already where all went well
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
 }
 
 // fits says that the record is of what r asks for, but for its patches.
