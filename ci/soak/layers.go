@@ -17,12 +17,12 @@ import (
 
 // What the soaked checkout is of: enough files that a kill falls between them.
 const (
-	layerRepos   = 3
-	filesInLayer = 150
+	layerRepos   = 2
+	filesInLayer = 100
 )
 
 // Layers kills layers:checkout, of a project of ours under a board's name, while
-// it begins anew, moves forward and moves back.
+// it begins anew, moves forward and moves back, with patches.
 func Layers(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	spec, err := images.WithLayers()
 	if err != nil {
@@ -126,11 +126,15 @@ func (s *soakedLayers) begin(_ context.Context, round int) error {
 		}
 	}
 	var b strings.Builder
-	b.WriteString("header: {version: 14}\nmachine: m\nrepos:\n")
+	b.WriteString("header: {version: 14}\nmachine: m\nrepos:\n  here: {}\n")
 	for i := range layerRepos {
-		fmt.Fprintf(&b, "  r%d: {url: %q, commit: %s}\n", i, s.server(i), s.commits[round][i])
+		fmt.Fprintf(&b, "  r%d: {url: %q, commit: %s, patches: {fix: {repo: here, path: fix.patch}}}\n", i, s.server(i), s.commits[round][i])
 	}
 	if err := os.MkdirAll(filepath.Dir(s.project), 0o755); err != nil {
+		return err
+	}
+	patch := fmt.Sprintf("--- /dev/null\n+++ b/recipes-0/fix.bb\n@@ -0,0 +1 @@\n+SUMMARY = \"fixed in %d\"\n", round)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(s.project), "fix.patch"), []byte(patch), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(s.project, []byte(b.String()), 0o644)
