@@ -339,11 +339,22 @@ func isProject(path string) bool {
 	return err == nil && yaml.Unmarshal(data, &v) == nil && v.Header.Version != nil && !strings.Contains(path, ".lock.")
 }
 
+// Where slipway refuses what kas takes, or takes until a step that is left out here.
+var onPurpose = []string{
+	"checks no signatures", "installs no build tools", "git repositories only", "not a whole commit id",
+	"names no repository", "both a tag and a branch",
+}
+
 // compareUsersFile also wants both to refuse the same files.
 func compareUsersFile(t *testing.T, kas kastest.Kas, path string) {
 	dir := realPath(t, t.TempDir())
 	theirs, theirErr := kasResult(t, kas, filepath.Join(dir, "theirs"), path)
 	ours, ourErr := ourResult(t, filepath.Join(dir, "ours"), path)
+	for _, word := range onPurpose {
+		if ourErr != nil && strings.Contains(ourErr.Error(), word) {
+			t.Skipf("refused on purpose: %v", ourErr)
+		}
+	}
 	if (theirErr == nil) != (ourErr == nil) {
 		t.Fatalf("Load = %v\nkas: %v", ourErr, theirErr)
 	}
