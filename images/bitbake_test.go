@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"slipway/images/bitbake/bitbaketest"
 	"slipway/layers"
 	"slipway/layers/progress"
 )
@@ -272,106 +272,25 @@ func TestBuildWithBitbakeStopped(t *testing.T) {
 	}
 }
 
-// The real bitbake builds the layer, fails where it should, and ends with all its
-// processes when it is stopped.
+// The whole way with the real bitbake: checkout, configuration, build, artifact.
 func TestRealBitbake(t *testing.T) {
-	source := os.Getenv("SLIPWAY_BITBAKE")
-	if source == "" {
-		t.Skip("SLIPWAY_BITBAKE is not set: it names a git clone of bitbake, 2.0 or later")
-	}
-	if err := checkLocale(t.Context()); err != nil {
-		t.Skip(err)
-	}
-	t.Run("builds", func(t *testing.T) {
+	for _, source := range bitbaketest.ForUser(t, "testdata") {
+		if _, err := os.Stat(filepath.Join(source, ".git")); err != nil {
+			t.Skipf("%s is no git clone, which a project file can name", source)
+		}
 		p, dir := tinyProject(t, source, "tiny-image")
-		s := &seen{}
-		a, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, Options{Dir: filepath.Dir(dir)})
+		opt := Options{Dir: filepath.Dir(dir)}
+		a, err := buildProject(t.Context(), tiny, p, opt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(a.Files) != 1 || a.Files[0].Name != "tiny-image-qemuarm64.wic.gz" {
 			t.Errorf("files = %+v; want the image", a.Files)
 		}
-		if e := s.last("tasks"); e.State != progress.Done || e.Count == 0 || e.Count != e.Total {
-			t.Errorf("tasks ended as %+v; want all of them done", e)
-		}
-		if info, err := os.Stat(filepath.Join(dir, "bitbake-events.json")); err != nil || info.Size() == 0 {
-			t.Errorf("event log: %v, %v; want it written", info, err)
-		}
-		again, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
+		again, err := buildProject(t.Context(), tiny, p, opt)
 		if err != nil || again.Key != a.Key {
 			t.Errorf("built again: %v, key %s; want key %s", err, again.Key, a.Key)
 		}
-	})
-	t.Run("fails", func(t *testing.T) {
-		p, dir := tinyProject(t, source, "broken-image")
-		_, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)})
-		if err == nil || !strings.Contains(err.Error(), "failed: broken-image do_compile") || !strings.Contains(err.Error(), "temp/log.do_compile") {
-			t.Errorf("build = %v; want the failed task and its log", err)
-		}
-	})
-	t.Run("stops", func(t *testing.T) { stopRealBitbake(t, source) })
-}
-
-func stopRealBitbake(t *testing.T, source string) {
-	p, dir := tinyProject(t, source, "slow-image")
-	s := &seen{}
-	ctx, cancel := context.WithCancel(progress.With(t.Context(), progress.New(s)))
-	go func() {
-		for !strings.HasSuffix(s.last("tasks").Detail, "do_compile") && ctx.Err() == nil {
-			time.Sleep(50 * time.Millisecond)
-		}
-		cancel()
-	}()
-	if _, err := buildProject(ctx, tiny, p, Options{Dir: filepath.Dir(dir)}); !errors.Is(err, context.Canceled) {
-		t.Errorf("build = %v; want it stopped", err)
-	}
-	var left []string
-	for range 50 { // the server ends just after the command
-		if left = processesIn(t, dir); len(left) == 0 {
-			return
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
-	t.Errorf("still running after the build was stopped:\n%s", strings.Join(left, "\n"))
-}
-
-// processesIn lists the processes that work in a folder, by their command lines.
-func processesIn(t *testing.T, dir string) []string {
-	t.Helper()
-	links, err := filepath.Glob("/proc/[0-9]*/cwd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, link := range links {
-		if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, dir) {
-			argv, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "cmdline"))
-			found = append(found, strings.ReplaceAll(string(argv), "\x00", " "))
-		}
-	}
-	return slices.DeleteFunc(found, func(s string) bool { return s == "" })
-}
-
-// A name that the layers do not have is a warning with its place and the right name,
-// and bitbake is asked all the same.
-func TestBuildWithBitbakeWarns(t *testing.T) {
-	replayed(t)
-	p, dir := tinyProject(t, standIn(t), "tiny-image")
-	p.Repos[1].Name, p.Repos[1].Branch = "meta-tegra", "scarthgap"
-	site := filepath.Join(dir, "bitbake/conf/site.conf")
-	if err := os.MkdirAll(filepath.Dir(site), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(site, []byte("IMAGE_INSTALL:append = \" cudnn-examples\"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	s := &seen{}
-	if _, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
-		t.Fatal(err)
-	}
-	if w := s.last("warning").Detail; !strings.HasPrefix(w, site+":1:26: ") || !strings.HasSuffix(w, ": write cudnn-samples instead") {
-		t.Errorf("warning = %q; want the line in %s and cudnn-samples", w, site)
 	}
 }
 

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"slipway/images/bitbake/bitbaketest"
 )
 
 var update = flag.Bool("update", false, "record the runs again with each bitbake that SLIPWAY_BITBAKE names, and rewrite what they are read as")
@@ -58,12 +60,12 @@ func TestRecord(t *testing.T) {
 	if !*update {
 		t.Skip("only with -update, and SLIPWAY_BITBAKE, does this record the runs again")
 	}
-	checkouts := findBitbakes(t)
+	checkouts := bitbaketest.Checkouts(t)
 	out := filepath.Join("../testdata/bitbake/recorded")
 	if os.Geteuid() == 0 {
 		must(t, os.MkdirAll(recordIn, 0o755))
 		must(t, os.Chmod(recordIn, 0o777))
-		must(t, os.CopyFS(out, os.DirFS(filepath.Join(asUser(t, "-update"), "tmp/recorded"))))
+		must(t, os.CopyFS(out, os.DirFS(filepath.Join(bitbaketest.AsUser(t, "../testdata", "-update"), "tmp/recorded"))))
 		return
 	}
 	if dir := os.Getenv("TMPDIR"); os.Getenv("SLIPWAY_TESTDATA") != "" {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"slipway/images/bitbake/bitbaketest"
 )
 
 // asBuild makes this test binary a program that builds in the tree that it names.
@@ -35,7 +37,7 @@ func TestMain(m *testing.M) {
 // A build that is killed, its own process alone, is finished by the next one:
 // servers, locks, half event logs and half records are dealt with.
 func TestRealBitbakeKilled(t *testing.T) {
-	checkouts := bitbakes(t)
+	checkouts := bitbaketest.ForUser(t, "../testdata")
 	if len(checkouts) == 0 {
 		return
 	}

@@ -1,111 +1,25 @@
 package bitbake
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/images/bitbake/bitbaketest"
 	"slipway/layers/progress"
 )
-
-// bitbakes are the checkouts of bitbake that SLIPWAY_BITBAKE names, with colons
-// between them. bitbake refuses root: the test is then run again as SLIPWAY_BUILDER,
-// or nobody; nil says that it was.
-func bitbakes(t *testing.T) []string {
-	t.Helper()
-	named := findBitbakes(t)
-	if os.Geteuid() == 0 {
-		asUser(t)
-		return nil
-	}
-	return named
-}
-
-func findBitbakes(t *testing.T) []string {
-	t.Helper()
-	named := os.Getenv("SLIPWAY_BITBAKE")
-	if named == "" {
-		t.Skip("SLIPWAY_BITBAKE is not set: it names a checkout of bitbake, 1.46 or later (git clone https://git.openembedded.org/bitbake)")
-	}
-	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"locale", "-a"}})
-	if err != nil || !bytes.Contains(bytes.ToLower(out), []byte("en_us.utf")) {
-		t.Skip("the locale en_US.UTF-8 is missing (Debian package locales; localedef -i en_US -f UTF-8 en_US.UTF-8)")
-	}
-	return filepath.SplitList(named)
-}
-
-// asUser runs the test at hand once more without root's rights, in a folder that
-// others may enter.
-func asUser(t *testing.T, args ...string) (dir string) {
-	t.Helper()
-	name := os.Getenv("SLIPWAY_BUILDER")
-	if name == "" {
-		name = "nobody"
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid, _ := strconv.Atoi(u.Uid)
-	gid, _ := strconv.Atoi(u.Gid)
-	dir, err = os.MkdirTemp("", "slipway-bitbake-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	self := filepath.Join(dir, "bitbake.test")
-	must(t, os.Chmod(dir, 0o755))
-	must(t, copyProgram(self))
-	must(t, os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS("../testdata")))
-	must(t, os.Mkdir(filepath.Join(dir, "tmp"), 0o777))
-	must(t, os.Chmod(filepath.Join(dir, "tmp"), 0o777))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, self, append([]string{"-test.v", "-test.run=^" + t.Name() + "$"}, args...)...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+filepath.Join(dir, "tmp"), "TMPDIR="+filepath.Join(dir, "tmp"), "SLIPWAY_TESTDATA="+filepath.Join(dir, "testdata"))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
-	cmd.WaitDelay = 10 * time.Second
-	out, err := cmd.CombinedOutput()
-	t.Logf("as %s:\n%s", name, out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if bytes.Contains(out, []byte("--- SKIP: "+t.Name())) {
-		t.Skip("the user " + name + " cannot run it; see above")
-	}
-	return dir
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func copyProgram(to string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	program, err := os.ReadFile(self)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, program, 0o755)
 }
 
 func testdata() string {
@@ -177,7 +91,7 @@ func job(targets ...string) Job {
 
 // Every bitbake at hand builds, fails and is stopped.
 func TestRealBitbake(t *testing.T) {
-	for _, checkout := range bitbakes(t) {
+	for _, checkout := range bitbaketest.ForUser(t, "../testdata") {
 		t.Run(filepath.Base(checkout), func(t *testing.T) {
 			tree := realTree(t, checkout, t.TempDir())
 			s := &events{}

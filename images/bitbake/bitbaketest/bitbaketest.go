@@ -1,0 +1,125 @@
+// Package bitbaketest finds the real bitbakes that tests run, and a user who may
+// run them.
+package bitbaketest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"slipway/layers/engine"
+)
+
+// Checkouts are the checkouts of bitbake that SLIPWAY_BITBAKE names, with colons
+// between them.
+func Checkouts(t *testing.T) []string {
+	t.Helper()
+	named := os.Getenv("SLIPWAY_BITBAKE")
+	if named == "" {
+		t.Skip("SLIPWAY_BITBAKE is not set: it names a checkout of bitbake, 1.46 or later (git clone https://git.openembedded.org/bitbake)")
+	}
+	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"locale", "-a"}})
+	if err != nil || !bytes.Contains(bytes.ToLower(out), []byte("en_us.utf")) {
+		t.Skip("the locale en_US.UTF-8 is missing (Debian package locales; localedef -i en_US -f UTF-8 en_US.UTF-8)")
+	}
+	return filepath.SplitList(named)
+}
+
+// ForUser is Checkouts for a test that runs them. bitbake refuses root: as root the
+// test is run once more as SLIPWAY_BUILDER, or nobody, with the folder testdata
+// beside it, and nothing is left to do here.
+func ForUser(t *testing.T, testdata string) []string {
+	t.Helper()
+	checkouts := Checkouts(t)
+	if os.Geteuid() != 0 {
+		return checkouts
+	}
+	AsUser(t, testdata)
+	return nil
+}
+
+// AsUser runs the test at hand once more without root's rights, in a folder that
+// others may enter, and returns that folder.
+func AsUser(t *testing.T, testdata string, args ...string) (dir string) {
+	t.Helper()
+	name := os.Getenv("SLIPWAY_BUILDER")
+	if name == "" {
+		name = "nobody"
+	}
+	credential := credentialOf(t, name)
+	dir = publicFolder(t, testdata)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, "bitbake.test"), append([]string{"-test.v", "-test.run=^" + t.Name() + "$"}, args...)...)
+	cmd.Dir = dir
+	tmp := filepath.Join(dir, "tmp")
+	cmd.Env = append(os.Environ(), "HOME="+tmp, "TMPDIR="+tmp, "SLIPWAY_TESTDATA="+filepath.Join(dir, "testdata"),
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*") // the checkout is another user's
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	t.Logf("as %s:\n%s", name, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(out, []byte("--- SKIP: "+t.Name())) {
+		t.Skip("the user " + name + " cannot run it; see above")
+	}
+	return dir
+}
+
+func credentialOf(t *testing.T, name string) *syscall.Credential {
+	t.Helper()
+	u, err := user.Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+// publicFolder holds a copy of the test binary and its data, and tmp, in which
+// anybody may write.
+func publicFolder(t *testing.T, testdata string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "slipway-bitbake-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp := filepath.Join(dir, "tmp")
+	for _, err := range []error{
+		os.Chmod(dir, 0o755),
+		os.WriteFile(filepath.Join(dir, "bitbake.test"), program, 0o755),
+		os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS(testdata)),
+		os.Mkdir(tmp, 0o777),
+		os.Chmod(tmp, 0o777),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
