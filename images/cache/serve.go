@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -150,8 +151,8 @@ func (s *server) open() error {
 	}
 	s.listener = netutil.LimitListener(listener, maxConnections)
 	s.host, _, err = net.SplitHostPort(s.opt.Listen)
-	if err != nil {
-		return err
+	if err != nil || strings.Contains(s.host, ":") {
+		return fmt.Errorf("listen at %s: bitbake's servers take HOST:PORT or :PORT, and no IPv6 address", s.opt.Listen)
 	}
 	s.port = listener.Addr().(*net.TCPAddr).Port
 	if s.sstate, err = openShelf(filepath.Join(s.opt.Dir, "sstate-cache"), wholeSstate); err != nil {

@@ -250,6 +250,9 @@ func serverURL(text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if strings.Contains(u.Hostname(), ":") {
+		return "", fmt.Errorf("%q is an IPv6 address, which bitbake's servers cannot be named by; write the host's name", text)
+	}
 	if u.Path != "" {
 		return "", fmt.Errorf("%q goes on after the host; the address of a cache:serve is http://HOST:PORT", text)
 	}

@@ -45,6 +45,7 @@ func TestParseSetting(t *testing.T) {
 		{"no port", "{sstate: http://s, hashserv: host, prserv: none}", Setting{}, `"host" is not HOST:PORT`},
 		{"port 0", "{sstate: http://s, hashserv: 'host:0', prserv: none}", Setting{}, "port between 1 and 65535"},
 		{"IPv6 for bitbake", "{sstate: http://s, hashserv: '[::1]:1', prserv: none}", Setting{}, "is not HOST:PORT"},
+		{"IPv6", "'http://[::1]:8600'", Setting{}, "write the host's name"},
 		{"ftp", "{sstate: ftp://s, hashserv: h:1, prserv: none}", Setting{}, "http:// or https:// or file://"},
 	}
 	for _, tt := range tests {
