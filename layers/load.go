@@ -24,8 +24,13 @@ const maxFiles = 200 // includes and lock files together
 // Load reads a project file, the files that it includes and their lock files.
 // Several files, as in "a.yml:b.yml", are merged from left to right. Files that
 // lie in other repositories are read from ws; what is missing there is checked
-// out. Where a file says nothing, kas's defaults hold; kas's environment
-// variables (KAS_MACHINE and others) change nothing.
+// out. Where a file says nothing, kas's defaults hold.
+//
+// It differs from kas on purpose. Where a text is due, 12:30, no and 2024-01-02
+// are the texts that they look like, with a warning, since kas refuses the file.
+// Files of a repository with patches are read with them. A short commit, a layer
+// or an include outside its repository, and a key that is a number are errors.
+// kas's environment variables (KAS_MACHINE and others) change nothing.
 func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	if file, choices, ok := cutSetup(files); ok {
 		p, err := loadSetup(file, choices)

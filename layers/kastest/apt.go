@@ -1,12 +1,15 @@
 package kastest
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"slipway/layers/engine"
@@ -16,8 +19,26 @@ import (
 // the folder.
 const modulesIn = "usr/lib/python3/dist-packages"
 
+// A machine without network finds that out once, not with every test.
+var missing struct {
+	sync.Mutex
+	err error
+}
+
 // unpacked is the folder of testing's kas modules.
-func unpacked(ctx context.Context) (string, error) {
+func unpacked(ctx context.Context) (modules string, err error) {
+	missing.Lock()
+	defer missing.Unlock()
+	if missing.err == nil {
+		modules, err = unpack(ctx)
+	}
+	if errors.Is(err, ErrMissing) {
+		missing.err = err
+	}
+	return modules, cmp.Or(missing.err, err)
+}
+
+func unpack(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -53,7 +74,7 @@ func onDisk(path string) bool {
 // download gets the package with apt, which checks its signatures, in folders of
 // its own: it needs no rights and changes nothing of the machine's.
 func download(ctx context.Context, work, into string) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	source, err := testingSource()
 	if err != nil {
@@ -72,7 +93,7 @@ func download(ctx context.Context, work, into string) error {
 		"apt-get", "-q", "-o", "Dir::Etc::sourcelist=" + list, "-o", "Dir::Etc::sourceparts=-",
 		"-o", "Dir::State=" + filepath.Join(work, "state"), "-o", "Dir::State::status=/dev/null",
 		"-o", "Dir::Cache=" + filepath.Join(work, "cache"),
-		"-o", "APT::Sandbox::User=", "-o", "Acquire::Languages=none", "-o", "Acquire::Retries=2",
+		"-o", "APT::Sandbox::User=", "-o", "Acquire::Languages=none", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=15", "-o", "Acquire::https::Timeout=15",
 	}
 	for _, args := range [][]string{{"update"}, {"download", "kas"}} {
 		if err := engine.Run(ctx, engine.Command{Argv: slices.Concat(apt, args), Dir: work}); err != nil {
