@@ -57,7 +57,7 @@ func Bench(ctx context.Context,
 //
 // Examples: "soak layers"; "soak layers -kills=200 -seed=7".
 func Soak(ctx context.Context,
-	area *string, // layers
+	area *string, // build or layers
 	kills *int, // how many; 50 if not given
 	seed *int, // where the moments come from; one that is printed if not given
 ) error {

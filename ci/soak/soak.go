@@ -26,6 +26,7 @@ type Options struct {
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
+	"build":  Build,
 	"layers": Layers,
 }
 
