@@ -1,30 +1,45 @@
 package bench
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"slipway/layers"
+	"slipway/images"
 	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/kastest"
 )
 
-// What is checked out: about as much as a small board's layers.
+// What is checked out: as many repositories as a Jetson's image has. The real ones
+// have 15,000 commits and 1,700 files on average.
 const (
-	benchRepos  = 6
-	filesInRepo = 2000
+	benchRepos     = 8
+	filesInRepo    = 2000
+	commitsInRepo  = 2000
+	filesInCommit  = 10
+	commitsBehind  = 20 // of the locked commit; nobody's lock is at a branch's tip for long
+	linkDelay      = 20 * time.Millisecond
+	layersRounds   = 3
+	daemonGraceSec = 10
 )
 
-// Layers measures the checkout and configuration of a project with six local
-// repositories beside kas: cold into an empty folder, warm where all is done.
+// Layers measures the checkout and configuration of a project beside kas: both
+// as a person starts them, from a git server behind a slow line.
 func Layers(ctx context.Context, w io.Writer) error {
-	if err := host.Ensure(ctx, w, "build/bench/apt.log", "git", "kas"); err != nil {
+	if err := host.Ensure(ctx, w, "build/bench/apt.log", "git", "iproute2"); err != nil {
+		return err
+	}
+	kas, err := kastest.Testing(ctx)
+	if err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "slipway-bench-layers-")
@@ -32,24 +47,95 @@ func Layers(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	project, err := makeProject(ctx, dir)
+	b := layersBench{dir: dir, kas: kas}
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	rows, err := b.measure(ctx)
 	if err != nil {
 		return err
 	}
-	ours := func(ctx context.Context) error { return checkoutOurs(ctx, project, filepath.Join(dir, "ours")) }
-	kas := func(ctx context.Context) error { return checkoutKas(ctx, project, filepath.Join(dir, "kas")) }
-	rows, err := Measure(
-		ctx, 5,
-		Variant{"slipway, cold", empty(filepath.Join(dir, "ours")), ours},
-		Variant{"slipway, warm", nil, ours},
-		Variant{"kas, cold", empty(filepath.Join(dir, "kas")), kas},
-		Variant{"kas, warm", nil, kas},
+	fmt.Fprintf(w, "%d git repositories with %d files and %d commits each, from git's daemon behind %s in either direction; kas %s\n",
+		benchRepos, filesInRepo, commitsInRepo, linkDelay, kas.Version)
+	return Print(
+		w, rows,
+		Over("kas_over_ours_cold_20ms", rows[4], rows[0]),
+		Over("kas_shallow_over_ours_cold_20ms", rows[5], rows[0]),
+		Over("kas_over_kas_shallow", rows[4], rows[5]),
+		Over("kas_over_ours_second_board", rows[6], rows[1]),
+		Over("kas_over_ours_warm", rows[7], rows[2]),
+		Ratio{"warm_ms", float64(rows[2].Median().Microseconds()) / 1000},
 	)
+}
+
+type layersBench struct {
+	dir   string
+	kas   kastest.Kas
+	self  string // the program that knows our commands
+	board string
+	file  string
+}
+
+func (b *layersBench) prepare(ctx context.Context) error {
+	var err error
+	if b.self, err = os.Executable(); err != nil {
+		return err
+	}
+	spec, err := images.WithLayers()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%d git repositories with %d files each, from the same disk\n", benchRepos, filesInRepo)
-	return Print(w, rows, Over("kas_over_ours_cold", rows[2], rows[0]), Over("kas_over_ours_warm", rows[3], rows[1]))
+	b.board = spec.Board
+	b.file = filepath.Join(b.dir, "images/boards", b.board, "kas.yml")
+	if err := os.MkdirAll(filepath.Dir(b.file), 0o755); err != nil {
+		return err
+	}
+	var project strings.Builder
+	project.WriteString("header: {version: 14}\nmachine: qemuarm64\ndistro: poky\nrepos:\n")
+	for i := range benchRepos {
+		commit, err := makeRepo(ctx, b.server(i), i)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&project, "  r%d: {url: \"git://%s/r%d\", branch: main, commit: %s, layers: {meta: }}\n", i, serverAddress, i, commit)
+	}
+	return os.WriteFile(b.file, []byte(project.String()), 0o644)
+}
+
+func (b *layersBench) server(i int) string {
+	return filepath.Join(b.dir, "servers", fmt.Sprintf("r%d", i))
+}
+
+func (b *layersBench) measure(ctx context.Context) (rows []Row, err error) {
+	line, err := newLink(ctx, linkDelay)
+	if err != nil {
+		return nil, err
+	}
+	defer line.close()
+	stop, err := b.serve(ctx, line)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	ours, build := b.from(line, b.ours), filepath.Join(b.dir, "build")
+	at := func(name string) string { return filepath.Join(b.dir, name) }
+	refs := "KAS_REPO_REF_DIR=" + at("kas-refs")
+	return Measure(
+		ctx, layersRounds,
+		Variant{"slipway, cold", empty(build), ours},
+		Variant{"slipway, second board", empty(filepath.Join(build, b.board)), ours},
+		Variant{"slipway, warm", nil, ours},
+		Variant{"kas, only its start", nil, b.from(line, b.with("", "--version"))},
+		Variant{"kas, cold", empty(at("kas")), b.from(line, b.with("kas", "checkout", b.file))},
+		Variant{"kas, cold, depth 1", empty(at("kas-shallow")), b.from(line, b.with("kas-shallow", "checkout", b.file, "KAS_CLONE_DEPTH=1"))},
+		Variant{"kas, second board", empty(at("kas-second")), b.from(line, b.with("kas-second", "checkout", b.file, refs))},
+		Variant{"kas, warm", nil, b.from(line, b.with("kas", "checkout", b.file))},
+	)
+}
+
+// from runs work at the client's end of the line.
+func (b *layersBench) from(line *link, work func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return line.client.in(func() error { return work(ctx) }) }
 }
 
 func empty(dir string) func(context.Context) error {
@@ -57,76 +143,127 @@ func empty(dir string) func(context.Context) error {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
-		return os.Mkdir(dir, 0o755)
+		return os.MkdirAll(dir, 0o755)
 	}
 }
 
-func checkoutOurs(ctx context.Context, file, dir string) error {
-	ws := layers.Workspace{Dir: dir}
-	p, err := layers.Load(ctx, file, ws)
-	if err != nil {
-		return err
-	}
-	if err := layers.Checkout(ctx, p, ws); err != nil {
-		return err
-	}
-	return layers.Configure(p, ws, filepath.Join(dir, "build"))
+func (b *layersBench) ours(ctx context.Context) error {
+	return engine.Run(ctx, engine.Command{Argv: []string{b.self, "layers:checkout", b.board}, Dir: b.dir})
 }
 
-func checkoutKas(ctx context.Context, file, dir string) error {
-	return engine.Run(ctx, engine.Command{
-		Argv: []string{"kas", "checkout", file}, Dir: dir,
-		Env: []string{"KAS_WORK_DIR=" + dir},
-	})
+// with runs kas in a folder; words with a = are of its environment.
+func (b *layersBench) with(folder string, words ...string) func(context.Context) error {
+	var args, env []string
+	for _, word := range words {
+		if strings.Contains(word, "=") {
+			env = append(env, word)
+		} else {
+			args = append(args, word)
+		}
+	}
+	return func(ctx context.Context) error {
+		c := b.kas.Command(filepath.Join(b.dir, folder), args...)
+		at := 1 // behind "env" and what that unsets
+		for at < len(c.Argv) && c.Argv[at] == "-u" {
+			at += 2
+		}
+		c.Argv = slices.Insert(c.Argv, at, env...)
+		return engine.Run(ctx, c)
+	}
 }
 
-// makeProject makes the repositories and a project file that any kas reads.
-func makeProject(ctx context.Context, dir string) (string, error) {
-	var b strings.Builder
-	b.WriteString("header: {version: 8}\nmachine: qemuarm64\ndistro: poky\nrepos:\n")
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(2)
-	for i := range benchRepos {
-		repo := filepath.Join(dir, fmt.Sprintf("server-%d", i))
-		fmt.Fprintf(&b, "  r%d: {url: %s, refspec: main, layers: {meta: }}\n", i, repo)
-		group.Go(func() error { return makeRepo(ctx, repo, i) })
+// serve runs git's daemon at the server's end of the line.
+func (b *layersBench) serve(ctx context.Context, line *link) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	daemon := engine.Prepare(ctx, engine.Command{Argv: []string{
+		"git", "daemon", "--export-all", "--reuseaddr", "--base-path=" + filepath.Join(b.dir, "servers"), "--listen=" + serverAddress, filepath.Join(b.dir, "servers"),
+	}})
+	if err := line.server.in(daemon.Start); err != nil {
+		cancel()
+		return nil, err
 	}
-	if err := group.Wait(); err != nil {
+	stop = func() {
+		cancel()
+		_ = daemon.Wait() // it was told to end
+	}
+	if err := line.client.in(func() error { return answers(ctx, serverAddress+":9418") }); err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+func answers(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonGraceSec*time.Second)
+	defer cancel()
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("git's daemon does not answer: %w", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// makeRepo makes a repository as git's fast-import reads it, and returns the
+// commit that projects lock.
+func makeRepo(ctx context.Context, dir string, number int) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	file := filepath.Join(dir, "project", "kas.yml")
-	if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
-		return "", err
-	}
-	return file, os.WriteFile(file, []byte(b.String()), 0o644)
-}
-
-func makeRepo(ctx context.Context, dir string, number int) error {
-	for i := range filesInRepo {
-		sub := filepath.Join(dir, "meta", fmt.Sprintf("recipes-%d", i/50))
-		if i%50 == 0 {
-			if err := os.MkdirAll(sub, 0o755); err != nil {
-				return err
-			}
-		}
-		content := strings.Repeat(fmt.Sprintf("SUMMARY = \"recipe %d of repository %d\"\n", i, number), 20)
-		if err := os.WriteFile(filepath.Join(sub, fmt.Sprintf("recipe-%d.bb", i)), []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	if number == 0 { // kas wants one repository to have OpenEmbedded's script
-		if err := os.WriteFile(filepath.Join(dir, "oe-init-build-env"), []byte("export BUILDDIR=\"$1\"\n"), 0o644); err != nil {
-			return err
-		}
-	}
-	for _, args := range [][]string{
-		{"init", "-q", "-b", "main"},
-		{"add", "-A"},
-		{"-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "-q", "-m", "all"},
+	var stream bytes.Buffer
+	writeHistory(&stream, number)
+	for _, c := range []engine.Command{
+		{Argv: []string{"git", "init", "-q", "--bare", "-b", "main"}},
+		{Argv: []string{"git", "fast-import", "--quiet"}, Stdin: &stream},
+		{Argv: []string{"git", "repack", "-a", "-d", "-q"}},
 	} {
-		if err := engine.Run(ctx, engine.Command{Argv: append([]string{"git"}, args...), Dir: dir}); err != nil {
-			return err
+		c.Dir = dir
+		if err := engine.Run(ctx, c); err != nil {
+			return "", err
 		}
 	}
-	return nil
+	out, err := engine.Output(ctx, engine.Command{Argv: []string{"git", "rev-parse", fmt.Sprintf("main~%d", commitsBehind)}, Dir: dir})
+	return strings.TrimSpace(string(out)), err
+}
+
+func writeHistory(stream *bytes.Buffer, number int) {
+	w := bufio.NewWriter(stream)
+	defer w.Flush()
+	for commit := range commitsInRepo {
+		message := fmt.Sprintf("commit %d", commit)
+		fmt.Fprintf(w, "commit refs/heads/main\ncommitter bench <bench@localhost> %d +0000\ndata %d\n%s\n", 1_700_000_000+commit, len(message), message)
+		if commit == 0 {
+			writeFile(w, "oe-init-build-env", "export BUILDDIR=\"$1\"\n", number > 0) // kas wants it in one repository
+			for file := range filesInRepo {
+				writeFile(w, recipeName(file), recipe(number, file, 0), false)
+			}
+			continue
+		}
+		for i := range filesInCommit {
+			file := (commit*7919 + i*31) % filesInRepo
+			writeFile(w, recipeName(file), recipe(number, file, commit), false)
+		}
+	}
+}
+
+func writeFile(w io.Writer, name, content string, not bool) {
+	if !not {
+		fmt.Fprintf(w, "M 100644 inline %s\ndata %d\n%s\n", name, len(content), content)
+	}
+}
+
+func recipeName(file int) string { return fmt.Sprintf("meta/recipes-%d/recipe-%d.bb", file/50, file) }
+
+// recipe is a text of a recipe's length that compresses about as well as one.
+func recipe(number, file, commit int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "SUMMARY = \"recipe %d of repository %d\"\nPR = \"r%d\"\n", file, number, commit)
+	for line := range 25 {
+		fmt.Fprintf(&b, "SRC_URI[%d.sha256sum] = \"%08x%08x\"\n", line, uint32(file*2654435761+line*40503+number), uint32(line*2246822519+file))
+	}
+	return b.String()
 }
