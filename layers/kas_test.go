@@ -248,7 +248,7 @@ func TestAsOldKas(t *testing.T) {
 // Lock files are byte for byte those of kas, also where there are some already.
 func TestLockAsKas(t *testing.T) {
 	kas := mustFind(t, kastest.Testing)
-	for _, name := range []string{"defaults", "relock", "elsewhere", "json", "outside", "nothing", "scalars"} {
+	for _, name := range []string{"defaults", "relock", "elsewhere", "json", "outside"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := setScene(t, "testdata/kas/"+name+".txtar")
