@@ -94,7 +94,7 @@ type Counts struct {
 	Ran      int64 `json:"ran"`
 	Failed   int64 `json:"failed"`
 	Existing int64 `json:"existing"` // done by an earlier build in this folder
-	Covered  int64 `json:"covered"`  // not needed, thanks to shared state
+	Covered  int64 `json:"covered"`  // not needed, since a later task is there already
 }
 
 // Setscene counts the tasks that could be taken from shared state.

@@ -489,7 +489,7 @@ func (r Record) summary(queue string) string {
 		return fmt.Sprintf("%d taken from shared state, %d not", r.Setscene.Hits, r.Setscene.Misses)
 	}
 	c := r.Counts
-	return fmt.Sprintf("%d run, %d from shared state, %d done before", c.Ran, r.Setscene.Hits, c.Existing)
+	return fmt.Sprintf("%d run, %d from shared state, %d not needed", c.Ran, r.Setscene.Hits, c.Existing+c.Covered)
 }
 
 func (r Record) failedTasks() string {
