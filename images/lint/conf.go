@@ -126,6 +126,9 @@ var directives = map[string]bool{
 	"addpylib": true, "addfragments": true, "addtask": true, "deltask": true, "addhandler": true, "EXPORT_FUNCTIONS": true,
 }
 
+// includes are the directives that read other files.
+var includes = map[string]bool{"include": true, "require": true, "include_all": true, "addfragments": true}
+
 // quotedHint is what to do with a line that is none of these.
 const quotedHint = `write it as NAME = "value", with the quotes`
 
@@ -180,7 +183,11 @@ func (l logical) value(s Statement, from int) (Statement, *unread) {
 	}
 	last := len(text) - 1
 	if last == from || text[last] != text[from] {
-		return s, &unread{l.at(from), "the value of " + s.Var + " has no closing quote at the end of its line", "close the quote, or end each line of the value but the last with a backslash"}
+		how := "close the quote, or end each line of the value but the last with a backslash"
+		if closing := strings.IndexByte(text[from+1:], text[from]); closing >= 0 && strings.HasPrefix(strings.TrimLeft(text[from+closing+2:], " \t"), "#") {
+			how = "move the comment onto a line of its own, before this one"
+		}
+		return s, &unread{l.at(from), "the value of " + s.Var + " has no closing quote at the end of its line", how}
 	}
 	if strings.Count(text[from:], text[from:from+1]) == 3 {
 		return s, &unread{l.at(from), "the value of " + s.Var + " has one of its own quotes in it", "put the value in the other kind of quotes"}

@@ -27,7 +27,7 @@ func (c *checker) containers() {
 	if first == nil {
 		return
 	}
-	c.layers.DistroKnown = c.layers.DistroKnown || c.plainDistro()
+	c.layers.DistroKnown = c.distroKnown()
 	c.feature(*first)
 	c.systemd(*first)
 	c.layer(*first)
@@ -37,12 +37,18 @@ func (c *checker) containers() {
 	}
 }
 
-// plainDistro is true where the configuration itself names a distro whose features are
-// known without its files.
-func (c *checker) plainDistro() bool {
-	return slices.ContainsFunc(c.statements, func(s Statement) bool {
-		return s.Var == "DISTRO" && s.Value != "" && slices.Contains(featureless, s.Value)
-	})
+// distroKnown is true where all that sets the distro's features has been read: the
+// configuration includes no other files, and names no other distro than the project.
+func (c *checker) distroKnown() bool {
+	if slices.ContainsFunc(c.statements, func(s Statement) bool { return s.Op == "" && includes[s.Var] }) {
+		return false
+	}
+	switch name := assigned(c.statements, "DISTRO"); {
+	case name == "" || name == c.layers.DistroName:
+		return c.layers.DistroKnown
+	default:
+		return slices.Contains(featureless, name)
+	}
 }
 
 func (c *checker) named(list []string) *Word {

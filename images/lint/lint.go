@@ -17,6 +17,8 @@ type Layers struct {
 	// It is called only where a name is in doubt: checkouts are large.
 	Recipes func() map[string]bool
 	Distro  []Source // the distro's own configuration, as far as it is there
+	// DistroName is the distro that Distro is of.
+	DistroName string
 	// DistroKnown says that Distro is all of it.
 	DistroKnown bool
 }
@@ -38,7 +40,7 @@ const machinePrefix = "machine:"
 
 // Check looks at configuration in the order in which bitbake reads it.
 func Check(sources []Source, l Layers) ([]Finding, error) {
-	c := checker{layers: l, branch: l.release()}
+	c := checker{layers: l, branch: l.release(), said: map[[2]string]bool{}}
 	for _, src := range sources {
 		statements, bad, err := parse(src)
 		if err != nil {
@@ -53,7 +55,7 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 		c.statements = append(c.statements, statements...)
 	}
 	c.containers()
-	return c.findings[:min(len(c.findings), maxFindings)], nil
+	return c.findings, nil
 }
 
 type checker struct {
@@ -62,14 +64,15 @@ type checker struct {
 	statements []Statement
 	installed  []Word
 	findings   []Finding
+	said       map[[2]string]bool // what, and what mends it: local.conf repeats what the project file says
 }
 
 func (c *checker) add(at Position, stops bool, what, why, mend string) {
-	for _, f := range c.findings {
-		if f.What == what && f.Mend == mend {
-			return // local.conf repeats what the project file says
-		}
+	key := [2]string{what, mend}
+	if c.said[key] || len(c.findings) == maxFindings {
+		return
 	}
+	c.said[key] = true
 	c.findings = append(c.findings, Finding{at, at.String(), stops, what, why, mend})
 }
 
@@ -181,7 +184,7 @@ func (c *checker) spaced(s Statement, operation string) {
 	}
 	glued := operation == "append" || s.Op == ".="
 	if glued && !strings.HasPrefix(s.Value, " ") && !strings.HasPrefix(s.Value, "\t") {
-		c.add(s.At, false, s.Var+" adds its value without a space before it", "its first word runs into the last one that was there, and neither exists", `begin the value with a space: `+s.Var+` `+s.Op+` " `+s.Words[0].Text+`…"`)
+		c.add(s.At, false, s.Var+" adds its value without a space before it", "its first word runs into the last one that was there, and neither exists", `begin the value with a space: " `+s.Words[0].Text+`…"`)
 	}
 }
 

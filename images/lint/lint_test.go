@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -85,6 +86,8 @@ func TestCheck(t *testing.T) {
 	unknownDistro.DistroKnown = false
 	own := on("wrynose")
 	own.Recipes = func() map[string]bool { return map[string]bool{"nvidia-docker": true} }
+	inOurs := on("scarthgap")
+	inOurs.DistroName = "ours"
 	others := on("scarthgap")
 	delete(others.Branch, "meta-tegra-community")
 	others.Others = true
@@ -106,13 +109,16 @@ func TestCheck(t *testing.T) {
 			"old overrides", "A_append_tegra = \" x\"\nB_pn-x = \"1\"\nPREFERRED_VERSION_linux-tegra = \"6\"\nSRCREV_tegra = \"1\"", on("kirkstone"),
 			[]string{"1:1 write A:append:tegra", "2:1 write B:pn-x"},
 		},
-		{"no space", `IMAGE_INSTALL:append = "vim"`, on("scarthgap"), []string{`1:1 begin the value with a space`}},
+		{"no space", `IMAGE_INSTALL:append = "vim"`, on("scarthgap"), []string{`1:1 begin the value with a space: " vim…"`}},
 		{"a space that bitbake works out", `IMAGE_INSTALL:append = "${@' vim'}"`, on("scarthgap"), nil},
 		{"a comment in a value", "IMAGE_INSTALL = \"vim \\\n# \\\n\"", on("scarthgap"), []string{"2:1 move the comment out"}},
 		{"no virtualization", "INIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), []string{`2:26 add DISTRO_FEATURES:append = " virtualization"`}},
 		{"virtualization taken out", systemd + "DISTRO_FEATURES:remove = \"virtualization\"\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), []string{"4:26 add DISTRO_FEATURES"}},
 		{"no virtualization in a distro of one's own", "INIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", unknownDistro, nil},
 		{"no virtualization in poky", "DISTRO ?= \"poky\"\nINIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", unknownDistro, []string{`3:26 add DISTRO_FEATURES:append = " virtualization"`}},
+		{"no virtualization in a distro that the project does not name", "DISTRO = \"theirs\"\nIMAGE_INSTALL:append = \" docker\"", inOurs, nil},
+		{"no virtualization in the project's distro", "DISTRO ??= \"ours\"\nINIT_MANAGER = \"systemd\"\nIMAGE_INSTALL:append = \" docker\"", inOurs, []string{"3:26 add DISTRO_FEATURES"}},
+		{"virtualization may be in another file", "require conf/features.conf\nIMAGE_INSTALL:append = \" docker\"", on("scarthgap"), nil},
 		{"ldconfig taken out", systemd + "DISTRO_FEATURES_OPTED_OUT = \"ldconfig\"\nIMAGE_INSTALL:append = \" docker nvidia-container-toolkit\"", on("wrynose"), []string{"3:1 remove ldconfig"}},
 		{"no engine", systemd + `IMAGE_INSTALL:append = " nvidia-container-toolkit"`, on("wrynose"), []string{"3:26 add docker docker-registry-config"}},
 		{"brings its engine", systemd + `IMAGE_INSTALL:append = " nvidia-container-toolkit"`, on("whinlatter"), nil},
@@ -122,6 +128,7 @@ func TestCheck(t *testing.T) {
 		},
 		{"renamed in wrynose", `DISTRO_FEATURES_BACKFILL_CONSIDERED = "x"`, on("wrynose"), []string{"1:1 write DISTRO_FEATURES_OPTED_OUT"}},
 		{"not yet renamed", `DISTRO_FEATURES_BACKFILL_CONSIDERED = "x"`, on("scarthgap"), nil},
+		{"a comment behind a value", "A = \"1\" # why", on("scarthgap"), []string{`1:5 move the comment onto a line of its own`}},
 		{"no quotes", "MACHINE = jetson-tx2", on("scarthgap"), []string{`1:11 write it as NAME = "value"`}},
 	}
 	for _, tt := range tests {
@@ -142,6 +149,20 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A file of nothing but mistakes takes no longer than another.
+func TestCheckLimits(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`IMAGE_INSTALL = "`)
+	for i := range 50_000 {
+		fmt.Fprintf(&b, "#%d ", i)
+	}
+	began := time.Now()
+	all, err := Check([]Source{{File: "a.conf", Text: b.String() + `"`}}, on("scarthgap"))
+	if took := time.Since(began); err != nil || len(all) != maxFindings || took > 10*time.Second {
+		t.Errorf("Check = %d findings, %v, after %v; want %d at once", len(all), err, took, maxFindings)
+	}
+}
+
 func TestBranch(t *testing.T) {
 	l, err := Branch("kirkstone-l4t-r32.7.x")
 	if err != nil || l.Branch["meta-tegra"] != "kirkstone-l4t-r32.7.x" || l.Branch["meta-virtualization"] != "kirkstone" {
@@ -156,7 +177,7 @@ func TestBranch(t *testing.T) {
 func TestProject(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "kas.yml"), `header: {version: 14}
-machine: jetson-orin-nano-devkit
+machine: jetson-tx2
 distro: ours
 repos:
   ours: {layers: {meta-ours: }}
@@ -167,8 +188,9 @@ local_conf_header:
   packages: |
     # ours
     IMAGE_INSTALL:append = " docker nvidia-docker libnvvpi3"
+  short: 'TCLIBCAPPEND = ""'
 `)
-	put(t, filepath.Join(dir, "meta-ours/conf/distro/ours.conf"), "require conf/distro/include/ours.inc\nINIT_MANAGER = \"systemd\"\n")
+	put(t, filepath.Join(dir, "meta-ours/conf/distro/ours.conf"), "include conf/distro/include/ours.inc\nINIT_MANAGER = \"systemd\"\n")
 	put(t, filepath.Join(dir, "meta-ours/conf/distro/include/ours.inc"), "DISTRO_FEATURES = \"virtualization\"\n")
 	put(t, filepath.Join(dir, "meta-ours/recipes/a/libnvvpi3_1.bb"), "")
 	put(t, filepath.Join(dir, "build/conf/auto.conf"), "IMAGE_INSTALL_append = \" vim\"\n")
@@ -184,9 +206,10 @@ local_conf_header:
 	var got []string
 	for _, f := range all {
 		rel, _ := filepath.Rel(dir, f.Where)
-		got = append(got, rel+" "+f.Mend)
+		mend, _, _ := strings.Cut(f.Mend, " from ")
+		got = append(got, rel+" "+mend)
 	}
-	want := []string{"kas.yml:12:37 write docker nvidia-container-toolkit docker-registry-config instead", "build/conf/auto.conf:1:1 write IMAGE_INSTALL:append"}
+	want := []string{"kas.yml:2:10 build it as jetson-tx2-devkit", "kas.yml:12:37 write docker nvidia-container-toolkit docker-registry-config instead", "kas.yml:13:11 remove the line", "build/conf/auto.conf:1:1 write IMAGE_INSTALL:append"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Project: (-want +got)\n%s", diff)
 	}

@@ -32,25 +32,34 @@ func Setting(p layers.Project, build, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	value, weak := "", true
+	var all []Statement
 	for _, src := range sources {
 		statements, _, err := parse(src)
 		if err != nil {
 			return "", err
 		}
-		for _, s := range statements {
-			if s.Var == name && s.Flag == "" && (weak || !strings.HasPrefix(s.Op, "?")) {
-				value, weak = s.Value, strings.HasPrefix(s.Op, "??")
-			}
+		all = append(all, statements...)
+	}
+	return assigned(all, name), nil
+}
+
+func assigned(statements []Statement, name string) string {
+	value, weak := "", true
+	for _, s := range statements {
+		if s.Var == name && s.Flag == "" && (weak || !strings.HasPrefix(s.Op, "?")) {
+			value, weak = s.Value, strings.HasPrefix(s.Op, "??")
 		}
 	}
-	return value, nil
+	return value
 }
 
 func sourcesOf(p layers.Project, build string) ([]Source, error) {
 	var sources []Source
+	const assign = `MACHINE ??= "`
+	file, line, column := p.MachineAt()
+	sources = append(sources, Source{file, line, assign + p.Machine + `"`, column - 1 - len(assign)})
 	for _, b := range p.LocalConfBlocks() {
-		sources = append(sources, Source{b.File, b.Line, b.Text, indent(b.File, b.Line)})
+		sources = append(sources, Source{b.File, b.Line, b.Text, indent(b)})
 	}
 	for _, name := range []string{"site.conf", "auto.conf", "local.conf"} {
 		src, err := Read(filepath.Join(build, "conf", name))
@@ -64,17 +73,20 @@ func sourcesOf(p layers.Project, build string) ([]Source, error) {
 	return sources, nil
 }
 
-// indent is by how much a project file moves a block to the right.
-func indent(file string, line int) int {
-	src, err := Read(file)
+// indent is by how much a project file moves a block to the right. Where it cannot be
+// told, columns are those in the block.
+func indent(b layers.Block) int {
+	src, err := Read(b.File)
 	if err != nil {
-		return 0 // positions are then those in the block
-	}
-	lines := strings.Split(src.Text, "\n")
-	if line > len(lines) {
 		return 0
 	}
-	return len(lines[line-1]) - len(strings.TrimLeft(lines[line-1], " "))
+	lines := strings.Split(src.Text, "\n")
+	for i, text := range strings.Split(b.Text, "\n") {
+		if at := b.Line - 1 + i; text != "" && at < len(lines) {
+			return max(strings.Index(lines[at], text), 0)
+		}
+	}
+	return 0
 }
 
 // Branch is the layers that a branch of meta-tegra is built with.
@@ -164,6 +176,7 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 		}
 		return all
 	})
+	l.DistroName = p.Distro
 	l.Distro, l.DistroKnown = distro(p.Distro, folders)
 	return l
 }
@@ -174,8 +187,11 @@ const maxLayerFiles = 200_000
 func collect(dir string, into map[string]bool) {
 	seen := 0
 	_ = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
-		if seen++; err != nil || seen > maxLayerFiles {
+		if seen++; seen > maxLayerFiles {
 			return fs.SkipAll // the tables know enough
+		}
+		if err != nil {
+			return nil // one folder that cannot be read hides no other
 		}
 		if d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
@@ -218,10 +234,11 @@ func included(name string, folders []string, seen map[string]bool) (all []Source
 		}
 		known = true
 		for _, s := range statements {
-			if s.Var == "require" && s.Op == "" {
-				more, whole := included(s.Value, folders, seen)
-				all, known = append(all, more...), known && whole
+			if s.Op != "" || !includes[s.Var] {
+				continue
 			}
+			more, whole := included(s.Value, folders, seen)
+			all, known = append(all, more...), known && whole
 		}
 		return append(all, src), known
 	}
