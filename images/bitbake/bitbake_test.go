@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/images/bitbake/pickle"
 	"slipway/layers/engine"
 )
 
@@ -208,5 +209,29 @@ func TestExplain(t *testing.T) {
 	}
 	if err := r.explain(context.Canceled); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "gcc") {
 		t.Errorf("explain of what was stopped = %v; want it as it is", err)
+	}
+}
+
+// A recipe is built for two configurations at a time; the queue and the tasks name
+// those in different ways.
+func TestMulticonfig(t *testing.T) {
+	var rec Record
+	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
+	for _, mc := range []string{"", "xavier"} {
+		id, file := "/l/x_1.bb:do_fetch", "/l/x_1.bb"
+		if mc != "" {
+			id, file = "mc:"+mc+":"+id, "mc:"+mc+":"+file
+		}
+		queued := pickle.Dict{"taskid": id, "taskfile": file, "taskname": "do_fetch"}
+		task := pickle.Dict{"_mc": mc, "taskfile": "/l/x_1.bb", "taskname": "do_fetch", "pn": "x", "pv": "1", "time": 1e9}
+		w.event(event{class: "bb.runqueue.runQueueTaskStarted", state: queued})
+		w.event(event{class: "bb.build.TaskStarted", state: task})
+	}
+	if rec.Workers != 2 {
+		t.Errorf("%d tasks ran at one time; want 2", rec.Workers)
+	}
+	w.event(event{class: "bb.runqueue.runQueueTaskCompleted", state: pickle.Dict{"taskid": "mc:xavier:/l/x_1.bb:do_fetch", "taskfile": "mc:xavier:/l/x_1.bb", "taskname": "do_fetch"}})
+	if len(rec.Tasks) != 1 || rec.Tasks[0].Config != "xavier" || rec.Tasks[0].Recipe != "x" || rec.Tasks[0].Outcome != TaskSucceeded {
+		t.Errorf("tasks = %+v; want xavier's ended", rec.Tasks)
 	}
 }

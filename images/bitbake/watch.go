@@ -57,7 +57,6 @@ type runs struct {
 	began time.Time
 	log   string
 	pct   int64 // -1 where it does not say
-	order int
 }
 
 func newWatch(ctx context.Context, rec *Record, f forecast) *watch {
@@ -203,7 +202,8 @@ func configOf(taskID string) string {
 func (w *watch) queued(name string, e event) {
 	w.events++
 	scene := strings.HasPrefix(name, "scene")
-	config, file, task := configOf(e.text("taskid")), e.text("taskfile"), e.text("taskname")
+	config, task := configOf(e.text("taskid")), e.text("taskname")
+	file := strings.TrimPrefix(e.text("taskfile"), "mc:"+config+":")
 	k := key(config, file, task)
 	switch {
 	case name == "sceneQueueComplete":
@@ -281,7 +281,7 @@ func (w *watch) begin(k string, at time.Time) *runs {
 	if r := w.running[k]; r != nil {
 		return r
 	}
-	r := &runs{key: k, began: at, pct: -1, order: w.rec.next()}
+	r := &runs{key: k, began: at, pct: -1}
 	r.task.StartMS = max(at.Sub(w.rec.Started).Milliseconds(), 0)
 	if len(w.running) < maxTasks {
 		w.running[k] = r
@@ -289,9 +289,6 @@ func (w *watch) begin(k string, at time.Time) *runs {
 	w.rec.Workers = max(w.rec.Workers, len(w.running))
 	return r
 }
-
-// next numbers tasks; the record has no need of it once they have ended.
-func (r *Record) next() int { return len(r.Tasks) }
 
 // finish puts a task into the record.
 func (w *watch) finish(k, outcome string) {
@@ -405,7 +402,7 @@ func (w *watch) move(name string, at, total int64) {
 	}
 }
 
-// show says what runs: the longest first, each with its own progress.
+// show says what runs, the longest first, each with its own progress.
 func (w *watch) show() {
 	if q := w.queues["setscene"]; q != nil {
 		s := w.rec.Setscene
