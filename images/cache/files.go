@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const descriptorPath = "/cache.json"
@@ -56,7 +58,7 @@ func (s *shelf) open(name string) (*os.File, fs.FileInfo, error) {
 	if hidden(name) || !s.whole(s.root, name) {
 		return nil, nil, fs.ErrNotExist
 	}
-	f, err := s.root.OpenFile(name, os.O_RDONLY|nonblocking, 0)
+	f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO must not hold a request
 	if err != nil {
 		return nil, nil, err
 	}

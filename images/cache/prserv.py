@@ -1,4 +1,4 @@
-# Runs the PR server of the bitbake in argv[1] in the foreground: bitbake-prserv would
+# Runs the PR server of the bitbake whose lib is argv[1] in the foreground: bitbake-prserv would
 # detach it, and a daemon outlives whoever started it. Its database is argv[2], its
 # address argv[3] and argv[4].
 import logging, signal, sys
@@ -6,7 +6,9 @@ import logging, signal, sys
 sys.path.insert(0, sys.argv[1])
 import prserv.serv
 
-logging.basicConfig(level=logging.WARNING)
+# It would log every client, and a log that is never cut would fill the disk.
+logging.disable(logging.INFO)
+logging.basicConfig()
 database, host, port = sys.argv[2], sys.argv[3], int(sys.argv[4])
 if hasattr(prserv.serv.PRServer, "start_tcp_server"):
     server = prserv.serv.PRServer(database)

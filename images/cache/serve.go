@@ -28,7 +28,6 @@ import (
 const (
 	stateDir     = "cache-serve"
 	writerSocket = "hashserv.sock"
-	nonblocking  = unix.O_NONBLOCK // a FIFO must not hold a request
 
 	maxConnections = 512
 	startTime      = time.Minute // for servers in Python, from a fresh checkout on a busy machine
@@ -155,6 +154,9 @@ func (s *server) open() error {
 		return fmt.Errorf("listen at %s: bitbake's servers take HOST:PORT or :PORT, and no IPv6 address", s.opt.Listen)
 	}
 	s.port = listener.Addr().(*net.TCPAddr).Port
+	if err := s.claimNext(); err != nil {
+		return err
+	}
 	if s.sstate, err = openShelf(filepath.Join(s.opt.Dir, "sstate-cache"), wholeSstate); err != nil {
 		return err
 	}
@@ -167,6 +169,19 @@ func (s *server) open() error {
 	}
 	s.self.Key, err = writeKey(s.state)
 	return err
+}
+
+// claimNext finds out whether bitbake's servers will get their ports: what answers
+// there otherwise would be taken for them.
+func (s *server) claimNext() error {
+	for _, port := range []int{s.port + 1, s.port + 2} {
+		l, err := net.Listen("tcp", net.JoinHostPort(s.host, strconv.Itoa(port)))
+		if err != nil {
+			return fmt.Errorf("bitbake's servers need the two ports above %d too: %w; name three free ones by their first with -listen=HOST:PORT", s.port, err)
+		}
+		l.Close()
+	}
+	return nil
 }
 
 func openShelf(dir string, whole func(*os.Root, string) bool) (*shelf, error) {
@@ -205,13 +220,13 @@ var prserv string
 // module of its own, of which a second one could read half.
 func (s *server) runServers(ctx context.Context) error {
 	runPR := func(ctx context.Context) error {
-		return s.runServer(ctx, "prserv", "python3", "-c", prserv, filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
+		return s.runServer(ctx, "prserv", prserv, "python3", "-", filepath.Join(s.opt.Bitbake, "lib"), "prserv.sqlite3", s.prHost(), strconv.Itoa(s.self.PRServ))
 	}
 	if s.self.Hashserv == 0 {
 		return runPR(ctx)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.runServer(ctx, "hashserv-writer", s.hashserv("unix://./"+writerSocket)...) })
+	group.Go(func() error { return s.runServer(ctx, "hashserv-writer", "", s.hashserv("unix://./"+writerSocket)...) })
 	group.Go(func() error {
 		if await(ctx, func() error {
 			_, err := os.Stat(filepath.Join(s.state, writerSocket))
@@ -221,7 +236,7 @@ func (s *server) runServers(ctx context.Context) error {
 		}
 		group.Go(func() error { return runPR(ctx) })
 		address := net.JoinHostPort(s.host, strconv.Itoa(s.self.Hashserv))
-		return s.runServer(ctx, "hashserv", append(s.hashserv(address), "--read-only")...)
+		return s.runServer(ctx, "hashserv", "", append(s.hashserv(address), "--read-only")...)
 	})
 	return group.Wait()
 }
@@ -239,8 +254,8 @@ func (s *server) prHost() string {
 }
 
 // runServer returns nil where ctx ended it.
-func (s *server) runServer(ctx context.Context, name string, argv ...string) error {
-	err := engine.Run(ctx, engine.Command{Argv: argv, Dir: s.state, Log: filepath.Join(s.state, name+".log")})
+func (s *server) runServer(ctx context.Context, name, stdin string, argv ...string) error {
+	err := engine.Run(ctx, engine.Command{Argv: argv, Dir: s.state, Stdin: strings.NewReader(stdin), Log: filepath.Join(s.state, name+".log")})
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -348,13 +363,16 @@ func (s *server) print(state string) {
 		fmt.Fprintf(s.opt.Out, "Served sstate: %s. Downloads: %s.\n", st.Sstate, st.Downloads)
 		return
 	}
-	fmt.Fprintf(s.opt.Out, `Serving %s with the servers of bitbake %s. Ctrl-C ends them.
-Put this line into board.yml or ~/.config/slipway/config.yml, here (builds on this
-machine then fill the folder) and on other machines (they build from it):
+	fmt.Fprintf(s.opt.Out, "Serving %s with the servers of bitbake %s. Ctrl-C ends them.\n%s\n\ncache: %s\n\n", st.Folder, st.Bitbake, s.invitation(), st.Cache)
+}
 
-cache: %s
-
-`, st.Folder, st.Bitbake, st.Cache)
+func (s *server) invitation() string {
+	if s.near() == "localhost" || net.ParseIP(s.near()).IsLoopback() && s.near() == s.host {
+		return `Only this machine reaches it (-listen=:8600 lets others). Put this line into board.yml
+or ~/.config/slipway/config.yml, and builds here fill the folder:`
+	}
+	return `Put this line into board.yml or ~/.config/slipway/config.yml, here (builds on this
+machine then fill the folder) and on other machines (they build from it):`
 }
 
 func (c Counts) String() string {

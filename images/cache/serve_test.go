@@ -180,6 +180,9 @@ func TestServersOfEachBitbake(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Errorf("Serve = %v after it was stopped; want nil", err)
 			}
+			if log, err := os.ReadFile(filepath.Join(status.Folder, stateDir, "prserv.log")); err != nil || strings.Contains(string(log), "connect") {
+				t.Errorf("the PR server's log = %q, %v; want nothing of its clients", log, err)
+			}
 			if _, err := net.Dial("tcp", status.PRServ); err == nil {
 				t.Error("the PR server outlived cache:serve")
 			}
@@ -225,6 +228,55 @@ func TestHashservOverWebsockets(t *testing.T) {
 	}
 	if err := checkHashserv(t.Context(), address, Version{2, 0}); err == nil || !strings.Contains(err.Error(), "speaks no websockets") {
 		t.Errorf("checkHashserv for bitbake 2.0 = %v; want it refused", err)
+	}
+}
+
+// Whatever has a port of bitbake's servers would be taken for them.
+func TestServeNeedsAllItsPorts(t *testing.T) {
+	bitbake := publicDir(t)
+	write(t, filepath.Join(bitbake, "lib/bb/__init__.py"), "__version__ = \"2.8.1\"\n")
+	for _, above := range []int{1, 2} {
+		address := freeAddress(t, "127.0.0.1")
+		port := portOf(t, address)
+		taken, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port+above)))
+		if err != nil {
+			t.Skip(err) // somebody was quicker
+		}
+		defer taken.Close()
+		var out bytes.Buffer
+		err = Serve(t.Context(), ServeOptions{Dir: publicDir(t), Bitbake: bitbake, Listen: address, Out: &out})
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the two ports above %d", port)) || !strings.Contains(err.Error(), strconv.Itoa(port+above)) || out.Len() > 0 {
+			t.Errorf("Serve with port %d taken = %v, and says %q; want it refused", port+above, err, &out)
+		}
+	}
+	err := Serve(t.Context(), ServeOptions{Dir: publicDir(t), Bitbake: bitbake, Listen: "127.0.0.1:65534", Out: &bytes.Buffer{}})
+	if err == nil || !strings.Contains(err.Error(), "65536") && !strings.Contains(err.Error(), "in use") {
+		t.Errorf("Serve at the last port but one = %v; want it refused", err)
+	}
+}
+
+func portOf(t *testing.T, address string) int {
+	t.Helper()
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// A person is told who reaches the cache.
+func TestInvitation(t *testing.T) {
+	for host, alone := range map[string]bool{"127.0.0.1": true, "localhost": true, "": false, "0.0.0.0": false, "192.0.2.7": false, "builder": false} {
+		var out bytes.Buffer
+		s := server{host: host, port: 8600, opt: ServeOptions{Out: &out, Dir: "/srv"}, sstate: &shelf{}, downloads: &shelf{}}
+		s.print("serving")
+		if said := out.String(); strings.Contains(said, "Only this machine") != alone || strings.Contains(said, "on other machines") == alone {
+			t.Errorf("listening at %q, it says %q; want it for this machine alone: %t", host, said, alone)
+		}
 	}
 }
 
