@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -79,8 +80,12 @@ func (g store) command(args ...string) engine.Command {
 	return c
 }
 
+// gitCommand runs git where nobody answers questions: ssh would wait at the terminal,
+// which a program in the background cannot read. Where a desktop has a window for
+// passwords, ssh asks in that.
 func gitCommand(dir string, argv []string) engine.Command {
-	return engine.Command{Argv: argv, Dir: dir, Env: []string{"GIT_TERMINAL_PROMPT=0", "LC_ALL=C"}}
+	askpass := cmp.Or(os.Getenv("SSH_ASKPASS"), "false")
+	return engine.Command{Argv: argv, Dir: dir, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
 }
 
 // begin makes an empty repository for what is at r's server.
