@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sync/errgroup"
 
@@ -160,7 +161,7 @@ func (f Finding) print(w io.Writer) {
 // may hold control characters.
 func indented(text string) string {
 	clean := strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' || r == 0x7f {
+		if unicode.IsControl(r) && r != '\n' {
 			return '?'
 		}
 		return r

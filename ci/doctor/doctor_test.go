@@ -21,6 +21,7 @@ import (
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/engine"
 )
 
 func find(all []Finding, what string) (Finding, bool) {
@@ -62,8 +63,8 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	var text bytes.Buffer
-	Finding{"a", Stops, "one\ntwo\x1b[2J", "why", "mend\nand more"}.print(&text)
-	want := "  STOP  a             one\n        two?[2J\n        why\n        mend\n        and more\n"
+	Finding{"a", Stops, "one\ntwo\x1b[2J\u009b2J", "why", "mend\nand more"}.print(&text)
+	want := "  STOP  a             one\n        two?[2J?2J\n        why\n        mend\n        and more\n"
 	if text.String() != want {
 		t.Errorf("print = %q; want %q", text.String(), want)
 	}
@@ -337,7 +338,7 @@ func TestProxies(t *testing.T) {
 	for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "GIT_SSH_COMMAND", "GIT_PROXY_COMMAND"} {
 		t.Setenv(name, "")
 	}
-	p := patient{project: layers.Project{Repos: []layers.Repo{{ID: "a", URL: "https://h/a"}, {ID: "b", URL: "git@h:b"}, {ID: "c"}}}}
+	p := patient{project: layers.Project{Repos: []layers.Repo{{ID: "a", URL: "https://h/a"}, {ID: "b", URL: "git@h:b"}, {ID: "c"}, {ID: "d", URL: "../d"}, {ID: "e", URL: "/e:e"}}}}
 	if all := proxies(t.Context(), p); len(all) != 0 {
 		t.Errorf("without proxies: %+v", all)
 	}
@@ -356,6 +357,11 @@ func TestUnreached(t *testing.T) {
 	r := layers.Reached{Repo: layers.Repo{ID: "a", URL: "https://h/a"}, Err: fmt.Errorf("no answer within 1s")}
 	if f := unreached(r); f.State != Stops || !strings.Contains(f.Mend, "git ls-remote https://h/a HEAD") {
 		t.Errorf("unreached: %+v", f)
+	}
+	r.Repo.URL = "https://h/$(id)"
+	r.Err = &engine.Failure{Tail: "banner\nHost key verification failed.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights"}
+	if f := unreached(r); !strings.HasSuffix(f.Saw, " Host key verification failed.") || strings.Count(f.Mend, "'https://h/$(id)'") != 2 {
+		t.Errorf("unreached by ssh: %+v", f)
 	}
 	r.Here = true
 	if f := unreached(r); f.State != Warning {

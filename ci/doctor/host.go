@@ -56,7 +56,7 @@ func buildable(ctx context.Context, p patient) []Finding {
 	saw, mend, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
 	if mend = strings.TrimSpace(mend); mend == "" {
-		mend = "see above"
+		mend = "mend what it says"
 	}
 	return []Finding{{"build", Stops, saw, "build would stop here", mend}}
 }

@@ -107,11 +107,13 @@ func userNamespaces(ctx context.Context, p patient) []Finding {
 	return []Finding{f}
 }
 
-// brief is what went wrong, in a line: of a program, the last that it said.
+// brief is what went wrong, in a line: of a program, the last that it said. git says
+// after ssh's own words that it could not read, and what that may mean.
 func brief(err error) string {
 	var failed *engine.Failure
 	if errors.As(err, &failed) && failed.Tail != "" {
-		return failed.Tail[strings.LastIndexByte(failed.Tail, '\n')+1:]
+		said, _, _ := strings.Cut(failed.Tail, "\nfatal: Could not read from remote repository")
+		return said[strings.LastIndexByte(said, '\n')+1:]
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line

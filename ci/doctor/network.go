@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"slipway/flash/target"
 	"slipway/images/lint"
 	"slipway/layers"
 )
@@ -47,9 +47,10 @@ func repositories(ctx context.Context, p patient) []Finding {
 }
 
 func unreached(r layers.Reached) Finding {
+	url := target.Quote(r.Repo.URL) // people copy it into a shell
 	f := Finding{
 		"git", Stops, fmt.Sprintf("%s: %s does not answer: %s", r.Repo.ID, r.Repo.URL, brief(r.Err)), "the layer is fetched from there",
-		"GIT_TERMINAL_PROMPT=0 git ls-remote " + r.Repo.URL + " HEAD\nshows why; where a mirror has it: git config --global url.MIRROR.insteadOf " + r.Repo.URL,
+		"GIT_TERMINAL_PROMPT=0 git ls-remote " + url + " HEAD\nshows why; where a mirror has it: git config --global url.MIRROR.insteadOf " + url,
 	}
 	if r.Here {
 		f.State, f.Why = Warning, "the commit is here already, so that the build begins; a newer one could not be fetched"
@@ -231,22 +232,30 @@ func proxies(_ context.Context, p patient) []Finding {
 		return findings
 	}
 	for _, r := range p.project.Repos {
-		u, err := url.Parse(r.URL)
-		scheme := "ssh" // host:path
-		if err == nil && u.Scheme != "" {
-			scheme = u.Scheme
-		}
-		if r.URL == "" || filepath.IsAbs(r.URL) || scheme != "ssh" && scheme != "git" {
+		scheme := schemeOf(r.URL)
+		if scheme != "ssh" && scheme != "git" {
 			continue
 		}
 		if os.Getenv("GIT_SSH_COMMAND") == "" && os.Getenv("GIT_PROXY_COMMAND") == "" {
 			findings = append(findings, Finding{
 				"proxy", Warning, fmt.Sprintf("a proxy is set, and %s is fetched by %s", r.ID, scheme), "git goes past the proxy for it",
-				"git config --global url.https://SERVER/.insteadOf " + r.URL + ", or a ProxyCommand for the server in ~/.ssh/config, or git config core.gitProxy",
+				"git config --global url.https://SERVER/.insteadOf " + target.Quote(r.URL) + ", or a ProxyCommand for the server in ~/.ssh/config, or git config core.gitProxy",
 			})
 		}
 	}
 	return findings
+}
+
+// schemeOf is how git fetches from an address. One without a scheme is a server's where
+// a colon stands before any slash, as in host:path, and a folder otherwise.
+func schemeOf(address string) string {
+	if scheme, _, ok := strings.Cut(address, "://"); ok {
+		return scheme
+	}
+	if host, _, ok := strings.Cut(address, ":"); ok && !strings.Contains(host, "/") {
+		return "ssh"
+	}
+	return "file"
 }
 
 // configuration looks for names in the project's configuration that its layers lack.
