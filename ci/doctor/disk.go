@@ -56,6 +56,7 @@ type demand struct {
 	need, free uint64
 	inodes     uint64
 	of         []string
+	counted    bool // all that is there already
 }
 
 // disk adds up what the build will still write on each file system.
@@ -76,7 +77,9 @@ func disk(ctx context.Context, p patient) []Finding {
 			all = append(all, d)
 		}
 		need := uint64(part.needGiB) * gib
-		d.need += need - min(need, used(ctx, part.dir))
+		there, counted := used(ctx, part.dir)
+		d.need += need - min(need, there)
+		d.counted = d.counted && counted
 		d.of = append(d.of, fmt.Sprintf("%s %d", part.name, part.needGiB))
 	}
 	var findings []Finding
@@ -87,7 +90,7 @@ func disk(ctx context.Context, p patient) []Finding {
 }
 
 func newDemand(dir string, fs unix.Statfs_t) *demand {
-	d := demand{dir: dir, free: fs.Bavail * uint64(fs.Bsize), inodes: fs.Ffree}
+	d := demand{dir: dir, free: fs.Bavail * uint64(fs.Bsize), inodes: fs.Ffree, counted: true}
 	if fs.Files == 0 {
 		d.inodes = enoughInodes // the file system makes them as it needs them
 	}
@@ -95,7 +98,7 @@ func newDemand(dir string, fs unix.Statfs_t) *demand {
 }
 
 func (d demand) findings(p patient) []Finding {
-	all := []Finding{space(p, d.dir, d.need, d.free, strings.Join(d.of, ", "))}
+	all := []Finding{d.space(p)}
 	if d.inodes < enoughInodes && p.spec.Debian == nil {
 		all = append(all, Finding{
 			"disk", Warning, fmt.Sprintf("%s: %d files can still be made", d.dir, d.inodes),
@@ -108,16 +111,19 @@ func (d demand) findings(p patient) []Finding {
 const enoughInodes = 4_000_000
 
 // space is generous: a build that runs full loses hours. At less than half it will.
-func space(p patient, dir string, need, free uint64, of string) Finding {
-	f := ok("disk", "%s: %d GiB free, %d GiB still to be written", dir, free/gib, need/gib)
-	if free >= need {
+func (d demand) space(p patient) Finding {
+	f := ok("disk", "%s: %d GiB free, %d GiB still to be written", d.dir, d.free/gib, d.need/gib)
+	if d.free >= d.need {
 		return f
 	}
 	f.State = Warning
-	if free < need/2 {
+	f.Why = fmt.Sprintf("a first build of %s takes, in GiB: %s", p.spec.Board, strings.Join(d.of, ", "))
+	switch {
+	case !d.counted:
+		f.Why += "; more of it is there already than could be counted in a moment"
+	case d.free < d.need/2:
 		f.State = Stops
 	}
-	f.Why = fmt.Sprintf("a first build of %s takes, in GiB: %s", p.spec.Board, of)
 	f.Mend = "make room, or run this in a folder on a larger disk"
 	if p.spec.Debian == nil {
 		f.Mend += "; DL_DIR and SSTATE_DIR may lie on another one, and INHERIT += \"rm_work\" in conf/site.conf removes what is built from tmp"
@@ -125,10 +131,14 @@ func space(p patient, dir string, need, free uint64, of string) Finding {
 	return f
 }
 
-// used is what lies in a folder already, as far as that can be counted in a moment.
-func used(ctx context.Context, dir string) (total uint64) {
+// used is what lies in a folder already, and whether all of it could be counted in a
+// moment. The folder may be a link to another disk.
+func used(ctx context.Context, dir string) (total uint64, counted bool) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return fs.SkipAll
@@ -143,5 +153,5 @@ func used(ctx context.Context, dir string) (total uint64) {
 		}
 		return nil
 	})
-	return total
+	return total, ctx.Err() == nil
 }

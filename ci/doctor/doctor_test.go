@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -161,9 +162,15 @@ func TestCrowd(t *testing.T) {
 func TestSpace(t *testing.T) {
 	p := patient{spec: images.Spec{Board: "b"}}
 	for free, want := range map[uint64]string{100 * gib: OK, 60 * gib: Warning, 40 * gib: Stops} {
-		if f := space(p, "/d", 100*gib, free, ""); f.State != want {
+		d := demand{dir: "/d", need: 100 * gib, free: free, counted: true}
+		if f := d.space(p); f.State != want {
 			t.Errorf("%d GiB free of 100: %+v; want %s", free/gib, f, want)
 		}
+	}
+	// What could not be counted may be all that a build needs.
+	d := demand{dir: "/d", need: 100 * gib, free: gib}
+	if f := d.space(p); f.State != Warning || !strings.HasSuffix(f.Why, "could be counted in a moment") {
+		t.Errorf("1 GiB free beside more than could be counted: %+v", f)
 	}
 }
 
@@ -193,11 +200,22 @@ func TestDiskSubtractsWhatIsThere(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "downloads/a"), make([]byte, 8<<20), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := used(t.Context(), dir); got < 8<<20 || got > 9<<20 {
-		t.Errorf("used = %d; want 8 MiB", got)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
 	}
-	if got := used(t.Context(), filepath.Join(dir, "none")); got != 0 {
-		t.Errorf("used of no folder = %d", got)
+	for _, at := range []string{dir, link} {
+		if got, counted := used(t.Context(), at); got < 8<<20 || got > 9<<20 || !counted {
+			t.Errorf("used in %s = %d, %t; want 8 MiB", at, got, counted)
+		}
+	}
+	if got, counted := used(t.Context(), filepath.Join(dir, "none")); got != 0 || !counted {
+		t.Errorf("used of no folder = %d, %t", got, counted)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, counted := used(ended, dir); counted {
+		t.Error("used counted all although its time was over")
 	}
 }
 
