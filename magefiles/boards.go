@@ -70,7 +70,7 @@ func Doctor(ctx context.Context,
 	offline *bool, // ask no server
 	json *bool, // print the findings as JSON
 ) error {
-	if file := given(conf, ""); file != "" {
+	if file := given(conf, ""); file != "" || given(branch, "") != "" {
 		return doctor.Conf(os.Stdout, file, given(branch, ""), given(json, false))
 	}
 	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {

@@ -99,6 +99,9 @@ func Conf(w io.Writer, file, branch string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
+	if file == "" {
+		return errors.New("-conf is missing: the local.conf, or other configuration, to look at for -branch=" + branch)
+	}
 	src, err := lint.Read(file)
 	if err != nil {
 		return err

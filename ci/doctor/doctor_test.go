@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
+	"slipway/images/cache"
 	"slipway/images/lint"
 	"slipway/layers"
 	"slipway/layers/engine"
@@ -113,6 +114,9 @@ func TestConf(t *testing.T) {
 	}
 	if err := Conf(&out, file, "dunfell", false); err != nil {
 		t.Errorf("Conf on dunfell = %v", err)
+	}
+	if err := Conf(&out, "", "dunfell", false); err == nil || !strings.Contains(err.Error(), "-conf is missing") {
+		t.Errorf("Conf without a file = %v", err)
 	}
 	if err := Conf(&out, file, "", false); err == nil || !strings.Contains(err.Error(), "-branch is missing") {
 		t.Errorf("Conf without a branch = %v", err)
@@ -349,6 +353,24 @@ func TestManualDownloads(t *testing.T) {
 	p.layers.Branch["meta-tegra"] = "kirkstone-l4t-r32.7.x"
 	if all := manualDownloads(t.Context(), p); len(all) != 0 {
 		t.Errorf("on a branch that needs none: %+v", all)
+	}
+}
+
+// Who follows doctor's advice to name a mirror is not stopped any more.
+func TestMirrored(t *testing.T) {
+	t.Setenv(cache.Environment, "off")
+	p := patient{ws: layers.Workspace{Dir: filepath.Join(t.TempDir(), "layers")}}
+	if p.mirrored() {
+		t.Error("mirrored without a mirror")
+	}
+	p.project.LocalConf = map[string]string{"m": `PREMIRRORS:prepend = "https://.*/.* http://localhost/"`}
+	if !p.mirrored() {
+		t.Error("not mirrored with PREMIRRORS")
+	}
+	p.project.LocalConf = nil
+	t.Setenv(cache.Environment, "http://localhost:8600")
+	if !p.mirrored() {
+		t.Error("not mirrored with a cache")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
+	"slipway/images/cache"
 	"slipway/images/lint"
 	"slipway/layers"
 )
@@ -70,8 +71,8 @@ func nvidia(ctx context.Context, p patient) []Finding {
 		return findings
 	}
 	state := Stops
-	if entries, err := os.ReadDir(p.downloads()); err == nil && len(entries) > 0 {
-		state = Warning // what is needed may be among them
+	if entries, err := os.ReadDir(p.downloads()); p.mirrored() || err == nil && len(entries) > 0 {
+		state = Warning // what is needed may be there
 	}
 	var answered []string
 	for _, host := range d.Hosts {
@@ -90,6 +91,18 @@ func nvidia(ctx context.Context, p patient) []Finding {
 		findings = append(findings, ok("nvidia", "L4T %s: %s answer", d.L4T, strings.Join(answered, " and ")))
 	}
 	return findings
+}
+
+// mirrored is true where the project, the user or the cache names other places for
+// sources than their own servers.
+func (p patient) mirrored() bool {
+	if c, err := cache.Choose(p.spec.Cache); err == nil && !c.Off && (c.Server != "" || c.Downloads != "" && c.Downloads != "none") {
+		return true
+	}
+	return slices.ContainsFunc([]string{"PREMIRRORS", "PREMIRRORS:prepend", "PREMIRRORS_prepend", "SOURCE_MIRROR_URL"}, func(name string) bool {
+		value, err := p.setting(name)
+		return err == nil && value != ""
+	})
 }
 
 // headOf asks a server for no more than its time, and returns by how much it is ahead.
