@@ -1,4 +1,4 @@
-# Tried: parsed and dry-run. No Jetson was at hand to update.
+# Tried: parsed. No Jetson was at hand to update.
 SUMMARY = "Which slot of a Jetson SWUpdate writes, and whose updates it takes"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"

@@ -1,4 +1,5 @@
-# Tried: parsed and dry-run. No Jetson was at hand to update.
+# Tried: parsed, and its description read by a real SWUpdate (images/update_test.go). No
+# Jetson was at hand to update.
 SUMMARY = "Update of a Jetson's other slot, for SWUpdate"
 DESCRIPTION = "bitbake slipway-update; then, on the board: swupdate-client <file>.swu, and reboot."
 LICENSE = "MIT"
