@@ -18,9 +18,15 @@ type jsonReader struct {
 	file     string
 	data     []byte
 	lines    []int // where each line begins in data
+	last     place // that was asked for: a file may be one long line
 	tokens   *json.Decoder
 	values   int
 	warnings []string
+}
+
+type place struct {
+	offset int
+	position
 }
 
 // Configurations may hold configurations; each takes two levels.
@@ -67,7 +73,13 @@ func lineStarts(data []byte) []int {
 func (r *jsonReader) at(offset int) position {
 	offset = min(offset, len(r.data))
 	line := sort.SearchInts(r.lines, offset+1) // the lines that begin at offset or before
-	return position{r.file, line, utf8.RuneCount(r.data[r.lines[line-1]:offset]) + 1}
+	begin, column := r.lines[line-1], 1
+	if r.last.line == line && r.last.offset <= offset {
+		begin, column = r.last.offset, r.last.column
+	}
+	column += utf8.RuneCount(r.data[begin:offset])
+	r.last = place{offset, position{r.file, line, column}}
+	return r.last.position
 }
 
 // checkSyntax looks at the whole file, so that walking its tokens cannot fail.
