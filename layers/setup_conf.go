@@ -131,8 +131,7 @@ func (p Project) fragmentsConf(ws Workspace) ([]byte, error) {
 		return nil, nil
 	}
 	for _, r := range p.Repos {
-		path := filepath.Join(p.Dir(ws, r), "meta/conf/bitbake.conf")
-		data, err := os.ReadFile(path)
+		data, err := readIn(p.Dir(ws, r), "meta/conf/bitbake.conf")
 		if err == nil && !strings.Contains(string(data), "conf/"+toolConf) {
 			return nil, r.at.errorf("sources.%s: this OpenEmbedded does not read fragments from conf/%s; whinlatter and later do", r.ID, toolConf)
 		}

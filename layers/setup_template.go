@@ -145,7 +145,7 @@ func (t *template) files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// readIn reads a sample. It may be a link, but not to outside its repository.
+// readIn reads a file of a checkout. It may be a link, but not to outside its repository.
 func readIn(repo, path string) ([]byte, error) {
 	f, err := os.OpenInRoot(repo, path)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -161,6 +162,17 @@ func TestLoadSetupErrors(t *testing.T) {
 	}
 }
 
+// A file that a program wrote is often one line, and each value in it has a place.
+func TestSetupOfOneLine(t *testing.T) {
+	text := strings.Repeat(`{"notes": "`+strings.Repeat("é", 20)+`"},`, maxValues/2-100)
+	began := time.Now()
+	_, _, err := parseJSON("x.conf.json", []byte(setupText(setupCore, text+`{"odd": ""}`)), setupFile)
+	want := fmt.Sprintf("x.conf.json:1:%d: unknown key \"odd\"", utf8.RuneCountInString(setupText(setupCore, text+"{"))-len(`]}}`)+1)
+	if took := time.Since(began); err == nil || !strings.HasPrefix(err.Error(), want) || took > 5*time.Second {
+		t.Errorf("parseJSON = %.100v after %v; want %q at once", err, took, want)
+	}
+}
+
 func TestLoadSetupWarnings(t *testing.T) {
 	text := "{\"version\": \"1.0\",\n\"expires\": \"2020-05-31\",\n\"description\": \"d\",\n\"description\": \"e\",\n\"sources\": {" + setupCore + `}, "bitbake-setup": {"configurations": [{"name": "one", "description": "d", "bb-layers": ["oe/meta"],
 "oe-template": "t"}]}}`
@@ -287,6 +299,16 @@ func TestConfigureSetupErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("Configure with %s = %v; want %q", test.configuration, err, test.want)
 		}
+	}
+	core := filepath.Join(dir, "layers/oe/meta/conf/bitbake.conf")
+	if err := errors.Join(os.Remove(core), os.Symlink("/dev/zero", core)); err != nil {
+		t.Fatal(err)
+	}
+	if err := setupConfigured(t, dir, `{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "oe-fragments": ["machine/a"]}`); err != nil {
+		t.Errorf("Configure with a bitbake.conf without end = %v; want it left to bitbake", err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "build")); err != nil {
+		t.Fatal(err)
 	}
 	sample := filepath.Join(dir, "layers/mine/meta-mine/conf/templates/small/local.conf.sample")
 	if err := errors.Join(os.Remove(sample), os.Symlink("/etc/passwd", sample), os.RemoveAll(filepath.Join(dir, "layers/oe/mine"))); err != nil {
