@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -180,15 +181,19 @@ func (f lock) write(changes int) error {
 
 // lockSetup pins the sources of a bitbake-setup file, all in its one lock file.
 func lockSetup(ctx context.Context, p Project) (string, error) {
-	commits := make([]string, len(p.Repos))
+	var mu sync.Mutex
+	commits := map[string]string{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
-	for i, r := range p.Repos {
-		if r.URL == "" || (r.Commit != "" && !r.Locked) || (r.Branch == "" && r.Tag == "") {
+	for id, source := range p.setup.toLock {
+		if !source.repo.floats() {
 			continue
 		}
-		group.Go(func() (err error) {
-			commits[i], err = tip(ctx, r)
+		group.Go(func() error {
+			commit, err := tip(ctx, source.repo)
+			mu.Lock()
+			defer mu.Unlock()
+			commits[id] = commit
 			return err
 		})
 	}

@@ -80,8 +80,9 @@ func setupConfigurations() *shape {
 // setup is a bitbake-setup file with its choices made.
 type setup struct {
 	file        *value
-	sources     *value   // with those of the lock file
-	chain       []*value // the chosen configuration, after those around it
+	sources     *value              // with those of the lock file
+	toLock      map[string]lockable // by id
+	chain       []*value            // the chosen configuration, after those around it
 	description string
 	notes       string
 	template    string

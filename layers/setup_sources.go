@@ -14,6 +14,7 @@ var setupOverrides = &shape{kinds: dict, needs: []string{"sources"}, keys: map[s
 func (p *Project) readSources(lock string) error {
 	s := p.setup
 	s.sources = &value{kind: dict, dict: map[string]*value{}}
+	s.toLock = map[string]lockable{}
 	declared := s.file.get("sources")
 	fixed, err := p.readSetupLock(lock, declared)
 	if err != nil {
@@ -29,11 +30,17 @@ func (p *Project) readSources(lock string) error {
 			return err
 		}
 		s.sources.set(id, declared.dict[id])
+		s.toLock[id] = lockable{declared.dict[id], r}
 		if over := fixed.get(id); over != nil {
-			if r, err = r.overridden(over, filepath.Dir(lock)); err != nil {
+			own := r
+			if r, err = own.overridden(over, filepath.Dir(lock)); err != nil {
 				return err
 			}
 			s.sources.set(id, r.placed(over))
+			if own.URL == "" || r.URL == "" {
+				s.toLock[id] = lockable{over, r} // from elsewhere than the project file says, on purpose
+			}
+			p.Warnings = append(p.Warnings, own.unlike(r)...)
 		}
 		if twin, there := folders[r.Name]; there {
 			return r.at.errorf("sources.%s: has the same folder as sources.%s; give one of them another path", id, twin)
@@ -145,6 +152,27 @@ func (r Repo) overridden(v *value, base string) (Repo, error) {
 	return over, nil
 }
 
+// lockable is a source as Lock writes it.
+type lockable struct {
+	v    *value
+	repo Repo
+}
+
+// unlike says where a lock file has more than the commit of a branch or tag, and
+// so may be older than the project file.
+func (r Repo) unlike(locked Repo) []string {
+	const holds = "; as with bitbake-setup, this file holds; layers:lock writes it anew by the project file"
+	switch {
+	case r.URL == "" || locked.URL == "":
+		return nil
+	case r.URL != locked.URL:
+		return []string{fmt.Sprintf("%s: sources.%s comes from %s here and from %s in the project file%s", locked.at, r.ID, locked.URL, r.URL, holds)}
+	case r.Commit != "" && r.Commit != locked.Commit:
+		return []string{fmt.Sprintf("%s: sources.%s is not at the commit %s, which the project file pins%s", locked.at, r.ID, r.Commit, holds)}
+	}
+	return nil
+}
+
 // placed is a source with its path on the local disk made whole, as in the file
 // that Dump makes nothing says what it begins at.
 func (r Repo) placed(v *value) *value {
@@ -156,20 +184,16 @@ func (r Repo) placed(v *value) *value {
 	return merge(v, &value{at: v.at, kind: dict, keys: []string{"local"}, dict: map[string]*value{"local": local}})
 }
 
-// setupLockContent is the lock file, with the commits that Lock found. Every
+// setupLockContent is the lock file, with the commits that Lock found, by id. Every
 // source is in it, as in bitbake-setup's own.
-func (p Project) setupLockContent(commits []string) ([]byte, error) {
+func (p Project) setupLockContent(commits map[string]string) ([]byte, error) {
 	sources := map[string]any{}
-	for i, r := range p.Repos {
-		v := p.setup.sources.get(r.ID)
-		if v == nil {
-			continue // the repository that the project file is in
+	for id, source := range p.setup.toLock {
+		plain := source.v.plain().(map[string]any)
+		if commits[id] != "" {
+			plain["git-remote"].(map[string]any)["rev"] = commits[id]
 		}
-		plain := v.plain().(map[string]any)
-		if commits[i] != "" {
-			plain["git-remote"].(map[string]any)["rev"] = commits[i]
-		}
-		sources[r.ID] = plain
+		sources[id] = plain
 	}
 	return pythonJSON(map[string]any{"sources": sources})
 }

@@ -83,8 +83,11 @@ func TestLoadSetup(t *testing.T) {
 			{ID: "here", Name: "here", Path: "/opt/here", Layers: []Layer{{Name: "."}}},
 			{ID: ".", Name: filepath.Base(dir), Layers: []Layer{{Name: "own"}}},
 		},
-		Env:      map[string]*string{"BUILD_ID": nil, "TOKEN": nil},
-		Warnings: []string{filepath.Join(dir, "setup/sources-fixed-revisions.json") + ":2:9: sources.gone is not in the project file; as with bitbake-setup, it is not used"},
+		Env: map[string]*string{"BUILD_ID": nil, "TOKEN": nil},
+		Warnings: []string{
+			filepath.Join(dir, "setup/sources-fixed-revisions.json") + ":2:9: sources.gone is not in the project file; as with bitbake-setup, it is not used",
+			filepath.Join(dir, "setup/sources-fixed-revisions.json") + ":1:20: sources.oe comes from https://example.org/oe here and from https://example.com/oe in the project file; as with bitbake-setup, this file holds; layers:lock writes it anew by the project file",
+		},
 	}
 	ignore := cmp.FilterPath(func(p cmp.Path) bool {
 		name := p.Last().String()
@@ -375,6 +378,46 @@ func TestConfigureSetupEdited(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("")
+}
+
+// A lock file is written anew by the project file, which may have been edited since;
+// what it takes from elsewhere stays.
+func TestLockSetup(t *testing.T) {
+	origin, first, second := server(t)
+	moved := filepath.Join(t.TempDir(), "moved")
+	run(t, ".", "git", "clone", "-q", "--bare", origin, moved)
+	dir := t.TempDir()
+	lock := filepath.Join(dir, "x.sources-fixed-revisions.json")
+	here := `"mine": {"local": {"path": "mine"}}`
+	write(t, dir, map[string]string{".git/HEAD": "", "x.sources-fixed-revisions.json": `{"sources": {` + here + `}}`})
+	for _, step := range []struct{ uri, rev, locked, warning string }{
+		{origin, "main", second, ""},
+		{origin, "main", second, ""},
+		{origin, first, first, "is not at the commit " + first + ", which the project file pins"},
+		{moved, "main", second, "sources.oe comes from " + origin + " here and from " + moved},
+	} {
+		sources := fmt.Sprintf(`"oe": {"git-remote": {"uri": %q, "rev": %q}}, "mine": {"git-remote": {"uri": %q, "rev": "main"}}`, step.uri, step.rev, origin)
+		write(t, dir, map[string]string{"x.conf.json": setupText(sources, setupOne)})
+		p, err := Load(t.Context(), filepath.Join(dir, "x.conf.json"), Workspace{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := strings.Join(p.Warnings, "\n"); !strings.Contains(said, step.warning) || step.warning == "" && said != "" {
+			t.Errorf("Load of %s at %s warns %q; want %q", step.uri, step.rev, said, step.warning)
+		}
+		if err := Lock(t.Context(), p, Workspace{}); err != nil {
+			t.Fatal(err)
+		}
+		v, _, err := readJSON(lock, setupOverrides)
+		if err != nil {
+			t.Fatal(err)
+		}
+		remote := v.get("sources", "oe", "git-remote")
+		if remote.get("uri").text != step.uri || remote.get("rev").text != step.locked || v.get("sources", "mine", "local", "path").or("") != "mine" {
+			text, err := os.ReadFile(lock)
+			t.Errorf("the lock of %s at %s: %s, %v; want it at %s", step.uri, step.rev, text, err, step.locked)
+		}
+	}
 }
 
 // What moved since a commit of the project file's own repository.
