@@ -334,7 +334,7 @@ func (s *server) name() string {
 		return s.host
 	}
 	if name, err := os.Hostname(); err == nil && addressable(name) {
-		return name
+		return strings.ToLower(name)
 	}
 	return "127.0.0.1"
 }

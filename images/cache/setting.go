@@ -90,6 +90,9 @@ func parseConfig(path string, data []byte) (Setting, error) {
 		if key.Value != "cache" {
 			return Setting{}, fmt.Errorf("%s: unknown key %q (have cache)", place(path, key), key.Value)
 		}
+		if i > 0 {
+			return Setting{}, fmt.Errorf("%s: cache is set twice; keep one", place(path, key))
+		}
 		if s, err = settingOf(path, root.Content[i+1]); err != nil {
 			return Setting{}, err
 		}
@@ -145,7 +148,7 @@ func settingOf(from string, n *yaml.Node) (Setting, error) {
 	at := place(from, n)
 	s := Setting{From: at}
 	switch {
-	case n.Kind == yaml.ScalarNode && n.Value == "off":
+	case n.Kind == yaml.ScalarNode && strings.EqualFold(n.Value, "off"):
 		s.Off = true
 		return s, nil
 	case n.Kind == yaml.ScalarNode && (n.Value == "" || n.Tag == "!!null"):
@@ -224,11 +227,15 @@ func (s *Setting) whole() error {
 // configuration, to its patterns of mirrors, or to a URL's parameters there.
 var addressText = regexp.MustCompile(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
+// mirrorWord is what bitbake replaces wherever it stands in a mirror's address, also
+// within a longer word. In a host's name, lower case keeps it from that.
+var mirrorWord = regexp.MustCompile(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
+
 func addressable(text string) bool { return addressText.MatchString(text) }
 
 func parseURL(text string, schemes ...string) (*url.URL, error) {
-	if !addressable(strings.Replace(text, "@", "", 1)) {
-		return nil, fmt.Errorf("%q holds characters that no address here may have, or is too long", text)
+	if !addressable(strings.Replace(text, "@", "", 1)) { // it may hold a password, and is not repeated
+		return nil, errors.New("holds characters that no address here may have, or is too long")
 	}
 	if strings.Contains(text, "@") {
 		return nil, errors.New("names a user; put the login into ~/.netrc, where bitbake looks too")
@@ -236,6 +243,10 @@ func parseURL(text string, schemes ...string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
 		return nil, err
+	}
+	u.Host = strings.ToLower(u.Host)
+	if word := mirrorWord.FindString(u.Path); word != "" {
+		return nil, fmt.Errorf("%q: bitbake replaces %s in the address of a mirror; rename the folder", text, word)
 	}
 	for _, scheme := range schemes {
 		if u.Scheme == scheme && (u.Hostname() != "" || scheme == "file" && strings.HasPrefix(u.Path, "/")) {

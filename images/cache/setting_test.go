@@ -46,6 +46,9 @@ func TestParseSetting(t *testing.T) {
 		{"port 0", "{sstate: http://s, hashserv: 'host:0', prserv: none}", Setting{}, "port between 1 and 65535"},
 		{"IPv6 for bitbake", "{sstate: http://s, hashserv: '[::1]:1', prserv: none}", Setting{}, "is not HOST:PORT"},
 		{"IPv6", "'http://[::1]:8600'", Setting{}, "write the host's name"},
+		{"a host in capitals", "http://BUILDHOST:8600", Setting{Server: "http://buildhost:8600"}, ""},
+		{"off in capitals", "OFF", Setting{Off: true}, ""},
+		{"a word that bitbake replaces in mirrors", "{sstate: http://s/MYHOST, hashserv: h:1, prserv: none}", Setting{}, `bitbake replaces HOST in the address of a mirror`},
 		{"ftp", "{sstate: ftp://s, hashserv: h:1, prserv: none}", Setting{}, "http:// or https:// or file://"},
 	}
 	for _, tt := range tests {
@@ -91,6 +94,19 @@ func TestChoose(t *testing.T) {
 	if _, err := Choose(board); err == nil || !strings.Contains(err.Error(), path+":2:1: unknown key") {
 		t.Errorf("Choose = %v; want the line of the unknown key", err)
 	}
+	write(t, path, "cache: http://user\ncache: off\n")
+	if _, err := Choose(board); err == nil || !strings.Contains(err.Error(), path+":2:1: cache is set twice") {
+		t.Errorf("Choose = %v; want the line of the second", err)
+	}
+}
+
+// A password in an address is not repeated.
+func TestSettingHidesLogins(t *testing.T) {
+	for _, text := range []string{"http://me:s3cret@builder", "http://me:s3cret$@builder", "{sstate: 'http://me:s3cret%@b', hashserv: h:1, prserv: none}"} {
+		if _, err := parseSetting("t.yml", []byte(text)); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v; want it refused without its password", text, err)
+		}
+	}
 }
 
 func write(t *testing.T, path, text string) {
@@ -114,7 +130,7 @@ func FuzzSetting(f *testing.F) {
 			return
 		}
 		for _, value := range []string{s.Server, s.Sstate, s.Hashserv, s.PRServ, s.Downloads} {
-			if strings.ContainsAny(value, "\"'\\$;{}@ \t\r\n") {
+			if strings.ContainsAny(value, "\"'\\$;{}@ \t\r\n") || strings.Contains(value, "://") && mirrorWord.MatchString(value) {
 				t.Errorf("took %q", value)
 			}
 		}
