@@ -56,6 +56,9 @@ func Prepare(ctx context.Context, r Request) (Given, error) {
 	var given Given
 	err := progress.Run(ctx, "cache", func(s *progress.Step) (string, error) {
 		plan, err := r.plan(ctx, s)
+		if ctx.Err() != nil { // nothing is wrong with the cache then
+			return "", context.Cause(ctx)
+		}
 		if err != nil {
 			return "", err
 		}

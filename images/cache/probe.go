@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"slipway/layers/engine"
@@ -36,8 +38,10 @@ func checkHashserv(ctx context.Context, address string, v Version) error {
 	if len(heard) == 0 {
 		return errors.New("hangs up on a ping: it is no hash equivalence server, or one of bitbake before 1.52")
 	}
-	if a, err := parseAnswer(heard[0]); err != nil || !a.Alive {
-		return errors.Join(err, errors.New("does not say that it is alive: it is no hash equivalence server"))
+	if a, err := parseAnswer(heard[0]); err != nil {
+		return err
+	} else if !a.Alive {
+		return errors.New("does not say that it is alive: it is no hash equivalence server")
 	}
 	if !v.has(existsStream) {
 		return nil
@@ -109,8 +113,10 @@ func probePRServ(ctx context.Context, address string) (prKind, error) {
 		_, err := parseAnswer(heard[1])
 		return linePR, err
 	}
-	if a, err := parseAnswer(heard[0]); err != nil || !a.Alive {
-		return 0, errors.Join(err, errors.New("does not say that it is alive: it is no PR server"))
+	if a, err := parseAnswer(heard[0]); err != nil {
+		return 0, err
+	} else if !a.Alive {
+		return 0, errors.New("does not say that it is alive: it is no PR server")
 	}
 	heard, err = converse(ctx, address, greetPRServ, `{"test-pr": {`+asked+`, "history": false}}`)
 	switch {
@@ -144,10 +150,39 @@ func probeFiles(ctx context.Context, address string) error {
 	}
 	_, err := fetch(ctx, http.MethodHead, address+"/", nil)
 	var status statusError
-	if errors.As(err, &status) && (status == http.StatusNotFound || status == http.StatusForbidden || status == http.StatusMethodNotAllowed) {
+	if !errors.As(err, &status) {
+		return err
+	}
+	switch status {
+	case http.StatusNotFound, http.StatusForbidden, http.StatusMethodNotAllowed:
 		return nil
+	case http.StatusUnauthorized:
+		return hasLogin(address)
 	}
 	return err
+}
+
+// hasLogin finds out whether bitbake will have a login for a mirror that asks for one.
+func hasLogin(address string) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	text, err := readLimited(filepath.Join(home, ".netrc"))
+	words := strings.Fields(string(text))
+	for i, word := range words {
+		if word == "default" || i > 0 && words[i-1] == "machine" && word == u.Hostname() {
+			return nil
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("wants a login; write one into ~/.netrc: machine %s login NAME password WORD", u.Hostname())
 }
 
 type statusError int
@@ -169,11 +204,7 @@ func fetch(ctx context.Context, method, address string, body io.Reader) ([]byte,
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) && !wrapped.Timeout() {
-			err = wrapped.Err
-		}
-		return nil, plain(err)
+		return nil, lost(ctx, plain(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

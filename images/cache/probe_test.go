@@ -3,11 +3,16 @@ package cache
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func contextWithLocal(r *http.Request, address string) context.Context {
@@ -112,7 +117,7 @@ func TestProbeOfNobody(t *testing.T) {
 	address := l.Addr().String()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(io.ErrClosedPipe)
-	if err := checkHashserv(ctx, address, Version{2, 8}); err == nil {
+	if err := checkHashserv(ctx, address, Version{2, 8}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error("a probe went on after its context had ended")
 	}
 	l.Close()
@@ -120,6 +125,67 @@ func TestProbeOfNobody(t *testing.T) {
 	for _, want := range []string{"board.yml:3:8: ", address, "nothing answers", "SLIPWAY_CACHE=off"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("check = %v; want %q", err, want)
+		}
+	}
+}
+
+// Whoever stops a build is not told to mend the cache, and a server that is silent is
+// told from one that is gone.
+func TestProbeOfTheSilent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	setting := Setting{Server: "http://" + l.Addr().String(), From: "board.yml:3:8"}
+	stopped := errors.New("interrupt")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(50*time.Millisecond, func() { cancel(stopped) })
+	bitbake := t.TempDir()
+	write(t, filepath.Join(bitbake, "lib/bb/__init__.py"), "__version__ = \"2.8.1\"\n")
+	if _, err := Prepare(ctx, Request{Setting: setting, Bitbake: bitbake}); !errors.Is(err, stopped) || strings.Contains(err.Error(), "SLIPWAY_CACHE") {
+		t.Errorf("Prepare, stopped = %v; want %v alone", err, stopped)
+	}
+	late, cancelLate := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancelLate()
+	if _, err := resolve(late, setting); err == nil || !strings.Contains(err.Error(), "does not answer within") {
+		t.Errorf("a server that says nothing: %v", err)
+	}
+}
+
+// What a mirror answers to a question for no file.
+func TestProbeFiles(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	status := 0
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	web, secure := httptest.NewServer(handler), httptest.NewTLSServer(handler)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer web.Close()
+	defer secure.Close()
+	tests := []struct {
+		status         int
+		netrc, address string
+		wantErr        string
+	}{
+		{200, "", web.URL, ""},
+		{404, "", web.URL, ""},
+		{403, "", web.URL, ""},
+		{500, "", web.URL, "answers 500 Internal Server Error"},
+		{401, "", web.URL, "wants a login; write one into ~/.netrc: machine 127.0.0.1 "},
+		{401, "machine 192.0.2.1 login a password b\n", web.URL, "wants a login"},
+		{401, "machine\n 127.0.0.1\n login a password b\n", web.URL, ""},
+		{401, "default login a password b\n", web.URL, ""},
+		{200, "", secure.URL, "does not answer as it should: tls: "},
+		{200, "", "file://" + home, ""},
+		{200, "", "file://" + home + "/none", "no such file"},
+	}
+	for _, tt := range tests {
+		status = tt.status
+		write(t, filepath.Join(home, ".netrc"), tt.netrc)
+		err := probeFiles(t.Context(), tt.address)
+		if (tt.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+			t.Errorf("%s, which answers %d, with .netrc %q = %v; want %q", tt.address, tt.status, tt.netrc, err, tt.wantErr)
 		}
 	}
 }

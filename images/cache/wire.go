@@ -37,7 +37,7 @@ func converse(ctx context.Context, address, greeting string, say ...string) ([]s
 	defer cancel()
 	c, err := dialLines(ctx, address)
 	if err != nil {
-		return nil, plain(err)
+		return nil, lost(ctx, plain(err))
 	}
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
@@ -78,10 +78,14 @@ func lost(ctx context.Context, err error) error {
 // plain is a dial's error without Go's own words.
 func plain(err error) error {
 	var op *net.OpError
-	if errors.As(err, &op) && op.Err != nil {
+	if errors.As(err, &op) && op.Op == "dial" {
 		return fmt.Errorf("nothing answers: %w", op.Err)
 	}
-	return fmt.Errorf("nothing answers: %w", err)
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return fmt.Errorf("does not answer as it should: %v", err) // whatever the system's words were, lost would take them for its own
 }
 
 func dialLines(ctx context.Context, address string) (lines, error) {
