@@ -22,7 +22,7 @@ const descriptorPath = "/cache.json"
 
 // Counts is what was asked of the server of files.
 type Counts struct {
-	Hits   int64 `json:"hits"`   // files that were there
+	Hits   int64 `json:"hits"`   // files that were given
 	Misses int64 `json:"misses"` // that were not, or not whole
 	Bytes  int64 `json:"bytes"`  // sent
 }
@@ -101,7 +101,9 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer f.Close()
-	s.hits.Add(1)
+	if r.Method == http.MethodGet { // bitbake asks whether it is there before
+		s.hits.Add(1)
+	}
 	// A client that takes its time may take it, as long as it takes something.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute + time.Duration(info.Size()/slowest)*time.Second))
 	w.Header().Set("Content-Type", "application/octet-stream")

@@ -163,6 +163,12 @@ func TestFilesInParts(t *testing.T) {
 	if status, _, _ := raw(t, web, "GET /sstate/none.tgz"); status != http.StatusNotFound {
 		t.Errorf("a file that is not there = %d", status)
 	}
+	// bitbake asks whether a file is there before it fetches it.
+	for range 3 {
+		if status, _, _ := raw(t, web, "HEAD /sstate/"+object); status != http.StatusOK {
+			t.Errorf("HEAD = %d", status)
+		}
+	}
 	if got := sstate.counts(); got != (Counts{Hits: 1, Misses: 1, Bytes: 3}) {
 		t.Errorf("counts = %+v; want one hit of 3 bytes and one miss", got)
 	}
