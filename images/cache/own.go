@@ -1,10 +1,9 @@
 package cache
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,7 +28,7 @@ const noNetwork = "BB_NO_NETWORK"
 
 // ownSettings looks for our variables in a build's conf folder and among what bitbake
 // takes from the environment. It reads lines as bitbake does, as far as their left side
-// goes; files that they include it follows within the folder.
+// goes, and follows what they include.
 func ownSettings(conf string, env map[string]string) ([]ownSetting, error) {
 	var found []ownSetting
 	for _, name := range slices.Sorted(maps.Keys(env)) {
@@ -37,7 +36,10 @@ func ownSettings(conf string, env map[string]string) ([]ownSetting, error) {
 			found = append(found, ownSetting{name: name, value: env[name], whole: true, at: "environment"})
 		}
 	}
-	r := confReader{root: filepath.Dir(conf), seen: map[string]bool{}}
+	r, err := newConfReader(conf)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range []string{"site.conf", "auto.conf", "local.conf"} {
 		if err := r.read(filepath.Join(conf, name)); err != nil {
 			return nil, err
@@ -46,48 +48,87 @@ func ownSettings(conf string, env map[string]string) ([]ownSetting, error) {
 	return append(found, r.found...), nil
 }
 
-// confReader reads bitbake's configuration files below one folder.
+// confReader reads bitbake's configuration files.
 type confReader struct {
-	root  string
+	top   string   // TOPDIR
+	path  []string // the layers, where bitbake looks for included files too
 	seen  map[string]bool
 	found []ownSetting
 }
 
 const maxConfFiles = 64
 
+func newConfReader(conf string) (*confReader, error) {
+	r := &confReader{top: filepath.Dir(conf), seen: map[string]bool{}}
+	path := filepath.Join(conf, "bblayers.conf")
+	text, err := readConf(path)
+	if err != nil {
+		return nil, err
+	}
+	layers, _ := scanConf(path, text, []string{"BBLAYERS"})
+	for _, l := range layers {
+		r.path = append(r.path, strings.Fields(r.expand(l.value))...)
+	}
+	return r, nil
+}
+
+func (r *confReader) expand(text string) string { return strings.ReplaceAll(text, "${TOPDIR}", r.top) }
+
+// readConf reads a file that need not be there: bitbake looks for each in many places.
+func readConf(path string) (string, error) {
+	if !isFile(path) {
+		return "", nil
+	}
+	data, err := readLimited(path)
+	return string(data), err
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
 func (r *confReader) read(path string) error {
 	if r.seen[path] || len(r.seen) == maxConfFiles {
 		return nil
 	}
 	r.seen[path] = true
-	data, err := readLimited(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // bitbake looks for each of them in many places
-	}
+	text, err := readConf(path)
 	if err != nil {
 		return err
 	}
-	found, includes := scanConf(path, string(data))
+	found, includes := scanConf(path, text, ours)
 	r.found = append(r.found, found...)
 	for _, name := range includes {
-		for _, dir := range []string{r.root, filepath.Dir(path)} {
-			if filepath.IsLocal(name) {
-				if err := r.read(filepath.Join(dir, name)); err != nil {
-					return err
-				}
+		if at := r.find(r.expand(name), filepath.Dir(path)); at != "" {
+			if err := r.read(at); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
+// find is where an included file lies, "" where it is none.
+func (r *confReader) find(name, beside string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	for _, dir := range slices.Concat([]string{r.top, beside}, r.path) {
+		if path := filepath.Join(dir, name); isFile(path) {
+			return path
+		}
+	}
+	return ""
+}
+
 var (
 	assigning = regexp.MustCompile(`^(?:export\s+)?([A-Z][A-Z0-9_]*)([:_][a-z0-9:_${}-]+)?\s*(\?\?=|\?=|:=|\+=|=\+|\.=|=\.|=)\s*["'](.*)["']\s*$`)
-	including = regexp.MustCompile(`^(?:include|require)\s+([A-Za-z0-9_./-]+)\s*$`)
+	including = regexp.MustCompile(`^(?:include|require)\s+(\S+)\s*$`)
 )
 
-// scanConf returns the lines that set one of our variables, and what is included.
-func scanConf(path, text string) (found []ownSetting, includes []string) {
+// scanConf returns the lines that set one of the variables, and what is included.
+func scanConf(path, text string, names []string) (found []ownSetting, includes []string) {
 	number, joined, begun := 0, "", 0
 	for line := range strings.Lines(text) {
 		number++
@@ -103,11 +144,16 @@ func scanConf(path, text string) (found []ownSetting, includes []string) {
 		if m := including.FindStringSubmatch(joined); m != nil {
 			includes = append(includes, m[1])
 		}
-		if m := assigning.FindStringSubmatch(joined); m != nil && slices.Contains(ours, m[1]) {
+		if m := assigning.FindStringSubmatch(joined); m != nil && slices.Contains(names, m[1]) && !overruled(m[1], m[3]) {
 			whole := m[2] == "" && slices.Contains([]string{"=", "?=", "??=", ":="}, m[3])
 			found = append(found, ownSetting{name: m[1], value: m[4], whole: whole, at: fmt.Sprintf("%s:%d", path, begun)})
 		}
 		joined = ""
 	}
 	return found, includes
+}
+
+// overruled is true of default values for what bitbake's environment always sets.
+func overruled(name, operator string) bool {
+	return (name == "SSTATE_DIR" || name == "DL_DIR") && (operator == "?=" || operator == "??=")
 }

@@ -90,7 +90,8 @@ func TestPlanIsWrittenIfChanged(t *testing.T) {
 }
 
 func TestOwnSettings(t *testing.T) {
-	build := t.TempDir()
+	dir := t.TempDir()
+	build, outside := filepath.Join(dir, "build"), filepath.Join(dir, "outside.conf")
 	for name, text := range map[string]string{
 		"local.conf": `# SSTATE_MIRRORS = "commented out"
 MACHINE ??= "x"
@@ -103,15 +104,24 @@ PREMIRRORS += "a b"
 BB_HASHSERVE_UPSTREAM = 'h:1'
 SSTATE_MIRRORS_ALLOW = "another variable"
 SSTATE_MIRRORS[doc] = "a flag"
+DL_DIR ?= "/what the environment says holds"
+SSTATE_DIR ??= "/here too"
 require conf/more.conf
-include ../../outside.conf
+require conf/include/site.inc
+include ${TOPDIR}/conf/top.conf
+include ` + outside + `
+include /dev/zero
+include conf/none.conf
 `,
-		"more.conf": "export BB_SIGNATURE_HANDLER := \"OEBasicHash\"\nrequire conf/local.conf\n",
-		"site.conf": "SSTATE_DIR = \"/s\"\n",
+		"bblayers.conf": "BBLAYERS ?= \" \\\n    ${TOPDIR}/../none \\\n    ${TOPDIR}/../layer\"\n",
+		"top.conf":      "PREMIRRORS = \"t\"\n",
+		"more.conf":     "export BB_SIGNATURE_HANDLER := \"OEBasicHash\"\nrequire conf/local.conf\n",
+		"site.conf":     "SSTATE_DIR = \"/s\"\n",
 	} {
 		write(t, filepath.Join(build, "conf", name), text)
 	}
-	write(t, filepath.Join(filepath.Dir(build), "outside.conf"), "PRSERV_HOST = \"never read\"\n")
+	write(t, outside, "PRSERV_HOST = \"mine\"\n")
+	write(t, filepath.Join(dir, "layer/conf/include/site.inc"), "SSTATE_MIRRORS = \"m\"\n")
 	conf := filepath.Join(build, "conf")
 	got, err := ownSettings(conf, map[string]string{"DL_DIR": "/d", "HOME": "/h"})
 	if err != nil {
@@ -127,6 +137,9 @@ include ../../outside.conf
 		{"PREMIRRORS", "a b", false, at("local.conf", "8")},
 		{"BB_HASHSERVE_UPSTREAM", "h:1", true, at("local.conf", "9")},
 		{"BB_SIGNATURE_HANDLER", "OEBasicHash", true, at("more.conf", "1")},
+		{"SSTATE_MIRRORS", "m", true, filepath.Join(dir, "layer/conf/include/site.inc:1")},
+		{"PREMIRRORS", "t", true, at("top.conf", "1")},
+		{"PRSERV_HOST", "mine", true, outside + ":1"},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(ownSetting{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -137,7 +150,7 @@ func FuzzScanConf(f *testing.F) {
 	f.Add("SSTATE_MIRRORS ?= \"\\\n a b \\\n\"\nrequire conf/x.conf\nPRSERV_HOST:pn-a = 'b'\n")
 	f.Add("export BB_HASHSERVE ??= \"\"\\\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		found, includes := scanConf("f", text)
+		found, includes := scanConf("f", text, ours)
 		if lines := strings.Count(text, "\n") + 1; len(found)+len(includes) > lines {
 			t.Errorf("%d findings in %d lines", len(found)+len(includes), lines)
 		}
