@@ -3,47 +3,26 @@ package cache
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"io/fs"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
+
+	"slipway/images/bitbake"
 )
-
-// recordName is the file in which a build keeps what became of its tasks.
-const (
-	recordName     = "build.json"
-	maxRecordBytes = 64 << 20
-)
-
-// record is what of a build's record tells about shared state.
-type record struct {
-	State   string       `json:"state"`
-	Started string       `json:"started"`
-	Tasks   []recordTask `json:"tasks"`
-}
-
-type recordTask struct {
-	Recipe string `json:"recipe"`
-	Config string `json:"multiconfig"`
-	Task   string `json:"task"`
-	Shared string `json:"sharedState"` // hit, miss, broken; "" for a task that is never shared
-	Hash   string `json:"hash"`
-	TookMS int64  `json:"tookMs"`
-}
 
 // Report is what a build found in shared state, and what it did not.
 type Report struct {
-	Board   string   `json:"board"`
-	State   string   `json:"state"` // of the build
-	Started string   `json:"started"`
-	Hits    []Lookup `json:"hits"`
-	Misses  []Lookup `json:"misses"`
-	LostMS  int64    `json:"lostMs"` // what the missed tasks took, one after the other
+	Board   string        `json:"board"`
+	State   bitbake.State `json:"state"` // of the build
+	Started time.Time     `json:"started"`
+	Hits    []Lookup      `json:"hits"`
+	Misses  []Lookup      `json:"misses"`
+	LostMS  int64         `json:"lostMs"` // what the missed tasks took, one after the other
 }
 
 // Lookup is one task that was looked for in shared state.
@@ -66,32 +45,21 @@ const (
 
 // ReportOf reads a board's last build, and asks the cache about what was missed.
 func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, error) {
-	path := filepath.Join(dir, recordName)
-	f, err := os.Open(path)
-	if err != nil {
+	r, err := bitbake.Open(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return Report{}, fmt.Errorf("no build of %s is recorded; run build %s first: %w", board, board, err)
+	case err != nil:
+		return Report{}, err
+	case r.Parse || r.DryRun:
+		return Report{}, fmt.Errorf("the last build of %s ran no tasks: it was asked to parse alone, or for a dry run; run build %s first", board, board)
 	}
-	defer f.Close()
-	r, err := parseRecord(f)
-	if err != nil {
-		return Report{}, fmt.Errorf("%s: %w; build the board again", path, err)
-	}
-	report := r.report(board)
+	report := reportOf(board, r)
 	report.ask(ctx, setting)
-	return report, ctx.Err()
+	return report, context.Cause(ctx)
 }
 
-func parseRecord(in io.Reader) (record, error) {
-	var r record
-	limited := &io.LimitedReader{R: in, N: maxRecordBytes}
-	err := json.NewDecoder(limited).Decode(&r)
-	if limited.N == 0 {
-		err = fmt.Errorf("longer than %d bytes", maxRecordBytes)
-	}
-	return r, err
-}
-
-func (r record) report(board string) Report {
+func reportOf(board string, r bitbake.Record) Report {
 	report := Report{Board: board, State: r.State, Started: r.Started, Hits: []Lookup{}, Misses: []Lookup{}}
 	for _, t := range r.Tasks {
 		l := Lookup{Recipe: t.Recipe, Task: t.Task, TookMS: t.TookMS}
@@ -99,12 +67,12 @@ func (r record) report(board string) Report {
 			l.Recipe = "mc:" + t.Config + ":" + t.Recipe
 		}
 		switch t.Shared {
-		case "hit":
+		case bitbake.Hit:
 			report.Hits = append(report.Hits, l)
 			continue
-		case "miss":
+		case bitbake.Miss:
 			l.Hash = t.Hash
-		case "broken":
+		case bitbake.Broken:
 			l.Why = whyBroken
 		default:
 			continue
@@ -167,7 +135,7 @@ func (c Cache) knows(ctx context.Context, hashes []string) (map[string]bool, err
 		for _, hash := range chunk {
 			asked = append(asked, `{"get": {"method": "oe.sstatesig.OEOuthashBasic", "taskhash": "`+hash+`", "all": false}}`)
 		}
-		heard, err := converse(ctx, c.Hashserv, greetHashserv, asked...)
+		heard, err := askAtOnce(ctx, c.Hashserv, greetHashserv, asked)
 		if err != nil {
 			return nil, err
 		}
@@ -178,25 +146,42 @@ func (c Cache) knows(ctx context.Context, hashes []string) (map[string]bool, err
 	return known, nil
 }
 
+// mostLines is what a person reads of misses; -json has all of them.
+const mostLines = 40
+
 // Write prints the report for a person: the misses, those that took longest first.
 func (r Report) Write(w io.Writer) error {
 	total := len(r.Hits) + len(r.Misses)
 	if total == 0 {
-		fmt.Fprintf(w, "%s: the last build (%s) looked for nothing in shared state: all was in place, or nothing of it is shared.\n", r.Board, printable(r.State))
-		return nil
+		_, err := fmt.Fprintf(w, "%s: the last build %s, and looked for nothing in shared state: all was in place, or nothing of it is shared.\n", r.Board, r.came())
+		return err
 	}
 	fmt.Fprintf(w, "%s: %d of %d tasks came from shared state (%d %%), %d did not and took %.0f s of work. The build %s.\n",
-		r.Board, len(r.Hits), total, 100*len(r.Hits)/total, len(r.Misses), float64(r.LostMS)/1000, printable(r.State))
+		r.Board, len(r.Hits), total, 100*len(r.Hits)/total, len(r.Misses), float64(r.LostMS)/1000, r.came())
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	byTime := slices.Clone(r.Misses)
 	slices.SortStableFunc(byTime, func(a, b Lookup) int { return cmp.Compare(b.TookMS, a.TookMS) })
-	for i, l := range byTime {
+	for i, l := range byTime[:min(mostLines, len(byTime))] {
 		if i == 0 {
 			fmt.Fprintln(tw, "RECIPE\tTASK\tSECONDS\tWHY")
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%.1f\t%s\n", printable(l.Recipe), printable(l.Task), float64(l.TookMS)/1000, l.Why)
 	}
+	if more := len(byTime) - mostLines; more > 0 {
+		fmt.Fprintf(tw, "and %d more that took less; -json has all of them\n", more)
+	}
 	return tw.Flush()
+}
+
+// came is what came of the build, in a sentence.
+func (r Report) came() string {
+	switch r.State {
+	case bitbake.Succeeded, bitbake.Failed:
+		return string(r.State)
+	case bitbake.Running:
+		return "is running, or was cut off"
+	}
+	return "was " + printable(string(r.State))
 }
 
 // printable is a name without what a terminal would obey.

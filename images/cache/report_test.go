@@ -1,12 +1,20 @@
 package cache
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/images/bitbake"
 )
 
 const built = `{
@@ -26,7 +34,7 @@ const (
 
 func TestReport(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, recordName), built)
+	write(t, filepath.Join(dir, bitbake.RecordName), built)
 	ask := func(hash string) string {
 		return `{"get": {"method": "oe.sstatesig.OEOuthashBasic", "taskhash": "` + hash + `", "all": false}}`
 	}
@@ -47,7 +55,7 @@ func TestReport(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := Report{
-				Board: "b", State: "succeeded", Started: "2026-11-21T17:00:00Z", LostMS: 9507,
+				Board: "b", State: "succeeded", Started: time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC), LostMS: 9507,
 				Hits: []Lookup{{Recipe: "zlib", Task: "do_populate_sysroot", TookMS: 20}},
 				Misses: []Lookup{
 					{Recipe: "bash\x1b[31m", Task: "do_package", TookMS: 7, Why: tt.whys[0]},
@@ -81,15 +89,90 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// What is said of a build that did not succeed, or built nothing.
+func TestReportOfOtherBuilds(t *testing.T) {
+	missed := `"tasks": [{"recipe": "a", "task": "do_package", "tookMs": 5, "sharedState": "miss"}]`
+	tests := []struct{ name, record, want, wantErr string }{
+		{"interrupted", `{"state": "interrupted", ` + missed + `}`, "The build was interrupted.\n", ""},
+		{"running", `{"state": "running", ` + missed + `}`, "The build is running, or was cut off.\n", ""},
+		{"running, at its beginning", `{"state": "running"}`, "b: the last build is running, or was cut off, and looked for nothing", ""},
+		{"nothing to do", `{"state": "succeeded"}`, "b: the last build succeeded, and looked for nothing", ""},
+		{"parsed alone", `{"state": "succeeded", "parseOnly": true}`, "", "ran no tasks: it was asked to parse alone, or for a dry run; run build b first"},
+		{"a dry run", `{"state": "succeeded", "dryRun": true, ` + missed + `}`, "", "ran no tasks"},
+		{"no record", `{`, "", "build the board again"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, bitbake.RecordName), tt.record)
+			var text bytes.Buffer
+			r, err := ReportOf(t.Context(), "b", dir, Setting{Off: true})
+			if err == nil {
+				err = r.Write(&text)
+			}
+			if (tt.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantErr) || !strings.Contains(text.String(), tt.want) {
+				t.Errorf("%q, %v; want %q, %q", &text, err, tt.want, tt.wantErr)
+			}
+		})
+	}
+}
+
+// A large image misses thousands, of which a person reads the slowest.
+func TestReportOfManyMisses(t *testing.T) {
+	var r Report
+	for i := range mostLines + 3 {
+		r.Misses = append(r.Misses, Lookup{Recipe: fmt.Sprintf("recipe-%d-", i), TookMS: int64(i)})
+	}
+	var text bytes.Buffer
+	if err := r.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	said := text.String()
+	if !strings.Contains(said, "recipe-42-") || strings.Contains(said, "recipe-2-") || !strings.HasSuffix(said, "and 3 more that took less; -json has all of them\n") {
+		t.Errorf("report = %s; want the slowest, and how many more", said)
+	}
+}
+
+// A server far away is not asked one hash after the other.
+func TestKnowsAsksAtOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		in := bufio.NewScanner(conn)
+		for range 2 + hashesAtOnce { // a greeting is two lines
+			in.Scan()
+		}
+		fmt.Fprint(conn, strings.Repeat("null\n", hashesAtOnce))
+	}()
+	var hashes []string
+	for i := range hashesAtOnce {
+		hashes = append(hashes, fmt.Sprintf("%064x", i))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	known, err := Cache{Hashserv: l.Addr().String()}.knows(ctx, hashes)
+	if err != nil || len(known) != hashesAtOnce || known[hashes[7]] {
+		t.Errorf("knows = %d answers, %v; want %d that are no", len(known), err, hashesAtOnce)
+	}
+}
+
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(built))
 	f.Add([]byte(`{"tasks": [{"sharedState": "miss"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := parseRecord(bytes.NewReader(data))
-		if err != nil {
+		var r bitbake.Record
+		if json.Unmarshal(data, &r) != nil {
 			return
 		}
-		report := r.report("b")
+		report := reportOf("b", r)
 		if len(report.Hits)+len(report.Misses) > len(r.Tasks) {
 			t.Errorf("%d lookups of %d tasks", len(report.Hits)+len(report.Misses), len(r.Tasks))
 		}

@@ -30,35 +30,66 @@ type lines interface {
 	Close() error
 }
 
-// converse connects, greets and says something, and returns what is answered. An
-// error that is io.EOF is how bitbake's servers say that they do not understand.
-func converse(ctx context.Context, address, greeting string, say ...string) ([]string, error) {
+// converse says one thing after the other, and returns what is answered. An error that
+// is io.EOF is how bitbake's servers say that they do not understand.
+func converse(ctx context.Context, address, greeting string, say ...string) (heard []string, err error) {
+	err = connected(ctx, address, greeting, func(c lines) error {
+		for _, line := range say {
+			if err := c.send(line); err != nil {
+				return err
+			}
+			answer, err := c.receive()
+			if err != nil {
+				return err
+			}
+			heard = append(heard, answer)
+		}
+		return nil
+	})
+	return heard, err
+}
+
+// askAtOnce says everything and then hears the answers, so that a far server costs one
+// journey. What is said must fit into the buffers of the connection.
+func askAtOnce(ctx context.Context, address, greeting string, say []string) (heard []string, err error) {
+	err = connected(ctx, address, greeting, func(c lines) error {
+		for _, line := range say {
+			if err := c.send(line); err != nil {
+				return err
+			}
+		}
+		for range say {
+			answer, err := c.receive()
+			if err != nil {
+				return err
+			}
+			heard = append(heard, answer)
+		}
+		return nil
+	})
+	return heard, err
+}
+
+// connected connects, greets and talks.
+func connected(ctx context.Context, address, greeting string, talk func(lines) error) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	c, err := dialLines(ctx, address)
 	if err != nil {
-		return nil, lost(ctx, plain(err))
+		return lost(ctx, plain(err))
 	}
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	for _, line := range []string{greeting, ""} {
 		if err := c.send(line); err != nil {
-			return nil, lost(ctx, err)
+			return lost(ctx, err)
 		}
 	}
-	var heard []string
-	for _, line := range say {
-		if err := c.send(line); err != nil {
-			return heard, lost(ctx, err)
-		}
-		answer, err := c.receive()
-		if err != nil {
-			return heard, lost(ctx, err)
-		}
-		heard = append(heard, answer)
+	if err := talk(c); err != nil {
+		return lost(ctx, err)
 	}
-	return heard, nil
+	return nil
 }
 
 // lost tells a server that hangs up from one that says nothing.
