@@ -13,12 +13,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"slipway/images/bitbake"
 	"slipway/layers/progress"
 )
 
@@ -30,6 +29,7 @@ type Cache struct {
 	PRServ    string // host:port; "" has none
 	Downloads string // URL; "" has none
 	Fill      string // the folder that is served, where this machine's builds fill it; "" builds from it
+	Closed    string // the same, where this build may not write there
 }
 
 // Request is what Prepare needs to know of a build.
@@ -88,7 +88,11 @@ func (r Request) plan(ctx context.Context, s *progress.Step) (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	return planFor(c, version, own), nil
+	p := planFor(c, version, own)
+	if c.Closed != "" {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: this machine serves %s, where this build may not write: it takes from the cache and adds nothing; run cache:serve as the user who builds", c.From, c.Closed))
+	}
+	return p, nil
 }
 
 // resolve asks a server for its parts; other settings name them.
@@ -105,6 +109,9 @@ func resolve(ctx context.Context, s Setting) (Cache, error) {
 		return Cache{}, fmt.Errorf("%s: cache %s: %w; start it there with cache:serve, or build without it (SLIPWAY_CACHE=off)", s.From, s.Server, err)
 	}
 	c := Cache{From: s.From, Sstate: s.Server + "/sstate", Downloads: s.Server + "/downloads", Fill: d.fillable()}
+	if c.Fill == "" && d.here() {
+		c.Closed = d.Folder
+	}
 	c.Hashserv, c.PRServ = s.at(d.Hashserv), s.at(d.PRServ)
 	if s.PRServ == none {
 		c.PRServ = ""
@@ -112,13 +119,22 @@ func resolve(ctx context.Context, s Setting) (Cache, error) {
 	return c, nil
 }
 
+// here is true of a folder of this machine.
+func (d descriptor) here() bool {
+	if !filepath.IsAbs(d.Folder) || !addressable(d.Folder) {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(d.Folder, stateDir))
+	return err == nil
+}
+
 // fillable is the served folder if it is of this machine and of this user.
 func (d descriptor) fillable() string {
-	if d.Folder == "" || !filepath.IsAbs(d.Folder) || !addressable(d.Folder) {
+	if !d.here() {
 		return ""
 	}
 	key, err := os.ReadFile(filepath.Join(d.Folder, stateDir, "key"))
-	if err != nil || string(key) != d.Key {
+	if err != nil || d.Key == "" || string(key) != d.Key {
 		return ""
 	}
 	written := []string{"sstate-cache", "downloads"}
@@ -175,30 +191,12 @@ func (v Version) String() string { return fmt.Sprintf("%d.%d", v[0], v[1]) }
 
 func (v Version) has(since Version) bool { return slices.Compare(v[:], since[:]) >= 0 }
 
-// VersionOf reads the version of the bitbake in a folder.
+// VersionOf is the version of the bitbake in a folder.
 func VersionOf(dir string) (Version, error) {
-	path := filepath.Join(dir, "lib/bb/__init__.py")
-	source, err := readLimited(path)
-	if err != nil {
-		return Version{}, fmt.Errorf("no bitbake in %s: %w", dir, err)
+	text := bitbake.Tree{Programs: filepath.Join(dir, "bin")}.Version()
+	var v Version
+	if _, err := fmt.Sscanf(text, "%d.%d", &v[0], &v[1]); err != nil {
+		return Version{}, fmt.Errorf("%s: its lib/bb/__init__.py names no version; is this bitbake's folder?", dir)
 	}
-	for line := range strings.Lines(string(source)) {
-		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "__version__ = "); ok {
-			return parseVersion(path, text)
-		}
-	}
-	return Version{}, fmt.Errorf("%s: says no __version__; is this bitbake's folder?", path)
-}
-
-func parseVersion(path, text string) (Version, error) {
-	parts := strings.Split(strings.Trim(text, `"'`), ".")
-	if len(parts) < 2 {
-		return Version{}, fmt.Errorf("%s: version %s has no two numbers", path, text)
-	}
-	major, errMajor := strconv.Atoi(parts[0])
-	minor, errMinor := strconv.Atoi(parts[1])
-	if errMajor != nil || errMinor != nil {
-		return Version{}, fmt.Errorf("%s: version %s has no two numbers", path, text)
-	}
-	return Version{major, minor}, nil
+	return v, nil
 }

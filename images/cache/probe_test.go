@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"slipway/layers/progress"
 )
 
 func contextWithLocal(r *http.Request, address string) context.Context {
@@ -187,6 +189,34 @@ func TestProbeFiles(t *testing.T) {
 		if (tt.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
 			t.Errorf("%s, which answers %d, with .netrc %q = %v; want %q", tt.address, tt.status, tt.netrc, err, tt.wantErr)
 		}
+	}
+}
+
+// Whoever may write into the served folder fills it; whoever may not is told.
+func TestPrepareOnTheServingMachine(t *testing.T) {
+	dir := t.TempDir()
+	bitbake, served := filepath.Join(dir, "bitbake"), filepath.Join(dir, "served")
+	write(t, filepath.Join(bitbake, "lib/bb/__init__.py"), "__version__ = \"1.46.0\"\n")
+	write(t, filepath.Join(served, stateDir, "key"), "secret")
+	write(t, filepath.Join(served, "sstate-cache/x"), "")
+	self := descriptor{Slipway: descriptorKind, Bitbake: "1.46", Folder: served, Key: "secret"}
+	web := httptest.NewServer(files(&shelf{}, &shelf{}, self))
+	defer web.Close()
+	r := Request{Setting: Setting{Server: web.URL, PRServ: none, From: "board.yml:3:8"}, Bitbake: bitbake, Build: filepath.Join(dir, "build")}
+	p, err := r.plan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
+	if err != nil || !strings.HasPrefix(p.Summary, "builds from ") || !strings.Contains(strings.Join(p.Warnings, "\n"), "board.yml:3:8: this machine serves "+served+", where this build may not write") {
+		t.Errorf("without a folder for downloads: %q, %q, %v; want a warning", p.Summary, p.Warnings, err)
+	}
+	self.Folder = "/not-here\x1b[31m" // another machine says so
+	far := httptest.NewServer(files(&shelf{}, &shelf{}, self))
+	defer far.Close()
+	if c, err := resolve(t.Context(), Setting{Server: far.URL}); err != nil || c.Closed+c.Fill != "" {
+		t.Errorf("a server that names a folder which is not here: %+v, %v; want it ignored", c, err)
+	}
+	write(t, filepath.Join(served, "downloads/x"), "")
+	p, err = r.plan(t.Context(), progress.Start(t.Context(), "cache", 0, ""))
+	if err != nil || p.Summary != "fills "+served || strings.Contains(strings.Join(p.Warnings, "\n"), "may not write") {
+		t.Errorf("where it may write: %q, %q, %v; want the folder filled", p.Summary, p.Warnings, err)
 	}
 }
 
