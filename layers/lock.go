@@ -158,9 +158,10 @@ func (f lock) add(repos []Repo) error {
 		into = into.get(key)
 	}
 	for _, r := range repos {
-		pin := newDict()
-		pin.set("commit", &value{kind: text, text: r.Commit})
-		into.set(r.ID, pin)
+		if into.get(r.ID) == nil {
+			into.set(r.ID, newDict())
+		}
+		into.get(r.ID).set("commit", &value{kind: text, text: r.Commit})
 	}
 	return f.write(len(repos))
 }

@@ -132,3 +132,18 @@ func TestLoadFromAPatchedRepository(t *testing.T) {
 		}
 	}
 }
+
+// A lock file's own settings besides the commit are kept.
+func TestLockKeepsOtherOverrides(t *testing.T) {
+	url, _, second := server(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"p.lock.yml": "header: {version: 14}\noverrides: {repos: {r: {url: " + url + "}}}\n"})
+	p := load(t, dir, repoFile("url: "+url+", branch: main"))
+	if err := Lock(t.Context(), p, Workspace{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.ReadFile(filepath.Join(dir, "p.lock.yml"))
+	if err != nil || !strings.Contains(string(lock), "url: "+url) || !strings.Contains(string(lock), "commit: "+second) {
+		t.Errorf("lock = %q, %v; want its url and commit %s", lock, err, second)
+	}
+}
