@@ -22,8 +22,10 @@ const (
 var (
 	wholeCommit = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 	// What git allows in a branch or tag is wider; what people use is not.
-	refName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+/@-]*$`)
-	taskArg = regexp.MustCompile(`^[A-Za-z0-9_][^\s"\\]*$`)
+	refName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+/@#%=,-]*$`)
+	// git runs the program git-remote-ext for ext::, and others likewise.
+	transport = regexp.MustCompile(`^[A-Za-z0-9+.-]*::`)
+	taskArg   = regexp.MustCompile(`^[A-Za-z0-9_][^\s"\\]*$`)
 )
 
 var buildSystems = map[string]string{
@@ -248,7 +250,7 @@ func (r Repo) check() error {
 	switch {
 	case !filepath.IsLocal(r.folder()) || filepath.Clean(r.folder()) == ".":
 		return fail("its folder %q is not below the project's; give a plain name", r.folder())
-	case strings.HasPrefix(r.URL, "-") || strings.Contains(r.URL, "::"):
+	case strings.HasPrefix(r.URL, "-") || transport.MatchString(r.URL):
 		return fail("url %q is not a repository's address", r.URL)
 	case r.Commit == "" && r.Tag == "" && r.Branch == "":
 		return fail("an override removed what to check out; name a commit, tag or branch")

@@ -112,7 +112,7 @@ func (l *loader) settle(ctx context.Context) (*reading, error) {
 // whether one of them was missing or elsewhere.
 func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
 	p, moved := in.settings(), false
-	ids, lost := in.included(p)
+	ids, lost := in.sources(p)
 	for _, id := range ids {
 		r, err := p.readRepo(id, p.merged.get("repos", id))
 		if err != nil {
@@ -135,10 +135,10 @@ func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
 	return false, nil
 }
 
-// included are the repositories that files come from, with those that hold
+// sources are the repositories that files come from, with those that hold
 // patches of them. A need that no repository fills may be named by a file that
 // could not be read yet.
-func (in *reading) included(p Project) (ids []string, lost *need) {
+func (in *reading) sources(p Project) (ids []string, lost *need) {
 	repos := p.merged.get("repos")
 	for _, n := range in.needs {
 		if _, known := repos.entry(n.repo); known {
@@ -198,9 +198,6 @@ func (l *loader) read() (*reading, error) {
 // file reads a file's lock file and includes before the file itself, so that the
 // file wins.
 func (in *reading) file(path string, from source) error {
-	if slices.Contains(from.open, path) {
-		return fmt.Errorf("%s: includes itself through %s", path, strings.Join(from.open, ", "))
-	}
 	if in.count++; in.count > maxFiles {
 		return fmt.Errorf("%s: more than %d included files", path, maxFiles)
 	}
@@ -253,6 +250,9 @@ func (in *reading) checkHeader(path string, v *value) error {
 		v.get("header").dict["version"] = version
 	}
 	n, err := strconv.Atoi(version.text)
+	if version.kind == text && err == nil {
+		return version.at.errorf("header.version is a text; write %d without quotes", n)
+	}
 	if version.kind != number || err != nil || n < oldestVersion || n > newestVersion {
 		return version.at.errorf("header.version is %q; slipway reads %d to %d", version.text, oldestVersion, newestVersion)
 	}
@@ -292,11 +292,7 @@ func (in *reading) lockOf(path string, from source) error {
 
 func (in *reading) include(by string, v *value, from source) error {
 	if v.kind == text {
-		path, err := findInclude(v, from.root, filepath.Dir(by))
-		if err != nil {
-			return err
-		}
-		return in.file(path, from)
+		return in.included(v, from, filepath.Dir(by))
 	}
 	n := need{v.get("repo").text, v.get("file").text, v.at}
 	in.needs = append(in.needs, n)
@@ -306,9 +302,16 @@ func (in *reading) include(by string, v *value, from source) error {
 	}
 	from.root = Project{Root: repositoryOf(in.root)}.Dir(in.ws, r)
 	from.external = from.root != repositoryOf(in.root)
-	path, err := findInclude(v.get("file"), from.root)
+	return in.included(v.get("file"), from)
+}
+
+func (in *reading) included(name *value, from source, beside ...string) error {
+	path, err := findInclude(name, from.root, beside...)
 	if err != nil {
 		return err
+	}
+	if slices.Contains(from.open, path) {
+		return name.at.errorf("include %q leads back to %s, which is being read; take this include out", name.text, path)
 	}
 	return in.file(path, from)
 }
@@ -316,17 +319,29 @@ func (in *reading) include(by string, v *value, from source) error {
 // findInclude finds an included file in its repository: from the root or, as in
 // older files, beside the file that names it.
 func findInclude(name *value, root string, beside ...string) (string, error) {
-	for _, base := range append([]string{root}, beside...) {
-		path := filepath.Join(base, name.text)
-		if _, err := os.Lstat(path); err != nil && !filepath.IsAbs(name.text) {
-			continue
+	path := name.text
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(root, name.text)
+		for _, dir := range beside {
+			if _, err := os.Lstat(path); err != nil {
+				path = filepath.Join(dir, name.text)
+			}
 		}
-		if !inside(root, path) || filepath.IsAbs(name.text) {
-			return "", name.at.errorf("include %q leaves its repository %s; move the file into it", name.text, root)
-		}
-		return filepath.EvalSymlinks(path)
 	}
-	return "", name.at.errorf("include %q is not in %s; write its path from there", name.text, root)
+	_, err := os.Lstat(path)
+	info, followed := os.Stat(path)
+	switch {
+	case err == nil && followed == nil && !inside(root, path), !filepath.IsAbs(name.text) && !filepath.IsLocal(name.text):
+		return "", name.at.errorf("include %q leaves its repository %s; move the file into it, and write its path from there", name.text, root)
+	case err != nil:
+		return "", name.at.errorf("include %q is not in %s; write its path from there", name.text, root)
+	case followed != nil || !info.Mode().IsRegular():
+		return "", name.at.errorf("include %q is no file, or a link to none", name.text)
+	}
+	if path, err = filepath.EvalSymlinks(path); strings.ContainsFunc(path, isControl) {
+		return "", name.at.errorf("include %q leads to a file with a control character in its name; rename that", name.text)
+	}
+	return path, err
 }
 
 // inside says whether path, with its links followed, lies below root.

@@ -96,16 +96,19 @@ func TestLoadRefuses(t *testing.T) {
 		{"no header", "machine: x\n", "no header.version"},
 		{"too new", "header: {version: 24}\n", `1:19: header.version is "24"; slipway reads 1 to 23`},
 		{"not a number", "header: {version: 'ten'}\n", `header.version is "ten"`},
+		{"a number in quotes", "header: {version: '10'}\n", "1:19: header.version is a text; write 10 without quotes"},
 		{"a fraction", "header: {version: 1.5}\n", `header.version is "1.5"`},
 		{"an unknown tag", "header: {version: 1}\nrepos: !omap {}\n", "repos is a date, a fraction or the like; want keys with values"},
 		{"a number as key", "header: {version: 1}\nlocal_conf_header: {10: x}\n", "2:21: the key 10 in local_conf_header is a number to kas; write it in quotes"},
 		{"a key of two lines", "header: {version: 1}\nlocal_conf_header: {\"a\\nb\": x}\n", "not one line of text"},
 		{"buildtools", "header: {version: 20}\nbuildtools: {version: '5.0'}\n", "2:13: buildtools: slipway installs no build tools; take this key out"},
 		{"signed", repo("url: u, branch: b, signed: true, allowed_signers: [a]"), "repos.r: slipway checks no signatures; pin the commit"},
-		{"empty", "", "not valid YAML"},
+		{"empty", "", "p.yml: holds nothing"},
+		{"a comment", "# header\n", "p.yml: holds nothing"},
 		{"broken", "header: [1\n", "not valid YAML"},
 		{"a list", "- header\n", "the file is a list; want keys with values"},
-		{"two documents", "header: {version: 1}\n---\nheader: {version: 1}\n", "not valid YAML"},
+		{"two documents", "header: {version: 1}\n---\nheader: {version: 1}\n", "p.yml:2:1: a second document begins here"},
+		{"a broken second document", "header: {version: 1}\n---\n[\n", "p.yml:4:1: not valid YAML"},
 		{"unknown key", "header: {version: 1}\nmachin: x\n", `2:1: unknown key "machin" in the file (have _source_dir,`},
 		{"unknown repo key", repo("url: u, comit: x"), `3:15: unknown key "comit" in repos.r (have allowed_signers, branch, commit,`},
 		{"a patch without a repo", repo("url: u, branch: b, patches: {p: {path: x}}"), "3:39: repos.r.patches.p: no repo says where the patch lies"},
@@ -116,7 +119,13 @@ func TestLoadRefuses(t *testing.T) {
 		{"an include without a file", "header: {version: 1, includes: [{repo: a}]}\n", `header.includes[0] lacks the key "file"`},
 		{"an include outside another repository", "header: {version: 1, includes: [{repo: here, file: ../x.yml}]}\nrepos: {here: }\n", "1:52: include \"../x.yml\" leaves its repository"},
 		{"an include outside through a link", "header: {version: 1, includes: [{repo: here, file: link.yml}]}\nrepos: {here: }\n", "leaves its repository"},
-		{"an absolute include", "header: {version: 1, includes: [/etc/x.yml]}\n", "leaves its repository"},
+		{"an absolute include", "header: {version: 1, includes: [/etc/passwd]}\n", "1:33: include \"/etc/passwd\" leaves its repository"},
+		{"an absolute include of nothing", "header: {version: 1, includes: [/etc/none.yml]}\n", "is not in"},
+		{"an include of a folder", "header: {version: 1, includes: [d.yml]}\n", `1:33: include "d.yml" is no file`},
+		{"an include of a link to nothing", "header: {version: 1, includes: [dangling.yml]}\n", `1:33: include "dangling.yml" is no file, or a link to none`},
+		{"an include that leads out and back", "header: {version: 1, includes: [sub/out.yml]}\n", `sub/out.yml:1:33: include "../s.yml" leaves its repository`},
+		{"an include whose name is a command to a terminal", "header: {version: 1, includes: [\"\\e[2J.yml\"]}\n", `include "\x1b[2J.yml" leads to a file with a control character`},
+		{"an include of such a name through a link", "header: {version: 1, includes: [good.yml]}\n", `include "good.yml" leads to a file with a control character`},
 		{"an include of something else", "header: {version: 1, includes: [p.txt]}\n", "ends in .yml, .yaml or .json"},
 		{"hg", repo("url: u, branch: b, type: hg"), "3:32: repos.r: slipway checks out git repositories only; name a git mirror"},
 		{"svn", repo("url: u, branch: b, type: svn"), `type "svn" is unknown`},
@@ -144,7 +153,9 @@ func TestLoadRefuses(t *testing.T) {
 		{"prio", repo("url: u, branch: b, layers: {x: {prio: 100}}"), "not a number from -99 to 99"},
 		{"target", "header: {version: 1}\ntarget: --server-only\n", "2:9: \"--server-only\" cannot be a machine, distro, task or target"},
 		{"machine", "header: {version: 1}\nmachine: 'a\"b'\n", "cannot be a machine"},
-		{"itself", "header: {version: 1, includes: [p.yml]}\n", "includes itself"},
+		{"itself", "header: {version: 1, includes: [p.yml]}\n", `p.yml:1:33: include "p.yml" leads back to`},
+		{"itself through another", "header: {version: 1, includes: [back.yml]}\n", `back.yml:1:33: include "p.yml" leads back to`},
+		{"itself through its lock", "header: {version: 1, includes: [locked.yml]}\n", `locked.lock.yml:1:34: include "locked.yml" leads back to`},
 		{"include outside", "header: {version: 1, includes: [../x.yml]}\n", "leaves its repository"},
 		{"include through a link", "header: {version: 1, includes: [link.yml]}\n", "leaves its repository"},
 		{"include missing", "header: {version: 1, includes: [none.yml]}\n", `1:33: include "none.yml" is not in`},
@@ -156,9 +167,14 @@ func TestLoadRefuses(t *testing.T) {
 			write(t, dir, map[string]string{
 				"x.yml": "header: {version: 1}\n", "in/p.yml": tt.input, "in/p.txt": "",
 				"in/s.yml": "header: {version: 1}\n_source_dir: /\n", "other/.git/HEAD": "", "other/q.yml": "",
+				"in/d.yml/f": "", "in/sub/out.yml": "header: {version: 1, includes: [../s.yml]}\n", "in/\x1b[2J.yml": "header: {version: 1}\n",
+				"in/back.yml": "header: {version: 1, includes: [p.yml]}\n", "in/locked.yml": "header: {version: 1}\n",
+				"in/locked.lock.yml": "header: {version: 14, includes: [locked.yml]}\n",
 			})
-			if err := os.Symlink("../x.yml", filepath.Join(dir, "in/link.yml")); err != nil {
-				t.Fatal(err)
+			for name, to := range map[string]string{"link.yml": "../x.yml", "dangling.yml": "none.yml", "good.yml": "\x1b[2J.yml"} {
+				if err := os.Symlink(to, filepath.Join(dir, "in", name)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			files := filepath.Join(dir, "in/p.yml")
 			if tt.name == "files of two repositories" {
@@ -167,6 +183,28 @@ func TestLoadRefuses(t *testing.T) {
 			_, err := Load(t.Context(), files, Workspace{Dir: filepath.Join(dir, "w")})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Load = %v; want an error with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// What other people's files have and kas takes.
+func TestLoadTakes(t *testing.T) {
+	tests := []struct{ name, input string }{
+		{"an absolute include of the own repository", "header: {version: 1, includes: [{{dir}}/x.yml]}\n"},
+		{"an include with more slashes than needed", "header: {version: 1, includes: [./sub/..//x.yml]}\n"},
+		{"an address of version 6", "header: {version: 1}\nrepos: {r: {url: 'ssh://git@[fe80::1]/r', branch: b}}\n"},
+		{"a branch with a number sign", "header: {version: 1}\nrepos: {r: {url: u, branch: 'feature#1'}}\n"},
+		{"a newer YAML", "# c\n\n%YAML 1.2\n---\nheader: {version: 1}\n"},
+		{"a byte order mark", "\ufeffheader: {version: 1}\n"},
+		{"the end of a document", "header: {version: 1}\n...\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, map[string]string{"p.yml": strings.ReplaceAll(tt.input, "{{dir}}", dir), "x.yml": "header: {version: 1}\n", "sub/f": ""})
+			if _, err := Load(t.Context(), filepath.Join(dir, "p.yml"), Workspace{}); err != nil {
+				t.Errorf("Load = %v; want no error", err)
 			}
 		})
 	}

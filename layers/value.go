@@ -1,10 +1,12 @@
 package layers
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,16 +142,38 @@ func parse(path string, data []byte, s *shape) (*value, []string, error) {
 	if len(data) > maxFileBytes {
 		return nil, nil, fmt.Errorf("%s: larger than %d bytes; is it a project file?", path, maxFileBytes)
 	}
-	var doc yaml.Node
-	if err := yaml.Load(data, &doc, yaml.WithUniqueKeys(false)); err != nil {
-		return nil, nil, syntaxError(path, err)
-	}
-	if len(doc.Content) != 1 {
-		return nil, nil, fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"", path)
+	top, err := document(path, data)
+	if err != nil {
+		return nil, nil, err
 	}
 	r := reader{file: path}
-	v, err := r.value(doc.Content[0], s, "", 0)
+	v, err := r.value(top, s, "", 0)
 	return v, r.warnings, err
+}
+
+// YAML 1.2 calls itself so where kas reads it as the 1.1 that it knows.
+var yamlVersion = regexp.MustCompile(`^((?:\x{feff}?#.*\n|\n)*%YAML +1\.)\d`)
+
+// document is the content of a file's one document.
+func document(path string, data []byte) (*yaml.Node, error) {
+	data = yamlVersion.ReplaceAll(data, []byte("${1}1"))
+	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithUniqueKeys(false))
+	if err != nil {
+		return nil, err
+	}
+	var doc, second yaml.Node
+	if err := loader.Load(&doc); errors.Is(err, io.EOF) || err == nil && len(doc.Content) != 1 {
+		return nil, fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"", path)
+	} else if err != nil {
+		return nil, syntaxError(path, err)
+	}
+	switch err := loader.Load(&second); {
+	case err == nil:
+		return nil, position{path, second.Line, second.Column}.errorf("a second document begins here; a project file is one: take out the --- before it")
+	case !errors.Is(err, io.EOF):
+		return nil, syntaxError(path, err)
+	}
+	return doc.Content[0], nil
 }
 
 func syntaxError(path string, err error) error {
