@@ -244,6 +244,33 @@ func TestTypesWarn(t *testing.T) {
 	}
 }
 
+// JSON is stricter than YAML, and has no numbers and words of its own kind.
+func TestParseJSON(t *testing.T) {
+	tests := []struct{ name, input, machine, wantErr string }{
+		{"a character in two halves", `{"header": {"version": 1}, "machine": "a\ud83d\ude00"}`, "a\U0001f600", ""},
+		{"a byte order mark", "\ufeff" + `{"header": {"version": 1}, "machine": "m"}`, "m", ""},
+		{"a word", `{"header": {"version": 1}, "machine": "no"}`, "no", ""},
+		{"a fraction", `{"header": {"version": 1}, "repos": {"r": {"layers": {"m": {"prio": 1e0}}}}}`, "", `p.json:1:69: repos.r.layers.m.prio is a date, a fraction or the like; want a number`},
+		{"a comment", "{\n# c\n\"header\": {\"version\": 1}}", "", "p.json:2:1: not valid JSON"},
+		{"YAML", "header: {version: 1}", "", "p.json:1:1: not valid JSON"},
+		{"a second value", "{} {}", "", "p.json:1:4: not valid JSON"},
+		{"nothing", "", "", "p.json:1:1: not valid JSON"},
+		{"an unknown key", "{\"header\": {\"version\": 1},\n  \"machin\": 1}", "", `p.json:2:3: unknown key "machin"`},
+		{"too deep", strings.Repeat("[", 20000), "", "exceeded max depth"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v, warnings, err := parse("p.json", []byte(tt.input), project)
+			if tt.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tt.wantErr)) || tt.wantErr == "" && err != nil {
+				t.Errorf("parse = %v; want an error with %q", err, tt.wantErr)
+			}
+			if got := v.get("machine").or(""); got != tt.machine || len(warnings) > 0 {
+				t.Errorf("machine %q, warnings %q; want %q and none", got, warnings, tt.machine)
+			}
+		})
+	}
+}
+
 func TestDuplicateKeysWarn(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"p.yml": "header: {version: 1}\nmachine: a\nmachine: b\n"})

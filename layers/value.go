@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -142,7 +143,11 @@ func parse(path string, data []byte, s *shape) (*value, []string, error) {
 	if len(data) > maxFileBytes {
 		return nil, nil, fmt.Errorf("%s: larger than %d bytes; is it a project file?", path, maxFileBytes)
 	}
-	top, err := document(path, data)
+	read := document
+	if filepath.Ext(path) == ".json" {
+		read = documentJSON
+	}
+	top, err := read(path, data)
 	if err != nil {
 		return nil, nil, err
 	}
