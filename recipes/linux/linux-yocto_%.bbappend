@@ -1,6 +1,6 @@
 # The BlueField boards' kernel: arm64's own defconfig, which boots by UEFI and ACPI,
 # and the drivers that it leaves out. NVIDIA's fork has more (mlxbf-ptm, mlxbf-pka);
-# they are not in Linux. Tried with scarthgap: parsed, dry-run; not compiled.
+# they are not in Linux. Tried with scarthgap: parsed; not compiled.
 FILESEXTRAPATHS:prepend := "${THISDIR}/${BPN}:"
 
 COMPATIBLE_MACHINE:bluefield = "^bluefield[23]$"

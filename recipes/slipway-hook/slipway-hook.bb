@@ -1,5 +1,5 @@
 # Tried with kirkstone: compiled for arm64, by Go 1.22.12 of slipway-go-native. With
-# scarthgap: fetched, unpacked, dry-run; with wrynose and master: parsed.
+# scarthgap and wrynose: fetched and unpacked; with master: parsed.
 SUMMARY = "OCI hook that gives containers the libraries and devices of their board"
 DESCRIPTION = "Reads NVIDIA's CSV files on the board and injects what they list into \
 containers that ask for it."

@@ -1,4 +1,5 @@
-# Tried with scarthgap: parsed, dry-run, and its tasks run.
+# Tried with scarthgap: parsed, and its files made. wic put them on a disk from which GRUB
+# booted, by the firmware of a virtual amd64 machine.
 SUMMARY = "GRUB's configuration for two root slots, and the block that it remembers them in"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"

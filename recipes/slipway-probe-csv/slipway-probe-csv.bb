@@ -1,4 +1,4 @@
-# Tried with scarthgap: parsed, dry-run. Not yet built.
+# Tried with four releases, by package data and files put there by hand. Not yet built.
 SUMMARY = "What the container of ci/suites/containers.yml needs of its board: liblzma"
 
 SLIPWAY_CSV = "xz:liblzma"

@@ -1,4 +1,4 @@
-# Tried with scarthgap: parsed, dry-run. Not yet built.
+# Tried with scarthgap: parsed. Not yet built.
 SUMMARY = "RAUC bundle that brings a board with two slots the full image"
 LICENSE = "MIT"
 

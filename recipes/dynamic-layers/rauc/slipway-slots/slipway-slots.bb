@@ -1,4 +1,4 @@
-# Tried with scarthgap: parsed, dry-run, and its tasks run.
+# Tried with scarthgap: parsed, and its files made.
 SUMMARY = "Two root slots: what RAUC and systemd need to know of the disk"
 DESCRIPTION = "For machines with conf/machine/include/efi-slots.inc."
 LICENSE = "MIT"

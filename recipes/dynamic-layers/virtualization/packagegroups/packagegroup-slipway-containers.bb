@@ -1,6 +1,6 @@
 # What containers with the board's libraries need. Which packages that are depends on
-# meta-tegra's branch, so it is said here and nowhere else. Parsed and dry-run: see
-# images/boards.
+# meta-tegra's branch, so it is said here and nowhere else.
+# Tried: parsed with kirkstone, scarthgap, wrynose and master.
 SUMMARY = "Container engines, our hook, and NVIDIA's parts where the board has them"
 LICENSE = "MIT"
 
