@@ -20,13 +20,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"slipway/images/bitbake/bitbaketest"
+	"slipway/images/cache"
 	"slipway/layers"
 	"slipway/layers/progress"
 )
 
 // The test binary is also the bitbake of the checkouts that tests make: a replay
-// of what the real one (2.8.1) wrote about the layer in testdata/bitbake.
+// of what the real one (2.8.1) wrote about the layer in testdata/bitbake. Builds in
+// tests ask no cache, whatever the developer's own builds do.
 func TestMain(m *testing.M) {
+	must(os.Setenv(cache.Environment, "off"))
 	testscript.Main(m, map[string]func(){"bitbake": replay, "bitbake-getvar": replayVariable})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"slipway/images"
 	"slipway/images/bitbake"
+	"slipway/images/cache"
 	"slipway/layers/engine"
 )
 
@@ -67,7 +68,7 @@ func measureBuild(ctx context.Context, dir, board, self string) ([]Row, error) {
 	return Measure(
 		ctx, buildRounds,
 		Variant{"slipway build", nil, func(ctx context.Context) error {
-			return engine.Run(ctx, engine.Command{Argv: []string{self, "build", board}, Dir: dir})
+			return engine.Run(ctx, engine.Command{Argv: []string{self, "build", board}, Dir: dir, Env: []string{cache.Environment + "=off"}})
 		}},
 		Variant{"bitbake", nil, func(ctx context.Context) error {
 			return engine.Run(ctx, engine.Command{

@@ -12,6 +12,7 @@ import (
 
 	"slipway/images"
 	"slipway/images/bitbake"
+	"slipway/images/cache"
 	"slipway/layers/engine"
 )
 
@@ -36,7 +37,7 @@ func Build(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	if err := s.make(ctx, spec.Board, source); err != nil {
 		return err
 	}
-	job := Job{Argv: append(slices.Clone(opt.Self), "build", spec.Board), Dir: dir, Begin: s.begin, State: s.state}
+	job := Job{Argv: append(slices.Clone(opt.Self), "build", spec.Board), Dir: dir, Env: []string{cache.Environment + "=off"}, Begin: s.begin, State: s.state}
 	return Kill(ctx, w, job, 3, opt)
 }
 
