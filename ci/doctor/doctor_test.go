@@ -148,6 +148,36 @@ func TestTools(t *testing.T) {
 	}
 }
 
+// Old releases import what newer Pythons do not have.
+func TestPython(t *testing.T) {
+	for _, tt := range []struct{ release, lacks, want string }{
+		{"zeus", "", ""},
+		{"zeus", "Mapping", "python3 is 3.10 or later"},
+		{"dunfell", "Mapping", ""},
+		{"gatesgarth", "Mapping", "python3 is 3.10 or later"},
+		{"hardknott", "Mapping", ""},
+		{"dunfell", "distutils", "python3 has no distutils"},
+		{"mickledore", "distutils", ""},
+	} {
+		bin := t.TempDir()
+		script := "#!/bin/sh\ncase $4 in *" + tt.lacks + "*) exit 1; esac\n"
+		if tt.lacks == "" {
+			script = "#!/bin/sh\n"
+		}
+		if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", bin+":/bin:/usr/bin")
+		saw := ""
+		for _, f := range python(t.Context(), tt.release) {
+			saw += f.Saw
+		}
+		if saw != tt.want {
+			t.Errorf("%s with a Python without %s: %q; want %q", tt.release, tt.lacks, saw, tt.want)
+		}
+	}
+}
+
 func TestCrowd(t *testing.T) {
 	p := patient{spec: images.Spec{Board: "b", Build: images.Needs{TaskMiB: 1024}}}
 	none := func(string) string { return "" }

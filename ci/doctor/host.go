@@ -146,24 +146,26 @@ func tools(ctx context.Context, p patient) []Finding {
 		}
 		seen = append(seen, t.name+" "+version)
 	}
-	if f := distutils(ctx, release); f != nil {
-		bad = append(bad, *f)
-	}
+	bad = append(bad, python(ctx, release)...)
 	if len(bad) > 0 {
 		return bad
 	}
 	return []Finding{ok("tools", "%s", strings.Join(seen, ", "))}
 }
 
-// distutils left Python with 3.12, and releases before mickledore need it.
-func distutils(ctx context.Context, release string) *Finding {
-	if !lint.Before(release, "mickledore") {
-		return nil
+// python looks for what left Python and old releases import.
+func python(ctx context.Context, release string) (bad []Finding) {
+	lacks := func(statement string) bool {
+		return engine.Run(ctx, engine.Command{Argv: []string{"python3", "-W", "ignore", "-c", statement}}) != nil
 	}
-	if engine.Run(ctx, engine.Command{Argv: []string{"python3", "-W", "ignore", "-c", "import distutils.sysconfig"}}) == nil {
-		return nil
+	if lint.Before(release, "mickledore") && lacks("import distutils.sysconfig") {
+		bad = append(bad, Finding{"tools", Stops, "python3 has no distutils", release + " imports it, and Python has none from 3.12 on", "sudo apt-get install -y --no-install-recommends python3-setuptools, or build on an older distribution"})
 	}
-	return &Finding{"tools", Stops, "python3 has no distutils", release + " imports it, and Python has none from 3.12 on", "sudo apt-get install -y --no-install-recommends python3-setuptools, or build on an older distribution"}
+	// dunfell, which is maintained for long, has learned the new place.
+	if lint.Before(release, "hardknott") && release != "dunfell" && lacks("from collections import Mapping") {
+		bad = append(bad, Finding{"tools", Stops, "python3 is 3.10 or later", release + "'s bitbake does not begin under it (cannot import name 'MutableMapping' from 'collections')", "build in a container with an older distribution (Debian 11 has Python 3.9), or source the buildtools that the release comes with"})
+	}
+	return bad
 }
 
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+|\d+`)
