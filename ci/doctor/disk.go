@@ -126,7 +126,7 @@ func (d demand) space(p patient) Finding {
 	}
 	f.Mend = "make room, or run this in a folder on a larger disk"
 	if p.spec.Debian == nil {
-		f.Mend += "; DL_DIR and SSTATE_DIR may lie on another one, and INHERIT += \"rm_work\" in conf/site.conf removes what is built from tmp"
+		f.Mend += "; DL_DIR and SSTATE_DIR may lie on another one, and INHERIT += \"rm_work\" in " + p.siteConf() + " removes what is built from tmp"
 	}
 	return f
 }

@@ -63,6 +63,9 @@ type patient struct {
 // bitbake is the folder that bitbake works in.
 func (p patient) bitbake() string { return filepath.Join(filepath.Dir(p.ws.Dir), "bitbake") }
 
+// siteConf is the file of the user's own settings, which nothing else writes.
+func (p patient) siteConf() string { return filepath.Join(p.bitbake(), "conf", "site.conf") }
+
 type look func(context.Context, patient) []Finding
 
 // Every build needs the first ones; what bitbake builds needs the others as well.

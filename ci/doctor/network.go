@@ -80,7 +80,7 @@ func nvidia(ctx context.Context, p patient) []Finding {
 		if err != nil {
 			findings = append(findings, Finding{
 				"nvidia", state, host + " does not answer: " + brief(err), "L4T " + d.L4T + ", CUDA and the libraries are downloaded from there, and no mirror of Yocto's has them",
-				"curl -I https://" + host + "/\nshows why; another machine's build/downloads serves too: DL_DIR=FOLDER, or PREMIRRORS in conf/site.conf",
+				"curl -I https://" + host + "/\nshows why; another machine's build/downloads serves too: DL_DIR=FOLDER, or PREMIRRORS in " + p.siteConf(),
 			})
 			continue
 		}
@@ -182,7 +182,7 @@ func manualDownloads(_ context.Context, p patient) []Finding {
 	case err != nil:
 		f.Saw, f.Mend = err.Error(), "mend what it says"
 	case value == "":
-		f.Saw, f.Mend = fmt.Sprintf("%s is not set, and L4T %s has %d files from SDK Manager alone", devnet, d.L4T, len(files)), getting(files)
+		f.Saw, f.Mend = fmt.Sprintf("%s is not set, and L4T %s has %d files from SDK Manager alone", devnet, d.L4T, len(files)), p.getting(files)
 	case !local:
 		f = ok("sdk manager", "%s is %s", devnet, value)
 	default:
@@ -193,13 +193,13 @@ func manualDownloads(_ context.Context, p patient) []Finding {
 		if len(missing) == 0 {
 			return []Finding{ok("sdk manager", "all %d files are in %s", len(d.SDKManager), dir)}
 		}
-		f.Saw, f.Mend = fmt.Sprintf("%s lacks %d of %d files", dir, len(missing), len(d.SDKManager)), getting(missing)
+		f.Saw, f.Mend = fmt.Sprintf("%s lacks %d of %d files", dir, len(missing), len(files)), p.getting(missing)
 	}
 	return []Finding{f}
 }
 
-func getting(files []string) string {
-	return "download them with NVIDIA's SDK Manager, and set in conf/site.conf\n" + devnet +
+func (p patient) getting(files []string) string {
+	return "download them with NVIDIA's SDK Manager, and set in " + p.siteConf() + "\n" + devnet +
 		" = \"file:///home/NAME/Downloads/nvidia/sdkm_downloads\"\nThe files, below that folder:\n" + strings.Join(files, "\n")
 }
 
