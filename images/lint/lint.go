@@ -4,6 +4,7 @@
 package lint
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,7 +42,11 @@ const machinePrefix = "machine:"
 // Check looks at configuration in the order in which bitbake reads it.
 func Check(sources []Source, l Layers) ([]Finding, error) {
 	c := checker{layers: l, branch: l.release(), said: map[[2]string]bool{}}
-	for _, src := range sources {
+	order := map[string]int{}
+	for i, src := range sources {
+		if _, there := order[src.File]; !there {
+			order[src.File] = i
+		}
 		statements, bad, err := parse(src)
 		if err != nil {
 			return nil, err
@@ -55,6 +60,9 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 		c.statements = append(c.statements, statements...)
 	}
 	c.containers()
+	slices.SortStableFunc(c.findings, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(order[a.At.File], order[b.At.File]), cmp.Compare(a.At.Line, b.At.Line))
+	})
 	return c.findings, nil
 }
 
@@ -107,6 +115,9 @@ func (c *checker) statement(s Statement) {
 		for _, w := range s.Words {
 			c.install(w, base)
 		}
+	case lists[base]:
+		c.spaced(s, operation)
+		c.tweaks(s, base)
 	case base == "MACHINE" && len(s.Words) == 1:
 		c.machine(s.Words[0])
 	}
@@ -126,6 +137,25 @@ func (c *checker) directive(s Statement) {
 var installs = map[string]bool{
 	"IMAGE_INSTALL": true, "CORE_IMAGE_EXTRA_INSTALL": true, "CORE_IMAGE_BASE_INSTALL": true, "PACKAGE_INSTALL": true,
 	"DISTRO_EXTRA_RDEPENDS": true, "MACHINE_EXTRA_RDEPENDS": true, "MACHINE_ESSENTIAL_EXTRA_RDEPENDS": true, "TOOLCHAIN_TARGET_TASK": true,
+}
+
+// lists are other variables whose words stand apart.
+var lists = map[string]bool{
+	"DISTRO_FEATURES": true, "MACHINE_FEATURES": true, "IMAGE_FEATURES": true, "EXTRA_IMAGE_FEATURES": true, "IMAGE_FSTYPES": true,
+	"IMAGE_CLASSES": true, "INHERIT": true, "USER_CLASSES": true, "PACKAGECONFIG": true, "LICENSE_FLAGS_ACCEPTED": true,
+	"KERNEL_MODULE_AUTOLOAD": true, "KERNEL_FEATURES": true, "BBMASK": true,
+}
+
+// tweaks finds the feature that most local.conf files had.
+func (c *checker) tweaks(s Statement, base string) {
+	if !strings.HasSuffix(base, "IMAGE_FEATURES") || !since(c.branch, "walnascar") {
+		return
+	}
+	for _, w := range s.Words {
+		if w.Text == "debug-tweaks" {
+			c.add(w.At, true, base+" has debug-tweaks, which is no feature since walnascar", "bitbake skips images with an unknown feature, and then nothing provides them", "write those of its parts that you want: allow-empty-password allow-root-login empty-root-password post-install-logging")
+		}
+	}
 }
 
 // split takes a variable's overrides off, in either syntax.
