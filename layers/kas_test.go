@@ -3,10 +3,12 @@ package layers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +25,7 @@ import (
 // address and commit the files name as {{oe}} and {{oe.commit}}. Words in the
 // first lines say what is to be compared.
 type scene struct {
+	name       string
 	archive    []txtar.File
 	dir, files string
 	old        bool // Debian 12's kas reads it too
@@ -36,7 +39,7 @@ func readComment(t *testing.T, name string) scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := scene{archive: archive.Files, files: "project/kas.yml", dump: true, git: true}
+	s := scene{name: strings.TrimSuffix(filepath.Base(name), ".txtar"), archive: archive.Files, files: "project/kas.yml", dump: true, git: true}
 	for line := range strings.Lines(string(archive.Comment)) {
 		line = strings.TrimSpace(line)
 		s.old = s.old || line == "old"
@@ -49,9 +52,9 @@ func readComment(t *testing.T, name string) scene {
 	return s
 }
 
-func setScene(t *testing.T, name string) scene {
+// set makes the scene's files in a folder of its own.
+func (s scene) set(t *testing.T) scene {
 	t.Helper()
-	s := readComment(t, name)
 	s.dir = realPath(t, t.TempDir())
 	s.makeRepos(t, s.archive)
 	var all []string
@@ -96,42 +99,79 @@ func (s scene) makeRepos(t *testing.T, files []txtar.File) {
 		if repo == "project" && !s.git {
 			continue
 		}
-		run(t, dir, "git", "init", "-q", "-b", "main")
-		run(t, dir, "git", "add", "-A")
-		run(t, dir, "git", "commit", "-q", "--allow-empty", "-m", repo)
-		run(t, dir, "git", "tag", "v1")
-		run(t, dir, "git", "branch", "next")
-		words = append(words, "{{"+repo+".commit}}", headOf(t, dir))
+		words = append(words, "{{"+repo+".commit}}", commitAll(t, dir, repo, byRepo[repo]))
 	}
+}
+
+// commitAll makes dir a repository with one commit, which is all of its branches
+// and its tag. It starts git once, since that takes long on a busy machine.
+func commitAll(t *testing.T, dir, message string, files map[string]string) string {
+	t.Helper()
+	write(t, dir, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": "[core]\n\trepositoryFormatVersion = 0\n", ".git/objects/info/f": "", ".git/refs/f": ""})
+	var in strings.Builder
+	fmt.Fprintf(&in, "commit refs/heads/main\ncommitter t <t@localhost> 0 +0000\ndata %d\n%s\n", len(message), message)
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&in, "M 100644 inline %s\ndata %d\n%s\n", path, len(files[path]), files[path])
+	}
+	in.WriteString("reset refs/tags/v1\nfrom refs/heads/main\n\nreset refs/heads/next\nfrom refs/heads/main\n\n")
+	err := engine.Run(t.Context(), engine.Command{Argv: []string{"git", "fast-import", "--quiet"}, Dir: dir, Stdin: strings.NewReader(in.String())})
+	commit, readErr := os.ReadFile(filepath.Join(dir, ".git/refs/heads/main"))
+	if err != nil || readErr != nil {
+		t.Fatal(err, readErr)
+	}
+	return strings.TrimSpace(string(commit))
 }
 
 // result is what a program makes of a project.
 type result struct {
-	Local, BBLayers, Dump string
+	Local, BBLayers, Dump, JSON string
 }
 
 // What of kas's work these comparisons leave out: fetching what no file is
 // included from, and OpenEmbedded's script, which writes files of its own first.
 var quick = []string{"--skip", "finish_setup_repos", "--skip", "repos_checkout", "--skip", "repos_apply_patches", "--skip", "setup_environ"}
 
-func kasResult(t *testing.T, kas kastest.Kas, dir, files string) (result, error) {
+// errand is a project and a folder to check it out in.
+type errand struct{ dir, files string }
+
+// kasResults are what kas makes of projects, or why it refuses them.
+func kasResults(t *testing.T, kas kastest.Kas, places []errand) ([]result, []error) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	commands := [][]string{append([]string{"checkout"}, quick...)}
+	if !strings.HasPrefix(kas.Version, "3.") { // which cannot dump
+		commands = append(commands, append([]string{"dump"}, quick[:4]...), append([]string{"dump", "--format", "json"}, quick[:4]...))
+	}
+	var runs []kastest.Run
+	for _, p := range places {
+		if err := os.MkdirAll(p.dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range commands {
+			runs = append(runs, kastest.Run{Dir: p.dir, Args: append(slices.Clip(args), p.files)})
+		}
+	}
+	done, err := kas.Outcomes(t.Context(), runs)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Output(t.Context(), kas.Command(dir, slices.Concat([]string{"checkout"}, quick, []string{files})...)); err != nil {
-		return result{}, err
+	results, errs := make([]result, len(places)), make([]error, len(places))
+	for i, p := range places {
+		of := done[i*len(commands):][:len(commands)]
+		for _, run := range of {
+			if errs[i] == nil {
+				errs[i] = run.Err
+			}
+		}
+		if errs[i] != nil {
+			continue
+		}
+		build := filepath.Join(p.dir, "build")
+		results[i] = result{Local: sortedConfigs(conf(t, build, "local.conf")), BBLayers: conf(t, build, "bblayers.conf")}
+		if len(of) == 3 {
+			results[i].Dump, results[i].JSON = of[1].Out, of[2].Out
+		}
 	}
-	r := result{
-		Local:    sortedConfigs(conf(t, filepath.Join(dir, "build"), "local.conf")),
-		BBLayers: conf(t, filepath.Join(dir, "build"), "bblayers.conf"),
-	}
-	if strings.HasPrefix(kas.Version, "3.") { // which cannot dump
-		return r, nil
-	}
-	dump, err := engine.Output(t.Context(), kas.Command(dir, slices.Concat([]string{"dump"}, quick[:4], []string{files})...))
-	r.Dump = string(dump)
-	return r, err
+	return results, errs
 }
 
 func ourResult(t *testing.T, dir, files string) (result, error) {
@@ -145,21 +185,31 @@ func ourResult(t *testing.T, dir, files string) (result, error) {
 		t.Fatal(err)
 	}
 	flat, err := Dump(p)
-	return result{Local: sortedConfigs(conf(t, build, "local.conf")), BBLayers: conf(t, build, "bblayers.conf"), Dump: string(flat)}, err
+	if err != nil {
+		t.Fatal(err)
+	}
+	json, err := DumpJSON(p)
+	return result{Local: sortedConfigs(conf(t, build, "local.conf")), BBLayers: conf(t, build, "bblayers.conf"), Dump: string(flat), JSON: string(json)}, err
 }
 
-// both are what kas and slipway make of a project that both must read.
-func both(t *testing.T, kas kastest.Kas, s scene) (theirs, ours result) {
+// compare has kas and slipway read those projects that both must read.
+func compare(t *testing.T, kas kastest.Kas, scenes map[string]scene, check func(t *testing.T, s scene, theirs, ours result)) {
 	t.Helper()
-	theirs, err := kasResult(t, kas, filepath.Join(s.dir, "theirs"), s.files)
-	if err != nil {
-		t.Fatal(err)
+	var places []errand
+	names := slices.Sorted(maps.Keys(scenes))
+	for _, name := range names {
+		places = append(places, errand{filepath.Join(scenes[name].dir, "theirs"), scenes[name].files})
 	}
-	ours, err = ourResult(t, filepath.Join(s.dir, "ours"), s.files)
-	if err != nil {
-		t.Fatal(err)
+	theirs, errs := kasResults(t, kas, places)
+	for i, name := range names {
+		t.Run(name, func(t *testing.T) {
+			ours, err := ourResult(t, filepath.Join(scenes[name].dir, "ours"), scenes[name].files)
+			if err != nil || errs[i] != nil {
+				t.Fatalf("Load = %v, kas: %v; want both to read it", err, errs[i])
+			}
+			check(t, scenes[name], theirs[i], ours)
+		})
 	}
-	return theirs, ours
 }
 
 // sortedConfigs sorts the names in BBMULTICONFIG, which kas writes in another
@@ -185,94 +235,67 @@ func mustFind(t *testing.T, find func(context.Context) (kastest.Kas, error)) kas
 	return kas
 }
 
-// Both conf files and the dump are byte for byte those of kas 5.
+// Both conf files and the dumps are byte for byte those of kas 5.
 func TestAsKas(t *testing.T) {
 	kas := mustFind(t, kastest.Testing)
-	for _, name := range scenes(t) {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			s := setScene(t, name)
-			theirs, ours := both(t, kas, s)
-			if !s.dump {
-				theirs.Dump, ours.Dump = "", ""
-			}
-			if diff := cmp.Diff(theirs, ours); diff != "" {
-				t.Errorf("(-kas %s +ours)\n%s", kas.Version, diff)
-			}
-		})
-	}
-}
-
-func TestDumpJSONAsKas(t *testing.T) {
-	kas := mustFind(t, kastest.Testing)
-	s := setScene(t, "testdata/kas/scalars.txtar")
-	want, err := engine.Output(t.Context(), kas.Command(s.dir, slices.Concat([]string{"dump", "--format", "json"}, quick[:4], []string{s.files})...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := Load(t.Context(), s.files, Workspace{Dir: s.dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := DumpJSON(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("(-kas %s +ours)\n%s", kas.Version, diff)
-	}
+	compare(t, kas, scenes(t, func(scene) bool { return true }), func(t *testing.T, s scene, theirs, ours result) {
+		if !s.dump {
+			theirs.Dump, ours.Dump = "", ""
+		}
+		if diff := cmp.Diff(theirs, ours); diff != "" {
+			t.Errorf("(-kas %s +ours)\n%s", kas.Version, diff)
+		}
+	})
 }
 
 // Debian 12's kas has no dump, and writes absolute paths of layers, in their
 // order: there, the set of layers is compared.
 func TestAsOldKas(t *testing.T) {
 	kas := mustFind(t, kastest.Installed)
-	for _, name := range scenes(t) {
-		if !readComment(t, name).old {
-			continue
+	compare(t, kas, scenes(t, func(s scene) bool { return s.old }), func(t *testing.T, s scene, theirs, ours result) {
+		if diff := cmp.Diff(theirs.Local, strings.Replace(ours.Local, `"nodistro"`, `"poky"`, 1)); diff != "" {
+			t.Errorf("local.conf: (-kas %s +ours)\n%s", kas.Version, diff)
 		}
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			s := setScene(t, name)
-			theirs, ours := both(t, kas, s)
-			if diff := cmp.Diff(theirs.Local, strings.Replace(ours.Local, `"nodistro"`, `"poky"`, 1)); diff != "" {
-				t.Errorf("local.conf: (-kas %s +ours)\n%s", kas.Version, diff)
-			}
-			if diff := cmp.Diff(layersIn(theirs.BBLayers, s.dir), layersIn(ours.BBLayers, s.dir)); diff != "" {
-				t.Errorf("layers: (-kas %s +ours)\n%s", kas.Version, diff)
-			}
-		})
-	}
+		if diff := cmp.Diff(layersIn(theirs.BBLayers, s.dir), layersIn(ours.BBLayers, s.dir)); diff != "" {
+			t.Errorf("layers: (-kas %s +ours)\n%s", kas.Version, diff)
+		}
+	})
 }
 
 // Lock files are byte for byte those of kas, also where there are some already.
 func TestLockAsKas(t *testing.T) {
 	kas := mustFind(t, kastest.Testing)
-	for _, name := range []string{"defaults", "relock", "elsewhere", "json", "outside"} {
+	names := []string{"defaults", "relock", "elsewhere", "json", "outside"}
+	all := scenes(t, func(s scene) bool { return slices.Contains(names, s.name) })
+	var runs []kastest.Run
+	for _, name := range names {
+		s := all[name]
+		copied, theirs := filepath.Join(s.dir, "copied"), filepath.Join(s.dir, "theirs")
+		if err := os.CopyFS(filepath.Join(copied, "project"), os.DirFS(filepath.Join(s.dir, "project"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(theirs, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, kastest.Run{Dir: theirs, Args: []string{"lock", "--update", strings.ReplaceAll(s.files, s.dir, copied)}})
+	}
+	done, err := kas.Outcomes(t.Context(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := setScene(t, "testdata/kas/"+name+".txtar")
-			copied := filepath.Join(s.dir, "copied")
-			if err := os.CopyFS(filepath.Join(copied, "project"), os.DirFS(filepath.Join(s.dir, "project"))); err != nil {
-				t.Fatal(err)
-			}
-			theirs := filepath.Join(s.dir, "theirs")
-			if err := os.Mkdir(theirs, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := engine.Run(t.Context(), kas.Command(theirs, "lock", "--update", strings.ReplaceAll(s.files, s.dir, copied))); err != nil {
-				t.Fatal(err)
-			}
+			s := all[name]
 			ws := Workspace{Dir: filepath.Join(s.dir, "ours")}
 			p, err := Load(t.Context(), s.files, ws)
-			if err != nil {
-				t.Fatal(err)
+			if err != nil || done[i].Err != nil {
+				t.Fatalf("Load = %v, kas lock: %v; want both to read it", err, done[i].Err)
 			}
 			if err := Lock(t.Context(), p, ws); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(lockFiles(t, filepath.Join(copied, "project")), lockFiles(t, filepath.Join(s.dir, "project"))); diff != "" {
-				t.Errorf("lock files (-kas +ours):\n%s", diff)
+			if diff := cmp.Diff(lockFiles(t, filepath.Join(s.dir, "copied/project")), lockFiles(t, filepath.Join(s.dir, "project"))); diff != "" {
+				t.Errorf("lock files (-kas %s +ours):\n%s", kas.Version, diff)
 			}
 		})
 	}
@@ -289,13 +312,20 @@ func lockFiles(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-func scenes(t *testing.T) []string {
+// scenes are those of testdata/kas that are wanted, by name.
+func scenes(t *testing.T, wanted func(scene) bool) map[string]scene {
 	t.Helper()
 	names, err := filepath.Glob("testdata/kas/*.txtar")
 	if err != nil || len(names) == 0 {
 		t.Fatalf("testdata/kas holds %q, %v; want projects", names, err)
 	}
-	return names
+	all := map[string]scene{}
+	for _, name := range names {
+		if s := readComment(t, name); wanted(s) {
+			all[s.name] = s.set(t)
+		}
+	}
+	return all
 }
 
 // layersIn are the layers of a bblayers.conf, as paths in the work folder.
@@ -317,19 +347,25 @@ func TestUsersFilesAsKas(t *testing.T) {
 		t.Skip("set SLIPWAY_KAS_FILES=folder[:folder] to clones with kas project files, and GITCONFIG_FILE to a git configuration that reaches their repositories")
 	}
 	kas := mustFind(t, kastest.Testing)
+	dir := realPath(t, t.TempDir())
+	var places []errand
 	for folder := range strings.SplitSeq(folders, ":") {
 		err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
 			if err == nil && d.Name() == ".git" {
 				return filepath.SkipDir
 			}
 			if err == nil && slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(path)) && isProject(path) {
-				t.Run(path, func(t *testing.T) { compareUsersFile(t, kas, path) })
+				places = append(places, errand{filepath.Join(dir, strconv.Itoa(len(places)), "theirs"), path})
 			}
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	results, errs := kasResults(t, kas, places)
+	for i, p := range places {
+		t.Run(p.files, func(t *testing.T) { compareUsersFile(t, p, results[i], errs[i]) })
 	}
 }
 
@@ -346,10 +382,8 @@ var onPurpose = []string{
 }
 
 // compareUsersFile also wants both to refuse the same files.
-func compareUsersFile(t *testing.T, kas kastest.Kas, path string) {
-	dir := realPath(t, t.TempDir())
-	theirs, theirErr := kasResult(t, kas, filepath.Join(dir, "theirs"), path)
-	ours, ourErr := ourResult(t, filepath.Join(dir, "ours"), path)
+func compareUsersFile(t *testing.T, p errand, theirs result, theirErr error) {
+	ours, ourErr := ourResult(t, filepath.Join(filepath.Dir(p.dir), "ours"), p.files)
 	for _, word := range onPurpose {
 		if ourErr != nil && strings.Contains(ourErr.Error(), word) {
 			t.Skipf("refused on purpose: %v", ourErr)
@@ -362,6 +396,6 @@ func compareUsersFile(t *testing.T, kas kastest.Kas, path string) {
 		t.Skipf("both refuse it: %v", ourErr)
 	}
 	if diff := cmp.Diff(theirs, ours); diff != "" {
-		t.Errorf("(-kas %s +ours)\n%s", kas.Version, diff)
+		t.Errorf("(-kas +ours)\n%s", diff)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -20,6 +21,7 @@ type Kas struct {
 	Version string
 	program []string
 	env     []string
+	many    bool // its Python can be used for several runs
 }
 
 // ErrMissing is that of a machine without this kas; the error says how to get it.
@@ -40,10 +42,8 @@ var python = map[string]string{
 
 // Testing is the kas of Debian's testing suite, run by this machine's Python.
 func Testing(ctx context.Context) (Kas, error) {
-	for module, pkg := range python {
-		if err := engine.Run(ctx, engine.Command{Argv: []string{"/usr/bin/python3", "-c", "import " + module}}); err != nil {
-			return Kas{}, fmt.Errorf("%w: install the Debian package %s: %w", ErrMissing, pkg, err)
-		}
+	if err := importable(ctx); err != nil {
+		return Kas{}, err
 	}
 	modules, err := unpacked(ctx)
 	if err != nil {
@@ -52,7 +52,24 @@ func Testing(ctx context.Context) (Kas, error) {
 	return Kas{
 		program: []string{"/usr/bin/python3", "-c", "from kas.kas import main; main()"},
 		env:     []string{"PYTHONPATH=" + modules},
+		many:    true,
 	}.known(ctx)
+}
+
+func importable(ctx context.Context) error {
+	const script = "import sys; from importlib.util import find_spec; print(*[m for m in sys.argv[1:] if not find_spec(m)])"
+	out, err := engine.Output(ctx, engine.Command{Argv: append([]string{"/usr/bin/python3", "-c", script}, slices.Sorted(maps.Keys(python))...)})
+	if err != nil {
+		return fmt.Errorf("%w: install the Debian package python3: %w", ErrMissing, err)
+	}
+	var packages []string
+	for _, module := range strings.Fields(string(out)) {
+		packages = append(packages, python[module])
+	}
+	if len(packages) > 0 {
+		return fmt.Errorf("%w: install the Debian packages %s", ErrMissing, strings.Join(packages, " "))
+	}
+	return nil
 }
 
 func (k Kas) known(ctx context.Context) (Kas, error) {
