@@ -192,6 +192,35 @@ func TestProbeFiles(t *testing.T) {
 	}
 }
 
+// A websocket is read with limits from its first byte on.
+func TestProbeOfEndlessHeaders(t *testing.T) {
+	sent := make(chan int, 1)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n")
+		total := 0
+		for line := "X: " + strings.Repeat("x", 60<<10) + "\r\n"; err == nil && total < 64*maxTalkBytes; {
+			var n int
+			n, err = io.WriteString(conn, line)
+			total += n
+		}
+		sent <- total
+	}))
+	defer web.Close()
+	_, err := converse(t.Context(), strings.Replace(web.URL, "http", "ws", 1), greetHashserv, ping)
+	if err == nil || !strings.Contains(err.Error(), "answers more than") {
+		t.Errorf("converse = %v; want it to stop reading", err)
+	}
+	if total := <-sent; total == 64*maxTalkBytes {
+		t.Errorf("%d bytes of headers were taken", total)
+	}
+}
+
 // Whoever may write into the served folder fills it; whoever may not is told.
 func TestPrepareOnTheServingMachine(t *testing.T) {
 	dir := t.TempDir()

@@ -3,6 +3,7 @@ package cache
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 const (
 	probeTime    = 10 * time.Second
 	maxLineBytes = 32 << 10 // bitbake's own limit
+	maxTalkBytes = 1 << 20
 )
 
 // lines is a connection that carries bitbake's protocols: the name and version of the
@@ -157,17 +159,52 @@ func dialWebsocket(ctx context.Context, address string) (lines, error) {
 	if err != nil {
 		return nil, err
 	}
-	origin := map[string]string{"ws": "http", "wss": "https"}[u.Scheme] + "://" + u.Host
-	config, err := websocket.NewConfig(address, origin)
+	scheme := map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
+	config, err := websocket.NewConfig(address, scheme+"://"+u.Host)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := config.DialContext(ctx)
+	conn, err := dialHTTP(ctx, scheme, u)
 	if err != nil {
 		return nil, err
 	}
-	conn.MaxPayloadBytes = maxLineBytes
-	return frames{conn}, nil
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	client, err := websocket.NewClient(config, &limited{Conn: conn, left: maxTalkBytes})
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	client.MaxPayloadBytes = maxLineBytes
+	return frames{client}, nil
+}
+
+func dialHTTP(ctx context.Context, scheme string, u *url.URL) (net.Conn, error) {
+	port := u.Port()
+	if port == "" {
+		port = scheme // it is a service's name too
+	}
+	address := net.JoinHostPort(u.Hostname(), port)
+	if scheme == "https" {
+		return (&tls.Dialer{}).DialContext(ctx, "tcp", address)
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+}
+
+// limited is a connection that is read so far and no further: a websocket's handshake
+// would take headers without end.
+type limited struct {
+	net.Conn
+	left int
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, fmt.Errorf("answers more than %d bytes", maxTalkBytes)
+	}
+	n, err := l.Conn.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	return n, err
 }
 
 func (f frames) send(line string) error { return websocket.Message.Send(f.Conn, line) }
