@@ -195,6 +195,10 @@ func replayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("REPLAY", records)
+	for _, own := range []string{"DL_DIR", "SSTATE_DIR", "BB_NO_NETWORK"} { // the developer's hold in builds
+		t.Setenv(own, "") // so that it comes back
+		must(os.Unsetenv(own))
+	}
 }
 
 func TestBuildWithBitbake(t *testing.T) {
