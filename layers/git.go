@@ -51,7 +51,8 @@ func (g store) shallow() bool { return exists(filepath.Join(g.gitDir, "shallow")
 // a damaged one would send it to the repository around it. A user's hooks are for
 // a user's commits, and a question about a password would never be seen. A pack
 // appears whole, where the objects of a fetch that was killed would be a commit
-// without its files.
+// without its files. A signature's check would be taken for a commit's date, and a
+// watcher of files would hold our locks for ever.
 func (g store) git(ctx context.Context, args ...string) (string, error) {
 	out, err := engine.Output(ctx, g.command(args...))
 	return strings.TrimSpace(string(out)), err
@@ -73,11 +74,18 @@ func (g store) command(args ...string) engine.Command {
 	}
 	argv = append(
 		argv, "-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
-		"-c", "fetch.unpackLimit=1",
+		"-c", "fetch.unpackLimit=1", "-c", "log.showSignature=false", "-c", "i18n.logOutputEncoding=UTF-8", "-c", "core.fsmonitor=false",
 	)
 	c := gitCommand(g.dir, append(argv, args...))
 	c.Hold = g.hold
 	return c
+}
+
+// ofAnotherGit is what a git that runs slipway, in a hook or an alias, says of its own
+// repository: with GIT_INDEX_FILE, a checkout would write over that one's index.
+var ofAnotherGit = []string{
+	"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE",
+	"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_REPLACE_REF_BASE", "GIT_NO_REPLACE_OBJECTS", "GIT_IMPLICIT_WORK_TREE", "GIT_CONFIG",
 }
 
 // gitCommand runs git where nobody answers questions: ssh would wait at the terminal,
@@ -85,7 +93,7 @@ func (g store) command(args ...string) engine.Command {
 // passwords, ssh asks in that.
 func gitCommand(dir string, argv []string) engine.Command {
 	askpass := cmp.Or(os.Getenv("SSH_ASKPASS"), "false")
-	return engine.Command{Argv: argv, Dir: dir, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
+	return engine.Command{Argv: argv, Dir: dir, Unset: ofAnotherGit, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
 }
 
 // begin makes an empty repository for what is at r's server.

@@ -192,6 +192,22 @@ func TestCheckoutPatchesNoEditedTree(t *testing.T) {
 	}
 }
 
+// A user's git may check the signature of each commit that it shows.
+func TestCheckoutPatchesASignedCommit(t *testing.T) {
+	t.Setenv("GIT_CONFIG_COUNT", "1")
+	t.Setenv("GIT_CONFIG_KEY_0", "log.showSignature")
+	t.Setenv("GIT_CONFIG_VALUE_0", "true")
+	p := patchedProject(t)
+	commit := run(t, p.url, "git", "cat-file", "commit", p.first) + "\n"
+	commit = strings.Replace(commit, "\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n none\n -----END PGP SIGNATURE-----\n\n", 1)
+	write(t, p.dir, map[string]string{"commit": commit, "patches/fix.patch": changeLine("one", "fixed")})
+	signed := run(t, p.url, "git", "hash-object", "-t", "commit", "-w", filepath.Join(p.dir, "commit"))
+	run(t, p.url, "git", "update-ref", "refs/heads/signed", signed)
+	if err := p.checkout(t, signed, onePatch...); err != nil || p.files(t)["conf/layer.conf"] != "fixed" {
+		t.Errorf("Checkout = %v; want the patch applied to a signed commit", err)
+	}
+}
+
 // A link in a patches' repository must not read a file of the machine.
 func TestCheckoutPatchBehindALink(t *testing.T) {
 	p := patchedProject(t)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -26,6 +27,7 @@ type Command struct {
 	Argv  []string
 	Dir   string
 	Env   []string // added to this process's own
+	Unset []string // names of those of this process's own that the program does not get
 	Stdin io.Reader
 	Log   string            // file that keeps stdout and stderr; "" keeps only the tail for an error
 	Line  func(line string) // called with each line of output, without its end
@@ -109,7 +111,7 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 		}
 	}
 	cmd.Dir, cmd.Stdin = c.Dir, c.Stdin
-	cmd.Env = append(completePath(os.Environ()), c.Env...)
+	cmd.Env = append(slices.DeleteFunc(completePath(os.Environ()), c.unset), c.Env...)
 	if c.Hold != nil {
 		cmd.ExtraFiles = []*os.File{c.Hold}
 	}
@@ -127,6 +129,11 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 		cmd.WaitDelay = 0
 	}
 	return cmd
+}
+
+func (c Command) unset(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return slices.Contains(c.Unset, name)
 }
 
 func askGroup(leader int) error {
