@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"slipway/layers/progress"
 )
@@ -150,6 +151,9 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 		return err
 	}
 	if want, err := t.wanted(ctx, r); err == nil && t.settled() && t.isAt(ctx, want) {
+		if _, err := t.obtain(ctx, r, c.ws, false); err != nil { // its tag may be new
+			return err
+		}
 		return t.note(recordOf(r, want))
 	}
 	c.moves(r)
@@ -192,7 +196,7 @@ func (c *checkout) checkWay(r Repo) error {
 // create checks out into a folder beside the final one, so that a folder with
 // the final name is always whole.
 func (c *checkout) create(ctx context.Context, r Repo, dir string) error {
-	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+	if !free(dir) {
 		return fmt.Errorf("%s: is in the way of repository %s and is not a git checkout; move it away", dir, r.ID)
 	}
 	c.moves(r)
@@ -208,7 +212,21 @@ func (c *checkout) create(ctx context.Context, r Repo, dir string) error {
 	if err := t.fill(ctx, r, c.ws); err != nil {
 		return err
 	}
-	return os.Rename(partial, dir)
+	// Rename of package os takes no empty folder's place.
+	if err := unix.Rename(partial, dir); err != nil {
+		return fmt.Errorf("%s: put repository %s there: %w", dir, r.ID, err)
+	}
+	return nil
+}
+
+// free says that nothing is at dir, or an empty folder.
+func free(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return true
+	}
+	entries, err := os.ReadDir(dir)
+	return info.IsDir() && err == nil && len(entries) == 0
 }
 
 // clearAway removes a folder, in which a fetch that lost its slipway may still

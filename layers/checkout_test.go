@@ -187,11 +187,66 @@ func TestCheckoutStopped(t *testing.T) {
 
 func TestCheckoutKeepsWhatIsInTheWay(t *testing.T) {
 	url, _, _ := server(t)
-	dir := t.TempDir()
-	write(t, dir, map[string]string{"r/mine": "x"})
-	err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir})
-	if err == nil || !strings.Contains(err.Error(), "is in the way") {
-		t.Errorf("Checkout = %v; want it to refuse a folder that is not a checkout", err)
+	for _, mine := range []string{"r/mine", "r"} {
+		dir := t.TempDir()
+		write(t, dir, map[string]string{mine: "x"})
+		err := Checkout(t.Context(), load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir})
+		if err == nil || !strings.Contains(err.Error(), "is in the way") || !exists(filepath.Join(dir, mine)) {
+			t.Errorf("Checkout = %v; want it to refuse %s, which is no checkout", err, mine)
+		}
+	}
+}
+
+// A folder that a user made, with a name that means something in patterns.
+func TestCheckoutIntoAnEmptyFolder(t *testing.T) {
+	url, first, second := server(t)
+	dir := filepath.Join(t.TempDir(), "a[b]*")
+	ws := Workspace{Dir: filepath.Join(dir, "checkouts"), Mirrors: filepath.Join(dir, "mirrors")}
+	r := filepath.Join(ws.Dir, "r")
+	if err := os.MkdirAll(r, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, commit := range []string{first, second} {
+		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+commit), ws); err != nil || headOf(t, r) != commit {
+			t.Errorf("Checkout = %v; want HEAD at %s", err, commit)
+		}
+	}
+}
+
+// In a hook, git tells every program that it runs where its own index is.
+func TestCheckoutInAHookOfAnotherRepository(t *testing.T) {
+	url, first, second := server(t)
+	mine := t.TempDir()
+	run(t, mine, "git", "init", "-q")
+	write(t, mine, map[string]string{"staged": "mine"})
+	run(t, mine, "git", "add", "-A")
+	t.Setenv("GIT_INDEX_FILE", filepath.Join(mine, ".git/index"))
+	t.Setenv("GIT_OBJECT_DIRECTORY", filepath.Join(mine, ".git/objects"))
+	ws := mirrored(t)
+	for _, commit := range []string{first, second} {
+		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+commit), ws); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := run(t, mine, "git", "status", "--porcelain"); got != "A  staged" {
+		t.Errorf("git status in the other repository says %q; want what was staged there", got)
+	}
+}
+
+// The commit is checked out already; the tag that the project now names has not
+// been seen at it.
+func TestCheckoutLooksAtANewTag(t *testing.T) {
+	url, first, second := server(t)
+	for _, ws := range []Workspace{mirrored(t), {Dir: t.TempDir()}} {
+		for _, commit := range []string{first, second} {
+			if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+commit), ws); err != nil {
+				t.Fatal(err)
+			}
+			err := Checkout(t.Context(), loadRepo(t, "url: "+url+", tag: v1, commit: "+commit), ws)
+			if moved := err != nil && strings.Contains(err.Error(), "the tag was moved"); moved != (commit == second) {
+				t.Errorf("Checkout of tag v1 at %s = %v; want it at %s alone", commit, err, first)
+			}
+		}
 	}
 }
 

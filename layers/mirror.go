@@ -114,7 +114,7 @@ func (m mirror) ready(ctx context.Context, r Repo) error {
 
 func (m mirror) removeLeft() error {
 	for _, pattern := range []string{"*.lock", "refs/slipway/*/*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
-		names, err := filepath.Glob(filepath.Join(m.dir, pattern))
+		names, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), pattern))
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (m mirror) obtain(ctx context.Context, r Repo) error {
 			return err
 		}
 	}
-	if packs, err := filepath.Glob(filepath.Join(m.dir, "objects/pack/*.pack")); err != nil || len(packs) <= maxPacks {
+	if packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.pack")); err != nil || len(packs) <= maxPacks {
 		return err
 	}
 	_, err := m.git(ctx, "repack", "-a", "-d", "-q")
@@ -151,7 +151,7 @@ func (m mirror) obtain(ctx context.Context, r Repo) error {
 // index, which therefore comes last.
 func (m mirror) copyTo(t tree, commit string) error {
 	for _, ending := range []string{"pack", "rev", "idx"} {
-		names, err := filepath.Glob(filepath.Join(m.dir, "objects/pack/pack-*."+ending))
+		names, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/pack-*."+ending))
 		if err != nil {
 			return err
 		}
