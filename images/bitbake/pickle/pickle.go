@@ -1,8 +1,14 @@
 // Package pickle reads Python's pickles into inert values. It runs nothing: a
 // class is a name that must be on the reader's list, an object that name with the
-// values it was given. A pickle comes from outside: its size, depth and number of
-// values are limited, and a length that it claims is never taken before the bytes
-// are there.
+// values it was given. A pickle comes from outside: its size and number of values
+// are limited, and a length that it claims is never taken before the bytes are
+// there.
+//
+// nlpodyssey/gopickle v0.2.0 reads the same events, but allocates what a length
+// claims: 12 bytes (BINBYTES8 or FRAME of 2^40) end the process with "fatal error:
+// out of memory", which no recover catches, and 900 kB in a LONG4 took it over a
+// minute. To see such lengths beforehand takes a walk through every opcode and its
+// argument, which is most of this package.
 package pickle
 
 import (
