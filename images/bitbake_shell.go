@@ -52,7 +52,16 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 	if err != nil {
 		return Shell{}, err
 	}
-	return Shell{Argv: argv, Dir: b.build, Env: tree.Environment()}, nil
+	given, err := cacheFor(ctx, spec, project, tree.Programs, b.dir, b.build)
+	if err != nil {
+		return Shell{}, err
+	}
+	tree.Set = given.Set
+	env := tree.Environment()
+	for _, file := range given.Post { // one at most; without it bitbake would make anew what build made
+		env = append(env, "BBPOSTCONF="+file)
+	}
+	return Shell{Argv: argv, Dir: b.build, Env: env}, nil
 }
 
 // Become turns this process into the shell, which so has the terminal, and whose

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/images/cache"
 )
 
 // With this in its environment the test binary becomes a shell of that line.
@@ -29,6 +31,32 @@ func init() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(125)
+}
+
+// bitbake in a shell is told of the cache, as in a build: its tasks' hashes would be
+// others.
+func TestShellHasTheCache(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := WithLayers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	project := filepath.Join(dir, "images/boards", spec.Board, "kas.yml")
+	must(os.MkdirAll(filepath.Dir(project), 0o755))
+	must(os.WriteFile(project, []byte("header: {version: 14}\nrepos: {own: {}, bitbake: {path: "+dir+"/bitbake}}\n"), 0o644))
+	fakeCheckout(t, filepath.Join(dir, "bitbake"), "2.8.1")
+	must(os.WriteFile(filepath.Join(dir, "bitbake/bin/bitbake"), nil, 0o755))
+	cmd := exec.Command(self)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), shellLine+`=sh -c 'cat $BBPOSTCONF'`, cache.Environment+"={sstate: 'file://"+dir+"', hashserv: '"+hashServer(t)+"', prserv: none}")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `SSTATE_MIRRORS = "file://.* file://`+dir) {
+		t.Errorf("BBPOSTCONF = %q, %v; want the cache", out, err)
+	}
 }
 
 func TestShell(t *testing.T) {
