@@ -36,6 +36,9 @@ func Configure(p Project, ws Workspace, build string) error {
 	if err := os.MkdirAll(conf, 0o755); err != nil {
 		return err
 	}
+	if err := leaveSetup(conf); err != nil {
+		return err
+	}
 	if err := writeChanged(filepath.Join(conf, "bblayers.conf"), bblayers); err != nil {
 		return err
 	}

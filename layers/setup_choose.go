@@ -131,7 +131,7 @@ func (s *setup) pick(chains [][]*value, words []string) ([]string, error) {
 	}
 	at := s.file.get("bitbake-setup", "configurations").at
 	if len(words) == 0 {
-		return nil, at.errorf("which configuration? Write it behind the file's name: #%s (or %s)", names[0], strings.Join(names[1:], ", "))
+		return nil, at.errorf("which configuration? A board's file must leave one; elsewhere write it behind the file's name: #%s (or %s)", names[0], strings.Join(names[1:], ", "))
 	}
 	return nil, at.errorf("no configuration is named %q (have %s)", words[0], strings.Join(names, ", "))
 }
@@ -221,7 +221,7 @@ func chooseOne(path string, possible *value, words []string) (*value, error) {
 		}
 	}
 	if len(chosen) != 1 {
-		return nil, possible.at.errorf("%s: choose one, and write it behind the file's name (#configuration,fragment): %s", path, strings.Join(names, ", "))
+		return nil, possible.at.errorf("%s: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): %s", path, strings.Join(names, ", "))
 	}
 	return chosen[0], nil
 }

@@ -49,6 +49,11 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 	if err != nil {
 		return err
 	}
+	for name := range w.digests {
+		if _, wanted := files[name]; !wanted {
+			files[name] = nil // an older template had it
+		}
+	}
 	changed := map[string][]byte{}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		write, err := w.wants(name, files[name])
@@ -60,6 +65,31 @@ func (p Project) configureSetup(ws Workspace, build string) error {
 		}
 	}
 	return w.write(files, changed)
+}
+
+// leaveSetup makes way in conf/ for a project file of kas's where the one before was
+// bitbake-setup's: what that enabled would go on to hold, and what people edited
+// would be written over.
+func leaveSetup(conf string) error {
+	w, err := readWritten(conf)
+	if err != nil || len(w.digests) == 0 {
+		return err
+	}
+	unwanted := map[string][]byte{}
+	for _, name := range slices.Sorted(maps.Keys(w.digests)) {
+		path := filepath.Join(conf, name)
+		if remove, err := w.wants(name, nil); err != nil {
+			return err
+		} else if remove {
+			unwanted[name] = nil
+		} else if exists(path) {
+			return fmt.Errorf("%s was edited, and the project file is now kas's, for which it is written anew; move it away, build again, and put your changes into site.conf", path)
+		}
+	}
+	if err := w.write(nil, unwanted); err != nil {
+		return err
+	}
+	return os.Remove(filepath.Join(conf, writtenFile))
 }
 
 // setupConf is what belongs into conf/, by name; nil where no file should be.

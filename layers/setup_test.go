@@ -122,10 +122,10 @@ func TestLoadSetupErrors(t *testing.T) {
 		{"empty configurations", "", setupText(setupCore, ""), "configurations is empty"},
 		{"no sources", "", `{"version": "1.0", "description": "", "bitbake-setup": {"configurations": [` + setupOne + `]}}`, `:1:1: the file lacks the key "sources"`},
 		{"expires", "", strings.Replace(setupText(setupCore, setupOne), `"d"`, `"d", "expires": "soon"`, 1), `expires is "soon"; want a date such as`},
-		{"which", "", setupText(setupCore, two), "which configuration? Write it behind the file's name: #one (or two)"},
+		{"which", "", setupText(setupCore, two), "which configuration? A board's file must leave one; elsewhere write it behind the file's name: #one (or two)"},
 		{"not one", "#three", setupText(setupCore, two), `no configuration is named "three" (have one, two)`},
 		{"no choice", "#one,machine/x", setupText(setupCore, setupOne), `configuration "one" has no choice "machine/x"`},
-		{"fragment to choose", "#one", setupText(setupCore, fmt.Sprintf(nested, "")), "oe-fragments-one-of.m: choose one, and write it behind the file's name (#configuration,fragment): machine/a"},
+		{"fragment to choose", "#one", setupText(setupCore, fmt.Sprintf(nested, "")), "oe-fragments-one-of.m: choose one, for a board in oe-fragments, elsewhere behind the file's name (#configuration,fragment): machine/a"},
 		{"one-of twice", "#one,machine/a", setupText(setupCore, fmt.Sprintf(nested, `, "oe-fragments-one-of": {}`)), "oe-fragments-one-of cannot be added to that of line 1"},
 		{"notes of two kinds", "#xone", setupText(setupCore, `{"name": "x", "notes": "n", "configurations": [{"name": "one", "notes": ["m"]}]}`), "notes cannot be added to that of line 1"},
 		{"control character in a key", "", `{"a\u001bb": 1}`, `:1:2: a key in the file holds a control character: "a\x1bb"`},
@@ -378,6 +378,66 @@ func TestConfigureSetupEdited(t *testing.T) {
 		t.Fatal(err)
 	}
 	has("")
+}
+
+// A project file of kas's takes the place of one of bitbake-setup's, and again.
+func TestConfigureAfterSetup(t *testing.T) {
+	dir := t.TempDir()
+	setupCheckouts(t, dir)
+	write(t, dir, map[string]string{"kas.yml": "header: {version: 14}\nmachine: b\n"})
+	ws := Workspace{Dir: filepath.Join(dir, "layers")}
+	p, err := Load(t.Context(), filepath.Join(dir, "kas.yml"), ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kas := func() error { return Configure(p, ws, filepath.Join(dir, "build")) }
+	const fragments = `{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "oe-fragments": ["machine/a"]}`
+	if err := setupConfigured(t, dir, fragments); err != nil {
+		t.Fatal(err)
+	}
+	edited := filepath.Join(dir, "build/conf/local.conf")
+	if err := os.WriteFile(edited, []byte("A = \"mine\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := kas(); err == nil || !strings.Contains(err.Error(), edited+" was edited, and the project file is now kas's") {
+		t.Fatalf("Configure over an edited local.conf = %v; want it left alone", err)
+	}
+	if got := confFiles(t, dir); got["local.conf"] != "A = \"mine\"\n" || got["toolcfg.conf"] == "" {
+		t.Errorf("after that: %q", got)
+	}
+	if err := errors.Join(os.Remove(edited), kas(), kas()); err != nil {
+		t.Fatal(err)
+	}
+	if got := confFiles(t, dir); len(got) != 2 || !strings.Contains(got["local.conf"], `MACHINE ??= "b"`) || exists(filepath.Join(dir, "build/conf", writtenFile)) {
+		t.Errorf("conf/ for kas: %q; want local.conf and bblayers.conf alone", got)
+	}
+	if err := setupConfigured(t, dir, fragments); err == nil || !strings.Contains(err.Error(), "was edited or made by something else") {
+		t.Errorf("Configure over kas's files = %v; want them left alone", err)
+	}
+}
+
+// What an older template had is removed, and may come back.
+func TestConfigureSetupTemplateShrinks(t *testing.T) {
+	dir := t.TempDir()
+	setupCheckouts(t, dir)
+	const small = `{"name": "one", "description": "d", "oe-template": "mine-small"}`
+	notes := filepath.Join(dir, "layers/mine/meta-mine/conf/templates/small/conf-notes.txt")
+	for _, content := range []string{"notes\n", "", "others\n"} {
+		if err := os.WriteFile(notes, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if content == "" {
+			if err := os.Remove(notes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := setupConfigured(t, dir, small); err != nil {
+			t.Fatal(err)
+		}
+		if got := confFiles(t, dir)["conf-notes.txt"]; got != content {
+			t.Errorf("conf-notes.txt = %q; want %q", got, content)
+		}
+	}
 }
 
 // A lock file is written anew by the project file, which may have been edited since;
