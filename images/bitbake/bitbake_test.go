@@ -64,7 +64,10 @@ func TestKnown(t *testing.T) {
 		{"tools", "The following required tools (as specified by HOSTTOOLS) appear to be unavailable in PATH, please install them in order to proceed:\n  chrpath", "programs are missing", "doctor"},
 		{"locale", "Your system needs to support the en_US.UTF-8 locale.", "locale", "localedef"},
 		{"server", "ERROR: Unable to connect to bitbake server, or start one (server startup failures would be in bitbake-cookerdaemon.log).", "server did not start", "bitbake-cookerdaemon.log"},
+		{"locale of 2.x", "Please make sure locale 'en_US.UTF-8' is available on your system", "locale", "localedef"},
+		{"inotify of 2.0", "ERROR: No space left on device or exceeds fs.inotify.max_user_watches?", "inotify", "max_user_watches"},
 		{"namespaces", "ERROR: User namespaces are not usable by BitBake, possibly due to AppArmor.", "user namespaces", "apparmor"},
+		{"a locale by the way", "| + export LC_ALL=en_US.UTF-8\n| cannot find -lnothing", "", ""},
 		{"anything else", "| cannot find -lnothing", "", ""},
 	}
 	for _, tt := range tests {

@@ -30,14 +30,14 @@ var knownFailures = []knownFailure{
 		"build with fewer jobs: BB_NUMBER_THREADS=2 PARALLEL_MAKE=-j2 in the environment",
 	},
 	{
+		regexp.MustCompile(`No more inodes|inotify watch limit|\[Errno 28\] inotify|exceeds fs\.inotify\.max_user_watches|WatchManagerError`),
+		"the machine has too few inodes or inotify watches",
+		"sudo sysctl fs.inotify.max_user_watches=524288, or more inodes on the disk",
+	},
+	{
 		regexp.MustCompile(`No space left on device|Immediately (?:halt|abort) since the disk space monitor|No new tasks can be executed since the disk space monitor`),
 		"the disk is full, or nearly so: bitbake stops before it is",
 		"free some space and build again, which goes on where it stopped; tmp/ of boards that are done can be deleted, the folders downloads and sstate-cache are worth keeping",
-	},
-	{
-		regexp.MustCompile(`No more inodes|inotify watch limit|OSError: \[Errno 28\] inotify|No space left.*inotify|WatchManagerError`),
-		"the machine has too few inodes or inotify watches",
-		"sudo sysctl fs.inotify.max_user_watches=524288, or more inodes on the disk",
 	},
 	{
 		regexp.MustCompile(`(?i)checksum mismatch|has (?:sha256|md5) checksum \S+ when \S+ was expected|Checksum failure`),
@@ -85,7 +85,7 @@ var knownFailures = []knownFailure{
 		"doctor BOARD shows the line that installs them",
 	},
 	{
-		regexp.MustCompile(`Please use a locale setting which supports UTF-8|en_US\.UTF-8`),
+		regexp.MustCompile(`Please use a locale setting which supports UTF-8|locale 'en_US\.UTF-8' is available|support the en_US\.UTF-8 locale`),
 		"the locale en_US.UTF-8 is missing",
 		"sudo localedef -i en_US -f UTF-8 en_US.UTF-8",
 	},
