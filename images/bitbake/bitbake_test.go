@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"slipway/images/bitbake/pickle"
 	"slipway/layers/engine"
 )
@@ -138,6 +140,58 @@ func TestForecastOfNoSense(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, durationsName), []byte(`{"tasksMs": [`), 0o644))
 	if f := openForecast(dir); f.Tasks == nil || f.left(1, nil) != "" {
 		t.Errorf("openForecast = %+v; want an empty one", f)
+	}
+}
+
+// A task that was broken off or failed did not take as long as it takes.
+func TestForecastOfWhatDidNotEnd(t *testing.T) {
+	const k = "|x_1.bb:do_compile"
+	queued := event{class: "bb.runqueue.runQueueTaskStarted", state: pickle.Dict{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}}
+	failed := event{class: "bb.runqueue.runQueueTaskFailed", state: queued.state}
+	for _, rest := range [][]event{{queued}, {queued, failed}} {
+		times := forecast{Tasks: map[string]int64{k: 3_600_000}, open: map[string]int64{k: 3_600_000}, openSumMS: 3_600_000}
+		w := newWatch(t.Context(), &Record{Started: time.Now()}, times)
+		for _, e := range rest {
+			w.event(e)
+		}
+		w.end(errors.New("exit status 1"))
+		if times.Tasks[k] != 3_600_000 {
+			t.Errorf("after %d events an hour of earlier is %d ms; want it kept", len(rest), times.Tasks[k])
+		}
+	}
+}
+
+// bitbake drops its event log for good where one write fails, as on a full disk. The
+// console goes on.
+func TestEventLogThatEndsEarly(t *testing.T) {
+	rec := Record{Started: time.Now()}
+	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
+	w.event(event{class: "bb.runqueue.runQueueTaskStarted", state: pickle.Dict{"taskfile": "/l/x_1.bb", "taskname": "do_compile"}})
+	for _, line := range []string{
+		"NOTE: Running task 1 of 9 (/l/x_1.bb:do_compile)",
+		"ERROR: Logfile of failure stored in: /l/x/temp/log.do_compile.1",
+		"ERROR: Task (/l/x_1.bb:do_compile) failed with exit code '1'",
+	} {
+		w.line(line)
+	}
+	w.end(errors.New("exit status 1"))
+	want := []Failure{{Recipe: "x", Task: "do_compile", Log: "/l/x/temp/log.do_compile.1"}}
+	if diff := cmp.Diff(want, rec.Failures); diff != "" || rec.Counts.Failed != 1 {
+		t.Errorf("%d failed (-want +got)\n%s", rec.Counts.Failed, diff)
+	}
+}
+
+// What recipes and logs are called reaches a terminal.
+func TestNamesAreInert(t *testing.T) {
+	var rec Record
+	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
+	e := event{class: "bb.build.TaskStarted", state: pickle.Dict{"pn": "x\x1b[2J\ny"}}
+	if got := e.text("pn"); got != "x[2Jy" {
+		t.Errorf("text = %q; want it without control characters", got)
+	}
+	w.line("ERROR: a\x1b[2Jb")
+	if len(rec.Errors) != 1 || rec.Errors[0] != "a[2Jb" {
+		t.Errorf("errors = %q; want them without control characters", rec.Errors)
 	}
 }
 

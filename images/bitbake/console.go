@@ -202,10 +202,14 @@ func (w *watch) fromConsole() {
 	w.rec.Tasks = append(w.rec.Tasks, c.tasks...)
 	w.rec.Setscene.Hits = c.hits
 	w.rec.Counts.Ran = int64(len(c.tasks)) - c.hits
-	for i, f := range c.failed {
-		w.rec.Counts.Failed++
-		if i < len(c.logs) {
-			f.Log = c.logs[i]
+	w.failedOnConsole()
+}
+
+func (w *watch) failedOnConsole() {
+	w.rec.Counts.Failed = max(w.rec.Counts.Failed, int64(len(w.console.failed)))
+	for i, f := range w.console.failed {
+		if i < len(w.console.logs) {
+			f.Log = w.console.logs[i]
 			f.Tail = tailOf(f.Log)
 			f.Why, f.Next = known(f.Tail)
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"slipway/images/bitbake/pickle"
 )
@@ -61,7 +62,7 @@ type event struct {
 
 func (e event) text(name string) string {
 	s, _ := e.state[name].(string)
-	return cut(s, maxText)
+	return bare(s)
 }
 
 func (e event) number(name string) int64 { return number(e.state[name]) }
@@ -274,4 +275,14 @@ func cut(s string, most int) string {
 		s = s[:most]
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// bare is a name or a message without what a terminal would obey.
+func bare(s string) string { return strings.Map(printed, cut(s, maxText)) }
+
+func printed(r rune) rune {
+	if unicode.IsControl(r) {
+		return -1
+	}
+	return r
 }

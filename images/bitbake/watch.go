@@ -84,7 +84,7 @@ func (w *watch) message(list *[]string, text string) {
 		w.rec.Cut = true
 		return
 	}
-	*list = append(*list, cut(text, maxText))
+	*list = append(*list, bare(text))
 }
 
 // event takes the next event of the log.
@@ -308,7 +308,11 @@ func (w *watch) finish(k, outcome string) {
 		w.fromShared(r, base, outcome)
 		return
 	}
-	w.forecast.took(forecastKey(k), r.task.TookMS)
+	if outcome == TaskSucceeded {
+		w.forecast.took(forecastKey(k), r.task.TookMS)
+	} else {
+		w.forecast.done(forecastKey(k))
+	}
 	w.rec.Counts.Ran++
 	if w.shared(k) {
 		r.task.Shared = Miss
@@ -456,8 +460,11 @@ func (w *watch) left() string {
 func (w *watch) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.events == 0 {
+	switch {
+	case w.events == 0:
 		w.fromConsole()
+	case len(w.rec.Failures) == 0: // a write failed, and bitbake wrote no more events
+		w.failedOnConsole()
 	}
 	for _, k := range slices.Sorted(maps.Keys(w.running)) {
 		if r := w.running[k]; r.task.TookMS > 0 || r.task.Recipe != "" {
