@@ -148,6 +148,9 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 		return c.create(ctx, r, dir)
 	}
 	if err := t.useURL(ctx, r.URL); err != nil {
+		if _, bad := t.git(ctx, "rev-parse", "--git-dir"); bad != nil && ctx.Err() == nil {
+			return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", dir, bad)
+		}
 		return err
 	}
 	if want, err := t.wanted(ctx, r); err == nil && t.settled() && t.isAt(ctx, want) {
@@ -201,16 +204,25 @@ func (c *checkout) create(ctx context.Context, r Repo, dir string) error {
 	}
 	c.moves(r)
 	partial := filepath.Join(filepath.Dir(dir), ".partial-"+filepath.Base(dir))
-	if err := clearAway(partial); err != nil {
-		return err
-	}
 	defer os.RemoveAll(partial)
 	t := treeIn(partial, c.lock)
-	if err := t.begin(ctx, r); err != nil {
+	want, err := t.first(ctx, r, c.ws)
+	if err != nil {
 		return err
 	}
-	if err := t.fill(ctx, r, c.ws); err != nil {
-		return err
+	if err := t.fill(ctx, r, want); err != nil {
+		if c.ws.Mirrors == "" || ctx.Err() != nil {
+			return err
+		}
+		if dropped, bad := c.ws.mirror(r).dropDamaged(ctx); !dropped || bad != nil {
+			return err
+		}
+		if want, err = t.first(ctx, r, c.ws); err != nil {
+			return err
+		}
+		if err := t.fill(ctx, r, want); err != nil {
+			return err
+		}
 	}
 	// Rename of package os takes no empty folder's place.
 	if err := unix.Rename(partial, dir); err != nil {
@@ -241,13 +253,20 @@ func clearAway(dir string) (err error) {
 	return err
 }
 
+// first makes a new tree, without files yet, and returns the commit for it.
+func (t tree) first(ctx context.Context, r Repo, ws Workspace) (string, error) {
+	if err := clearAway(t.dir); err != nil {
+		return "", err
+	}
+	if err := t.begin(ctx, r); err != nil {
+		return "", err
+	}
+	return t.obtain(ctx, r, ws, true)
+}
+
 // fill makes a new tree's first checkout. Nothing can be lost in it, and nobody
 // sees it before it is whole.
-func (t tree) fill(ctx context.Context, r Repo, ws Workspace) error {
-	want, err := t.obtain(ctx, r, ws, true)
-	if err != nil {
-		return err
-	}
+func (t tree) fill(ctx context.Context, r Repo, want string) error {
 	if err := t.switchTo(ctx, want, false); err != nil {
 		return err
 	}

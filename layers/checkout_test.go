@@ -197,6 +197,20 @@ func TestCheckoutKeepsWhatIsInTheWay(t *testing.T) {
 	}
 }
 
+func TestCheckoutOfADamagedRepository(t *testing.T) {
+	url, first, _ := server(t)
+	ws := Workspace{Dir: t.TempDir()}
+	p := loadRepo(t, "url: "+url+", commit: "+first)
+	if err := Checkout(t.Context(), p, ws); err != nil {
+		t.Fatal(err)
+	}
+	write(t, ws.Dir, map[string]string{"r/.git/HEAD": "", "r/mine": "x"})
+	err := Checkout(t.Context(), p, ws)
+	if err == nil || !strings.Contains(err.Error(), "move it away") || !exists(filepath.Join(ws.Dir, "r/mine")) {
+		t.Errorf("Checkout = %v; want it to leave the folder and say what to do", err)
+	}
+}
+
 // A folder that a user made, with a name that means something in patterns.
 func TestCheckoutIntoAnEmptyFolder(t *testing.T) {
 	url, first, second := server(t)

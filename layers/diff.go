@@ -115,10 +115,13 @@ func (h history) name(ctx context.Context, m *Move, most int) error {
 	}
 	defer lock.Close()
 	h.hold = lock
-	if err := h.ready(ctx, m.repo); err != nil {
-		return err
-	}
-	if err := h.complete(ctx, m.From, m.To); err != nil {
+	err = h.mended(ctx, m.repo, nil, func() error {
+		if err := h.ready(ctx, m.repo); err != nil {
+			return err
+		}
+		return h.complete(ctx, m.From, m.To)
+	})
+	if err != nil {
 		return err
 	}
 	count, err := h.git(ctx, "rev-list", "--left-right", "--count", m.From+"..."+m.To)

@@ -48,10 +48,13 @@ func (m mirror) give(ctx context.Context, r Repo, t tree) error {
 	}
 	defer lock.Close()
 	m.hold = lock
-	if err := m.ready(ctx, r); err != nil {
-		return err
-	}
-	if err := m.obtain(ctx, r); err != nil {
+	err = m.mended(ctx, r, []string{"--objects"}, func() error {
+		if err := m.ready(ctx, r); err != nil {
+			return err
+		}
+		return m.obtain(ctx, r)
+	})
+	if err != nil {
 		return err
 	}
 	commit, err := m.wanted(ctx, r)
@@ -150,18 +153,48 @@ func (m mirror) obtain(ctx context.Context, r Repo) error {
 // copyTo gives a tree everything that the mirror has. git finds a pack by its
 // index, which therefore comes last.
 func (m mirror) copyTo(t tree, commit string) error {
-	for _, ending := range []string{"pack", "rev", "idx"} {
-		names, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/pack-*."+ending))
-		if err != nil {
-			return err
+	indexes, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/pack-*.idx"))
+	if err != nil {
+		return err
+	}
+	for _, index := range indexes {
+		pack := strings.TrimSuffix(index, ".idx")
+		if !wholePack(pack, len(commit)/2) {
+			continue // nothing that was looked up came out of it
 		}
-		for _, name := range names {
-			if err := linkOrCopy(name, filepath.Join(t.gitDir, "objects/pack", filepath.Base(name))); err != nil {
+		for _, ending := range []string{".pack", ".rev", ".idx"} {
+			err := linkOrCopy(pack+ending, filepath.Join(t.gitDir, "objects/pack", filepath.Base(pack)+ending))
+			if err != nil && (ending != ".rev" || !errors.Is(err, fs.ErrNotExist)) {
 				return err
 			}
 		}
 	}
 	return m.cutHistory(t, commit)
+}
+
+// wholePack says that neither a pack nor its index was cut off: the pack ends with
+// its checksum, and the index with that and its own.
+func wholePack(pack string, digest int) bool {
+	own, err := lastBytes(pack+".pack", digest)
+	if err != nil {
+		return false
+	}
+	known, err := lastBytes(pack+".idx", 2*digest)
+	return err == nil && bytes.Equal(own, known[:digest])
+}
+
+func lastBytes(path string, n int) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if _, err := f.Seek(-int64(n), io.SeekEnd); err != nil {
+		return nil, err
+	}
+	last := make([]byte, n)
+	_, err = io.ReadFull(f, last)
+	return last, err
 }
 
 func linkOrCopy(from, to string) error {

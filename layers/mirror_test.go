@@ -1,6 +1,8 @@
 package layers
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,18 +70,23 @@ func TestMirrorServesWithoutItsServer(t *testing.T) {
 	if err := Checkout(t.Context(), p, other); err != nil || headOf(t, filepath.Join(other.Dir, "r")) != first {
 		t.Errorf("Checkout = %v; want it from the mirror", err)
 	}
-	if got, want := packsOf(t, filepath.Join(other.Dir, "r/.git")), packsOf(t, filepath.Join(ws.Dir, "r/.git")); !os.SameFile(got, want) {
+	if got, want := packOf(t, filepath.Join(other.Dir, "r/.git")), packOf(t, filepath.Join(ws.Dir, "r/.git")); !os.SameFile(got, want) {
 		t.Error("two checkouts have a pack each; want one file")
 	}
 }
 
-func packsOf(t *testing.T, gitDir string) os.FileInfo {
+func onlyPack(t *testing.T, gitDir string) string {
 	t.Helper()
 	packs, err := filepath.Glob(filepath.Join(gitDir, "objects/pack/*.pack"))
 	if err != nil || len(packs) != 1 {
 		t.Fatalf("packs of %s: %q, %v; want one", gitDir, packs, err)
 	}
-	info, err := os.Stat(packs[0])
+	return packs[0]
+}
+
+func packOf(t *testing.T, gitDir string) os.FileInfo {
+	t.Helper()
+	info, err := os.Stat(onlyPack(t, gitDir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,19 +144,83 @@ func TestMirrorAfterAKill(t *testing.T) {
 	}
 }
 
-func TestMirrorIsRepackedNowAndThen(t *testing.T) {
-	url, _, _ := server(t)
-	ws := mirrored(t)
-	for range maxPacks + 2 {
-		run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "more")
-		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+headOf(t, url)), ws); err != nil {
+// A mirror that a full disk or a loss of power damaged must not be in the way of
+// what it holds or of what it lacks.
+func TestMirrorIsMended(t *testing.T) {
+	cut := func(t *testing.T, path string) {
+		if err := errors.Join(os.Chmod(path, 0o644), os.Truncate(path, 100)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	packs, err := filepath.Glob(filepath.Join(ws.Mirrors, "*.git/objects/pack/*.pack"))
-	if err != nil || len(packs) > maxPacks {
-		t.Errorf("the mirror has %d packs, %v; want at most %d", len(packs), err, maxPacks)
+	tests := []struct {
+		name   string
+		damage func(t *testing.T, dir, pack string)
+	}{
+		{"a pack cut off", func(t *testing.T, _, pack string) { cut(t, pack+".pack") }},
+		{"an index cut off", func(t *testing.T, _, pack string) { cut(t, pack+".idx") }},
+		{"a pack of other bytes", func(t *testing.T, _, pack string) { flip(t, pack+".pack") }},
+		{"an empty HEAD", func(t *testing.T, dir, _ string) { write(t, dir, map[string]string{"HEAD": ""}) }},
+		{"other settings", func(t *testing.T, dir, _ string) { write(t, dir, map[string]string{"config": "[["}) }},
+		{"no end of history", func(t *testing.T, dir, _ string) { write(t, dir, map[string]string{"shallow": "x\n"}) }},
 	}
+	url, first, second := server(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, commit := range []string{first, second} {
+				ws := mirrored(t)
+				p := loadRepo(t, "url: "+url+", commit: "+first)
+				if err := Checkout(t.Context(), p, ws); err != nil {
+					t.Fatal(err)
+				}
+				dir, r := ws.mirror(p.Repos[0]).dir, filepath.Join(ws.Dir, "r")
+				if err := os.RemoveAll(r); err != nil {
+					t.Fatal(err)
+				}
+				tt.damage(t, dir, strings.TrimSuffix(onlyPack(t, dir), ".pack"))
+				if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+commit), ws); err != nil {
+					t.Fatal(err)
+				}
+				run(t, r, "git", "fsck", "--full")
+				run(t, r, "git", "diff", "--exit-code", commit)
+			}
+		})
+	}
+}
+
+// flip changes a file without changing its end.
+func flip(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range data[12 : len(data)-20] {
+		data[12+i] ^= 0xff
+	}
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, data, 0o444)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMirrorIsRepackedNowAndThen(t *testing.T) {
+	url, first, second := server(t)
+	ws := mirrored(t)
+	p := loadRepo(t, "url: "+url+", commit: "+first)
+	if err := Checkout(t.Context(), p, ws); err != nil {
+		t.Fatal(err)
+	}
+	pack := strings.TrimSuffix(onlyPack(t, ws.mirror(p.Repos[0]).dir), ".pack")
+	for i := range maxPacks { // git does not mind the same pack under many names
+		for _, ending := range []string{".pack", ".idx"} {
+			if err := os.Link(pack+ending, fmt.Sprintf("%s-%d%s", pack, i, ending)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws); err != nil {
+		t.Fatal(err)
+	}
+	onlyPack(t, ws.mirror(p.Repos[0]).dir)
 	run(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
 }
 

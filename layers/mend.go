@@ -1,0 +1,58 @@
+package layers
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"slipway/layers/progress"
+)
+
+// A mirror is only a cache. Where a full disk or a loss of power damaged it, it is
+// thrown away and made anew. That is looked for only after something went wrong.
+
+// mended does work in the mirror, and once more in a new one where git cannot list
+// this one's commits, with the options that are given.
+func (m mirror) mended(ctx context.Context, r Repo, list []string, work func() error) error {
+	err := work()
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if dropped, bad := m.drop(ctx, m.lists(ctx, r, list)); !dropped || bad != nil {
+		return err
+	}
+	return work()
+}
+
+func (m mirror) lists(ctx context.Context, r Repo, options []string) bool {
+	url, err := m.git(ctx, "config", "--get", "remote.origin.url")
+	if err != nil || url != r.URL {
+		return false
+	}
+	_, err = m.git(ctx, append([]string{"rev-list", "--quiet", "--all"}, options...)...)
+	return err == nil
+}
+
+// dropDamaged looks at all that the mirror holds, where a checkout of that failed.
+func (m mirror) dropDamaged(ctx context.Context) (dropped bool, err error) {
+	lock, err := lockMirror(ctx, m.dir)
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close()
+	m.hold = lock
+	packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.idx"))
+	if err != nil || len(packs) == 0 {
+		return false, err
+	}
+	_, err = m.git(ctx, append([]string{"verify-pack", "--"}, packs...)...)
+	return m.drop(ctx, err == nil)
+}
+
+func (m mirror) drop(ctx context.Context, sound bool) (dropped bool, err error) {
+	if sound || ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	progress.Start(ctx, "mirror", 0, "").End(m.dir+" was damaged and is made anew", nil)
+	return true, os.RemoveAll(m.dir)
+}
