@@ -17,43 +17,44 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/images/bitbake/bitbaketest"
 )
 
 // branches are the bitbakes of Yocto's long-term releases, and what is being made.
 var branches = []string{"1.46", "2.0", "2.8", "2.18", "master"}
 
-// bitbakeOf unpacks a branch of the clone that SLIPWAY_BITBAKE names.
+// bitbakeOf unpacks a branch of a clone that SLIPWAY_BITBAKE names.
 func bitbakeOf(t *testing.T, branch string) string {
 	t.Helper()
-	clone := os.Getenv("SLIPWAY_BITBAKE")
-	if clone == "" {
-		t.Skip("SLIPWAY_BITBAKE is not set: it names a git clone of bitbake with its branches")
-	}
-	return unpack(t, clone, branch)
+	return unpack(t, bitbaketest.Checkouts(t), branch)
 }
 
-// unpack puts a branch of a git clone into a folder that everybody may read.
-func unpack(t *testing.T, clone, branch string, paths ...string) string {
+// unpack puts a branch that one of the git clones has into a folder that everybody may
+// read.
+func unpack(t *testing.T, clones []string, branch string, paths ...string) string {
 	t.Helper()
 	dir := publicDir(t)
-	for _, ref := range []string{branch, "origin/" + branch} {
-		if exec.Command("git", "-C", clone, "rev-parse", "-q", "--verify", ref+"^{commit}").Run() != nil {
-			continue
+	for _, clone := range clones {
+		for _, ref := range []string{branch, "origin/" + branch} {
+			if exec.Command("git", "-C", clone, "rev-parse", "-q", "--verify", ref+"^{commit}").Run() != nil {
+				continue
+			}
+			archive := filepath.Join(dir, "archive.tar")
+			args := append([]string{"-C", clone, "archive", "-o", archive, ref}, paths...)
+			if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+				t.Fatalf("git %v: %v\n%s", args, err, out)
+			}
+			if out, err := exec.Command("tar", "-x", "-C", dir, "-f", archive).CombinedOutput(); err != nil {
+				t.Fatalf("tar: %v\n%s", err, out)
+			}
+			if err := os.Remove(archive); err != nil {
+				t.Fatal(err)
+			}
+			return dir
 		}
-		archive := filepath.Join(dir, "archive.tar")
-		args := append([]string{"-C", clone, "archive", "-o", archive, ref}, paths...)
-		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v\n%s", args, err, out)
-		}
-		if out, err := exec.Command("tar", "-x", "-C", dir, "-f", archive).CombinedOutput(); err != nil {
-			t.Fatalf("tar: %v\n%s", err, out)
-		}
-		if err := os.Remove(archive); err != nil {
-			t.Fatal(err)
-		}
-		return dir
 	}
-	t.Skipf("%s has no branch %s; fetch it there", clone, branch)
+	t.Skipf("%v has no branch %s; fetch it there", clones, branch)
 	return ""
 }
 

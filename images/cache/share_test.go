@@ -51,7 +51,7 @@ func newMachine(t *testing.T, pair [2]string, enter []string) machine {
 	if oecore == "" {
 		t.Skip("SLIPWAY_OECORE is not set: it names a git clone of openembedded-core with its branches")
 	}
-	m.dir = unpack(t, oecore, pair[1], "meta", ":(exclude)meta/recipes-*")
+	m.dir = unpack(t, []string{oecore}, pair[1], "meta", ":(exclude)meta/recipes-*")
 	if err := os.CopyFS(filepath.Join(m.dir, "meta-shared"), os.DirFS("testdata/meta-shared")); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func (m machine) prepare(setting Setting) Given {
 	}
 	argv := append(m.enter[:len(m.enter):len(m.enter)], self)
 	cmd := exec.CommandContext(m.t.Context(), argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "CACHE_TEST_PREPARE="+string(text))
+	cmd.Env = append(os.Environ(), "CACHE_TEST_PREPARE="+string(text), "no_proxy=*") // the developer's proxy does not reach it
 	cmd.Stderr = m.t.Output()
 	out, err := cmd.Output()
 	if err != nil {
