@@ -1,7 +1,6 @@
 package layers
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -141,25 +140,22 @@ func kasResults(t *testing.T, kas kastest.Kas, places []errand) ([]result, []err
 	if !strings.HasPrefix(kas.Version, "3.") { // which cannot dump
 		commands = append(commands, append([]string{"dump"}, quick[:4]...), append([]string{"dump", "--format", "json"}, quick[:4]...))
 	}
-	var runs []kastest.Run
+	var runs []kasRun
 	for _, p := range places {
 		if err := os.MkdirAll(p.dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		for _, args := range commands {
-			runs = append(runs, kastest.Run{Dir: p.dir, Args: append(slices.Clip(args), p.files)})
+			runs = append(runs, kasRun{Dir: p.dir, Args: append(slices.Clip(args), p.files)})
 		}
 	}
-	done, err := kas.Outcomes(t.Context(), runs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := runKas(t, kas, runs)
 	results, errs := make([]result, len(places)), make([]error, len(places))
 	for i, p := range places {
 		of := done[i*len(commands):][:len(commands)]
 		for _, run := range of {
 			if errs[i] == nil {
-				errs[i] = run.Err
+				errs[i] = run.err
 			}
 		}
 		if errs[i] != nil {
@@ -168,7 +164,7 @@ func kasResults(t *testing.T, kas kastest.Kas, places []errand) ([]result, []err
 		build := filepath.Join(p.dir, "build")
 		results[i] = result{Local: sortedConfigs(conf(t, build, "local.conf")), BBLayers: conf(t, build, "bblayers.conf")}
 		if len(of) == 3 {
-			results[i].Dump, results[i].JSON = of[1].Out, of[2].Out
+			results[i].Dump, results[i].JSON = of[1].out, of[2].out
 		}
 	}
 	return results, errs
@@ -223,9 +219,9 @@ func sortedConfigs(conf string) string {
 	return before + "BBMULTICONFIG ?= \"" + strings.Join(slices.Sorted(slices.Values(strings.Fields(names))), " ") + "\"" + after
 }
 
-func mustFind(t *testing.T, find func(context.Context) (kastest.Kas, error)) kastest.Kas {
+func mustFind(t *testing.T, from kastest.Suite) kastest.Kas {
 	t.Helper()
-	kas, err := find(t.Context())
+	kas, err := kastest.Find(t.Context(), from)
 	if errors.Is(err, kastest.ErrMissing) {
 		t.Skip(err)
 	}
@@ -267,7 +263,7 @@ func TestLockAsKas(t *testing.T) {
 	kas := mustFind(t, kastest.Testing)
 	names := []string{"defaults", "relock", "elsewhere", "json", "outside"}
 	all := scenes(t, func(s scene) bool { return slices.Contains(names, s.name) })
-	var runs []kastest.Run
+	var runs []kasRun
 	for _, name := range names {
 		s := all[name]
 		copied, theirs := filepath.Join(s.dir, "copied"), filepath.Join(s.dir, "theirs")
@@ -277,19 +273,16 @@ func TestLockAsKas(t *testing.T) {
 		if err := os.Mkdir(theirs, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		runs = append(runs, kastest.Run{Dir: theirs, Args: []string{"lock", "--update", strings.ReplaceAll(s.files, s.dir, copied)}})
+		runs = append(runs, kasRun{Dir: theirs, Args: []string{"lock", "--update", strings.ReplaceAll(s.files, s.dir, copied)}})
 	}
-	done, err := kas.Outcomes(t.Context(), runs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := runKas(t, kas, runs)
 	for i, name := range names {
 		t.Run(name, func(t *testing.T) {
 			s := all[name]
 			ws := Workspace{Dir: filepath.Join(s.dir, "ours")}
 			p, err := Load(t.Context(), s.files, ws)
-			if err != nil || done[i].Err != nil {
-				t.Fatalf("Load = %v, kas lock: %v; want both to read it", err, done[i].Err)
+			if err != nil || done[i].err != nil {
+				t.Fatalf("Load = %v, kas lock: %v; want both to read it", err, done[i].err)
 			}
 			if err := Lock(t.Context(), p, ws); err != nil {
 				t.Fatal(err)

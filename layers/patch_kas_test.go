@@ -13,7 +13,7 @@ import (
 
 // The same patches leave the same files as kas does, of every kind of change.
 func TestPatchesAsKas(t *testing.T) {
-	kas, err := kastest.Testing(t.Context())
+	kas, err := kastest.Find(t.Context(), kastest.Testing)
 	if err != nil {
 		t.Skip(err)
 	}

@@ -38,7 +38,7 @@ func Layers(ctx context.Context, w io.Writer) error {
 	if err := host.Ensure(ctx, w, "build/bench/apt.log", "git", "iproute2"); err != nil {
 		return err
 	}
-	kas, err := kastest.Testing(ctx)
+	kas, err := kastest.Find(ctx, kastest.Testing)
 	if err != nil {
 		return err
 	}

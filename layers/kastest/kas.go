@@ -21,14 +21,28 @@ type Kas struct {
 	Version string
 	program []string
 	env     []string
-	many    bool // its Python can be used for several runs
 }
 
 // ErrMissing is that of a machine without this kas; the error says how to get it.
 var ErrMissing = errors.New("kas is not here")
 
-// Installed is the kas of this machine's own Debian.
-func Installed(ctx context.Context) (Kas, error) {
+// Suite is where a kas comes from.
+type Suite int
+
+const (
+	Installed Suite = iota // of this machine's own Debian
+	Testing                // of Debian's testing suite, run by this machine's Python
+)
+
+// Find returns a suite's kas.
+func Find(ctx context.Context, from Suite) (Kas, error) {
+	if from == Testing {
+		return fromTesting(ctx)
+	}
+	return installed(ctx)
+}
+
+func installed(ctx context.Context) (Kas, error) {
 	if _, err := exec.LookPath("kas"); err != nil {
 		return Kas{}, fmt.Errorf("%w: install the Debian package kas", ErrMissing)
 	}
@@ -40,8 +54,7 @@ var python = map[string]string{
 	"colorlog": "python3-colorlog", "distro": "python3-distro", "git": "python3-git", "jsonschema": "python3-jsonschema", "yaml": "python3-yaml",
 }
 
-// Testing is the kas of Debian's testing suite, run by this machine's Python.
-func Testing(ctx context.Context) (Kas, error) {
+func fromTesting(ctx context.Context) (Kas, error) {
 	if err := importable(ctx); err != nil {
 		return Kas{}, err
 	}
@@ -52,7 +65,6 @@ func Testing(ctx context.Context) (Kas, error) {
 	return Kas{
 		program: []string{"/usr/bin/python3", "-c", "from kas.kas import main; main()"},
 		env:     []string{"PYTHONPATH=" + modules},
-		many:    true,
 	}.known(ctx)
 }
 

@@ -26,12 +26,9 @@ func TestArchiveIn(t *testing.T) {
 }
 
 func TestKasIsFound(t *testing.T) {
-	for name, find := range map[string]func() (Kas, error){
-		"installed": func() (Kas, error) { return Installed(t.Context()) },
-		"testing":   func() (Kas, error) { return Testing(t.Context()) },
-	} {
+	for name, suite := range map[string]Suite{"installed": Installed, "testing": Testing} {
 		t.Run(name, func(t *testing.T) {
-			k, err := find()
+			k, err := Find(t.Context(), suite)
 			if errors.Is(err, ErrMissing) {
 				t.Skip(err)
 			}

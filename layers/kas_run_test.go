@@ -1,26 +1,26 @@
-package kastest
+package layers
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
+	"testing"
 
 	"slipway/layers/engine"
+	"slipway/layers/kastest"
 )
 
-// Run is one run of kas in a folder of its own, as Command is.
-type Run struct {
+// kasRun is one run of kas in a folder of its own.
+type kasRun struct {
 	Dir  string
 	Args []string
 }
 
-// Outcome is what came of a run.
-type Outcome struct {
-	Out string
-	Err error
+// kasOutcome is what came of a run.
+type kasOutcome struct {
+	out string
+	err error
 }
 
 // Loading its modules takes kas longer than most of what it then does, so they
@@ -55,44 +55,46 @@ for run in json.load(sys.stdin):
 json.dump(done, sys.stdout)
 `
 
-// Outcomes runs kas several times, one after the other.
-func (k Kas) Outcomes(ctx context.Context, runs []Run) ([]Outcome, error) {
-	if !k.many {
-		return k.oneByOne(ctx, runs), nil
+// runKas runs kas several times, one after the other.
+func runKas(t *testing.T, kas kastest.Kas, runs []kasRun) []kasOutcome {
+	t.Helper()
+	if strings.HasPrefix(kas.Version, "3.") { // that is built otherwise
+		return oneByOne(t, kas, runs)
 	}
 	input, err := json.Marshal(runs)
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	c := k.Command("")
+	c := kas.Command("")
 	c.Argv = slices.Concat(c.Argv[:len(c.Argv)-1], []string{manyRuns})
 	c.Stdin = strings.NewReader(string(input))
-	out, err := engine.Output(ctx, c)
+	out, err := engine.Output(t.Context(), c)
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
 	var done []struct {
 		Status   int
 		Out, Err string
 	}
 	if err := json.Unmarshal(out, &done); err != nil {
-		return nil, fmt.Errorf("outcomes of %d runs of kas: %w", len(runs), err)
+		t.Fatal(err)
 	}
-	all := make([]Outcome, len(done))
+	all := make([]kasOutcome, len(done))
 	for i, d := range done {
-		all[i].Out = d.Out
+		all[i].out = d.Out
 		if d.Status != 0 {
-			all[i].Err = errors.New(d.Err)
+			all[i].err = errors.New(d.Err)
 		}
 	}
-	return all, nil
+	return all
 }
 
-func (k Kas) oneByOne(ctx context.Context, runs []Run) []Outcome {
-	all := make([]Outcome, len(runs))
+func oneByOne(t *testing.T, kas kastest.Kas, runs []kasRun) []kasOutcome {
+	t.Helper()
+	all := make([]kasOutcome, len(runs))
 	for i, run := range runs {
-		out, err := engine.Output(ctx, k.Command(run.Dir, run.Args...))
-		all[i] = Outcome{string(out), err}
+		out, err := engine.Output(t.Context(), kas.Command(run.Dir, run.Args...))
+		all[i] = kasOutcome{string(out), err}
 	}
 	return all
 }
