@@ -47,13 +47,14 @@ func TestReach(t *testing.T) {
 	if err := Checkout(t.Context(), only, ws); err != nil {
 		t.Fatal(err)
 	}
+	const limit = 3 * time.Second // a busy machine's git answers in less
 	began := time.Now()
-	got, err := Reach(t.Context(), p, ws, time.Second)
+	got, err := Reach(t.Context(), p, ws, limit)
 	if err != nil || len(got) != 3 {
 		t.Fatalf("Reach = %+v, %v; want three answers", got, err)
 	}
-	if took := time.Since(began); took > 8*time.Second {
-		t.Errorf("Reach took %v with a limit of 1 s", took)
+	if took := time.Since(began); took > 5*limit {
+		t.Errorf("Reach took %v with a limit of %v", took, limit)
 	}
 	if got[0].Err != nil || !got[0].Here {
 		t.Errorf("here: %+v; want it reached and held", got[0])
@@ -61,7 +62,7 @@ func TestReach(t *testing.T) {
 	if got[1].Err == nil || got[1].Here {
 		t.Errorf("gone: %+v; want an error", got[1])
 	}
-	if got[2].Err == nil || !strings.Contains(got[2].Err.Error(), "no answer within 1s") {
+	if got[2].Err == nil || !strings.Contains(got[2].Err.Error(), "no answer within 3s") {
 		t.Errorf("silent: %v; want the limit", got[2].Err)
 	}
 }
