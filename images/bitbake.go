@@ -33,9 +33,7 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	if err := layers.Configure(project, b.workspace, b.build); err != nil {
 		return Artifact{}, err
 	}
-	if err := b.warn(ctx); err != nil {
-		return Artifact{}, err
-	}
+	b.warn(ctx)
 	record, err := b.run(ctx, spec, opt)
 	if err != nil || opt.Ask.DryRun || opt.Ask.Parse {
 		return Artifact{}, err

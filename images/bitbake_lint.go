@@ -26,10 +26,13 @@ func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 
 // warn says before bitbake begins what it would stop at minutes later. bitbake has
 // the last word: the layers may have what the tables do not know of.
-func (b *projectBuild) warn(ctx context.Context) error {
+func (b *projectBuild) warn(ctx context.Context) {
+	say := func(text string) { progress.Start(ctx, "warning", 0, "").End(text, nil) }
 	found, err := Lint(b.project, b.workspace)
-	for _, f := range found {
-		progress.Start(ctx, "warning", 0, "").End(f.Where+": "+f.What+": "+f.Why+": "+f.Mend, nil)
+	if err != nil {
+		say("the configuration was not looked at: " + err.Error())
 	}
-	return err
+	for _, f := range found {
+		say(f.Where + ": " + f.What + ": " + f.Why + ": " + f.Mend)
+	}
 }

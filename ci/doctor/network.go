@@ -275,7 +275,7 @@ func schemeOf(address string) string {
 func configuration(_ context.Context, p patient) []Finding {
 	found, err := lint.Project(p.project, p.ws, p.bitbake())
 	if err != nil {
-		return []Finding{{"configuration", Stops, err.Error(), "bitbake reads it first", "mend the file"}}
+		return []Finding{{"configuration", Warning, err.Error(), "it cannot be told whether the names in it exist", "mend what it says"}}
 	}
 	return linted(found)
 }

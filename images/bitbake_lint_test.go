@@ -1,0 +1,22 @@
+package images
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/layers"
+	"slipway/layers/progress"
+)
+
+// What is too much for the look before a build may be bitbake's daily bread: it is
+// said, and the build goes on.
+func TestWarn(t *testing.T) {
+	p := layers.Project{LocalConf: map[string]string{"large": strings.Repeat("A = \"\"\n", 30_000)}}
+	b := projectBuild{project: p, workspace: layers.Workspace{Dir: filepath.Join(t.TempDir(), "layers")}}
+	s := &seen{}
+	b.warn(progress.With(t.Context(), progress.New(s)))
+	if e := s.last("warning"); !strings.HasPrefix(e.Detail, "the configuration was not looked at: ") {
+		t.Errorf("warn said %+v; want that it did not look", e)
+	}
+}
