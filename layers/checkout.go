@@ -241,21 +241,12 @@ func free(dir string) bool {
 	return info.IsDir() && err == nil && len(entries) == 0
 }
 
-// clearAway removes a folder, in which a fetch that lost its slipway may still
-// write for a moment.
-func clearAway(dir string) (err error) {
-	for range 50 {
-		if err = os.RemoveAll(dir); err == nil {
-			return nil
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return err
-}
-
 // first makes a new tree, without files yet, and returns the commit for it.
 func (t tree) first(ctx context.Context, r Repo, ws Workspace) (string, error) {
-	if err := clearAway(t.dir); err != nil {
+	if err := t.awaitFetch(ctx); err != nil {
+		return "", err
+	}
+	if err := os.RemoveAll(t.dir); err != nil {
 		return "", err
 	}
 	if err := t.begin(ctx, r); err != nil {

@@ -153,8 +153,7 @@ func (h history) complete(ctx context.Context, commits ...string) error {
 	if !missing {
 		return ctx.Err()
 	}
-	h.hold = nil // as in fetchRefs
-	_, err := h.git(ctx, args...)
+	_, err := h.fetching(ctx, args...)
 	return err
 }
 

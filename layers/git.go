@@ -3,6 +3,8 @@ package layers
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -201,9 +203,48 @@ func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) 
 	case g.shallow():
 		args = append(args, "--depth="+strconv.Itoa(allHistory))
 	}
-	g.hold = nil // a helper that keeps passwords outlives a fetch
-	_, err := g.git(ctx, append(append(args, "--", "origin"), refspecs...)...)
+	_, err := g.fetching(ctx, append(append(args, "--", "origin"), refspecs...)...)
 	return err
+}
+
+// fetching runs a fetch. A helper that keeps passwords outlives it, and so must not
+// hold the lock of a workspace or mirror. A fetch whose slipway was killed may
+// outlive that for a moment: it holds a lock of its own, whose file is gone where
+// the fetch ended well.
+func (g store) fetching(ctx context.Context, args ...string) (string, error) {
+	if err := g.awaitFetch(ctx); err != nil {
+		return "", err
+	}
+	lock, err := waitLock(ctx, g.fetchLock())
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	defer os.Remove(lock.Name())
+	g.hold = lock
+	return g.git(ctx, args...)
+}
+
+func (g store) fetchLock() string { return filepath.Join(g.gitDir, "slipway-fetching") }
+
+// awaitFetch waits a while for a fetch whose slipway was killed.
+func (g store) awaitFetch(ctx context.Context) error {
+	if !exists(g.fetchLock()) {
+		return nil
+	}
+	soon, cancel := context.WithTimeout(ctx, lingering)
+	defer cancel()
+	lock, err := waitLock(soon, g.fetchLock())
+	if err == nil {
+		lock.Close()
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := os.Remove(g.fetchLock()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // checkTag makes sure that a tag is where the pinned commit says that it is.

@@ -102,6 +102,9 @@ func waitLock(ctx context.Context, path string) (*os.File, error) {
 // ready makes the mirror, or removes what a fetch left that was killed: whoever
 // holds the mirror's lock is alone in it.
 func (m mirror) ready(ctx context.Context, r Repo) error {
+	if err := m.awaitFetch(ctx); err != nil {
+		return err
+	}
 	if exists(filepath.Join(m.dir, "HEAD")) {
 		return m.removeLeft()
 	}

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -199,6 +201,35 @@ func flip(t *testing.T, path string) {
 	}
 	if err := errors.Join(os.Remove(path), os.WriteFile(path, data, 0o444)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A fetch may outlive a slipway that was killed, for a moment.
+func TestCheckoutWaitsForAnOrphanedFetch(t *testing.T) {
+	url, first, _ := server(t)
+	for _, shared := range []bool{true, false} {
+		ws := mirrored(t)
+		p := loadRepo(t, "url: "+url+", commit: "+first)
+		at := ws.mirror(p.Repos[0]).dir
+		if !shared {
+			at, ws.Mirrors = filepath.Join(ws.Dir, ".partial-r/.git"), ""
+		}
+		write(t, at, map[string]string{"slipway-fetching": "", "objects/pack/tmp_pack_x": "half"})
+		orphan, err := waitLock(t.Context(), filepath.Join(at, "slipway-fetching"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ended atomic.Bool
+		time.AfterFunc(200*time.Millisecond, func() {
+			ended.Store(true)
+			orphan.Close()
+		})
+		if err := Checkout(t.Context(), p, ws); err != nil || !ended.Load() || headOf(t, filepath.Join(ws.Dir, "r")) != first {
+			t.Errorf("Checkout beside an orphan, which ended: %v, = %v; want it to wait", ended.Load(), err)
+		}
+		if exists(filepath.Join(ws.Dir, "r/.git/slipway-fetching")) || exists(filepath.Join(at, "slipway-fetching")) {
+			t.Error("a fetch that ended left its lock")
+		}
 	}
 }
 
