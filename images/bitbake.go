@@ -35,10 +35,10 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	}
 	b.warn(ctx)
 	record, err := b.run(ctx, spec, opt)
-	if err != nil || opt.Ask.DryRun || opt.Ask.Parse {
+	if err != nil || !opt.Ask.makesImages() {
 		return Artifact{}, err
 	}
-	return b.collect(ctx, spec, record, len(opt.Ask.Targets)+len(opt.Ask.Task) > 0)
+	return b.collect(ctx, spec, record, len(opt.Ask.Targets) > 0)
 }
 
 // projectBuild is a project on its way from checkouts to an artifact.
@@ -97,6 +97,12 @@ func (a Ask) of(p layers.Project) layers.Project {
 		p.Task = a.Task
 	}
 	return p
+}
+
+// makesImages says whether what bitbake deployed is now made of what was asked for: a
+// task such as fetch leaves the images of an earlier build.
+func (a Ask) makesImages() bool {
+	return !a.DryRun && !a.Parse && (a.Task == "" || a.Task == "build")
 }
 
 func onDisk(path string) bool {

@@ -320,7 +320,7 @@ func TestBuildOfOtherTargetsKeepsTheArtifact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, ask := range []Ask{{DryRun: true}, {Targets: []string{"liba"}}} {
+	for _, ask := range []Ask{{DryRun: true}, {Targets: []string{"liba"}}, {Task: "fetch"}} {
 		opt.Ask = ask
 		if a, err := buildProject(t.Context(), tiny, p, opt); err != nil || a.Board != "" {
 			t.Errorf("build with %+v = %+v, %v; want no artifact", ask, a, err)
