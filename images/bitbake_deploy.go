@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/images/bitbake"
 	"slipway/layers/progress"
 )
@@ -52,10 +54,11 @@ func (b *projectBuild) collect(ctx context.Context, spec Spec, record bitbake.Re
 		return Artifact{}, err
 	}
 	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
+		known := b.unchanged()
 		if err := undescribe(b.dir); err != nil {
 			return "", err
 		}
-		a.Files, err = b.gather(ctx, deploy, images)
+		a.Files, err = b.gather(ctx, deploy, images, known)
 		return fmt.Sprintf("%d files", len(a.Files)), err
 	})
 	if err != nil {
@@ -121,14 +124,39 @@ func (b *projectBuild) images(deploy string) []image {
 	return found
 }
 
+// unchanged are the files of the earlier artifact that nobody has touched since it
+// was described. To read an image of gigabytes again takes longer than a build that
+// finds all done.
+func (b *projectBuild) unchanged() map[string]File {
+	a, err := OpenArtifact(b.dir)
+	if err != nil {
+		return nil
+	}
+	var described, file unix.Stat_t
+	if unix.Stat(filepath.Join(b.dir, ArtifactName), &described) != nil {
+		return nil
+	}
+	same := map[string]File{}
+	for _, f := range a.Files {
+		if unix.Stat(a.Path(f), &file) == nil && file.Ctim.Nano() < described.Mtim.Nano() {
+			same[f.Name] = f
+		}
+	}
+	return same
+}
+
 // gather takes the images out of the deploy folder.
-func (b *projectBuild) gather(ctx context.Context, deploy string, images []image) ([]File, error) {
+func (b *projectBuild) gather(ctx context.Context, deploy string, images []image, known map[string]File) ([]File, error) {
 	if len(images) == 0 {
 		return nil, fmt.Errorf(`%s: bitbake left no image of %s here that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
 			deploy, strings.Join(b.project.Targets, ", "))
 	}
 	var files []File
 	for _, i := range images {
+		if f := known[i.name]; f.Kind == i.kind && sameFile(filepath.Join(deploy, i.name), filepath.Join(b.dir, i.name)) {
+			files = append(files, f)
+			continue
+		}
 		f, err := b.take(ctx, filepath.Join(deploy, i.name), i.kind)
 		if err != nil {
 			return nil, err
@@ -170,6 +198,16 @@ func (b *projectBuild) take(ctx context.Context, path, kind string) (File, error
 		return File{}, err
 	}
 	return describe(ctx, b.dir, kind, name)
+}
+
+// sameFile says whether two names lead to one file.
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 func copyFile(ctx context.Context, from, to string) error {

@@ -237,6 +237,42 @@ func TestBuildWithBitbake(t *testing.T) {
 	}
 }
 
+// The digest of an image that is the same file as before is not made again; that of
+// one that was written to is.
+func TestCollectReadsWhatChanged(t *testing.T) {
+	deploy, dir := t.TempDir(), t.TempDir()
+	const name = "an-image-tiny.wic"
+	b := projectBuild{dir: dir}
+	gather := func() File {
+		t.Helper()
+		files, err := b.gather(t.Context(), deploy, []image{{DiskImage, name}}, b.unchanged())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files[0]
+	}
+	must(os.WriteFile(filepath.Join(deploy, name), []byte("image 1"), 0o644))
+	first := gather()
+	time.Sleep(20 * time.Millisecond) // the kernel's clock ticks
+	marked := first
+	marked.SHA256 = "as described"
+	must(Artifact{Board: "tiny", Files: []File{marked}}.Save(dir))
+	if got := gather(); got != marked {
+		t.Errorf("an image that did not change is %+v; want it as described", got)
+	}
+	time.Sleep(20 * time.Millisecond)
+	must(os.WriteFile(filepath.Join(deploy, name), []byte("image 2"), 0o644)) // the same file, with the same size
+	if got := gather(); got.SHA256 == marked.SHA256 || got.SHA256 == first.SHA256 {
+		t.Errorf("an image that was written to is %+v; want its own digest", got)
+	}
+	must(Artifact{Board: "tiny", Files: []File{marked}}.Save(dir))
+	must(os.Remove(filepath.Join(deploy, name)))
+	must(os.WriteFile(filepath.Join(deploy, name), []byte("image 3"), 0o644))
+	if got := gather(); got.SHA256 == marked.SHA256 {
+		t.Errorf("another image of the same name is %+v; want its own digest", got)
+	}
+}
+
 func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "broken-image")
