@@ -53,6 +53,32 @@ func TestLines(t *testing.T) {
 	}
 }
 
+func TestLinesOfLongSteps(t *testing.T) {
+	var out bytes.Buffer
+	s := &lineSink{w: &out, open: map[string]running{}, stop: make(chan struct{})}
+	r := New(s)
+	ctx := With(t.Context(), r)
+	tasks, bytes := Start(ctx, "parse", 3000, Tasks), Start(ctx, "flash", 64<<20, Bytes)
+	tasks.Add(120)
+	bytes.Add(16 << 20)
+	bytes.Detail("verify")
+	Start(ctx, "boot", 0, "").Detail("waits")
+	time.Sleep(2 * interval) // what comes soon after a report is reported then
+	beating := make(chan struct{})
+	go func() {
+		defer close(beating)
+		s.beat(time.Millisecond)
+	}()
+	time.Sleep(interval)
+	r.Close()
+	<-beating
+	for _, want := range []string{"120 of 3000\n", "16 of 64 MiB  verify\n", "s  waits\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("lines %q; want %q in them", out.String(), want)
+		}
+	}
+}
+
 func TestBarsEndAsLines(t *testing.T) {
 	var out bytes.Buffer
 	r := New(Bars(&out))

@@ -42,7 +42,7 @@ const heartbeat = 30 * time.Second
 // Lines writes one line when a step ends, and one now and then while it lasts.
 func Lines(w io.Writer) Sink {
 	s := &lineSink{w: w, open: map[string]running{}, stop: make(chan struct{})}
-	go s.beat()
+	go s.beat(heartbeat)
 	return s
 }
 
@@ -70,8 +70,8 @@ func (s *lineSink) Event(e Event) {
 	fmt.Fprintln(s.w, summary(e))
 }
 
-func (s *lineSink) beat() {
-	t := time.NewTicker(heartbeat)
+func (s *lineSink) beat(every time.Duration) {
+	t := time.NewTicker(every)
 	defer t.Stop()
 	for {
 		select {
@@ -80,7 +80,7 @@ func (s *lineSink) beat() {
 		case now := <-t.C:
 			s.mu.Lock()
 			for name, r := range s.open {
-				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), clean(r.last.Detail))
+				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(howFar(r.last)+clean(r.last.Detail)))
 			}
 			s.mu.Unlock()
 		}
@@ -91,6 +91,17 @@ func (s *lineSink) Close() { close(s.stop) }
 
 func summary(e Event) string {
 	return fmt.Sprintf("  %-6s %-18s %6.1fs  %s", e.State, e.Step, elapsed(e).Seconds(), firstLine(e.Detail))
+}
+
+// howFar is what a bar would show.
+func howFar(e Event) string {
+	switch {
+	case e.Total == 0:
+		return ""
+	case e.Unit == Bytes:
+		return fmt.Sprintf("%d of %d MiB  ", e.Count>>20, e.Total>>20)
+	}
+	return fmt.Sprintf("%d of %d  ", e.Count, e.Total)
 }
 
 func elapsed(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.Millisecond }
