@@ -2,6 +2,7 @@ package layers
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +16,14 @@ import (
 // run runs a program for a test and returns what it wrote.
 func run(t *testing.T, dir string, argv ...string) string {
 	t.Helper()
+	return feed(t, dir, "", argv...)
+}
+
+// feed runs a program that reads stdin.
+func feed(t *testing.T, dir, stdin string, argv ...string) string {
+	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
 		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@localhost", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@localhost")
 	out, err := cmd.CombinedOutput()
@@ -27,23 +34,38 @@ func run(t *testing.T, dir string, argv ...string) string {
 }
 
 // server makes a repository with two commits on main, the first tagged v1, and
-// returns its folder and both commits.
+// returns its folder and both commits. Nearly all tests begin with one, so it is
+// made by few runs of git.
 func server(t *testing.T) (dir, first, second string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed (Debian package git)")
 	}
 	dir = t.TempDir()
-	run(t, dir, "git", "init", "-q", "-b", "main")
-	commit := func(content string) string {
-		write(t, dir, map[string]string{"conf/layer.conf": content, "recipes/" + content + ".bb": content, "new-" + content + "/file": content})
-		run(t, dir, "git", "add", "-A")
-		run(t, dir, "git", "commit", "-q", "-m", content)
-		return run(t, dir, "git", "rev-parse", "HEAD")
+	run(t, dir, "git", "init", "-q", "-b", "main", "--template=")
+	var stream strings.Builder
+	data := func(text string) { fmt.Fprintf(&stream, "data %d\n%s\n", len(text), text) }
+	for i, content := range []string{"one", "two"} {
+		fmt.Fprintf(&stream, "commit refs/heads/main\nmark :%d\ncommitter t <t@localhost> 1700000000 +0000\n", i+1)
+		data(content)
+		for _, name := range []string{"conf/layer.conf", "recipes/" + content + ".bb", "new-" + content + "/file"} {
+			fmt.Fprintf(&stream, "M 100644 inline %s\n", name)
+			data(content)
+		}
 	}
-	first = commit("one")
-	run(t, dir, "git", "tag", "-a", "-m", "v1", "v1")
-	return dir, first, commit("two")
+	stream.WriteString("tag v1\nfrom :1\ntagger t <t@localhost> 1700000000 +0000\n")
+	data("v1")
+	marks := filepath.Join(dir, ".git/marks")
+	feed(t, dir, stream.String(), "git", "fast-import", "--quiet", "--export-marks="+marks)
+	run(t, dir, "git", "reset", "-q", "--hard")
+	ids, err := os.ReadFile(marks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(string(ids), ":1 %s\n:2 %s\n", &first, &second); err != nil {
+		t.Fatalf("git's marks %q: %v", ids, err)
+	}
+	return dir, first, second
 }
 
 func load(t *testing.T, dir, content string) Project {

@@ -3,7 +3,6 @@ package layers
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -334,11 +333,5 @@ func TestCheckoutRefusesPathsThatLeadOut(t *testing.T) {
 
 func mktree(t *testing.T, dir, entries string) string {
 	t.Helper()
-	cmd := exec.Command("git", "mktree")
-	cmd.Dir, cmd.Stdin = dir, strings.NewReader(entries)
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("git mktree: %v", err)
-	}
-	return strings.TrimSpace(string(out))
+	return feed(t, dir, entries, "git", "mktree")
 }
