@@ -138,28 +138,34 @@ func (t Tree) passVariable() string {
 	return "BB_ENV_PASSTHROUGH_ADDITIONS"
 }
 
+// Command is one of bitbake's programs in the build folder. It leaves no server where
+// its context ends.
+func (t Tree) Command(program string, args ...string) engine.Command {
+	return engine.Command{Argv: append([]string{t.program(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
+}
+
 // Variable asks bitbake for the value of one of its variables. It parses the
 // configuration to answer: a Record has those that Slipway itself needs.
 func (t Tree) Variable(ctx context.Context, name string) (string, error) {
-	argv := []string{t.program("bitbake-getvar"), "--value"}
-	if !onDisk(argv[0]) { // before 1.52
+	if !onDisk(t.program("bitbake-getvar")) { // before 1.52
 		return t.printed(ctx, name)
 	}
+	argv := []string{"--value"}
 	for _, file := range t.Post {
 		argv = append(argv, "-R", file)
 	}
-	out, err := engine.Output(ctx, engine.Command{Argv: append(argv, name), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly})
+	out, err := engine.Output(ctx, t.Command("bitbake-getvar", append(argv, name)...))
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return lines[len(lines)-1], err // notes come before the value
 }
 
 // printed finds the value in all that bitbake prints of its configuration.
 func (t Tree) printed(ctx context.Context, name string) (string, error) {
-	argv := []string{t.program("bitbake"), "-e"}
+	argv := []string{"-e"}
 	for _, file := range t.Post {
 		argv = append(argv, "-R", file)
 	}
-	out, err := engine.Output(ctx, engine.Command{Argv: argv, Dir: t.Build, Env: t.Environment(), Stop: stopQuickly})
+	out, err := engine.Output(ctx, t.Command("bitbake", argv...))
 	if err != nil {
 		return "", err
 	}
