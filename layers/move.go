@@ -122,7 +122,7 @@ func (t tree) checkFree(ctx context.Context, commit string) error {
 	if len(blocks) > 0 {
 		names := make([]string, len(blocks))
 		for i, b := range blocks {
-			names[i] = b.path
+			names[i] = printable(b.path)
 		}
 		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\n  move them away, then try again", t.dir, firstLines(names, 5))
 	}

@@ -28,6 +28,7 @@ import (
 const (
 	maxPatches    = 1000
 	maxPatchBytes = 16 << 20
+	maxAllBytes   = 64 << 20 // they are in memory together
 )
 
 // patchFile is one patch as it was read.
@@ -95,8 +96,8 @@ func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 		if err != nil {
 			return nil, r.at.errorf("repos.%s.patches.%s: %w", r.ID, patch.ID, err)
 		}
-		if files = append(files, more...); len(files) > maxPatches {
-			return nil, r.at.errorf("repos.%s.patches: more than %d patches", r.ID, maxPatches)
+		if files = append(files, more...); tooMany(files) {
+			return nil, r.at.errorf("repos.%s.patches: more than %d patches, or %d bytes", r.ID, maxPatches, maxAllBytes)
 		}
 	}
 	return files, nil
@@ -152,11 +153,19 @@ func readSeries(root *os.Root, patch Patch, folder string) ([]patchFile, error) 
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", name, number, err)
 		}
-		if files = append(files, f); len(files) > maxPatches {
-			return nil, fmt.Errorf("%s: more than %d patches", name, maxPatches)
+		if files = append(files, f); tooMany(files) {
+			return nil, fmt.Errorf("%s: more than %d patches, or %d bytes", name, maxPatches, maxAllBytes)
 		}
 	}
 	return files, lines.Err()
+}
+
+func tooMany(files []patchFile) bool {
+	bytes := 0
+	for _, f := range files {
+		bytes += len(f.content)
+	}
+	return len(files) > maxPatches || bytes > maxAllBytes
 }
 
 // seriesEntry is a line without its comment. kas stops at an empty line, which

@@ -82,6 +82,13 @@ func TestCheckoutPatches(t *testing.T) {
 		{"none there", nil, onePatch, nil, "no patch in repository here"},
 		{"no series", map[string]string{"patches/fix.patch/a.patch": ""}, onePatch, nil, "without a file series"},
 		{"a series that names nothing", map[string]string{"patches/fix.patch/series": "\ngone.patch -p1\n"}, onePatch, nil, "series:2: openat patches/fix.patch/gone.patch -p1"},
+		{
+			"the same one again and again",
+			map[string]string{"patches/fix.patch/series": strings.Repeat("big\n", 9), "patches/fix.patch/big": strings.Repeat("x", maxPatchBytes)},
+			onePatch,
+			nil,
+			"series: more than 1000 patches",
+		},
 		{"out of the repository", nil, []Patch{{"fix", "here", "../x"}}, nil, "../x"},
 		{"of no repository", nil, []Patch{{"fix", "gone", "x"}}, nil, "no repository \"gone\""},
 		{"a series that leads out", map[string]string{"patches/fix.patch/series": "../../../x\n"}, onePatch, nil, "path escapes"},
