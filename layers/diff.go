@@ -157,10 +157,10 @@ func (h history) complete(ctx context.Context, commits ...string) error {
 	return err
 }
 
-// printable is a text from outside for a terminal, on one line.
+// printable is a text from outside for a terminal, on one line and in its order.
 func printable(text string) string {
 	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
 			return ' '
 		}
 		return r

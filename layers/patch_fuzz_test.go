@@ -43,10 +43,12 @@ func FuzzSeries(f *testing.F) {
 func FuzzPrintable(f *testing.F) {
 	f.Add("a subject")
 	f.Add("\x1b[31mred\n\xff")
+	f.Add("\u202egnp.elif")
 	f.Add(strings.Repeat("ä", 300))
 	f.Fuzz(func(t *testing.T, text string) {
 		got := printable(text)
-		if strings.ContainsFunc(got, unicode.IsControl) || len(got) > 3*len(text)+3 || len(got) > 620 {
+		unsafe := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
+		if strings.ContainsFunc(got, unsafe) || len(got) > 3*len(text)+3 || len(got) > 620 {
 			t.Errorf("printable(%q) = %q", text, got)
 		}
 	})
