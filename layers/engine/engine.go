@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 // grace is how long a program and its children may take to end after they were
@@ -65,7 +66,16 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.cause }
 
-func indent(s string) string { return "  | " + strings.ReplaceAll(s, "\n", "\n  | ") }
+// indent sets the words of a program apart. A terminal must not obey them.
+func indent(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, s)
+	return "  | " + strings.ReplaceAll(s, "\n", "\n  | ")
+}
 
 // Run runs c to its end. Where ctx ends first, c's children have ended too when
 // Run returns; what a program left running when it ended by itself is its own.

@@ -33,6 +33,13 @@ func TestRunFailure(t *testing.T) {
 	}
 }
 
+func TestFailureIsForATerminal(t *testing.T) {
+	_, err := Output(t.Context(), Command{Argv: []string{"sh", "-c", `printf 'a\tb\033[2Jc\302\233d' >&2; exit 1`}})
+	if err == nil || !strings.Contains(err.Error(), "a\tb[2Jcd") {
+		t.Errorf("Output = %q; want its words without control characters", err)
+	}
+}
+
 func TestRunNotInstalled(t *testing.T) {
 	err := Run(t.Context(), Command{Argv: []string{"slipway-no-such-program"}})
 	if err == nil || !strings.Contains(err.Error(), "is not installed") {
