@@ -196,6 +196,23 @@ func TestNamesAreInert(t *testing.T) {
 }
 
 // The page shows what recipes and logs say as text.
+// What a build did is still known after a dry run, and a dry run that was killed is
+// noticed like a build.
+func TestRecordsOfDryRuns(t *testing.T) {
+	tree := Tree{Dir: t.TempDir(), Build: t.TempDir()}
+	must(t, Record{Board: "built", State: Succeeded}.save(tree.Dir))
+	must(t, Record{Board: "looked", State: Running, DryRun: true}.save(tree.Dir))
+	if rec, err := Open(tree.Dir); err != nil || rec.Board != "built" {
+		t.Errorf("Open after a dry run = %q, %v; want the build's", rec.Board, err)
+	}
+	if _, err := os.Stat(filepath.Join(tree.Dir, PageName)); err != nil {
+		t.Errorf("after a dry run: %v", err)
+	}
+	if tree.cutOff(RecordName) || !tree.cutOff(lookRecordName) {
+		t.Errorf("cut off: build %v, dry run %v; want the dry run alone", tree.cutOff(RecordName), tree.cutOff(lookRecordName))
+	}
+}
+
 func TestPageEscapes(t *testing.T) {
 	const evil = `<script>alert("x")</script>`
 	r := Record{

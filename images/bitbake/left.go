@@ -138,8 +138,7 @@ func (t Tree) isIn(p process) bool {
 // server that only waits for its next client stays: this build is one. Somebody
 // else's build is left alone.
 func (t Tree) clear(ctx context.Context) error {
-	earlier, err := Open(t.Dir)
-	killed := err == nil && earlier.State == Running
+	killed := t.cutOff(RecordName) || t.cutOff(lookRecordName)
 	if !killed && t.server() == 0 {
 		return nil
 	}
@@ -155,6 +154,11 @@ func (t Tree) clear(ctx context.Context) error {
 		return fmt.Errorf("%s: another bitbake builds here, process %v; wait for it, or end it: kill %d", t.Build, left[0], left[0].pid)
 	}
 	return nil
+}
+
+func (t Tree) cutOff(record string) bool {
+	earlier, err := open(filepath.Join(t.Dir, record))
+	return err == nil && earlier.State == Running
 }
 
 // How long bitbake's processes have to end by themselves, and then the kernel.

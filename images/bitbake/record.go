@@ -13,9 +13,14 @@ import (
 )
 
 // RecordName is a Record's file in a board's folder, PageName the page beside it.
+// A run that builds nothing has files of its own, which last until the next run: the
+// last build's are still wanted then.
 const (
 	RecordName = "build.json"
 	PageName   = "build.html"
+
+	lookRecordName = "dryrun.json"
+	lookPageName   = "dryrun.html"
 )
 
 // The limits of a record. A large image has about 10,000 tasks.
@@ -152,32 +157,46 @@ type Disk struct {
 // else writes there.
 func (d Disk) Used() int64 { return d.FreeBytesBefore - d.FreeBytesAfter }
 
+func (r Record) names() (record, page string) {
+	if r.DryRun || r.Parse {
+		return lookRecordName, lookPageName
+	}
+	return RecordName, PageName
+}
+
 // save writes the record, and the page about it once it has ended.
 func (r Record) save(dir string) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(filepath.Join(dir, RecordName), append(text, '\n'), 0o644); err != nil {
+	record, page := r.names()
+	if err := renameio.WriteFile(filepath.Join(dir, record), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	path := filepath.Join(dir, PageName)
 	if r.State == Running { // an earlier build's page would be taken for this one's
-		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
+		return remove(filepath.Join(dir, page))
 	}
-	page, err := r.html()
+	html, err := r.html()
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(path, page, 0o644)
+	return renameio.WriteFile(filepath.Join(dir, page), html, 0o644)
+}
+
+func remove(paths ...string) error {
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Open reads the record of the last build in a board's folder.
-func Open(dir string) (Record, error) {
-	path := filepath.Join(dir, RecordName)
+func Open(dir string) (Record, error) { return open(filepath.Join(dir, RecordName)) }
+
+func open(path string) (Record, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Record{}, fmt.Errorf("no build is recorded here; build the board first: %w", err)

@@ -3,9 +3,9 @@ package bitbake
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -54,11 +54,14 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 		return Record{}, err
 	}
 	rec := t.record(j)
+	if err := remove(filepath.Join(t.Dir, lookRecordName), filepath.Join(t.Dir, lookPageName)); err != nil {
+		return rec, err
+	}
 	if err := rec.save(t.Dir); err != nil {
 		return rec, err
 	}
-	if err := os.Remove(t.eventLog()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return rec, err // bitbake appends to it
+	if err := remove(t.eventLog()); err != nil { // bitbake appends to it
+		return rec, err
 	}
 	times := openForecast(t.Dir)
 	err := t.watched(ctx, j, &rec, times)
