@@ -3,15 +3,16 @@ SUMMARY = "Which slot of a Jetson SWUpdate writes, and whose updates it takes"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
-SRC_URI = "file://30-slot"
+SRC_URI = "file://30-slot file://socket.conf file://service.conf"
 
 COMPATIBLE_MACHINE = "(tegra)"
 PACKAGE_ARCH = "${MACHINE_ARCH}"
 INHIBIT_DEFAULT_DEPS = "1"
 
 # The certificate, on the building machine, whose signature the board asks of an
-# update. Where it is not set, SWUpdate takes unsigned files: then nothing but root
-# on the board reaches it, since its web server is left out.
+# update. Where it is not set, SWUpdate takes unsigned files and runs their scripts as
+# root. So its web server is left out, and its sockets, which are everybody's by
+# default, are root's.
 SLIPWAY_UPDATE_CERT ??= ""
 
 # Where files are unpacked changed its name in Yocto 5.1.
@@ -21,6 +22,8 @@ S = "${SLIPWAY_FILES}"
 do_compile[noexec] = "1"
 do_install() {
 	install -D -m 0644 ${SLIPWAY_FILES}/30-slot ${D}${libdir}/swupdate/conf.d/30-slot
+	install -D -m 0644 ${SLIPWAY_FILES}/socket.conf ${D}${systemd_system_unitdir}/swupdate.socket.d/slipway.conf
+	install -D -m 0644 ${SLIPWAY_FILES}/service.conf ${D}${systemd_system_unitdir}/swupdate.service.d/slipway.conf
 	install -d ${D}${sysconfdir}
 	echo "${MACHINE} 1.0" > ${D}${sysconfdir}/hwrevision
 	if [ -n "${SLIPWAY_UPDATE_CERT}" ]; then
@@ -29,5 +32,5 @@ do_install() {
 }
 do_install[file-checksums] += "${@'%s:True' % d.getVar('SLIPWAY_UPDATE_CERT') if d.getVar('SLIPWAY_UPDATE_CERT') else ''}"
 
-FILES:${PN} = "${libdir}/swupdate ${sysconfdir}"
+FILES:${PN} = "${libdir}/swupdate ${sysconfdir} ${systemd_system_unitdir}"
 RDEPENDS:${PN} = "swupdate swupdate-client tegra-redundant-boot"
