@@ -31,7 +31,10 @@ func TestGrubConfigOfRecipes(t *testing.T) {
 		{"B has no tries left", "B A", "10 13", "A 11 13"},
 		{"B is bad", "B A", "10 00", "A 11 00"},
 		{"A is bad", "A B", "00 12", "B 00 13"},
-		{"none is left", "A B", "13 00", "A 13 00"},
+		{"none has tries left", "A B", "13 00", "A 13 00"},
+		{"A is half written and B has no tries left", "B A", "00 13", "B 00 13"},
+		{"both are good and have no tries left", "B A", "13 13", "B 13 13"},
+		{"none is good", "B A", "00 03", "A 00 03"},
 		{"no order", "", "10 10", "A 10 10"},
 	}
 	var driver strings.Builder
@@ -43,14 +46,15 @@ func TestGrubConfigOfRecipes(t *testing.T) {
 		driver.WriteString("source (hd0,gpt2)/grub.cfg\nload_env --file (hd0,gpt2)/grubenv\n")
 		driver.WriteString("echo \"state: $A_OK$A_TRY $B_OK$B_TRY\"\n")
 	}
-	driver.WriteString("halt\n")
+	// There is no kernel: where GRUB does not reboot then, it waits at its prompt.
+	driver.WriteString("source (hd0,gpt2)/real.cfg\n")
 
 	got := runGrub(t, driver.String())
 	var want strings.Builder
 	for _, test := range tests {
 		slot, state, _ := strings.Cut(test.want, " ")
 		number := map[string]int{"A": 3, "B": 4}[slot]
-		fmt.Fprintf(&want, "(hd0,gpt%d)/boot/Image quiet rootwait rw root=PARTLABEL=root%[2]s rauc.slot=%[2]s\nstate: %[3]s\n", number, slot, state)
+		fmt.Fprintf(&want, "(hd0,gpt%d)/boot/Image q panic=10 rootwait rw root=PARTLABEL=root%[2]s rauc.slot=%[2]s\nstate: %[3]s\n", number, slot, state)
 	}
 	if diff := cmp.Diff(want.String(), got); diff != "" {
 		t.Errorf("GRUB went elsewhere than (-want +got):\n%s", diff)
@@ -64,7 +68,8 @@ func runGrub(t *testing.T, driver string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := strings.NewReplacer("@KERNEL@", "Image", "@APPEND@", "quiet", "  linux ", "  echo ", "\nboot\n", "\n").Replace(string(source))
+	real := strings.NewReplacer("@KERNEL@", "Image", "@APPEND@", "q").Replace(string(source))
+	config := strings.NewReplacer("  linux ", "  echo ", "\nboot\nreboot\n", "\n").Replace(real)
 	d := disk{dir: t.TempDir(), spec: Spec{Disk: &Disk{Firmware: "bios", Partitions: []DiskPartition{
 		{Name: "loader", SizeMiB: 1, Use: useLoader},
 		{Name: "boot", SizeMiB: 16, Use: useBoot},
@@ -73,7 +78,7 @@ func runGrub(t *testing.T, driver string) string {
 	}}}}
 	d.log = d.path("log")
 	for name, content := range map[string]string{
-		"grub.cfg": config, "driver.cfg": driver, "grubenv": "# GRUB Environment Block\n" + strings.Repeat("#", 1024-25),
+		"grub.cfg": config, "real.cfg": real, "driver.cfg": driver, "grubenv": "# GRUB Environment Block\n" + strings.Repeat("#", 1024-25),
 		"early.cfg": "normal (hd0,gpt2)/driver.cfg\n",
 	} {
 		if err := os.WriteFile(d.path(name), []byte(content), 0o644); err != nil {
@@ -112,10 +117,10 @@ func grubDisk(ctx context.Context, d disk) error {
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
 	for _, argv := range [][]string{
 		{"mkfs.vfat", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},
-		{"mcopy", "-i", at, d.path("grub.cfg"), d.path("driver.cfg"), d.path("grubenv"), "::/"},
+		{"mcopy", "-i", at, d.path("grub.cfg"), d.path("real.cfg"), d.path("driver.cfg"), d.path("grubenv"), "::/"},
 		{
 			"grub-mkimage", "-O", "i386-pc", "-d", modules, "-o", d.path("core.img"), "-c", d.path("early.cfg"), "-p", "(hd0,gpt2)",
-			"biosdisk", "part_gpt", "fat", "normal", "loadenv", "test", "echo", "regexp", "serial", "terminal", "halt", "configfile",
+			"biosdisk", "part_gpt", "fat", "normal", "loadenv", "test", "echo", "regexp", "serial", "terminal", "linux", "boot", "reboot", "configfile",
 		},
 	} {
 		if err := d.run(ctx, argv...); err != nil {
