@@ -3,8 +3,16 @@
 SUMMARY = "OCI hook that gives containers the libraries and devices of their board"
 DESCRIPTION = "Reads NVIDIA's CSV files on the board and injects what they list into \
 containers that ask for it."
-LICENSE = "Apache-2.0"
-LIC_FILES_CHKSUM = "file://${COMMON_LICENSE_DIR}/Apache-2.0;md5=89aea4e17d99a7cacdbeed46a0096b10"
+# Ours is Apache-2.0; the binary is static, so its modules' and Go's licences count too.
+LICENSE = "Apache-2.0 & MPL-2.0 & BSD-3-Clause"
+LIC_FILES_CHKSUM = " \
+    file://${COMMON_LICENSE_DIR}/Apache-2.0;md5=89aea4e17d99a7cacdbeed46a0096b10 \
+    file://src/${GO_IMPORT}/vendor/cyphar.com/go-pathrs/COPYING;md5=f75d2927d3c1ed2414ef72048f5ad640 \
+    file://src/${GO_IMPORT}/vendor/github.com/cyphar/filepath-securejoin/LICENSE.MPL-2.0;md5=f75d2927d3c1ed2414ef72048f5ad640 \
+    file://src/${GO_IMPORT}/vendor/github.com/cyphar/filepath-securejoin/LICENSE.BSD;md5=7e05df0b39896d74600ef94ab46dce89 \
+    file://src/${GO_IMPORT}/vendor/github.com/opencontainers/runtime-spec/LICENSE;md5=b355a61a394a504dacde901c958f662c \
+    file://src/${GO_IMPORT}/vendor/golang.org/x/sys/LICENSE;md5=7998cb338f82d15c0eff93b7004d272a \
+"
 
 PV = "0.1"
 
