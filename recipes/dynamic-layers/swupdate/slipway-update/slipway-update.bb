@@ -22,8 +22,9 @@ do_swuimage[depends] += "tegra-uefi-capsules:do_deploy virtual/kernel:do_deploy"
 do_swuimage[depends] += "${@'virtual/dtb:do_deploy' if d.getVar('PREFERRED_PROVIDER_virtual/dtb') else ''}"
 
 # The firmware reads the kernel from the root file system, and where extlinux.conf names
-# a device tree that too. Where it names none, each slot has it in a partition, with a
-# kernel to fall back to.
+# a device tree that too. Where it names none, which is the default, the device tree is
+# the firmware's own and comes with the capsule; the partitions for a kernel and its
+# device tree are then not read, and written only so that a slot holds one build.
 SLIPWAY_UPDATE_KERNEL = "${@'' if d.getVar('UBOOT_EXTLINUX_FDT') else os.path.basename(d.getVar('IMAGE_TEGRAFLASH_KERNEL'))}"
 SLIPWAY_UPDATE_DTB = "${@'' if d.getVar('UBOOT_EXTLINUX_FDT') else slipway_dtb(d)}"
 
