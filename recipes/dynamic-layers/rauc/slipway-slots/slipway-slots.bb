@@ -39,4 +39,4 @@ SYSTEMD_SERVICE:${PN} = "data.mount boot-env.mount"
 FILES:${PN} = "${sysconfdir} ${systemd_system_unitdir} /data /boot/env"
 
 RPROVIDES:${PN} = "virtual-rauc-conf"
-RDEPENDS:${PN} = "rauc rauc-mark-good grub-editenv e2fsprogs-resize2fs"
+RDEPENDS:${PN} = "rauc rauc-mark-good grub-editenv e2fsprogs-resize2fs util-linux-fsck e2fsprogs-e2fsck dosfstools"
