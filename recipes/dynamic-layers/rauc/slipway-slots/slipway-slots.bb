@@ -33,6 +33,8 @@ do_install() {
 		printf '\n[keyring]\npath=keyring.pem\n' >> ${D}${sysconfdir}/rauc/system.conf
 	fi
 }
+# The keyring counts by what is in it, not by where it lies.
+do_install[vardepsexclude] += "RAUC_KEYRING_FILE"
 do_install[file-checksums] += "${@'%s:True' % d.getVar('RAUC_KEYRING_FILE') if d.getVar('RAUC_KEYRING_FILE') else ''}"
 
 SYSTEMD_SERVICE:${PN} = "data.mount boot-env.mount"

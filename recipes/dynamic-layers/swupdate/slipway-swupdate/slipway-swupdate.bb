@@ -30,6 +30,8 @@ do_install() {
 		install -D -m 0644 ${SLIPWAY_UPDATE_CERT} ${D}${sysconfdir}/swupdate/update.pem
 	fi
 }
+# The certificate counts by what is in it, not by where it lies.
+do_install[vardepsexclude] += "SLIPWAY_UPDATE_CERT"
 do_install[file-checksums] += "${@'%s:True' % d.getVar('SLIPWAY_UPDATE_CERT') if d.getVar('SLIPWAY_UPDATE_CERT') else ''}"
 
 FILES:${PN} = "${libdir}/swupdate ${sysconfdir} ${systemd_system_unitdir}"

@@ -19,6 +19,9 @@ RDEPENDS:${PN}:append:tegra = " ${SLIPWAY_NVIDIA_CONTAINERS}"
 # CSVs of the board's drivers. docker-registry-config, which meta-tegra's documentation
 # names besides, refuses to be built before a registry is configured.
 SLIPWAY_NVIDIA_CONTAINERS = "${@'nvidia-docker' if slipway_tegra_has(d, 'nvidia-docker') else 'nvidia-container-toolkit'}"
+# What was found counts, not in which folders the layers lie.
+SLIPWAY_NVIDIA_CONTAINERS[vardepvalue] = "${SLIPWAY_NVIDIA_CONTAINERS}"
+slipway_tegra_has[vardepsexclude] = "BBLAYERS"
 
 def slipway_tegra_has(d, recipe):
     at = "external/virtualization-layer/recipes-containers/" + recipe
