@@ -2,10 +2,11 @@
 # one. So this is Go's own release, under a name and in a folder that only
 # classes/slipway-go.bbclass looks at. Yocto 5.0 bootstraps its Go from the same files.
 # Tried with kirkstone: the hook was compiled by it. (The release came through the Go
-# module proxy; the checksums are those that Yocto 5.0 has.)
+# module proxy; the checksums are those that Yocto 5.0 has.) Go mends 1.22 no more.
 SUMMARY = "Go's own release, for programs that Yocto's Go is too old for"
 HOMEPAGE = "https://go.dev"
 LICENSE = "BSD-3-Clause"
+CVE_PRODUCT = "golang:go"
 LIC_FILES_CHKSUM = "file://LICENSE;md5=5d4950ecb7b26d2c5e4e7b4e0dd74707"
 
 SRC_URI = "https://dl.google.com/go/go${PV}.${BUILD_GOOS}-${BUILD_GOARCH}.tar.gz;name=${BUILD_GOTUPLE};subdir=${BP}"
