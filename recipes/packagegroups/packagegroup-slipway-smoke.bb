@@ -5,7 +5,7 @@ LICENSE = "MIT"
 
 inherit packagegroup
 
-# A checks's stat, date and sha256sum; its grep; the files of the containers' probe.
+# A check's stat, date and sha256sum; its grep; the files of the containers' probe.
 RDEPENDS:${PN} = "\
     coreutils \
     grep \
