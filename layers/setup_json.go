@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"sort"
 	"strconv"
@@ -33,12 +31,7 @@ type place struct {
 const maxSetupDepth = 40
 
 func readJSON(path string, s *shape) (*value, []string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	data, err := readLimited(path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -127,16 +127,21 @@ type reader struct {
 }
 
 func readFile(path string, s *shape) (*value, []string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	data, err := readLimited(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	return parse(path, data, s)
+}
+
+// readLimited reads a file up to one byte over the limit, for its reader to refuse.
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 }
 
 func parse(path string, data []byte, s *shape) (*value, []string, error) {
