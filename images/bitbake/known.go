@@ -5,9 +5,10 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/layers/engine"
 )
 
 // knownFailure is a failure that bitbake or a compiler tells in words of its own.
@@ -145,16 +146,6 @@ func tailOf(path string) string {
 	if err != nil && err != io.EOF {
 		return ""
 	}
-	lines := strings.Split(strings.TrimRight(plain(string(text[:n])), "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(engine.Printable(strings.ToValidUTF8(string(text[:n]), "\uFFFD")), "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
-}
-
-// plain is a text without the control characters that a terminal would obey.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
 }

@@ -66,15 +66,19 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.cause }
 
-// indent sets the words of a program apart. A terminal must not obey them.
 func indent(s string) string {
-	s = strings.Map(func(r rune) rune {
+	return "  | " + strings.ReplaceAll(Printable(s), "\n", "\n  | ")
+}
+
+// Printable is a text of several lines without the control characters that a
+// terminal would obey.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' {
 			return -1
 		}
 		return r
 	}, s)
-	return "  | " + strings.ReplaceAll(s, "\n", "\n  | ")
 }
 
 // Run runs c to its end. Where ctx ends first, c's children have ended too when
