@@ -38,6 +38,9 @@ func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	if err == nil {
 		err = c.patchAll(ctx, p.Repos)
 	}
+	if err == nil {
+		err = c.warnOfEdits(ctx)
+	}
 	c.end(err)
 	return err
 }

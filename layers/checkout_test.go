@@ -168,6 +168,41 @@ func TestCheckoutAgainDoesNothing(t *testing.T) {
 	}
 }
 
+// A build uses what the user edited, so nobody shall take the tree for the commit.
+func TestCheckoutNamesEditedFiles(t *testing.T) {
+	url, _, second := server(t)
+	dir := t.TempDir()
+	p := load(t, dir, repoFile("url: "+url+", commit: "+second))
+	warned := func() string {
+		t.Helper()
+		seen := &events{}
+		if err := Checkout(progress.With(t.Context(), progress.New(seen)), p, Workspace{Dir: dir}); err != nil {
+			t.Fatal(err)
+		}
+		return seen.said("warning")
+	}
+	for range 2 {
+		if got := warned(); got != "" {
+			t.Errorf("Checkout of an untouched tree warned %q", got)
+		}
+	}
+	r := filepath.Join(dir, "r")
+	write(t, r, map[string]string{"notes": "of no commit", "conf/layer.conf": "mine"})
+	want := "repository r has local changes, which a build uses: conf/layer.conf (in " + r + ")"
+	if got := warned(); got != want {
+		t.Errorf("Checkout warned %q; want %q", got, want)
+	}
+	write(t, r, map[string]string{"new-one/file": "", "new-two/file": "", "recipes/one.bb": ""})
+	run(t, r, "git", "add", "-A")
+	want = "conf/layer.conf, new-one/file, new-two/file and 2 more (in "
+	if got := warned(); !strings.Contains(got, want) {
+		t.Errorf("Checkout warned %q; want %q in it", got, want)
+	}
+	if headOf(t, r) != second {
+		t.Error("the checkout moved")
+	}
+}
+
 func TestLockMovesABranch(t *testing.T) {
 	url, _, _ := server(t)
 	dir := t.TempDir()
