@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -59,9 +60,9 @@ const workPrefix = "work-"
 // discardWork removes what builds that were killed left. The folder is locked, so
 // none of it is in use.
 func discardWork(ctx context.Context, dir string) {
-	old, _ := filepath.Glob(filepath.Join(dir, workPrefix+"*")) // the pattern is well-formed
+	old, _ := fs.Glob(os.DirFS(dir), workPrefix+"*") // the pattern is well-formed
 	for _, work := range old {
-		discard(ctx, work)
+		discard(ctx, filepath.Join(dir, work))
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -85,12 +87,12 @@ func checkedOutBitbake(opt Options, board string) (string, error) {
 	var best string
 	var newest cache.Version
 	for _, below := range []string{"layers/*/bitbake", "layers/*"} {
-		found, err := filepath.Glob(filepath.Join(opt.Dir, of, below, "bin/bitbake-hashserv"))
+		found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(of, below, "bin/bitbake-hashserv"))
 		if err != nil {
 			return "", err
 		}
 		for _, program := range found {
-			dir := filepath.Dir(filepath.Dir(program))
+			dir := filepath.Join(opt.Dir, program, "../..")
 			if v, err := cache.VersionOf(dir); err == nil && (best == "" || slices.Compare(newest[:], v[:]) < 0) {
 				best, newest = dir, v
 			}

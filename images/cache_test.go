@@ -107,7 +107,7 @@ func hashServer(t *testing.T) string {
 }
 
 func TestCheckedOutBitbake(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "[1]") // no pattern, but a folder's name
 	boards, err := Boards()
 	if err != nil {
 		t.Fatal(err)

@@ -278,7 +278,7 @@ func TestWaitLock(t *testing.T) {
 
 // A build that was killed leaves its folder; the next one removes it.
 func TestDiscardWork(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "[1]") // no pattern, but a folder's name
 	if err := os.MkdirAll(filepath.Join(dir, workPrefix+"1", "root", "etc"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -104,18 +104,14 @@ func (d disk) probeLayer() ([]byte, error) {
 }
 
 func (d disk) probeFiles(t *tar.Writer, pattern string) error {
-	found, err := filepath.Glob(filepath.Join(d.root, pattern))
+	found, err := fs.Glob(os.DirFS(d.root), path.Join("/", pattern)[1:])
 	if err != nil {
 		return err
 	}
 	if len(found) == 0 {
 		return fmt.Errorf("%s: debian.probe: %s matches nothing in the image", boardFile(d.spec.Board), pattern)
 	}
-	for _, name := range found {
-		inside, err := filepath.Rel(d.root, name)
-		if err != nil {
-			return err
-		}
+	for _, inside := range found {
 		data, err := readInside(d.root, inside)
 		if errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("%s: debian.probe: %s leads nowhere in the image", boardFile(d.spec.Board), inside)
