@@ -66,6 +66,7 @@ type Patch struct {
 type Workspace struct {
 	Dir     string // of the checkouts
 	Mirrors string // of mirrors that many workspaces share; "" for none
+	Offline bool   // Load reads what is checked out already, or ends with ErrNotHere
 }
 
 // Dir is where a repository of the project lies.

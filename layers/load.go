@@ -127,12 +127,28 @@ func (l *loader) place(ctx context.Context, in *reading) (bool, error) {
 		p.Repos = append(p.Repos, r)
 	}
 	if moved {
-		return true, Checkout(ctx, p, l.ws)
+		return true, l.bring(ctx, p)
 	}
 	if lost != nil {
 		return false, lost.at.errorf("include of %s: repos names no repository %q; enter the one that holds the file", lost.file, lost.repo)
 	}
 	return false, nil
+}
+
+// ErrNotHere is what an offline Load ends with where files come from a repository
+// that is not checked out.
+var ErrNotHere = errors.New("files are included from it, and it is not checked out as the project wants it")
+
+func (l *loader) bring(ctx context.Context, p Project) error {
+	if !l.ws.Offline {
+		return Checkout(ctx, p, l.ws)
+	}
+	for _, r := range p.Repos {
+		if r.URL != "" && !treeIn(p.Dir(l.ws, r), nil).stands(r) {
+			return r.at.errorf("repos.%s: %w", r.ID, ErrNotHere)
+		}
+	}
+	return nil
 }
 
 // sources are the repositories that files come from, with those that hold

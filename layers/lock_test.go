@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -125,8 +126,12 @@ func TestLoadFromAPatchedRepository(t *testing.T) {
 		"p.yml": "header: {version: 14, includes: [{repo: r, file: k.yml}]}\nrepos:\n  here:\n" +
 			"  r: {url: " + url + ", branch: main, patches: {one: {repo: here, path: k.patch}}}\n",
 	})
-	for range 2 {
-		p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), Workspace{Dir: filepath.Join(dir, "w")})
+	file, there := filepath.Join(dir, "p.yml"), filepath.Join(dir, "w")
+	if _, err := Load(t.Context(), file, Workspace{Dir: there, Offline: true}); !errors.Is(err, ErrNotHere) || exists(there) {
+		t.Errorf("offline, before a checkout: %v; want %v and no checkout", err, ErrNotHere)
+	}
+	for _, offline := range []bool{false, false, true} {
+		p, err := Load(t.Context(), file, Workspace{Dir: there, Offline: offline})
 		if err != nil || p.Machine != "patched" {
 			t.Errorf("machine %q, %v; want patched", p.Machine, err)
 		}

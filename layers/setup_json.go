@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,6 +78,9 @@ func (r *jsonReader) at(offset int) position {
 
 // checkSyntax looks at the whole file, so that walking its tokens cannot fail.
 func (r *jsonReader) checkSyntax() error {
+	if bytes.HasPrefix(r.data, []byte("\ufeff")) { // Python's json stops there too
+		return r.at(0).errorf("begins with a byte order mark, which bitbake-setup refuses; save the file as UTF-8 without one")
+	}
 	for i := 0; i < len(r.data); {
 		c, size := utf8.DecodeRune(r.data[i:])
 		if c == utf8.RuneError && size == 1 {

@@ -113,6 +113,7 @@ func TestLoadSetupErrors(t *testing.T) {
 		{"half", "", "{\n  \"version\": ", ":2:13: not valid JSON: unexpected end"},
 		{"two documents", "", setupText(setupCore, setupOne) + "\n{}", ":2:1: not valid JSON: invalid character '{' after"},
 		{"encoding", "", "{\"\xff\"}", ":1:3: not UTF-8"},
+		{"a byte order mark", "", "\ufeff" + setupText(setupCore, setupOne), ":1:1: begins with a byte order mark"},
 		{"column", "", `{"description": "é", "versio": "1.0"}`, `:1:22: unknown key "versio" in the file (have bitbake-setup, description, expires, sources, version)`},
 		{"type", "", `{"version": 1.0}`, ":1:13: version is a number; want a text"},
 		{"null", "", `{"version": null}`, ":1:13: version is nothing; want a text"},
