@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -12,7 +13,7 @@ import (
 // buildWithBitbake builds a board's kas.yml. bitbake itself decides what of an
 // earlier build still holds, so it runs every time.
 func buildWithBitbake(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
-	if err := CheckHost(ctx, spec); err != nil {
+	if err := errors.Join(Hindrances(ctx, spec)...); err != nil {
 		return Artifact{}, err
 	}
 	project, err := loadProject(ctx, spec, opt)
@@ -61,7 +62,7 @@ func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBu
 
 // workspace is where a board's layers are checked out. Boards share the mirrors.
 func (o Options) workspace(s Spec) layers.Workspace {
-	return layers.Workspace{Dir: filepath.Join(o.dir(s), "layers"), Mirrors: filepath.Join(o.cache(), "git")}
+	return layers.Workspace{Dir: filepath.Join(o.dir(s), "layers"), Mirrors: filepath.Join(o.cache(), "git"), Offline: o.Offline}
 }
 
 // run runs bitbake, and keeps what the checkouts are at.

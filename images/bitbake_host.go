@@ -2,6 +2,7 @@ package images
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,23 +45,42 @@ func bitbakePackages() []string {
 	return packages
 }
 
-// CheckHost looks whether this machine can build the board, as far as that can be
-// told in a second. Build stops at the same things.
-func CheckHost(ctx context.Context, spec Spec) error {
+// Hindrances are why this machine cannot build the board, as far as that can be told
+// in a second. Build stops at the same things. The first line of each says what is
+// wrong, the others what to do.
+func Hindrances(ctx context.Context, spec Spec) []error {
+	checks := []func() error{
+		func() error { return runsHere(ctx, spec) },
+		func() error { return ownsOthers(ctx) },
+	}
 	if spec.Debian == nil {
-		return checkBuilder(ctx, spec.Board, os.Geteuid())
+		checks = []func() error{
+			func() error { return checkUser(spec.Board, os.Geteuid()) },
+			checkPrograms,
+			func() error { return checkLocale(ctx) },
+		}
 	}
-	if err := runsHere(ctx, spec); err != nil {
-		return err
+	var all []error
+	for _, check := range checks {
+		if err := check(); err != nil {
+			all = append(all, err)
+		}
 	}
-	return ownsOthers(ctx)
+	return all
 }
 
-// checkBuilder finds out now what bitbake would stop at minutes later.
-func checkBuilder(ctx context.Context, board string, uid int) error {
+// ErrRoot is the hindrance that root is.
+var ErrRoot = errors.New("bitbake does not build as root")
+
+func checkUser(board string, uid int) error {
 	if uid == 0 {
-		return fmt.Errorf("bitbake does not build as root; run this as a normal user who owns the build folder:\n  sudo -u NAME -H go tool mage build %s", board)
+		return fmt.Errorf("%w; run this as a normal user who owns the build folder:\n  sudo -u NAME -H go tool mage build %s", ErrRoot, board)
 	}
+	return nil
+}
+
+// checkPrograms finds out now what bitbake would stop at minutes later.
+func checkPrograms() error {
 	var missing []string
 	for _, p := range hostPrograms {
 		if _, err := exec.LookPath(p.program); err != nil {
@@ -70,7 +90,7 @@ func checkBuilder(ctx context.Context, board string, uid int) error {
 	if len(missing) > 0 {
 		return fmt.Errorf("bitbake needs %d programs that this machine lacks; run:\n  %s", len(missing), host.AptLine(missing))
 	}
-	return checkLocale(ctx)
+	return nil
 }
 
 // Without this locale bitbake tries for half a minute before it says so.

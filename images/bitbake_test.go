@@ -337,13 +337,13 @@ func TestRealBitbake(t *testing.T) {
 	}
 }
 
-func TestCheckBuilder(t *testing.T) {
-	if err := checkBuilder(t.Context(), "orin", 0); err == nil || !strings.Contains(err.Error(), "sudo -u NAME -H go tool mage build orin") {
-		t.Errorf("checkBuilder(root) = %v; want what to do", err)
+func TestCheckHost(t *testing.T) {
+	if err := checkUser("orin", 0); !errors.Is(err, ErrRoot) || !strings.Contains(err.Error(), "sudo -u NAME -H go tool mage build orin") {
+		t.Errorf("checkUser(root) = %v; want what to do", err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	if err := checkBuilder(t.Context(), "orin", 1000); err == nil || !strings.Contains(err.Error(), "apt-get install -y --no-install-recommends bzip2 chrpath") {
-		t.Errorf("checkBuilder without programs = %v; want the apt line", err)
+	if err := checkPrograms(); err == nil || !strings.Contains(err.Error(), "apt-get install -y --no-install-recommends bzip2 chrpath") {
+		t.Errorf("checkPrograms without any = %v; want the apt line", err)
 	}
 }
 

@@ -26,6 +26,9 @@ type Options struct {
 	Cache string // keeps what several boards or builds share; "" is cache/ in Dir
 	Fresh bool   // fetch packages anew even where an earlier build has them
 	Ask   Ask    // only for boards that bitbake builds
+	// Offline is for Project: files of repositories that are not checked out are then
+	// layers.ErrNotHere.
+	Offline bool
 	// Now is closed when tasks of bitbake that run are not to be waited for once the
 	// context has ended. Where it is nil they have a second.
 	Now <-chan struct{}

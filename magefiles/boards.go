@@ -74,7 +74,9 @@ func Doctor(ctx context.Context,
 		return doctor.Conf(os.Stdout, file, given(branch, ""), given(json, false))
 	}
 	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
-		return doctor.Look(ctx, os.Stdout, spec, doctor.Options{Build: options, Offline: given(offline, false), JSON: given(json, false)})
+		build := options
+		build.Offline = given(offline, false)
+		return doctor.Look(ctx, os.Stdout, spec, doctor.Options{Build: build, JSON: given(json, false)})
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/images/lint"
 )
 
 const gib = 1 << 30
@@ -45,9 +47,26 @@ func (p patient) parts() []part {
 	return []part{
 		{"layers", p.ws.Dir, d.LayersGiB},
 		{"downloads", p.downloads(), d.DownloadsGiB},
-		{"sstate", cmp.Or(os.Getenv("SSTATE_DIR"), filepath.Join(build, "sstate-cache")), d.SstateGiB},
-		{"tmp", filepath.Join(p.bitbake(), "tmp"), d.TmpGiB},
+		{"sstate", p.folder("SSTATE_DIR", filepath.Join(build, "sstate-cache")), d.SstateGiB},
+		{"tmp", p.folder("TMPDIR", filepath.Join(p.bitbake(), "tmp")), d.TmpGiB},
 	}
+}
+
+// folder is the one that bitbake will use as a variable says. Build sets those that
+// boards share in the environment, which only a firm assignment overrules.
+func (p patient) folder(name, otherwise string) string {
+	if value := p.project.Env[name]; value != nil && *value != "" {
+		otherwise = *value
+	}
+	otherwise = cmp.Or(os.Getenv(name), otherwise)
+	dir, err := lint.Setting(p.project, p.bitbake(), name, otherwise)
+	if err != nil {
+		return otherwise // configuration says why it cannot be read
+	}
+	if dir = p.expanded(dir); !filepath.IsAbs(dir) && dir != otherwise {
+		dir = filepath.Join(p.bitbake(), dir)
+	}
+	return dir
 }
 
 // demand is what a build will still write on one file system.

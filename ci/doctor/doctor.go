@@ -46,9 +46,8 @@ var errNotReady = errors.New("this machine is not ready")
 
 // Options says what to look at.
 type Options struct {
-	Build   images.Options
-	Offline bool // ask no server
-	JSON    bool
+	Build images.Options // with Offline no server is asked
+	JSON  bool
 }
 
 // patient is what the findings are about.
@@ -68,10 +67,12 @@ func (p patient) siteConf() string { return filepath.Join(p.bitbake(), "conf", "
 
 type look func(context.Context, patient) []Finding
 
-// Every build needs the first ones; what bitbake builds needs the others as well.
+// Every build needs the first ones; what bitbake builds needs the others as well. The
+// last ones look at the project.
 var (
 	always      = []look{clone, packages, disk, memory, buildable}
-	withBitbake = []look{user, umask, tools, userNamespaces, watches, path, fileSystem, running, repositories, nvidia, manualDownloads, proxies, configuration}
+	withBitbake = []look{user, umask, fileSystem}
+	withProject = []look{tools, userNamespaces, watches, path, running, repositories, nvidia, manualDownloads, proxies, configuration}
 )
 
 // Look looks at what a board's build and tests need of this machine, and writes what
@@ -81,12 +82,13 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 	looks := always
 	var findings []Finding
 	if spec.Debian == nil {
+		looks = slices.Concat(always, withBitbake)
 		var err error
 		if p.project, p.ws, err = images.Project(ctx, spec, opt.Build); err != nil {
-			findings = append(findings, Finding{"project", Stops, err.Error(), "the build reads it first", "mend the file"})
+			findings = append(findings, unread(spec, err))
 		} else {
 			p.layers = lint.LayersOf(p.project, p.ws)
-			looks = slices.Concat(always, withBitbake)
+			looks = append(looks, withProject...)
 		}
 	}
 	stopped, err := write(w, append(findings, all(ctx, p, looks)...), opt.JSON)
@@ -94,6 +96,13 @@ func Look(ctx context.Context, w io.Writer, spec images.Spec, opt Options) error
 		err = fmt.Errorf("%w for %s: the build would stop at %d of the findings", errNotReady, spec.Board, stopped)
 	}
 	return err
+}
+
+func unread(spec images.Spec, err error) Finding {
+	if errors.Is(err, layers.ErrNotHere) {
+		return Finding{"project", Warning, err.Error(), "what it is built of was not looked at", "go tool mage layers:checkout " + spec.Board + ", with a network"}
+	}
+	return Finding{"project", Stops, err.Error(), "the build reads it first", "mend the file"}
 }
 
 // Conf looks at a file of configuration alone, for a branch of meta-tegra.

@@ -44,7 +44,7 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		opt := Options{Build: images.Options{Dir: t.TempDir()}, Offline: true, JSON: true}
+		opt := Options{Build: images.Options{Dir: t.TempDir(), Offline: true}, JSON: true}
 		if err := Look(t.Context(), &out, spec, opt); !errors.Is(err, errNotReady) {
 			t.Errorf("Look for %s = %v; want %v", tt.board, err, errNotReady)
 		}
@@ -52,14 +52,45 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 		if err := json.Unmarshal(out.Bytes(), &all); err != nil {
 			t.Fatal(err)
 		}
+		if roots := slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { return !strings.Contains(f.Saw, "root") }); len(roots) > 1 {
+			t.Errorf("Look for %s speaks of root more than once: %+v", tt.board, roots)
+		}
 		f, found := find(all, "build")
 		if !found || f.State != Stops || f.Saw == "" || f.Why == "" || !strings.Contains(f.Mend, tt.mend) {
 			t.Errorf("Look for %s: %+v; want %q to mend it", tt.board, f, tt.mend)
 		}
-		build := images.CheckHost(t.Context(), spec)
-		if build == nil || !strings.HasPrefix(build.Error(), f.Saw) {
-			t.Errorf("CheckHost(%s) = %v; doctor saw %q", tt.board, build, f.Saw)
+		build := errors.Join(images.Hindrances(t.Context(), spec)...)
+		if build == nil || !strings.Contains(build.Error(), f.Saw) {
+			t.Errorf("Hindrances(%s) = %v; doctor saw %q", tt.board, build, f.Saw)
 		}
+	}
+}
+
+// As root, too, a locale that is missing is found.
+func TestBuildable(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "locale"), []byte("#!/bin/sh\necho C\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	all := buildable(t.Context(), patient{spec: images.Spec{Board: "b"}})
+	if f := all[len(all)-1]; f.State != Stops || !strings.Contains(f.Saw, "en_US.UTF-8") || !strings.Contains(f.Mend, "localedef") {
+		t.Errorf("buildable without a locale: %+v", all)
+	}
+	for _, f := range all {
+		if strings.Contains(f.Saw, "root") {
+			t.Errorf("%+v is what user says", f)
+		}
+	}
+}
+
+func TestUnread(t *testing.T) {
+	spec := images.Spec{Board: "b"}
+	if f := unread(spec, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Mend, "layers:checkout b") {
+		t.Errorf("offline, without a repository: %+v", f)
+	}
+	if f := unread(spec, errors.New("kas.yml:1:1: not valid YAML")); f.State != Stops {
+		t.Errorf("a broken file: %+v", f)
 	}
 }
 
@@ -86,7 +117,7 @@ func TestLookAtEveryBoard(t *testing.T) {
 		if spec.Debian != nil {
 			continue
 		}
-		p := patient{spec: spec, Options: Options{Build: images.Options{Dir: t.TempDir()}, Offline: true}}
+		p := patient{spec: spec, Options: Options{Build: images.Options{Dir: t.TempDir(), Offline: true}}}
 		if p.project, p.ws, err = images.Project(t.Context(), spec, p.Build); err != nil {
 			t.Errorf("%s: %v", board, err)
 			continue
@@ -222,6 +253,43 @@ func TestDisk(t *testing.T) {
 	f, _ := find(disk(t.Context(), p), "disk")
 	if f.State != Stops || !strings.Contains(f.Saw, "16387 GiB still to be written") || !strings.HasSuffix(f.Why, "layers 1, downloads 1, sstate 1, tmp 16384") {
 		t.Errorf("disk for 16 TiB: %+v", f)
+	}
+}
+
+// The user's own site.conf overrules the environment where it does not give a default.
+func TestFolder(t *testing.T) {
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "b/bitbake/conf")
+	if err := os.MkdirAll(conf, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	project := "/project"
+	for _, tt := range []struct {
+		name, site, environment string
+		project                 map[string]*string
+		want                    string
+	}{
+		{name: "nothing set", want: "/otherwise"},
+		{name: "environment", environment: "/mine", want: "/mine"},
+		{name: "project", project: map[string]*string{"DL_DIR": &project}, want: "/project"},
+		{name: "environment over project", environment: "/mine", project: map[string]*string{"DL_DIR": &project}, want: "/mine"},
+		{name: "site.conf", site: `DL_DIR = "/site"`, want: "/site"},
+		{name: "site.conf over environment", site: `DL_DIR = "/site"`, environment: "/mine", want: "/site"},
+		{name: "a default in site.conf", site: `DL_DIR ?= "/site"`, environment: "/mine", want: "/mine"},
+		{name: "a default that Slipway's own overrules", site: `DL_DIR ?= "/site"`, want: "/otherwise"},
+		{name: "below TOPDIR", site: `DL_DIR = "${TOPDIR}/../dl"`, want: filepath.Join(dir, "b/bitbake") + "/../dl"},
+		{name: "relative", site: `DL_DIR = "dl"`, want: filepath.Join(dir, "b/bitbake/dl")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("DL_DIR", tt.environment)
+			if err := os.WriteFile(filepath.Join(conf, "site.conf"), []byte(tt.site+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			p := patient{ws: layers.Workspace{Dir: filepath.Join(dir, "b/layers")}, project: layers.Project{Env: tt.project}}
+			if got := p.folder("DL_DIR", "/otherwise"); got != tt.want {
+				t.Errorf("folder = %s; want %s", got, tt.want)
+			}
+		})
 	}
 }
 

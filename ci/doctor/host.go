@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -46,19 +48,25 @@ func packages(ctx context.Context, p patient) []Finding {
 	return []Finding{f}
 }
 
-// buildable asks what build asks before it begins. The first line of its answer says
-// what is wrong, the others what to do.
+// buildable asks what build asks before it begins. What there is to say of root, user
+// says.
 func buildable(ctx context.Context, p patient) []Finding {
-	err := images.CheckHost(ctx, p.spec)
-	if err == nil {
-		return []Finding{ok("build", "can begin, as uid %d", os.Geteuid())}
+	var all []Finding
+	for _, err := range images.Hindrances(ctx, p.spec) {
+		if !errors.Is(err, images.ErrRoot) {
+			all = append(all, hindered(err))
+		}
 	}
+	if len(all) == 0 {
+		return []Finding{ok("build", "this machine has what it asks for first")}
+	}
+	return all
+}
+
+func hindered(err error) Finding {
 	saw, mend, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
-	if mend = strings.TrimSpace(mend); mend == "" {
-		mend = "mend what it says"
-	}
-	return []Finding{{"build", Stops, saw, "build would stop here", mend}}
+	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(mend), "mend what it says")}
 }
 
 // user is who builds. In a container there is often nobody but root, and no sudo.

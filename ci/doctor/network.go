@@ -22,7 +22,7 @@ const patience = 15 * time.Second
 
 // repositories asks each of the project's git servers.
 func repositories(ctx context.Context, p patient) []Finding {
-	if p.Offline {
+	if p.Build.Offline {
 		return []Finding{ok("git", "not asked (offline)")}
 	}
 	all, err := layers.Reach(ctx, p.project, p.ws, patience)
@@ -65,7 +65,7 @@ func nvidia(ctx context.Context, p patient) []Finding {
 	findings := pastClock(time.Now())
 	d, known := p.layers.DownloadsOf()
 	switch {
-	case p.Offline || os.Getenv("BB_NO_NETWORK") == "1":
+	case p.Build.Offline || os.Getenv("BB_NO_NETWORK") == "1":
 		return append(findings, ok("nvidia", "not asked (offline, or BB_NO_NETWORK is set)"))
 	case !known:
 		return findings
@@ -156,10 +156,7 @@ func pastClock(now time.Time) []Finding {
 }
 
 func (p patient) downloads() string {
-	if dir := os.Getenv("DL_DIR"); dir != "" {
-		return dir
-	}
-	return filepath.Join(p.Build.Dir, "downloads")
+	return p.folder("DL_DIR", filepath.Join(p.Build.Dir, "downloads"))
 }
 
 const devnet = "NVIDIA_DEVNET_MIRROR"
@@ -212,7 +209,7 @@ func (p patient) setting(name string) (string, error) {
 		}
 		return *otherwise, nil
 	}
-	return lint.Setting(p.project, p.bitbake(), name)
+	return lint.Setting(p.project, p.bitbake(), name, "")
 }
 
 func (p patient) expanded(dir string) string {

@@ -43,7 +43,7 @@ func (c *checker) distroKnown() bool {
 	if slices.ContainsFunc(c.statements, func(s Statement) bool { return s.Op == "" && includes[s.Var] }) {
 		return false
 	}
-	switch name := assigned(c.statements, "DISTRO"); {
+	switch name := assigned(c.statements, "DISTRO", ""); {
 	case name == "" || name == c.layers.DistroName:
 		return c.layers.DistroKnown
 	default:

@@ -26,8 +26,9 @@ func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, er
 	return Check(sources, LayersOf(p, ws))
 }
 
-// Setting is what a project's configuration sets a variable to, as it is written, or "".
-func Setting(p layers.Project, build, name string) (string, error) {
+// Setting is what a project's configuration sets a variable to, as it is written. given
+// is what it is before, by the environment, or "".
+func Setting(p layers.Project, build, name, given string) (string, error) {
 	sources, err := sourcesOf(p, build)
 	if err != nil {
 		return "", err
@@ -40,11 +41,11 @@ func Setting(p layers.Project, build, name string) (string, error) {
 		}
 		all = append(all, statements...)
 	}
-	return assigned(all, name), nil
+	return assigned(all, name, given), nil
 }
 
-func assigned(statements []Statement, name string) string {
-	value, weak := "", true
+func assigned(statements []Statement, name, given string) string {
+	value, weak := given, given == ""
 	for _, s := range statements {
 		if s.Var == name && s.Flag == "" && (weak || !strings.HasPrefix(s.Op, "?")) {
 			value, weak = s.Value, strings.HasPrefix(s.Op, "??")
@@ -58,10 +59,12 @@ func sourcesOf(p layers.Project, build string) ([]Source, error) {
 	const assign = `MACHINE ??= "`
 	file, line, column := p.MachineAt()
 	sources = append(sources, Source{file, line, assign + p.Machine + `"`, column - 1 - len(assign)})
-	for _, b := range p.LocalConfBlocks() {
-		sources = append(sources, Source{b.File, b.Line, b.Text, indent(b)})
-	}
 	for _, name := range []string{"site.conf", "auto.conf", "local.conf"} {
+		if name == "local.conf" { // which the project's blocks become
+			for _, b := range p.LocalConfBlocks() {
+				sources = append(sources, Source{b.File, b.Line, b.Text, indent(b)})
+			}
+		}
 		src, err := Read(filepath.Join(build, "conf", name))
 		switch {
 		case err == nil:
