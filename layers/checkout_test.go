@@ -3,10 +3,12 @@ package layers
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,6 +113,65 @@ func TestCheckout(t *testing.T) {
 				t.Error("a failed checkout left a folder behind")
 			}
 		})
+	}
+}
+
+// A whole clone of a large repository would come before the error else.
+func TestCheckoutOfACommitThatNobodyHas(t *testing.T) {
+	url, _, _ := server(t)
+	p := load(t, t.TempDir(), repoFile("url: "+url+", branch: main")+"overrides:\n  repos:\n    r: {commit: "+sha+"}\n")
+	ws := mirrored(t)
+	err := Checkout(t.Context(), p, ws)
+	want := p.File + ":6:17: repos.r: commit " + sha + " is not in " + url + "; is the url or the commit mistyped?"
+	if err == nil || err.Error() != want {
+		t.Errorf("Checkout = %v; want %q", err, want)
+	}
+	if got := run(t, ws.mirror(p.Repos[0]).dir, "git", "for-each-ref"); got != "" {
+		t.Errorf("the mirror got %q; want nothing to be cloned", got)
+	}
+}
+
+// A server of git's older protocol may give the ends of branches only, and says so in
+// two ways.
+func TestCheckoutFromAnOldServer(t *testing.T) {
+	for _, tips := range []string{"false", "true"} {
+		url, _, second := server(t)
+		run(t, url, "git", "config", "uploadpack.allowTipSHA1InWant", tips)
+		run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
+		config := filepath.Join(t.TempDir(), "gitconfig")
+		write(t, filepath.Dir(config), map[string]string{"gitconfig": "[protocol]\n\tversion = 0\n"})
+		t.Setenv("GIT_CONFIG_GLOBAL", config)
+		ws := mirrored(t)
+		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != second {
+			t.Errorf("Checkout with tips allowed: %s = %v; want HEAD at %s", tips, err, second)
+		}
+		err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+sha), mirrored(t))
+		if err == nil || !strings.Contains(err.Error(), "commit "+sha+" is not in") {
+			t.Errorf("Checkout of no commit with tips allowed: %s = %v; want that it is not there", tips, err)
+		}
+	}
+}
+
+// Each time that a server is asked which does not answer may take minutes.
+func TestCheckoutAsksABrokenServerOnce(t *testing.T) {
+	broken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer broken.Close()
+	var asked atomic.Int32
+	go func() {
+		for conn, err := broken.Accept(); err == nil; conn, err = broken.Accept() {
+			asked.Add(1)
+			conn.Close()
+		}
+	}()
+	for _, pin := range []string{"commit: " + sha, "refspec: main", "tag: v1"} {
+		asked.Store(0)
+		err := Checkout(t.Context(), loadRepo(t, "url: git://"+broken.Addr().String()+"/r, "+pin), mirrored(t))
+		if err == nil || !strings.Contains(err.Error(), "p.yml:3:6: repos.r: cannot fetch from git://") || asked.Load() != 1 {
+			t.Errorf("Checkout of %s = %v, and asked %d times; want one time, and where the url comes from", pin, err, asked.Load())
+		}
 	}
 }
 

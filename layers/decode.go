@@ -210,7 +210,7 @@ func (p *Project) chooseCommit(r *Repo, v *value) error {
 		r.URL = over.get("url").or(r.URL)
 	}
 	if c := over.get("commit"); c != nil {
-		r.Commit, r.Locked = c.or(""), c.kind == text
+		r.Commit, r.Locked, r.commitAt = c.or(""), c.kind == text, c.at
 	}
 	return nil
 }

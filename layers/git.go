@@ -173,26 +173,35 @@ func (g store) has(ctx context.Context, commit string) bool {
 // kept, if that is not "". A whole clone stays whole: a shallow fetch into it would cut its history.
 func (g store) fetch(ctx context.Context, r Repo, shallow bool, kept string) error {
 	if r.Commit == "" {
-		err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+hereRef(r))
-		if err != nil && r.OrTag && ctx.Err() == nil && g.fetchRefs(ctx, shallow, "refs/tags/"+r.Branch+":"+hereRef(r)) == nil {
-			return nil
-		}
-		return err
+		return r.unfetched(g.fetchTip(ctx, r, shallow))
 	}
-	if err := g.fetchRefs(ctx, shallow, strings.TrimSuffix(r.Commit+":"+kept, ":")); err == nil && g.has(ctx, r.Commit) {
+	err := g.fetchRefs(ctx, shallow, strings.TrimSuffix(r.Commit+":"+kept, ":"))
+	switch {
+	case err == nil && g.has(ctx, r.Commit):
 		return nil
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case g.notThere(ctx, err):
+		return r.noCommit()
+	case err != nil && !refused(err):
+		return r.unfetched(err)
 	}
 	// An old server hands out branches and tags only.
 	if err := g.fetchRefs(ctx, false, "+refs/heads/*:refs/slipway/all/heads/*", "+refs/tags/*:refs/slipway/all/tags/*"); err != nil {
-		return err
+		return r.unfetched(err)
 	}
 	if !g.has(ctx, r.Commit) {
-		return r.at.errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?", r.ID, r.Commit, r.URL)
+		return r.noCommit()
 	}
 	return nil
+}
+
+func (g store) fetchTip(ctx context.Context, r Repo, shallow bool) error {
+	err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+hereRef(r))
+	if err != nil && r.OrTag && refused(err) && g.fetchRefs(ctx, shallow, "refs/tags/"+r.Branch+":"+hereRef(r)) == nil {
+		return nil
+	}
+	return err
 }
 
 func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) error {

@@ -46,7 +46,8 @@ type Repo struct {
 	Layers  []Layer
 	Patches []Patch // in the order in which they are applied
 
-	at position
+	at       position
+	commitAt position // of a commit that an override names
 }
 
 // Layer is one layer of a repository.

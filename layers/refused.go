@@ -1,0 +1,55 @@
+package layers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// What git says, where every word of it is in English, of a server that was reached
+// and did not want to give one commit alone: git itself, the server, and git of
+// servers of plain files.
+var wantsBranches = []string{"Server does not allow request for unadvertised object", "remote error: ", "not support shallow", "couldn't find remote ref"}
+
+// refused says that a whole clone may get what this fetch did not. A server that
+// cannot be reached is not tried again: that may take minutes.
+func refused(err error) bool {
+	for _, said := range wantsBranches {
+		if strings.Contains(err.Error(), said) {
+			return true
+		}
+	}
+	return false
+}
+
+// notThere says that the server has no such commit, so that no clone has it. A server
+// of the protocol's older versions says the same of one that it does not give.
+func (g store) notThere(ctx context.Context, err error) bool {
+	if err == nil || !strings.Contains(err.Error(), "not our ref") {
+		return false
+	}
+	newer := false
+	c := g.command("ls-remote", "-q", "origin", "HEAD")
+	c.Env = append(c.Env, "GIT_TRACE2_EVENT=2") // to standard error
+	c.Line = func(line string) {
+		newer = newer || strings.Contains(line, `"key":"negotiated-version","value":"2"`)
+	}
+	_, err = engine.Output(ctx, c)
+	return err == nil && newer
+}
+
+func (r Repo) noCommit() error {
+	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?", r.ID, r.Commit, r.URL)
+}
+
+// unfetched says where the url of a failed fetch comes from.
+func (r Repo) unfetched(err error) error {
+	var failure *engine.Failure
+	if !errors.As(err, &failure) {
+		return err
+	}
+	return r.at.errorf("repos.%s: cannot fetch from %s; \"git ls-remote %s\" asks it too: %w", r.ID, r.URL, r.URL, err)
+}
