@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"unicode"
 
 	"golang.org/x/sync/errgroup"
 
@@ -157,14 +156,9 @@ func (h history) complete(ctx context.Context, commits ...string) error {
 	return err
 }
 
-// printable is a text from outside for a terminal, on one line and in its order.
+// printable is a text from outside for a terminal, on one line of some length.
 func printable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			return ' '
-		}
-		return r
-	}, text)
+	text = engine.OneLine(text)
 	const most = 200
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "") + "..."

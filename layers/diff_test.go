@@ -46,8 +46,8 @@ func TestDiff(t *testing.T) {
 		want               []Move
 	}{
 		{"nothing", r("a", first), r("a", first), 9, nil},
-		{"forward", r("a", first), r("a", third), 9, []Move{{ID: "a", From: first, To: third, Ahead: 2, Commits: []Change{{third, "three  [31mred"}, {second, "two"}}}}},
-		{"the newest only", r("a", first), r("a", third), 1, []Move{{ID: "a", From: first, To: third, Ahead: 2, Commits: []Change{{third, "three  [31mred"}}}}},
+		{"forward", r("a", first), r("a", third), 9, []Move{{ID: "a", From: first, To: third, Ahead: 2, Commits: []Change{{third, "three [31mred"}, {second, "two"}}}}},
+		{"the newest only", r("a", first), r("a", third), 1, []Move{{ID: "a", From: first, To: third, Ahead: 2, Commits: []Change{{third, "three [31mred"}}}}},
 		{"back", r("a", second), r("a", first), 9, []Move{{ID: "a", From: second, To: first, Behind: 1, Commits: []Change{}}}},
 		{"aside", r("a", second), r("a", side), 9, []Move{{ID: "a", From: second, To: side, Ahead: 1, Behind: 1, Commits: []Change{{side, "side"}}}}},
 		{"new and gone", r("a", first), r("b", first), 9, []Move{{ID: "b", To: first, Commits: []Change{}}, {ID: "a", From: first, Commits: []Change{}}}},

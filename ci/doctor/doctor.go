@@ -12,13 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
 
 	"golang.org/x/sync/errgroup"
 
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers"
+	"slipway/layers/engine"
 )
 
 // How a finding stands.
@@ -175,11 +175,5 @@ func (f Finding) print(w io.Writer) {
 // indented keeps a text of several lines under its finding. What comes from outside
 // may hold control characters.
 func indented(text string) string {
-	clean := strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' {
-			return '?'
-		}
-		return r
-	}, text)
-	return strings.ReplaceAll(strings.TrimSpace(clean), "\n", "\n        ")
+	return strings.ReplaceAll(strings.TrimSpace(engine.Printable(text)), "\n", "\n        ")
 }

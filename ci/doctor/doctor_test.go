@@ -97,7 +97,7 @@ func TestUnread(t *testing.T) {
 func TestPrint(t *testing.T) {
 	var text bytes.Buffer
 	Finding{"a", Stops, "one\ntwo\x1b[2J\u009b2J", "why", "mend\nand more"}.print(&text)
-	want := "  STOP  a             one\n        two?[2J?2J\n        why\n        mend\n        and more\n"
+	want := "  STOP  a             one\n        two[2J2J\n        why\n        mend\n        and more\n"
 	if text.String() != want {
 		t.Errorf("print = %q; want %q", text.String(), want)
 	}

@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"unicode"
 
 	"golang.org/x/term"
+
+	"slipway/layers/engine"
 )
 
 const (
@@ -39,12 +40,7 @@ func Tail(dir string) string {
 var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|.)`)
 
 func printable(line string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, escapes.ReplaceAllString(line, "")))
+	return strings.TrimSpace(engine.OneLine(escapes.ReplaceAllString(line, "")))
 }
 
 func lastBytes(name string) []byte {

@@ -11,9 +11,9 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode"
 
 	"slipway/images/bitbake/pickle"
+	"slipway/layers/engine"
 )
 
 const (
@@ -278,11 +278,4 @@ func cut(s string, most int) string {
 }
 
 // bare is a name or a message without what a terminal would obey.
-func bare(s string) string { return strings.Map(printed, cut(s, maxText)) }
-
-func printed(r rune) rune {
-	if unicode.IsControl(r) {
-		return -1
-	}
-	return r
-}
+func bare(s string) string { return engine.OneLine(cut(s, maxText)) }

@@ -70,16 +70,21 @@ func indent(s string) string {
 	return "  | " + strings.ReplaceAll(Printable(s), "\n", "\n  | ")
 }
 
-// Printable is a text of several lines without the control characters that a
-// terminal would obey.
+// Printable is a text of several lines without the characters that a terminal would
+// obey, or that turn a line around.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
 			return -1
 		}
 		return r
 	}, s)
 }
+
+var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
+
+// OneLine is Printable with spaces in the place of line breaks and tabs.
+func OneLine(s string) string { return Printable(breaks.Replace(s)) }
 
 // Run runs c to its end. Where ctx ends first, c's children have ended too when
 // Run returns; what a program left running when it ended by itself is its own.

@@ -8,11 +8,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
+
 	"golang.org/x/term"
+	"slipway/layers/engine"
 )
 
 // ForOutput chooses the sink for f: JSON lines where SLIPWAY_PROGRESS=json asks
@@ -80,7 +81,7 @@ func (s *lineSink) beat(every time.Duration) {
 		case now := <-t.C:
 			s.mu.Lock()
 			for name, r := range s.open {
-				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(howFar(r.last)+clean(r.last.Detail)))
+				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(howFar(r.last)+engine.OneLine(r.last.Detail)))
 			}
 			s.mu.Unlock()
 		}
@@ -106,19 +107,10 @@ func howFar(e Event) string {
 
 func elapsed(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.Millisecond }
 
-// Details may come from a board or an outside program; a terminal must not obey them.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
-}
-
+// firstLine is for details, which may come from a board or an outside program.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
-	return clean(line)
+	return engine.OneLine(line)
 }
 
 // Bars draws a bar, or a spinner where the end is not known, for every step at
