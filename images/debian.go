@@ -15,7 +15,7 @@ import (
 
 // assembly changes whenever the code below makes another image of the same
 // userland and spec.
-const assembly = 2
+const assembly = 3
 
 // buildDebian makes a whole-disk image of Debian packages. Its two costly
 // halves are cached apart: the userland by what it is made of, the image by that

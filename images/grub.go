@@ -32,26 +32,37 @@ var loaders = map[string]map[string]struct {
 const maxTries = 3
 
 // grubConfig boots the first slot in ORDER that is good and has tries left, and
-// counts the try before it does. Where none is left it boots the first slot all
-// the same: a board that may work is better than one that does not try.
+// counts the try before it does. Where none has tries left it boots the first good
+// one: the other may be half written. Where none is good it boots the first slot all
+// the same: a board that may work is better than one that does not try. Whatever
+// fails on the way reboots, and the next try counts.
 func (d disk) grubConfig() string {
+	slots := d.slots()
 	var b strings.Builder
 	b.WriteString("set timeout=0\nload_env\nset chosen=\n")
-	slots := d.slots()
-	b.WriteString("for slot in $ORDER; do\n  if [ -z \"$chosen\" ]; then\n")
-	for _, s := range slots {
-		fmt.Fprintf(&b, "    if [ \"$slot\" = %[1]s -a \"$%[1]s_OK\" = 1 -a \"$%[1]s_TRY\" -lt %[2]d ]; then set chosen=%[1]s; fi\n", s.name, maxTries)
-	}
-	b.WriteString("  fi\ndone\n")
+	b.WriteString(choose(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_TRY" -lt %d`, slot, maxTries) }))
 	for _, s := range slots {
 		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s ]; then\n  %[2]s\n  save_env %[1]s_TRY\nfi\n", s.name, countTry(s.name))
 	}
-	fmt.Fprintf(&b, "if [ -z \"$chosen\" ]; then echo 'no slot is good and has tries left; booting %[1]s all the same'; set chosen=%[1]s; fi\n", slots[0].name)
+	b.WriteString(choose(slots, func(string) string { return "" }))
+	fmt.Fprintf(&b, "if [ -z \"$chosen\" ]; then echo 'no slot is good; booting %[1]s all the same'; set chosen=%[1]s; fi\n", slots[0].name)
 	for _, s := range slots {
 		fmt.Fprintf(&b, "if [ \"$chosen\" = %s ]; then linux (hd0,gpt%d)/vmlinuz %s root=PARTLABEL=%s rauc.slot=%s; fi\n",
 			s.name, s.number, d.spec.Disk.Cmdline, s.label, s.name)
 	}
-	b.WriteString("boot\n")
+	b.WriteString("boot\nreboot\n")
+	return b.String()
+}
+
+// choose takes the first slot in ORDER that is good, and of which and holds, unless
+// one is chosen already.
+func choose(slots []slot, and func(slot string) string) string {
+	var b strings.Builder
+	b.WriteString("for slot in $ORDER; do\n  if [ -z \"$chosen\" ]; then\n")
+	for _, s := range slots {
+		fmt.Fprintf(&b, "    if [ \"$slot\" = %[1]s -a \"$%[1]s_OK\" = 1%[2]s ]; then set chosen=%[1]s; fi\n", s.name, and(s.name))
+	}
+	b.WriteString("  fi\ndone\n")
 	return b.String()
 }
 
@@ -63,7 +74,7 @@ func countTry(slot string) string {
 		if n == 0 {
 			word = "if"
 		}
-		fmt.Fprintf(&b, "%s [ \"$%[2]s_TRY\" = %d ]; then set %[2]s_TRY=%d; ", word, slot, n, n+1)
+		fmt.Fprintf(&b, "%[1]s [ \"$%[2]s_TRY\" = %[3]d ]; then set %[2]s_TRY=%[4]d; ", word, slot, n, n+1)
 	}
 	return b.String() + "fi"
 }
@@ -114,7 +125,7 @@ func (d disk) core(ctx context.Context, format, modules, out string) error {
 	}
 	argv := []string{
 		"grub-mkimage", "-O", format, "-d", modules, "-o", out, "-c", early, "-p", fmt.Sprintf("(hd0,gpt%d)", number),
-		"part_gpt", "ext2", "normal", "linux", "loadenv", "test", "echo",
+		"part_gpt", "ext2", "normal", "linux", "loadenv", "test", "echo", "reboot",
 	}
 	if format == "i386-pc" {
 		argv = append(argv, "biosdisk")
