@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images/cache"
+	"slipway/images/cache/cachetest"
 )
 
 // With this in its environment the test binary becomes a shell of that line.
@@ -33,26 +34,42 @@ func init() {
 	os.Exit(125)
 }
 
-// bitbake in a shell is told of the cache, as in a build: its tasks' hashes would be
-// others.
-func TestShellHasTheCache(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+// shellBoard makes a folder that looks like a clone with one board and its bitbake.
+func shellBoard(t *testing.T, header, bitbake string) (dir string, spec Spec) {
+	t.Helper()
 	spec, err := WithLayers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	project := filepath.Join(dir, "images/boards", spec.Board, "kas.yml")
-	must(os.MkdirAll(filepath.Dir(project), 0o755))
-	must(os.WriteFile(project, []byte("header: {version: 14}\nrepos: {own: {}, bitbake: {path: "+dir+"/bitbake}}\n"), 0o644))
-	fakeCheckout(t, filepath.Join(dir, "bitbake"), "2.8.1")
-	must(os.WriteFile(filepath.Join(dir, "bitbake/bin/bitbake"), nil, 0o755))
+	dir = t.TempDir()
+	for name, content := range map[string]string{
+		filepath.Join("images/boards", spec.Board, "kas.yml"): header + "repos: {own: {}, bitbake: {path: " + dir + "/bitbake}}\n",
+		"bitbake/bin/bitbake": bitbake,
+	} {
+		must(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		must(os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755))
+	}
+	return dir, spec
+}
+
+// inShell is this program, about to become a shell of a line.
+func inShell(t *testing.T, dir, line string, env ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(self)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), shellLine+`=sh -c 'cat $BBPOSTCONF'`, cache.Environment+"={sstate: 'file://"+dir+"', hashserv: '"+hashServer(t)+"', prserv: none}")
+	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), shellLine+"="+line), env...)
+	return cmd
+}
+
+// bitbake in a shell is told of the cache, as in a build: its tasks' hashes would be
+// others.
+func TestShellHasTheCache(t *testing.T) {
+	dir, _ := shellBoard(t, "header: {version: 14}\n", "")
+	fakeCheckout(t, filepath.Join(dir, "bitbake"), "2.8.1")
+	cmd := inShell(t, dir, `sh -c 'cat $BBPOSTCONF'`, cache.Environment+"={sstate: 'file://"+dir+"', hashserv: '"+cachetest.Hashserv(t)+"', prserv: none}")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `SSTATE_MIRRORS = "file://.* file://`+dir) {
 		t.Errorf("BBPOSTCONF = %q, %v; want the cache", out, err)
@@ -60,23 +77,8 @@ func TestShellHasTheCache(t *testing.T) {
 }
 
 func TestShell(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	spec, err := WithLayers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	project := filepath.Join(dir, "images/boards", spec.Board, "kas.yml")
-	for name, content := range map[string]string{
-		project: "header: {version: 14}\nenv: {EDITION: lite}\nrepos: {own: {}, bitbake: {path: " + dir + "/bitbake}}\n",
-		filepath.Join(dir, "bitbake/bin/bitbake"): "#!/bin/sh\necho bitbake \"$@\" in $BUILDDIR with $EDITION, passes $BB_ENV_PASSTHROUGH_ADDITIONS\n",
-	} {
-		must(os.MkdirAll(filepath.Dir(name), 0o755))
-		must(os.WriteFile(name, []byte(content), 0o755))
-	}
+	dir, spec := shellBoard(t, "header: {version: 14}\nenv: {EDITION: lite}\n",
+		"#!/bin/sh\necho bitbake \"$@\" in $BUILDDIR with $EDITION, passes $BB_ENV_PASSTHROUGH_ADDITIONS\n")
 	build := filepath.Join(dir, "build", spec.Board, "bitbake")
 	tests := []struct {
 		line, want string
@@ -91,8 +93,7 @@ func TestShell(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.line, func(t *testing.T) {
-			cmd := exec.Command(self)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), shellLine+"="+tt.line)
+			cmd := inShell(t, dir, tt.line)
 			out, _ := cmd.CombinedOutput() // its status is looked at
 			if got := cmd.ProcessState.ExitCode(); got != tt.status || !holds(string(out), tt.want) {
 				t.Errorf("%s = %q, status %d; want %q, status %d", tt.line, out, got, tt.want, tt.status)

@@ -1,9 +1,6 @@
 package images
 
 import (
-	"bufio"
-	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images/cache"
+	"slipway/images/cache/cachetest"
 	"slipway/layers"
 )
 
@@ -59,7 +57,7 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
 	mirror := t.TempDir()
-	t.Setenv(cache.Environment, "{sstate: 'file://"+mirror+"', hashserv: '"+hashServer(t)+"', prserv: none}")
+	t.Setenv(cache.Environment, "{sstate: 'file://"+mirror+"', hashserv: '"+cachetest.Hashserv(t)+"', prserv: none}")
 	if _, err := buildProject(t.Context(), tiny, p, Options{Dir: filepath.Dir(dir)}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,34 +74,6 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 	if err != nil || strings.Contains(string(local), "SSTATE") {
 		t.Errorf("local.conf = %q, %v; want nothing of the cache in it", local, err)
 	}
-}
-
-// hashServer answers as bitbake 2.8's hash equivalence server was recorded to.
-func hashServer(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					answer := map[string]string{`{"ping": {}}`: `{"alive": true}`, `{"exists-stream": null}`: `"ok"`}[lines.Text()]
-					if answer != "" {
-						fmt.Fprintln(conn, answer)
-					}
-				}
-			}()
-		}
-	}()
-	return l.Addr().String()
 }
 
 func TestCheckedOutBitbake(t *testing.T) {

@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/images/cache/cachetest"
 	"slipway/layers/progress"
 )
 
@@ -25,38 +25,6 @@ func contextWithLocal(r *http.Request, address string) context.Context {
 	return context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local))
 }
 
-// replay is a server that gives recorded answers to the lines that it knows, and
-// hangs up on others, as bitbake's do.
-func replay(t *testing.T, answers map[string]string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					answer, known := answers[lines.Text()]
-					if !known {
-						return
-					}
-					if _, err := io.WriteString(conn, answer); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return l.Addr().String()
-}
-
 const (
 	askPR        = `{"test-pr": {"version": "0", "pkgarch": "slipway-probe", "checksum": "0"}}`
 	askPRHistory = `{"test-pr": {"version": "0", "pkgarch": "slipway-probe", "checksum": "0", "history": false}}`
@@ -65,8 +33,8 @@ const (
 
 // What the servers of bitbake 2.0, 2.8 and 2.18 were recorded to answer.
 func TestProbes(t *testing.T) {
-	hash := func(more ...string) map[string]string { return said(greetHashserv, more...) }
-	pr := func(more ...string) map[string]string { return said(greetPRServ, more...) }
+	hash := func(more ...string) map[string]string { return cachetest.Said(greetHashserv, more...) }
+	pr := func(more ...string) map[string]string { return cachetest.Said(greetPRServ, more...) }
 	tests := []struct {
 		name    string
 		answers map[string]string
@@ -93,21 +61,12 @@ func TestProbes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := tt.check(t.Context(), replay(t, tt.answers), tt.version)
+			err := tt.check(t.Context(), cachetest.Replay(t, tt.answers), tt.version)
 			if (tt.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
 				t.Errorf("%v; want %q", err, tt.wantErr)
 			}
 		})
 	}
-}
-
-// said is a dialogue after a greeting, which is not answered.
-func said(greeting string, pairs ...string) map[string]string {
-	m := map[string]string{greeting: "", "": ""}
-	for i := 0; i < len(pairs); i += 2 {
-		m[pairs[i]] = pairs[i+1] + "\n"
-	}
-	return m
 }
 
 // A server that takes a connection and says nothing must not hold a build for long.

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images/bitbake"
+	"slipway/images/cache/cachetest"
 )
 
 const built = `{
@@ -38,7 +39,7 @@ func TestReport(t *testing.T) {
 	ask := func(hash string) string {
 		return `{"get": {"method": "oe.sstatesig.OEOuthashBasic", "taskhash": "` + hash + `", "all": false}}`
 	}
-	address := replay(t, said(greetHashserv, ask(known), `{"unihash": "x"}`, ask(unknown), "null"))
+	address := cachetest.Replay(t, cachetest.Said(greetHashserv, ask(known), `{"unihash": "x"}`, ask(unknown), "null"))
 	tests := []struct {
 		name    string
 		setting Setting
