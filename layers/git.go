@@ -106,6 +106,9 @@ func (g store) begin(ctx context.Context, r Repo) error {
 	init := []string{"-c", "init.defaultBranch=slipway", "init", "-q", "--template="}
 	if g.gitDir == g.dir {
 		init = append(init, "--bare")
+		if shared(filepath.Dir(g.dir)) {
+			init = append(init, "--shared=group")
+		}
 	}
 	if len(r.Commit) == 64 {
 		init = append(init, "--object-format=sha256")

@@ -44,7 +44,7 @@ func (ws Workspace) mirror(r Repo) mirror {
 func (m mirror) give(ctx context.Context, r Repo, t tree) error {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {
-		return err
+		return m.notOurs(err)
 	}
 	defer lock.Close()
 	m.hold = lock
@@ -55,7 +55,7 @@ func (m mirror) give(ctx context.Context, r Repo, t tree) error {
 		return m.obtain(ctx, r)
 	})
 	if err != nil {
-		return err
+		return m.notOurs(err)
 	}
 	commit, err := m.wanted(ctx, r)
 	if err != nil {
@@ -81,7 +81,7 @@ func lockMirror(ctx context.Context, dir string) (*os.File, error) {
 
 // waitLock opens a file and holds its lock, which a closed file gives back.
 func waitLock(ctx context.Context, path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := openLock(path)
 	if err != nil {
 		return nil, err
 	}
