@@ -85,7 +85,7 @@ func (c *checkout) bringAll(ctx context.Context, repos []Repo) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(parallel)
 		for _, r := range wave {
-			group.Go(func() error { return c.bring(ctx, r) })
+			group.Go(func() error { return c.tree(r).damaged(c.bring(ctx, r)) })
 		}
 		if err := group.Wait(); err != nil {
 			return err
@@ -132,6 +132,8 @@ func lockWorkspace(ctx context.Context, dir string) (*os.File, error) {
 	}
 	return f, err
 }
+
+func (c *checkout) tree(r Repo) tree { return treeIn(c.p.Dir(c.ws, r), c.lock) }
 
 // bring brings one repository to its commit.
 func (c *checkout) bring(ctx context.Context, r Repo) error {

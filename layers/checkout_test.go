@@ -329,6 +329,36 @@ func TestCheckoutOfADamagedRepository(t *testing.T) {
 	}
 }
 
+// The pack is one file with the mirror's: both are damaged, and nothing of git's
+// notices before it is read.
+func TestCheckoutOfADamagedPack(t *testing.T) {
+	url, first, second := server(t)
+	ws := mirrored(t)
+	p := loadRepo(t, "url: "+url+", commit: "+first)
+	if err := Checkout(t.Context(), p, ws); err != nil {
+		t.Fatal(err)
+	}
+	r := filepath.Join(ws.Dir, "r")
+	flip(t, onlyPack(t, filepath.Join(r, ".git")))
+	_, looked := Status(t.Context(), p, ws)
+	for what, err := range map[string]error{
+		"Status":                looked,
+		"Checkout":              Checkout(t.Context(), p, ws),
+		"Checkout of the other": Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws),
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), r+": is damaged; save what is yours in it, move it away") {
+			t.Errorf("%s = %v; want it to say what to do", what, err)
+		}
+	}
+	if err := os.Rename(r, r+".damaged"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Checkout(t.Context(), p, ws); err != nil {
+		t.Fatal(err)
+	}
+	run(t, r, "git", "fsck", "--full")
+}
+
 // A folder that a user made, with a name that means something in patterns.
 func TestCheckoutIntoAnEmptyFolder(t *testing.T) {
 	url, first, second := server(t)

@@ -23,8 +23,8 @@ func (c *checkout) warnOfEdits(ctx context.Context) error {
 			continue // the user's own, or without edits a moment ago
 		}
 		group.Go(func() (err error) {
-			warnings[i], err = treeIn(c.p.Dir(c.ws, r), c.lock).editsSaid(at, r)
-			return err
+			warnings[i], err = c.tree(r).editsSaid(at, r)
+			return c.tree(r).damaged(err)
 		})
 	}
 	if err := group.Wait(); err != nil {

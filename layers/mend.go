@@ -2,14 +2,37 @@ package layers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
 // A mirror is only a cache. Where a full disk or a loss of power damaged it, it is
 // thrown away and made anew. That is looked for only after something went wrong.
+
+// What git says of its files where a disk or a loss of power damaged them.
+var damage = []string{" is corrupt", "inflate: ", "bad object", "does not match index", "to be a packfile", "index file "}
+
+// damaged adds to a failure of git in a checkout what to do about its damage. It is
+// not mended: what a user has in a checkout lies nowhere else.
+func (t tree) damaged(err error) error {
+	var failure *engine.Failure
+	if !errors.As(err, &failure) || !slices.Contains(failure.Argv, "--git-dir="+t.gitDir) {
+		return err
+	}
+	for _, said := range damage {
+		if strings.Contains(failure.Tail, said) {
+			return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.dir, err)
+		}
+	}
+	return err
+}
 
 // mended does work in the mirror, and once more in a new one where git cannot list
 // this one's commits, with the options that are given.

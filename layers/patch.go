@@ -45,14 +45,14 @@ func (c *checkout) patchAll(ctx context.Context, repos []Repo) error {
 			continue
 		}
 		if err := c.patch(ctx, r); err != nil {
-			return err
+			return c.tree(r).damaged(err)
 		}
 	}
 	return nil
 }
 
 func (c *checkout) patch(ctx context.Context, r Repo) error {
-	t := treeIn(c.p.Dir(c.ws, r), c.lock)
+	t := c.tree(r)
 	now := t.record()
 	files, err := c.patchFiles(r)
 	if err != nil {

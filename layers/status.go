@@ -36,7 +36,7 @@ func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 	for i, r := range p.Repos {
 		states[i] = State{Repo: r, Dir: p.Dir(ws, r), Wanted: r.Commit}
 		if t := treeIn(states[i].Dir, nil); t.there() {
-			group.Go(func() error { return c.describe(ctx, t, &states[i]) })
+			group.Go(func() error { return t.damaged(c.describe(ctx, t, &states[i])) })
 		}
 	}
 	return states, group.Wait()
