@@ -43,6 +43,14 @@ type Ask struct {
 	Parse    bool     // read all recipes, no more
 }
 
+// isAny says whether anything is asked for.
+func (a Ask) isAny() bool {
+	if len(a.Targets) == 0 {
+		a.Targets = nil // an empty list of a command line is none
+	}
+	return !reflect.DeepEqual(a, Ask{})
+}
+
 // dir is the folder of a board below the build folder.
 func (o Options) dir(s Spec) string { return filepath.Join(o.Dir, s.Board) }
 
@@ -69,7 +77,7 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	if spec.Debian == nil {
 		return buildWithBitbake(ctx, spec, opt)
 	}
-	if !reflect.DeepEqual(opt.Ask, Ask{}) {
+	if opt.Ask.isAny() {
 		return Artifact{}, fmt.Errorf("board %s is made of Debian packages: it has no targets, tasks, parse or dry run", spec.Board)
 	}
 	return buildDebian(ctx, spec, opt)

@@ -59,13 +59,50 @@ func Load(board string) (Spec, error) {
 		return Spec{}, err
 	}
 	if !slices.Contains(names, board) {
-		return Spec{}, fmt.Errorf("unknown board %q (have %s)", board, strings.Join(names, ", "))
+		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, meant(board, names), strings.Join(names, ", "))
 	}
 	boards, err := fs.Sub(embedded, "boards")
 	if err != nil {
 		return Spec{}, err
 	}
 	return LoadFrom(boards, board)
+}
+
+// meant suggests the boards that a name may stand for: those that it is a part of, or
+// else the one that the fewest letters tell it from, where those are few.
+func meant(name string, boards []string) string {
+	near := slices.DeleteFunc(slices.Clone(boards), func(b string) bool { return !strings.Contains(b, name) })
+	if len(near) == 0 {
+		nearest := slices.MinFunc(boards, func(a, b string) int { return letters(name, a) - letters(name, b) })
+		if letters(name, nearest) <= 3 {
+			near = []string{nearest}
+		}
+	}
+	if len(near) == 0 || len(near) > 4 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(near, " or ") + "?"
+}
+
+// letters is how many letters must be added, removed or changed to make b of a.
+func letters(a, b string) int {
+	row := make([]int, len(b)+1) // for the part of a so far, and each beginning of b
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // LoadFrom is Load for boards that lie elsewhere than in this binary.

@@ -128,6 +128,32 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
+func TestMeant(t *testing.T) {
+	boards := []string{"bluefield2", "bluefield3", "orin-nano", "orin-nano-nvme", "thor", "virt"}
+	for name, want := range map[string]string{
+		"orin":      "; did you mean orin-nano or orin-nano-nvme?",
+		"orin-naon": "; did you mean orin-nano?",
+		"viirt":     "; did you mean virt?",
+		"blufield3": "; did you mean bluefield3?",
+		"raspberry": "",
+		"i":         "", // too many
+	} {
+		if got := meant(name, boards); got != want {
+			t.Errorf("meant(%q) = %q; want %q", name, got, want)
+		}
+	}
+}
+
+// What a command line leaves out is not asked for.
+func TestAskIsAny(t *testing.T) {
+	if (Ask{Targets: []string{}}).isAny() {
+		t.Error("an empty list of targets asks for something")
+	}
+	if !(Ask{Targets: []string{"a"}}).isAny() || !(Ask{Parse: true}).isAny() {
+		t.Error("a target, or to parse, asks for nothing")
+	}
+}
+
 // A board has the project file of the nearest board that it extends.
 func TestProjectFile(t *testing.T) {
 	boards := board(map[string]string{
