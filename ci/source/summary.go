@@ -99,7 +99,7 @@ func (c caseResult) again() string {
 	if c.pkg.module != "." {
 		argv = append(argv, "-C", c.pkg.module)
 	}
-	argv = append(argv, "test", "-race")
+	argv = append(argv, "test", "-tags="+tags, "-race")
 	if c.pkg.shuffle != "" {
 		argv = append(argv, "-shuffle="+c.pkg.shuffle)
 	}

@@ -199,7 +199,7 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 	}
 	step.Detail("compiling on all processors")
 	// What does not compile is told by the run itself.
-	_, _ = engine.Output(ctx, command(test.dir, "go", "test", "-race", "-run=^$", "./..."))
+	_, _ = engine.Output(ctx, command(test.dir, "go", "test", "-tags="+tags, "-race", "-run=^$", "./..."))
 	err = test.run(ctx)
 	if err == nil {
 		results.missing(rel)
@@ -225,7 +225,7 @@ func moduleLabel(rel string) string {
 // tests wait for programs and boards far longer than for it. They run one after
 // another, because emulated boards need the whole machine to keep their times.
 func testArgs(opts TestOptions) []string {
-	args := []string{"-race", "-shuffle=on", "-p=1", "-timeout=" + testTimeout}
+	args := []string{"-tags=" + tags, "-race", "-shuffle=on", "-p=1", "-timeout=" + testTimeout}
 	if opts.Run != "" {
 		args = append(args, "-run="+opts.Run)
 	}
@@ -237,7 +237,7 @@ func testArgs(opts TestOptions) []string {
 
 func listPackages(ctx context.Context, dir string) ([]string, error) {
 	// -e: a package that does not compile is still one that must have a result.
-	out, err := engine.Output(ctx, command(dir, "go", "list", "-e", "./..."))
+	out, err := engine.Output(ctx, command(dir, "go", "list", "-tags="+tags, "-e", "./..."))
 	if err != nil {
 		return nil, err
 	}

@@ -126,7 +126,7 @@ func TestRunOfEveryOutcome(t *testing.T) {
 		`SKIP  fixture/good TestNeeds: needs a moon: install moon`,
 		`FAIL  fixture/bad TestBad/sub_\(1\) \(0.0s\)`,
 		`  \|     bad_test.go:6: got 1; want 2`,
-		`  again: go test -race -shuffle=\d+ -run '\^TestBad\$/\^sub_\\\(1\\\)\$' fixture/bad`,
+		`  again: go test -tags=mage -race -shuffle=\d+ -run '\^TestBad\$/\^sub_\\\(1\\\)\$' fixture/bad`,
 		`FAIL  fixture/broken  \(0.0s\)`,
 		`  \| .*b_test.go:5:28: undefined: undefinedName`,
 		`FAIL  fixture/exits  `,
@@ -136,7 +136,7 @@ func TestRunOfEveryOutcome(t *testing.T) {
 		`FAIL  fixture/races TestRace`,
 		`  \| WARNING: DATA RACE`,
 		`FAIL  fixture/nested TestNested`,
-		`  again: go -C nested test -race -shuffle=\d+ -run '\^TestNested\$' fixture/nested`,
+		`  again: go -C nested test -tags=mage -race -shuffle=\d+ -run '\^TestNested\$' fixture/nested`,
 		`4 passed, 6 failed, 1 skipped in 8 packages`,
 	})
 	if err := results.verdict(); err == nil || err.Error() != "6 of the tests failed" {
