@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -15,7 +16,35 @@ var optional = map[string]string{
 	"cache:serve": "dir", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
 }
 
-func init() { os.Args = arrange(os.Args) }
+// wanted are the arguments that a command cannot do without. Mage says only how many
+// there are.
+var wanted = map[string][]string{
+	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
+	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
+}
+
+func init() {
+	os.Args = arrange(os.Args)
+	if lack := lacking(os.Args); lack != "" {
+		fmt.Fprintln(os.Stderr, "Error: "+lack)
+		os.Exit(2)
+	}
+}
+
+// lacking says which argument is missing, and where it is to be had.
+func lacking(args []string) string {
+	if len(args) < 2 {
+		return ""
+	}
+	named := slices.DeleteFunc(slices.Clone(args[2:]), func(arg string) bool { return strings.HasPrefix(arg, "-") })
+	all := wanted[strings.ToLower(args[1])]
+	if len(named) >= len(all) {
+		return ""
+	}
+	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address"}
+	missing := all[len(named)]
+	return fmt.Sprintf("%s: the %s is missing (%s); -h %[1]s explains it", args[1], missing, from[missing])
+}
 
 // arrange rewrites a command line into the one that Mage takes: "up -h" becomes
 // "-h up", "doctor virt" becomes "doctor -board=virt", "--json" becomes "-json".
@@ -32,9 +61,9 @@ func arrange(args []string) []string {
 			rest[i] = arg[1:]
 		}
 	}
-	name, ok := optional[strings.ToLower(command)]
-	if ok && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-		rest[0] = "-" + name + "=" + rest[0]
+	named := slices.IndexFunc(rest, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	if name, ok := optional[strings.ToLower(command)]; ok && named >= 0 {
+		rest[named] = "-" + name + "=" + rest[named]
 	}
 	return append([]string{args[0], command}, rest...)
 }

@@ -64,10 +64,10 @@ func Boards(
 //
 // Examples: "doctor jetson-orin-nano-devkit"; "doctor -conf=local.conf -branch=scarthgap".
 func Doctor(ctx context.Context,
-	board *string, // for which board; the default one if not given
+	board *string, // for which board; the default one, a virtual board, if not given
 	conf *string, // look at this local.conf alone
 	branch *string, // the branch of meta-tegra, or release of Yocto, that -conf is for
-	offline *bool, // ask no server
+	offline *bool, // ask no server, fetch nothing
 	json *bool, // print the findings as JSON
 ) error {
 	if file := given(conf, ""); file != "" || given(branch, "") != "" {
@@ -82,20 +82,23 @@ func Doctor(ctx context.Context,
 
 // Build makes a board's image, below build/<board>.
 //
-// Virtual boards are made of Debian packages; the others by bitbake from
-// images/boards/<board>/kas.yml. What bitbake did is in build/<board>/build.html,
-// and for programs in build.json. Ctrl-C lets it finish the tasks that run; a
-// second one breaks them off.
+// Virtual boards are made of Debian packages, in minutes; the others by bitbake from
+// images/boards/<board>/kas.yml, in hours the first time, and not as root: doctor says
+// whether this machine can. What bitbake did is in build/<board>/build.html, and for
+// programs in build.json. Ctrl-C lets it finish the tasks that run; a second one breaks
+// them off. Nobody can log in on what bitbake built unless SLIPWAY_AUTHORIZED_KEYS names
+// a file of public keys, and nobody as root, which deploy, container suites and updates
+// need, unless SLIPWAY_ROOT_LOGIN is 1, both while it builds.
 //
-// Examples: "build jetson-orin-nano-devkit"; "build jetson-orin-nano-devkit -parse" to read its
-// recipes only; "build jetson-orin-nano-devkit -target=u-boot -task=compile".
+// Examples: "build virt"; "build jetson-orin-nano-devkit"; "build jetson-orin-nano-devkit -parse"
+// to read its recipes only; "build jetson-orin-nano-devkit -target=u-boot -task=compile".
 func Build(ctx context.Context, board string,
-	fresh *bool, // fetch Debian's packages anew
+	fresh *bool, // fetch Debian's packages anew, of a virtual board
 	target *string, // bitbake's targets instead of the project file's, with commas between them
 	task *string, // bitbake's task instead of the project file's
 	Continue *bool, // go on after a failed task as far as possible
-	dryRun *bool, // say what bitbake would run
-	parse *bool, // read all recipes, no more
+	dryRun *bool, // let bitbake say what it would run, and build nothing
+	parse *bool, // let bitbake read all recipes, and build nothing
 	json *bool, // print the artifact as JSON
 ) error {
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
@@ -157,7 +160,8 @@ func Flash(ctx context.Context, board, device string,
 // Deploy gives a running board its container and its artifact's description.
 //
 // The host is the virtual board's own name while it is on, user@host:port, or an
-// alias of your ~/.ssh/config.
+// alias of your ~/.ssh/config. A container comes with virtual boards' artifacts alone;
+// other boards get the description. Deploying needs root on the board.
 //
 // Examples: "deploy virt virt"; "deploy jetson-orin-nano-devkit root@10.0.0.7".
 func Deploy(ctx context.Context, board, host string) error {
@@ -169,6 +173,9 @@ func Deploy(ctx context.Context, board, host string) error {
 }
 
 // Smoke runs a board's suites on a running board and writes the report.
+//
+// The host is as for deploy, which comes first. The report lies in build/<board>:
+// report.html, report.json and junit.xml.
 //
 // Examples: "smoke virt virt"; "smoke jetson-orin-nano-devkit root@10.0.0.7 -json".
 func Smoke(ctx context.Context, board, host string,

@@ -14,7 +14,9 @@ import (
 // Layers works on the repositories that a Yocto board is built of.
 type Layers mg.Namespace
 
-// Checkout fetches a board's layers and checks out the commits that it names.
+// Checkout fetches a board's layers and checks out the commits that it names, below
+// build/<board>/layers, and writes bitbake's conf folder. Files that you changed there are
+// not touched. build does the same first.
 //
 // Example: "layers:checkout jetson-orin-nano-devkit".
 func (Layers) Checkout(ctx context.Context, board string) error {
@@ -23,7 +25,8 @@ func (Layers) Checkout(ctx context.Context, board string) error {
 	})
 }
 
-// Lock pins the branches of a board's layers to where they are now.
+// Lock pins the branches of a board's layers to where they are now, in the lock file
+// beside its project file.
 //
 // Example: "layers:lock jetson-orin-nano-devkit".
 func (Layers) Lock(ctx context.Context, board string) error {
@@ -43,7 +46,8 @@ func (Layers) Dump(ctx context.Context, board string,
 	})
 }
 
-// Status compares a board's checkouts with what its project file names.
+// Status compares a board's checkouts with what its project file names, and asks no
+// server.
 //
 // Example: "layers:status jetson-orin-nano-devkit".
 func (Layers) Status(ctx context.Context, board string,

@@ -37,13 +37,16 @@ func Fmt(ctx context.Context) error { return run(ctx, source.Format) }
 //
 // Example: "fuzz -each=5m".
 func Fuzz(ctx context.Context,
-	each *time.Duration, // how long; 60s if not given
+	each *time.Duration, // how long each of them runs; 60s if not given
 ) error {
 	return run(ctx, func(ctx context.Context) error { return source.Fuzz(ctx, os.Stdout, given(each, time.Minute)) })
 }
 
 // Bench measures Slipway beside the tools it replaces, in one run: build, hook, flash,
 // deploy, layers or up. The last line holds the ratios as name=value.
+//
+// flash, hook and layers need root; build needs another user, and SLIPWAY_BITBAKE, which
+// names a git clone of bitbake.
 //
 // Example: "bench flash".
 func Bench(ctx context.Context,
@@ -53,7 +56,8 @@ func Bench(ctx context.Context,
 }
 
 // Soak kills a command at random moments and runs it again: what it leaves in
-// the end must always be the same.
+// the end must always be the same. build needs SLIPWAY_BITBAKE, which names a git clone of
+// bitbake, and a user who is not root.
 //
 // Examples: "soak layers"; "soak layers -kills=200 -seed=7".
 func Soak(ctx context.Context,
