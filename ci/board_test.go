@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,6 +15,7 @@ import (
 	"testing"
 
 	"slipway/flash"
+	"slipway/flash/target"
 	"slipway/images"
 	"slipway/images/bmap"
 )
@@ -144,5 +147,28 @@ func TestReportIsRemovedFirst(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v, %v are left of a report; want nothing", left, err)
+	}
+}
+
+func TestWhoMayLogIn(t *testing.T) {
+	refused := fmt.Errorf("%w by root@h", target.ErrLogin)
+	if err := whoMayLogIn(images.Spec{Board: "b"}, refused); !errors.Is(err, target.ErrLogin) || !strings.Contains(err.Error(), "SLIPWAY_ROOT_LOGIN=1") {
+		t.Errorf("a board of bitbake's = %v; want how it is opened", err)
+	}
+	for name, spec := range map[string]images.Spec{"a board of Debian's": {Debian: &images.Debian{}}, "another error": {}} {
+		err := refused
+		if spec.Debian == nil {
+			err = io.EOF
+		}
+		if got := whoMayLogIn(spec, err); got != err {
+			t.Errorf("%s: %v; want %v as it was", name, got, err)
+		}
+	}
+}
+
+func TestStartOfWhatIsNotVirtual(t *testing.T) {
+	err := StartVirtual(t.Context(), io.Discard, images.Options{Dir: t.TempDir()}, images.Spec{Board: "b"})
+	if err == nil || !strings.Contains(err.Error(), "images/boards/b/board.yml describes no virtual machine") {
+		t.Errorf("StartVirtual = %v; want why not", err)
 	}
 }

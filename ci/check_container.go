@@ -106,5 +106,5 @@ func (c container) run(ctx context.Context, s *session) (finding, error) {
 }
 
 func (c container) next() string {
-	return "on the board: ctr --namespace slipway images ls (deploy brings the image); journalctl -b -u containerd"
+	return "on the board: ctr --namespace slipway images ls (deploy brings slipway/probe to boards made of Debian packages; of another image: docker save, then ctr --namespace slipway images import); journalctl -b -u containerd"
 }

@@ -30,7 +30,7 @@ type UpOptions struct {
 // what was seen and what to do, and nothing is left running.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (Report, error) {
 	if spec.Machine == nil {
-		return Report{}, fmt.Errorf("%s is real hardware, and up is for virtual boards; use build, flash, deploy and smoke", spec.Board)
+		return Report{}, notVirtual(spec, "up is for boards that have one; use build, flash, deploy and smoke")
 	}
 	if err := removeReport(BoardDir(opt.Build, spec)); err != nil {
 		return Report{}, err
@@ -309,5 +309,15 @@ func Reach(ctx context.Context, opt images.Options, spec images.Spec, host strin
 	if err != nil {
 		return nil, err
 	}
-	return target.Dial(ctx, address)
+	conn, err := target.Dial(ctx, address)
+	return conn, whoMayLogIn(spec, err)
+}
+
+// whoMayLogIn explains a login that was refused: an image of bitbake's opens to nobody
+// unless it was told to.
+func whoMayLogIn(spec images.Spec, err error) error {
+	if spec.Debian != nil || !errors.Is(err, target.ErrLogin) {
+		return err
+	}
+	return fmt.Errorf("%w\n  %s lets in the keys of SLIPWAY_AUTHORIZED_KEYS=FILE, as slipway, and with SLIPWAY_ROOT_LOGIN=1 as root: both are set for its build, which is then flashed anew", err, spec.Board)
 }

@@ -19,10 +19,15 @@ import (
 	"slipway/layers/progress"
 )
 
+// notVirtual is what to say of a board that Slipway cannot switch on.
+func notVirtual(spec images.Spec, next string) error {
+	return fmt.Errorf("images/boards/%s/board.yml describes no virtual machine (machine:); %s", spec.Board, next)
+}
+
 // StartVirtual switches a virtual board on and leaves it on.
 func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec) error {
 	if spec.Machine == nil {
-		return fmt.Errorf("%s is real hardware; its power switch is on it", spec.Board)
+		return notVirtual(spec, "switch it on yourself")
 	}
 	dir := MachineDir(opt, spec)
 	disk := filepath.Join(dir, qemu.DiskName)

@@ -73,7 +73,7 @@ type Debian struct {
 	Generators []string `yaml:"generators" json:"generators,omitempty"`
 	Enable     []string `yaml:"enable" json:"enable,omitempty"` // units that multi-user.target wants
 	Hook       string   `yaml:"hook" json:"hook,omitempty"`     // where slipway-hook is installed; "" leaves it out
-	Probe      []string `yaml:"probe" json:"probe,omitempty"`   // files of the image that make the smoke suites' container
+	Probe      []string `yaml:"probe" json:"probe,omitempty"`   // files of the image that make the container of the suite containers
 }
 
 // Disk is a whole-disk image: a GPT, a boot loader, file systems.
@@ -116,7 +116,9 @@ type Deploy struct {
 	Dir string `yaml:"dir" json:"dir"` // folder on the board for what Slipway leaves there
 }
 
-// SSH says how a running board is reached.
+// SSH says how a board is reached that Slipway itself has switched on; others are where
+// the host of a command says. What bitbake builds lets root in only where
+// SLIPWAY_ROOT_LOGIN=1 was set as it was built.
 type SSH struct {
 	User string `yaml:"user" json:"user"`
 	Port int    `yaml:"port" json:"port"`
