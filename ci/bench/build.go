@@ -23,7 +23,7 @@ const (
 	benchRecipes  = 800
 	tinyLayer     = "images/testdata/bitbake/meta-tiny"
 	benchImage    = "bench-image"
-	buildRounds   = 7
+	buildRounds   = 5
 	recipeOfBench = "SUMMARY = \"recipe %d\"\ndo_fetch[noexec] = \"1\"\ndo_compile[noexec] = \"1\"\ndo_share[noexec] = \"1\"\ndo_deploy[noexec] = \"1\"\n"
 )
 
