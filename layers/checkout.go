@@ -41,6 +41,7 @@ func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	if err == nil {
 		err = c.warnOfEdits(ctx)
 	}
+	err = c.explained(ctx, err)
 	c.end(err)
 	return err
 }

@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"slipway/layers/progress"
 )
@@ -295,11 +298,55 @@ func TestCheckoutStopped(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := Checkout(ctx, load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir}); err == nil {
-		t.Error("Checkout of a stopped context = nil; want an error")
+	err := Checkout(ctx, load(t, dir, repoFile("url: "+url+", branch: main")), Workspace{Dir: dir})
+	if err == nil || !strings.HasPrefix(err.Error(), dir+": the checkout was stopped; run it again") {
+		t.Errorf("Checkout of a stopped context = %v; want it to say so", err)
 	}
 	if exists(filepath.Join(dir, ".partial-r")) {
 		t.Error("a stopped checkout left its folder behind")
+	}
+}
+
+// Wherever a disk is full, nothing half-written takes more of it, and once there is
+// room the next run ends well.
+func TestCheckoutOnAFullDisk(t *testing.T) {
+	noise := make([]byte, 1<<20)
+	if _, err := rand.NewChaCha8([32]byte{}).Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, content, full string }{
+		{"mirrors", string(noise), "mirrors"},
+		{"packs", string(noise), "checkouts"},
+		{"files", strings.Repeat("x", len(noise)), "checkouts"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			url, _, _ := server(t)
+			write(t, url, map[string]string{"conf/layer.conf": tt.content})
+			run(t, url, "git", "commit", "-q", "-a", "-m", "large")
+			ws := mirrored(t)
+			disk := filepath.Join(filepath.Dir(ws.Dir), tt.full)
+			if err := os.MkdirAll(disk, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=512k"); err != nil {
+				t.Skipf("cannot mount a tmpfs (needs CAP_SYS_ADMIN): %v", err)
+			}
+			t.Cleanup(func() { unix.Unmount(disk, unix.MNT_DETACH) })
+			p := loadRepo(t, "url: "+url+", branch: main")
+			if err := Checkout(t.Context(), p, ws); err == nil || !strings.HasPrefix(err.Error(), disk+": the disk is full; make room there") {
+				t.Errorf("Checkout = %v; want it to say that %s is full", err, disk)
+			}
+			var stat unix.Statfs_t
+			if err := unix.Statfs(disk, &stat); err != nil || stat.Bfree*2 < stat.Blocks {
+				t.Errorf("%d of %d blocks are free, %v; want what was half-written removed", stat.Bfree, stat.Blocks, err)
+			}
+			if err := unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT, "size=8m"); err != nil {
+				t.Fatal(err)
+			}
+			if err := Checkout(t.Context(), p, ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != headOf(t, url) {
+				t.Errorf("Checkout with room = %v; want HEAD as the server's", err)
+			}
+		})
 	}
 }
 

@@ -54,6 +54,9 @@ func (m mirror) give(ctx context.Context, r Repo, t tree) error {
 		}
 		return m.obtain(ctx, r)
 	})
+	if err != nil && ctx.Err() == nil { // half a pack may be what fills the disk
+		err = errors.Join(err, m.removeLeft())
+	}
 	if err != nil {
 		return m.notOurs(err)
 	}

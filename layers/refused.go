@@ -48,7 +48,7 @@ func (r Repo) noCommit() error {
 // unfetched says where the url of a failed fetch comes from.
 func (r Repo) unfetched(err error) error {
 	var failure *engine.Failure
-	if !errors.As(err, &failure) {
+	if !errors.As(err, &failure) || diskFull(err) {
 		return err
 	}
 	return r.at.errorf("repos.%s: cannot fetch from %s; \"git ls-remote %s\" asks it too: %w", r.ID, r.URL, r.URL, err)
