@@ -15,9 +15,8 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"slipway/layers/engine"
 )
 
 // Options says where and how to build.
@@ -98,17 +97,18 @@ func HostPackages(spec Spec) []string {
 	return all
 }
 
-const lockEvery = 200 * time.Millisecond
-
 // lock keeps a second build away from a folder for as long as the first lasts.
 func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err = engine.Lock(f); errors.Is(err, engine.ErrLocked) {
+		err = fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
+	}
+	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: another slipway is building this board; wait for it or stop it: %w", path, err)
+		return nil, err
 	}
 	return func() { f.Close() }, nil
 }
@@ -127,20 +127,19 @@ func hashOf(v any, files map[string][]byte) (string, error) {
 
 // waitLock is lock for what several boards share: it waits until it is free.
 func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	for first := true; ; first = false {
-		unlock, err := lock(path)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return unlock, err
-		}
-		if first {
-			waiting()
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(lockEvery):
-		}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
 	}
+	if err = engine.Lock(f); errors.Is(err, engine.ErrLocked) {
+		waiting()
+		err = engine.AwaitLock(ctx, f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
 }
 
 // undescribe removes an artifact's description, before its files change.

@@ -258,7 +258,7 @@ func TestWaitLock(t *testing.T) {
 	select {
 	case err := <-got:
 		t.Fatalf("waitLock = %v while the lock was held", err)
-	case <-time.After(2 * lockEvery):
+	case <-time.After(200 * time.Millisecond):
 	}
 	unlock()
 	if err := <-got; err != nil {

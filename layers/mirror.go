@@ -14,9 +14,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"slipway/layers/engine"
 )
 
 // A mirror keeps what was fetched from one url, so that every board and build
@@ -88,18 +87,11 @@ func waitLock(ctx context.Context, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			f.Close()
-			return nil, context.Cause(ctx)
-		}
+	if err := engine.AwaitLock(ctx, f); err != nil {
+		f.Close()
+		return nil, err
 	}
+	return f, nil
 }
 
 // ready makes the mirror, or removes what a fetch left that was killed: whoever

@@ -94,18 +94,11 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("another program has been switching the machine in %s on or off for %s", dir, lockLimit))
 	defer cancel()
-	for ctx.Err() == nil {
-		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
-		case err == nil:
-			return func() { f.Close() }, nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
-		}
-		pause(ctx)
+	if err := engine.AwaitLock(ctx, f); err != nil {
+		f.Close()
+		return nil, err
 	}
-	f.Close()
-	return nil, context.Cause(ctx)
+	return func() { f.Close() }, nil
 }
 
 // lockLimit is far longer than the trial of KVM, the longest that is done under

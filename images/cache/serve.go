@@ -20,7 +20,6 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"slipway/layers/engine"
 )
@@ -131,13 +130,16 @@ func prepareServer(opt ServeOptions) (*server, error) {
 }
 
 func lockFolder(dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err = engine.Lock(f); errors.Is(err, engine.ErrLocked) {
+		err = fmt.Errorf("%s: another cache:serve serves this folder; stop it first", filepath.Dir(dir))
+	}
+	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: another cache:serve serves this folder; stop it first", filepath.Dir(dir))
+		return nil, err
 	}
 	return func() { f.Close() }, nil
 }
