@@ -1,6 +1,7 @@
 package images
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -16,13 +17,9 @@ const updates = "../recipes/dynamic-layers/swupdate"
 // A Jetson's update is read by a real SWUpdate, which looks for what every half of it
 // needs and installs nothing.
 func TestUpdateDescription(t *testing.T) {
-	for _, program := range []string{"swupdate", "cpio", "openssl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not in PATH: apt install swupdate cpio openssl (Debian's swupdate starts a service)", program)
-		}
-	}
+	needSWUpdate(t)
 	dir := t.TempDir()
-	writeUpdate(t, dir)
+	writeUpdate(t, dir, "/dev/disk/by-partlabel")
 	for _, tt := range []struct{ half, board, want string }{
 		{"slot,a", "board:1.0", "/dev/disk/by-partlabel/APP "},
 		{"slot,a", "board:1.0", "/dev/kernelA"},
@@ -42,13 +39,52 @@ func TestUpdateDescription(t *testing.T) {
 	}
 }
 
+func needSWUpdate(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"swupdate", "cpio", "openssl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is not in PATH: apt install swupdate cpio openssl (Debian's swupdate starts a service)", program)
+		}
+	}
+}
+
+// A real SWUpdate asks before-update before it formats the slot, and that finds in the
+// update how large its capsule is.
+func TestUpdateAsksBefore(t *testing.T) {
+	needSWUpdate(t)
+	for _, tt := range []struct {
+		freeKiB int
+		want    string
+		formats bool
+	}{
+		{0, "the capsule has 12 bytes, and", false},
+		{1, "", true},
+	} {
+		j := newJetson(t)
+		writeUpdate(t, j.dir, j.dir) // no partitions of this machine
+		j.write("APP", "")
+		j.write("bin/df", fmt.Sprintf("#!/bin/sh\necho x\necho x 1 1 %d\n", tt.freeKiB))
+		j.place("slipway-swupdate/files/before-update")
+		cmd := exec.Command("swupdate", "-v", "-k", "cert.pem", "-i", "update.swu", "-e", "slot,a", "-H", "board:1.0", "-P", filepath.Join(j.dir, "script"))
+		cmd.Dir, cmd.Env = j.dir, j.env()
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), tt.want) || strings.Contains(string(out), "diskformat_mkfs") != tt.formats {
+			t.Errorf("with %d KiB free swupdate ends with %v; want it to say %q, to format the slot: %v, and to fail in the end, as the slot is no disk:\n%s",
+				tt.freeKiB, err, tt.want, tt.formats, out)
+		}
+	}
+}
+
 var (
 	updateVariable = regexp.MustCompile(`@@(\w+)@@`)
 	updateDigest   = regexp.MustCompile(`\$swupdate_get_sha256\(([^)]*)\)`)
+	updateSize     = regexp.MustCompile(`\$swupdate_get_size\(([^)]*)\)`)
 )
 
-// writeUpdate packs a signed update as meta-swupdate does, of small files.
-func writeUpdate(t *testing.T, dir string) {
+// writeUpdate packs a signed update as meta-swupdate does, of small files, for slots
+// in a folder.
+func writeUpdate(t *testing.T, dir, slots string) {
+	t.Helper()
 	entry := `, { filename = "kernel"; device = "/dev/kernel%s"; sha256 = "$swupdate_get_sha256(kernel)"; }` // as slipway-update.bb has it
 	values := map[string]string{
 		"DISTRO_VERSION": "1", "MACHINE": "board", "SLIPWAY_UPDATE_ROOT": "root.tar.gz",
@@ -67,6 +103,10 @@ func writeUpdate(t *testing.T, dir string) {
 	text = updateDigest.ReplaceAllFunc(text, func(m []byte) []byte {
 		return fmt.Appendf(nil, "%x", sha256.Sum256(updateDigest.FindSubmatch(m)[1])) // each file holds its name
 	})
+	text = updateSize.ReplaceAllFunc(text, func(m []byte) []byte {
+		return fmt.Append(nil, len(updateSize.FindSubmatch(m)[1]))
+	})
+	text = bytes.ReplaceAll(text, []byte("/dev/disk/by-partlabel"), []byte(slots))
 	if err := os.WriteFile(filepath.Join(dir, "sw-description"), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +130,8 @@ func runIn(t *testing.T, dir, input string, argv ...string) {
 // The daemon on the board writes the slot that it does not run from.
 func TestUpdateSlot(t *testing.T) {
 	for _, tt := range []struct{ current, want string }{
-		{"echo 0", "-v -e slot,b\n"},
-		{"echo 1", "-v -e slot,a\n"},
+		{"echo 0", "-v -e slot,b -P /usr/lib/slipway/before-update\n"},
+		{"echo 1", "-v -e slot,a -P /usr/lib/slipway/before-update\n"},
 		{"exit 1", ""},
 	} {
 		bin := t.TempDir()

@@ -3,7 +3,7 @@ SUMMARY = "Which slot of a Jetson SWUpdate writes, and whose updates it takes"
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
-SRC_URI = "file://30-slot file://socket.conf file://service.conf"
+SRC_URI = "file://30-slot file://before-update file://socket.conf file://service.conf"
 
 COMPATIBLE_MACHINE = "(tegra)"
 PACKAGE_ARCH = "${MACHINE_ARCH}"
@@ -22,6 +22,7 @@ S = "${SLIPWAY_FILES}"
 do_compile[noexec] = "1"
 do_install() {
 	install -D -m 0644 ${SLIPWAY_FILES}/30-slot ${D}${libdir}/swupdate/conf.d/30-slot
+	install -D -m 0755 ${SLIPWAY_FILES}/before-update ${D}${nonarch_libdir}/slipway/before-update
 	install -D -m 0644 ${SLIPWAY_FILES}/socket.conf ${D}${systemd_system_unitdir}/swupdate.socket.d/slipway.conf
 	install -D -m 0644 ${SLIPWAY_FILES}/service.conf ${D}${systemd_system_unitdir}/swupdate.service.d/slipway.conf
 	install -d ${D}${sysconfdir}
@@ -34,5 +35,6 @@ do_install() {
 do_install[vardepsexclude] += "SLIPWAY_UPDATE_CERT"
 do_install[file-checksums] += "${@'%s:True' % d.getVar('SLIPWAY_UPDATE_CERT') if d.getVar('SLIPWAY_UPDATE_CERT') else ''}"
 
-FILES:${PN} = "${libdir}/swupdate ${sysconfdir} ${systemd_system_unitdir}"
-RDEPENDS:${PN} = "swupdate swupdate-client tegra-redundant-boot"
+FILES:${PN} = "${libdir}/swupdate ${nonarch_libdir}/slipway ${sysconfdir} ${systemd_system_unitdir}"
+# Busybox's od has no -A, -t and -j.
+RDEPENDS:${PN} = "swupdate swupdate-client tegra-redundant-boot coreutils"
