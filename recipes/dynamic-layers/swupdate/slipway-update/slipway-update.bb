@@ -62,3 +62,7 @@ SLIPWAY_UPDATE_KEY ??= ""
 SWUPDATE_SIGNING = "${@'CMS' if d.getVar('SLIPWAY_UPDATE_CERT') else ''}"
 SWUPDATE_CMS_CERT = "${SLIPWAY_UPDATE_CERT}"
 SWUPDATE_CMS_KEY = "${SLIPWAY_UPDATE_KEY}"
+# They count by what is in them, not by where they lie.
+SLIPWAY_UPDATE_CERT[vardepvalue] = "${@'a file' if d.getVar('SLIPWAY_UPDATE_CERT') else ''}"
+SLIPWAY_UPDATE_KEY[vardepvalue] = "${@'a file' if d.getVar('SLIPWAY_UPDATE_KEY') else ''}"
+do_swuimage[file-checksums] += "${@' '.join(d.getVar(n) + ':True' for n in ('SLIPWAY_UPDATE_CERT', 'SLIPWAY_UPDATE_KEY') if d.getVar(n))}"
