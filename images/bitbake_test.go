@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 func replay() {
 	build := os.Getenv("BUILDDIR")
 	record := strings.Join(append(os.Args[1:], "cwd="+here(), "locale="+os.Getenv("LC_ALL"),
-		"pass="+os.Getenv("BB_ENV_PASSTHROUGH_ADDITIONS"), "EDITION="+os.Getenv("EDITION"), "DL_DIR="+os.Getenv("DL_DIR")), "\n")
+		"pass="+os.Getenv("BB_ENV_PASSTHROUGH_ADDITIONS"), "EDITION="+os.Getenv("EDITION"), "DL_DIR="+os.Getenv("DL_DIR"), "BB_HASHSERVE_DB_DIR="+os.Getenv("BB_HASHSERVE_DB_DIR")), "\n")
 	must(os.WriteFile(filepath.Join(build, "asked"), []byte(record), 0o644))
 	target := os.Args[len(os.Args)-1]
 	if target == "slow-image" {
@@ -184,7 +184,7 @@ repos:
 	return p, filepath.Join(dir, "build", "tiny")
 }
 
-const passedOn = "http_proxy https_proxy ftp_proxy no_proxy all_proxy SSH_AUTH_SOCK GIT_SSL_CAINFO BB_NUMBER_THREADS PARALLEL_MAKE BB_NO_NETWORK DL_DIR SSTATE_DIR EDITION"
+const passedOn = "http_proxy https_proxy ftp_proxy no_proxy all_proxy SSH_AUTH_SOCK GIT_SSL_CAINFO BB_NUMBER_THREADS PARALLEL_MAKE BB_NO_NETWORK DL_DIR SSTATE_DIR BB_HASHSERVE_DB_DIR EDITION"
 
 var tiny = Spec{Board: "tiny", Arch: "arm64"}
 
@@ -195,7 +195,7 @@ func replayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("REPLAY", records)
-	for _, own := range []string{"DL_DIR", "SSTATE_DIR", "BB_NO_NETWORK"} { // the developer's hold in builds
+	for _, own := range []string{"DL_DIR", "SSTATE_DIR", "BB_HASHSERVE_DB_DIR", "BB_NO_NETWORK"} { // the developer's hold in builds
 		t.Setenv(own, "") // so that it comes back
 		must(os.Unsetenv(own))
 	}
@@ -227,6 +227,7 @@ func TestBuildWithBitbake(t *testing.T) {
 	wantAsked := []string{
 		"-c", "build", "--", "tiny-image", "cwd=" + filepath.Join(dir, "bitbake"), "locale=en_US.UTF-8",
 		"pass=" + passedOn, "EDITION=field", "DL_DIR=" + filepath.Join(filepath.Dir(dir), "downloads"),
+		"BB_HASHSERVE_DB_DIR=" + filepath.Join(filepath.Dir(dir), "sstate-cache"),
 	}
 	if diff := cmp.Diff(wantAsked, strings.Split(string(asked), "\n")); diff != "" {
 		t.Errorf("bitbake was asked: (-want +got)\n%s", diff)

@@ -186,7 +186,7 @@ func TestNamesAreInert(t *testing.T) {
 	var rec Record
 	w := newWatch(t.Context(), &rec, forecast{Tasks: map[string]int64{}})
 	e := event{class: "bb.build.TaskStarted", state: pickle.Dict{"pn": "x\x1b[2J\ny"}}
-	if got := e.text("pn"); got != "x[2Jy" {
+	if got := e.text("pn"); got != "x[2J y" {
 		t.Errorf("text = %q; want it without control characters", got)
 	}
 	w.line("ERROR: a\x1b[2Jb")

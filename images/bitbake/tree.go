@@ -5,6 +5,7 @@
 package bitbake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"slipway/layers"
 	"slipway/layers/engine"
@@ -69,8 +72,11 @@ func (t Tree) Log() string { return filepath.Join(t.Dir, "bitbake.log") }
 // the project's env: how to reach servers, and how much of the machine to use.
 var passed = []string{
 	"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy", "SSH_AUTH_SOCK", "GIT_SSL_CAINFO",
-	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR",
+	"BB_NUMBER_THREADS", "PARALLEL_MAKE", "BB_NO_NETWORK", "DL_DIR", "SSTATE_DIR", hashes,
 }
+
+// hashes names the folder of bitbake's database of equivalent hashes, since 2.18.
+const hashes = "BB_HASHSERVE_DB_DIR"
 
 // Environment is what oe-init-build-env would set up in a shell.
 func (t Tree) Environment() []string {
@@ -106,6 +112,10 @@ func (t Tree) defaults() []string {
 			values[name] = *value
 		}
 	}
+	// The hashes belong to what was built. bitbake ends where they would lie on NFS.
+	if sstate := cmp.Or(os.Getenv("SSTATE_DIR"), values["SSTATE_DIR"]); values[hashes] == "" && !onNFS(sstate) {
+		values[hashes] = sstate
+	}
 	var env []string
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if _, set := os.LookupEnv(name); !set {
@@ -113,6 +123,17 @@ func (t Tree) defaults() []string {
 		}
 	}
 	return env
+}
+
+// onNFS looks at the nearest folder that is there already.
+func onNFS(dir string) bool {
+	var fs unix.Statfs_t
+	err := unix.Statfs(dir, &fs)
+	for errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+		err = unix.Statfs(dir, &fs)
+	}
+	return err == nil && fs.Type == unix.NFS_SUPER_MAGIC
 }
 
 var versionLine = regexp.MustCompile(`(?m)^__version__ = "([0-9][0-9A-Za-z.]{0,20})"`)
