@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/images"
+	"slipway/ci/tinyclone"
 	"slipway/images/bitbake"
 	"slipway/layers/engine"
 )
@@ -21,7 +20,6 @@ import (
 // has.
 const (
 	benchRecipes  = 800
-	tinyLayer     = "images/testdata/bitbake/meta-tiny"
 	benchImage    = "bench-image"
 	buildRounds   = 5
 	recipeOfBench = "SUMMARY = \"recipe %d\"\ndo_fetch[noexec] = \"1\"\ndo_compile[noexec] = \"1\"\ndo_share[noexec] = \"1\"\ndo_deploy[noexec] = \"1\"\n"
@@ -30,30 +28,23 @@ const (
 // Build measures a build that finds all done beside the same call of bitbake
 // alone, over a layer of many small recipes. SLIPWAY_BITBAKE names bitbake's clone.
 func Build(ctx context.Context, w io.Writer) error {
-	source := os.Getenv("SLIPWAY_BITBAKE")
-	if source == "" {
-		return errors.New("SLIPWAY_BITBAKE is not set: it names a git clone of bitbake, 1.46 or later")
-	}
-	if os.Geteuid() == 0 {
-		return errors.New("bitbake does not build as root; run this bench as a normal user")
+	source, err := tinyclone.Source()
+	if err != nil {
+		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	spec, err := images.WithLayers()
-	if err != nil {
-		return err
-	}
 	return keepOnFailure(ctx, "bench-build-", func(dir string) error {
-		dir, err := filepath.Abs(dir)
+		clone, err := tinyclone.Make(ctx, dir, source, benchImage)
 		if err != nil {
 			return err
 		}
-		if err := makeBuild(ctx, dir, spec.Board, source); err != nil {
+		if err := addRecipes(clone.Layer); err != nil {
 			return err
 		}
-		rows, err := measureBuild(ctx, dir, spec.Board, self)
+		rows, err := measureBuild(ctx, clone, self)
 		if err != nil {
 			return err
 		}
@@ -66,12 +57,12 @@ func Build(ctx context.Context, w io.Writer) error {
 // measureBuild runs bitbake as slipway does, so that its cache of recipes serves all.
 // Every run starts a server of its own, which ends with it. The event log is written
 // by bitbake: what that costs is told apart.
-func measureBuild(ctx context.Context, dir, board, self string) ([]Row, error) {
-	at := filepath.Join(dir, "build", board)
+func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Row, error) {
+	dir, at := clone.Dir, clone.Built
 	tree := bitbake.Tree{
 		Dir: at, Build: filepath.Join(at, "bitbake"), Programs: filepath.Join(at, "layers/bitbake/bin"),
 	}
-	slipway := engine.Command{Argv: []string{self, "build", board}, Dir: dir, Env: []string{"SLIPWAY_CACHE=off"}}
+	slipway := engine.Command{Argv: []string{self, "build", clone.Board}, Dir: dir, Env: []string{"SLIPWAY_CACHE=off"}}
 	alone := tree.Command("bitbake", "-c", "build", "--", benchImage)
 	alone.Log = filepath.Join(dir, "bitbake.log")
 	logged, events := alone, filepath.Join(dir, "events.json")
@@ -112,12 +103,8 @@ func added(a, b Row) time.Duration {
 	return d.Median()
 }
 
-// makeBuild makes a clone's folders, with the board's project file over the layer.
-func makeBuild(ctx context.Context, dir, board, source string) error {
-	layer := filepath.Join(dir, "meta-tiny")
-	if err := os.CopyFS(layer, os.DirFS(tinyLayer)); err != nil {
-		return fmt.Errorf("run this in Slipway's clone: %w", err)
-	}
+// addRecipes adds many recipes to a layer, and an image that wants all of them.
+func addRecipes(layer string) error {
 	var all strings.Builder
 	for i := range benchRecipes {
 		name := filepath.Join(layer, "recipes", fmt.Sprintf("bench%d.bb", i))
@@ -131,22 +118,5 @@ func makeBuild(ctx context.Context, dir, board, source string) error {
 		return err
 	}
 	image = fmt.Appendf(image, "do_compile[depends] += %q\n", all.String())
-	if err := os.WriteFile(filepath.Join(layer, "recipes", benchImage+".bb"), image, 0o644); err != nil {
-		return err
-	}
-	head, err := engine.Output(ctx, engine.Command{Argv: []string{"git", "-C", source, "rev-parse", "HEAD"}})
-	if err != nil {
-		return err
-	}
-	project := filepath.Join(dir, "images/boards", board, "kas.yml")
-	if err := os.MkdirAll(filepath.Dir(project), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(project, fmt.Appendf(nil, `header: {version: 14}
-machine: qemuarm64
-target: %s
-repos:
-  meta-tiny: {path: %s}
-  bitbake: {url: %q, commit: %s, layers: {}}
-`, benchImage, layer, source, strings.TrimSpace(string(head))), 0o644)
+	return os.WriteFile(filepath.Join(layer, "recipes", benchImage+".bb"), image, 0o644)
 }
