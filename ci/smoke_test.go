@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"slipway/flash/target/sshd"
 	"slipway/images"
 	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // connect is a connection to a real server on this machine.
@@ -62,7 +62,7 @@ func statuses(r Report) []string {
 
 func TestSmokeOverSSH(t *testing.T) {
 	conn := connect(t)
-	log := &events{}
+	log := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(log))
 	spec := specOf(t, `
 command:
@@ -97,7 +97,7 @@ file:
 	if id := r.Identity; id.Kernel == "" || id.Hostname == "" || id.BootID == "" || id.OS == "" || id.ImageKey != "0123abcd" {
 		t.Errorf("identity %+v", id)
 	}
-	last := log.last()
+	last := log.Last("smoke " + r.Suites[0].Name)
 	if last.State != progress.Failed || last.Count != 9 || last.Total != 9 || last.Unit != progress.Tasks {
 		t.Errorf("last event %+v", last)
 	}
@@ -143,26 +143,6 @@ file:
 	if _, err := s.ask(t.Context(), "cat", dir+"/big", dir+"/big"); !errors.Is(err, errCut) {
 		t.Errorf("ask for 2 MiB = %v; want %v", err, errCut)
 	}
-}
-
-// events keeps what a reporter draws.
-type events struct {
-	mu  sync.Mutex
-	all []progress.Event
-}
-
-func (e *events) Event(v progress.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.all = append(e.all, v)
-}
-
-func (e *events) Close() {}
-
-func (e *events) last() progress.Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.all[len(e.all)-1]
 }
 
 func TestSmokeRunsSeveralAtATime(t *testing.T) {

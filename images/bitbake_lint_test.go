@@ -7,6 +7,7 @@ import (
 
 	"slipway/layers"
 	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // What is too much for the look before a build may be bitbake's daily bread: it is
@@ -14,9 +15,9 @@ import (
 func TestWarn(t *testing.T) {
 	p := layers.Project{LocalConf: map[string]string{"large": strings.Repeat("A = \"\"\n", 30_000)}}
 	b := projectBuild{project: p, workspace: layers.Workspace{Dir: filepath.Join(t.TempDir(), "layers")}}
-	s := &seen{}
+	s := &progresstest.Recorder{}
 	b.warn(progress.With(t.Context(), progress.New(s)))
-	if e := s.last("warning"); !strings.HasPrefix(e.Detail, "the configuration was not looked at: ") {
+	if e := s.Last("warning"); !strings.HasPrefix(e.Detail, "the configuration was not looked at: ") {
 		t.Errorf("warn said %+v; want that it did not look", e)
 	}
 }

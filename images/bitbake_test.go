@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"slipway/images/cache"
 	"slipway/layers"
 	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // The test binary is also the bitbake of the checkouts that tests make: a replay
@@ -86,33 +86,6 @@ func must(err error) {
 	if err != nil {
 		panic(err)
 	}
-}
-
-// seen keeps a build's events. New reads what it holds only after the build.
-type seen struct {
-	mu     sync.Mutex
-	events []progress.Event
-}
-
-func (s *seen) Event(e progress.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.events = append(s.events, e)
-}
-
-func (s *seen) Close() {}
-
-// last returns how a step ended.
-func (s *seen) last(step string) progress.Event {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var found progress.Event
-	for _, e := range s.events {
-		if e.Step == step {
-			found = e
-		}
-	}
-	return found
 }
 
 func git(t *testing.T, dir string, args ...string) string {
@@ -204,7 +177,7 @@ func replayed(t *testing.T) {
 func TestBuildWithBitbake(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "tiny-image")
-	s := &seen{}
+	s := &progresstest.Recorder{}
 	a, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, Options{Dir: filepath.Dir(dir)})
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +190,7 @@ func TestBuildWithBitbake(t *testing.T) {
 	if diff := cmp.Diff(a, reopened, cmpopts.IgnoreUnexported(Artifact{})); diff != "" || err != nil {
 		t.Errorf("OpenArtifact: %v (-built +opened)\n%s", err, diff)
 	}
-	if e := s.last("tasks"); e.State != progress.Done || e.Count != 16 || e.Total != 16 {
+	if e := s.Last("tasks"); e.State != progress.Done || e.Count != 16 || e.Total != 16 {
 		t.Errorf("tasks ended as %+v; want 16 of 16 done", e)
 	}
 	asked, err := os.ReadFile(filepath.Join(dir, "bitbake/asked"))
@@ -277,7 +250,7 @@ func TestCollectReadsWhatChanged(t *testing.T) {
 func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "broken-image")
-	s := &seen{}
+	s := &progresstest.Recorder{}
 	_, err := buildProject(progress.With(t.Context(), progress.New(s)), tiny, p, Options{Dir: filepath.Dir(dir)})
 	for _, want := range []string{
 		"failed: broken-image do_compile\n",
@@ -289,7 +262,7 @@ func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
 			t.Errorf("build = %v; want an error with %q", err, want)
 		}
 	}
-	if e := s.last("tasks"); e.State != progress.Failed || e.Detail != "broken-image do_compile" {
+	if e := s.Last("tasks"); e.State != progress.Failed || e.Detail != "broken-image do_compile" {
 		t.Errorf("tasks ended as %+v; want it failed at broken-image do_compile", e)
 	}
 	if _, err := OpenArtifact(dir); err == nil {
@@ -301,11 +274,11 @@ func TestBuildWithBitbakeNamesTheFailedTask(t *testing.T) {
 func TestBuildWithBitbakeStopped(t *testing.T) {
 	replayed(t)
 	p, dir := tinyProject(t, standIn(t), "slow-image")
-	s := &seen{}
+	s := &progresstest.Recorder{}
 	ctx, cancel := context.WithCancelCause(progress.With(t.Context(), progress.New(s)))
 	stopped := errors.New("stopped by the test")
 	go func() {
-		for s.last("tasks").Step == "" && ctx.Err() == nil {
+		for s.Last("tasks").Step == "" && ctx.Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
 		cancel(stopped)

@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"slipway/images/bitbake/bitbaketest"
 	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 func must(t *testing.T, err error) {
@@ -49,42 +49,6 @@ func realTree(t *testing.T, checkout, dir string) Tree {
 	return tree
 }
 
-// events keeps what was reported.
-type events struct {
-	mu  sync.Mutex
-	all []progress.Event
-}
-
-func (s *events) Event(e progress.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = append(s.all, e)
-}
-
-func (s *events) Close() {}
-
-func (s *events) saw(step, detail string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.all {
-		if e.Step == step && strings.Contains(e.Detail, detail) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *events) last(step string) (last progress.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.all {
-		if e.Step == step {
-			last = e
-		}
-	}
-	return last
-}
-
 func job(targets ...string) Job {
 	return Job{Board: "tiny", Machine: "qemuarm64", Task: "build", Targets: targets}
 }
@@ -94,7 +58,7 @@ func TestRealBitbake(t *testing.T) {
 	for _, checkout := range bitbaketest.ForUser(t, "../testdata") {
 		t.Run(filepath.Base(checkout), func(t *testing.T) {
 			tree := realTree(t, checkout, t.TempDir())
-			s := &events{}
+			s := &progresstest.Recorder{}
 			ctx := progress.With(t.Context(), progress.New(s))
 			rec, err := tree.Run(ctx, job("tiny-image"))
 			if err != nil {
@@ -103,10 +67,10 @@ func TestRealBitbake(t *testing.T) {
 			if rec.State != Succeeded || rec.Exit != 0 || rec.Source != "events" || rec.Counts.Ran != 16 || rec.Setscene.Misses != 4 {
 				t.Errorf("record = %+v; want 16 tasks run, 4 of them not in shared state", rec)
 			}
-			if e := s.last("tasks"); e.State != progress.Done || e.Count != 17 || e.Total != 17 {
+			if e := s.Last("tasks"); e.State != progress.Done || e.Count != 17 || e.Total != 17 {
 				t.Errorf("tasks ended as %+v; want 17 of 17", e)
 			}
-			if !s.saw("tasks", "libc compile ") || !s.saw("tasks", "%") {
+			if !s.Saw("tasks", "libc compile ") || !s.Saw("tasks", "%") {
 				t.Error("nothing was said of libc's own progress")
 			}
 			if dir := rec.Variables["DEPLOY_DIR_IMAGE"]; dir != filepath.Join(tree.Build, "tmp/deploy/images/qemuarm64") {
@@ -141,12 +105,12 @@ func failRealBitbake(t *testing.T, tree Tree) {
 // stopRealBitbake ends a build in the middle of a task that takes minutes.
 func stopRealBitbake(t *testing.T, tree Tree, now <-chan struct{}) {
 	t.Helper()
-	s := &events{}
+	s := &progresstest.Recorder{}
 	ctx, cancel := context.WithCancelCause(progress.With(t.Context(), progress.New(s)))
 	defer cancel(nil)
 	pressed := errors.New("Ctrl-C")
 	go func() {
-		for !s.saw("tasks", "slow-image compile") && ctx.Err() == nil {
+		for !s.Saw("tasks", "slow-image compile") && ctx.Err() == nil {
 			time.Sleep(20 * time.Millisecond)
 		}
 		cancel(pressed)
@@ -172,11 +136,11 @@ func finishRealBitbake(t *testing.T, tree Tree) {
 	t.Helper()
 	must(t, os.RemoveAll(filepath.Join(tree.Build, "tmp")))
 	must(t, os.RemoveAll(filepath.Join(filepath.Dir(tree.Dir), "sstate-cache")))
-	s := &events{}
+	s := &progresstest.Recorder{}
 	ctx, cancel := context.WithCancel(progress.With(t.Context(), progress.New(s)))
 	defer cancel()
 	go func() {
-		for !s.saw("tasks", "libc compile") && ctx.Err() == nil {
+		for !s.Saw("tasks", "libc compile") && ctx.Err() == nil {
 			time.Sleep(20 * time.Millisecond)
 		}
 		cancel()
