@@ -90,9 +90,46 @@ overrides: {repos: {poky: {commit: 1111111111111111111111111111111111111111}}}
 	}
 }
 
-func TestLoadRefuses(t *testing.T) {
-	repo := func(keys string) string { return "header: {version: 1}\nrepos:\n  r: {" + keys + "}\n" }
-	tests := []struct{ name, input, want string }{
+// refusal is a project file that Load refuses, and a part of what it says then.
+type refusal struct{ name, input, want string }
+
+// mustRefuse loads files as in/p.yml, beside some that they may include.
+func mustRefuse(t *testing.T, tests []refusal) {
+	t.Helper()
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := refusing(t)
+			write(t, dir, map[string]string{"in/p.yml": tt.input})
+			_, err := Load(t.Context(), filepath.Join(dir, "in/p.yml"), Workspace{Dir: filepath.Join(dir, "w")})
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Load = %v; want an error with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// refusing is a folder of files that an include may name in vain.
+func refusing(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"x.yml": "header: {version: 1}\n", "in/p.txt": "",
+		"in/s.yml":   "header: {version: 1}\n_source_dir: /\n",
+		"in/d.yml/f": "", "in/sub/out.yml": "header: {version: 1, includes: [../s.yml]}\n", "in/\x1b[2J.yml": "header: {version: 1}\n",
+		"in/back.yml": "header: {version: 1, includes: [p.yml]}\n", "in/locked.yml": "header: {version: 1}\n",
+		"in/locked.lock.yml": "header: {version: 14, includes: [locked.yml]}\n",
+	})
+	for name, to := range map[string]string{"link.yml": "../x.yml", "dangling.yml": "none.yml", "good.yml": "\x1b[2J.yml"} {
+		if err := os.Symlink(to, filepath.Join(dir, "in", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// What is no project file.
+func TestLoadRefusesFiles(t *testing.T) {
+	mustRefuse(t, []refusal{
 		{"no header", "machine: x\n", "no header.version"},
 		{"too new", "header: {version: 24}\n", `1:19: header.version is "24"; slipway reads 1 to 23`},
 		{"not a number", "header: {version: 'ten'}\n", `header.version is "ten"`},
@@ -101,8 +138,6 @@ func TestLoadRefuses(t *testing.T) {
 		{"an unknown tag", "header: {version: 1}\nrepos: !omap {}\n", "repos is a date, a fraction or the like; want keys with values"},
 		{"a number as key", "header: {version: 1}\nlocal_conf_header: {10: x}\n", "2:21: the key 10 in local_conf_header is a number to kas; write it in quotes"},
 		{"a key of two lines", "header: {version: 1}\nlocal_conf_header: {\"a\\nb\": x}\n", "not one line of text"},
-		{"buildtools", "header: {version: 20}\nbuildtools: {version: '5.0'}\n", "2:13: buildtools: slipway installs no build tools; take this key out"},
-		{"signed", repo("url: u, branch: b, signed: true, allowed_signers: [a]"), "repos.r: slipway checks no signatures; pin the commit"},
 		{"empty", "", "p.yml: holds nothing"},
 		{"a comment", "# header\n", "p.yml: holds nothing"},
 		{"broken", "header: [1\n", "not valid YAML"},
@@ -110,11 +145,16 @@ func TestLoadRefuses(t *testing.T) {
 		{"two documents", "header: {version: 1}\n---\nheader: {version: 1}\n", "p.yml:2:1: a second document begins here"},
 		{"a broken second document", "header: {version: 1}\n---\n[\n", "p.yml:4:1: not valid YAML"},
 		{"unknown key", "header: {version: 1}\nmachin: x\n", `2:1: unknown key "machin" in the file (have _source_dir,`},
-		{"unknown repo key", repo("url: u, comit: x"), `3:15: unknown key "comit" in repos.r (have allowed_signers, branch, commit,`},
-		{"a patch without a repo", repo("url: u, branch: b, patches: {p: {path: x}}"), "3:39: repos.r.patches.p: no repo says where the patch lies"},
-		{"a patch without a path", repo("url: u, branch: b, patches: {p: {repo: r}}"), `repos.r.patches.p lacks the key "path"`},
-		{"a patch of nowhere", repo("url: u, branch: b, patches: {p: {path: x, repo: none}}"), `repos names no repository "none"`},
-		{"a patch outside", repo("url: u, branch: b, patches: {p: {path: ../x, repo: r}}"), `path "../x" leaves its repository`},
+		{"merge key", "header: {version: 1}\nrepos: {<<: a}\n", "the merge key << in repos needs keys with values"},
+		{"merge of itself", "header: {version: 1}\nrepos: &r {<<: *r}\n", "p.yml"},
+		{"wrong type", "header: {version: 1}\nmachine: [a]\n", "2:10: machine is a list; want a text"},
+		{"nothing", "header: {version: 1}\nmachine:\n", "2:9: machine is nothing; want a text"},
+		{"too deep", "header: " + strings.Repeat("[", 5000) + "\n", "not valid YAML"},
+	})
+}
+
+func TestLoadRefusesIncludes(t *testing.T) {
+	mustRefuse(t, []refusal{
 		{"an include of no repository", "header: {version: 1, includes: [{repo: a, file: b.yml}]}\n", `1:33: include of b.yml: repos names no repository "a"`},
 		{"an include without a file", "header: {version: 1, includes: [{repo: a}]}\n", `header.includes[0] lacks the key "file"`},
 		{"an include outside another repository", "header: {version: 1, includes: [{repo: here, file: ../x.yml}]}\nrepos: {here: }\n", "1:52: include \"../x.yml\" leaves its repository"},
@@ -127,19 +167,29 @@ func TestLoadRefuses(t *testing.T) {
 		{"an include whose name is a command to a terminal", "header: {version: 1, includes: [\"\\e[2J.yml\"]}\n", `include "\x1b[2J.yml" leads to a file with a control character`},
 		{"an include of such a name through a link", "header: {version: 1, includes: [good.yml]}\n", `include "good.yml" leads to a file with a control character`},
 		{"an include of something else", "header: {version: 1, includes: [p.txt]}\n", "ends in .yml, .yaml or .json"},
+		{"source dir in an include", "header: {version: 1, includes: [s.yml]}\n", "allowed in the first file only"},
+		{"itself", "header: {version: 1, includes: [p.yml]}\n", `p.yml:1:33: include "p.yml" leads back to`},
+		{"itself through another", "header: {version: 1, includes: [back.yml]}\n", `back.yml:1:33: include "p.yml" leads back to`},
+		{"itself through its lock", "header: {version: 1, includes: [locked.yml]}\n", `locked.lock.yml:1:34: include "locked.yml" leads back to`},
+		{"include outside", "header: {version: 1, includes: [../x.yml]}\n", "leaves its repository"},
+		{"include through a link", "header: {version: 1, includes: [link.yml]}\n", "leaves its repository"},
+		{"include missing", "header: {version: 1, includes: [none.yml]}\n", `1:33: include "none.yml" is not in`},
+	})
+}
+
+func TestLoadRefusesRepositories(t *testing.T) {
+	repo := func(keys string) string { return "header: {version: 1}\nrepos:\n  r: {" + keys + "}\n" }
+	mustRefuse(t, []refusal{
+		{"signed", repo("url: u, branch: b, signed: true, allowed_signers: [a]"), "repos.r: slipway checks no signatures; pin the commit"},
+		{"unknown repo key", repo("url: u, comit: x"), `3:15: unknown key "comit" in repos.r (have allowed_signers, branch, commit,`},
+		{"a patch without a repo", repo("url: u, branch: b, patches: {p: {path: x}}"), "3:39: repos.r.patches.p: no repo says where the patch lies"},
+		{"a patch without a path", repo("url: u, branch: b, patches: {p: {repo: r}}"), `repos.r.patches.p lacks the key "path"`},
+		{"a patch of nowhere", repo("url: u, branch: b, patches: {p: {path: x, repo: none}}"), `repos names no repository "none"`},
+		{"a patch outside", repo("url: u, branch: b, patches: {p: {path: ../x, repo: r}}"), `path "../x" leaves its repository`},
 		{"hg", repo("url: u, branch: b, type: hg"), "3:32: repos.r: slipway checks out git repositories only; name a git mirror"},
 		{"svn", repo("url: u, branch: b, type: svn"), `type "svn" is unknown`},
-		{"merge key", "header: {version: 1}\nrepos: {<<: a}\n", "the merge key << in repos needs keys with values"},
-		{"merge of itself", "header: {version: 1}\nrepos: &r {<<: *r}\n", "p.yml"},
-		{"build system", "header: {version: 1}\nbuild_system: yocto\n", `2:15: build_system "yocto" is unknown`},
-		{"source dir in an include", "header: {version: 1, includes: [s.yml]}\n", "allowed in the first file only"},
-		{"source dir of nowhere", "header: {version: 1}\n_source_dir: none\n", "is not the path of a folder here"},
-		{"files of two repositories", "", "the files lie in different repositories"},
 		{"layer value", repo("url: u, branch: b, layers: {x: yes}"), `repos.r.layers.x is "true"; want nothing, disabled or a prio`},
-		{"env", "header: {version: 1}\nenv: {A=B: c}\n", "cannot be the name of a variable"},
 		{"a url with a line break", repo(`url: "a\nb", branch: b`), "holds a control character"},
-		{"wrong type", "header: {version: 1}\nmachine: [a]\n", "2:10: machine is a list; want a text"},
-		{"nothing", "header: {version: 1}\nmachine:\n", "2:9: machine is nothing; want a text"},
 		{"short commit", repo("url: u, commit: 1d54d1c473"), "not a whole commit id"},
 		{"no ref", repo("url: u"), "no commit, tag or branch"},
 		{"dashed url", repo("url: --upload-pack=x, branch: b"), "not a repository's address"},
@@ -151,40 +201,26 @@ func TestLoadRefuses(t *testing.T) {
 		{"name outside", repo("url: u, branch: b, name: /etc"), "not below the project's"},
 		{"layer outside", repo("url: u, branch: b, layers: {../../x: }"), "not a folder of the repository"},
 		{"prio", repo("url: u, branch: b, layers: {x: {prio: 100}}"), "not a number from -99 to 99"},
+	})
+}
+
+func TestLoadRefusesSettings(t *testing.T) {
+	mustRefuse(t, []refusal{
+		{"buildtools", "header: {version: 20}\nbuildtools: {version: '5.0'}\n", "2:13: buildtools: slipway installs no build tools; take this key out"},
+		{"build system", "header: {version: 1}\nbuild_system: yocto\n", `2:15: build_system "yocto" is unknown`},
+		{"source dir of nowhere", "header: {version: 1}\n_source_dir: none\n", "is not the path of a folder here"},
+		{"env", "header: {version: 1}\nenv: {A=B: c}\n", "cannot be the name of a variable"},
 		{"target", "header: {version: 1}\ntarget: --server-only\n", "2:9: \"--server-only\" cannot be a machine, distro, task or target"},
 		{"machine", "header: {version: 1}\nmachine: 'a\"b'\n", "cannot be a machine"},
-		{"itself", "header: {version: 1, includes: [p.yml]}\n", `p.yml:1:33: include "p.yml" leads back to`},
-		{"itself through another", "header: {version: 1, includes: [back.yml]}\n", `back.yml:1:33: include "p.yml" leads back to`},
-		{"itself through its lock", "header: {version: 1, includes: [locked.yml]}\n", `locked.lock.yml:1:34: include "locked.yml" leads back to`},
-		{"include outside", "header: {version: 1, includes: [../x.yml]}\n", "leaves its repository"},
-		{"include through a link", "header: {version: 1, includes: [link.yml]}\n", "leaves its repository"},
-		{"include missing", "header: {version: 1, includes: [none.yml]}\n", `1:33: include "none.yml" is not in`},
-		{"too deep", "header: " + strings.Repeat("[", 5000) + "\n", "not valid YAML"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			write(t, dir, map[string]string{
-				"x.yml": "header: {version: 1}\n", "in/p.yml": tt.input, "in/p.txt": "",
-				"in/s.yml": "header: {version: 1}\n_source_dir: /\n", "other/.git/HEAD": "", "other/q.yml": "",
-				"in/d.yml/f": "", "in/sub/out.yml": "header: {version: 1, includes: [../s.yml]}\n", "in/\x1b[2J.yml": "header: {version: 1}\n",
-				"in/back.yml": "header: {version: 1, includes: [p.yml]}\n", "in/locked.yml": "header: {version: 1}\n",
-				"in/locked.lock.yml": "header: {version: 14, includes: [locked.yml]}\n",
-			})
-			for name, to := range map[string]string{"link.yml": "../x.yml", "dangling.yml": "none.yml", "good.yml": "\x1b[2J.yml"} {
-				if err := os.Symlink(to, filepath.Join(dir, "in", name)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			files := filepath.Join(dir, "in/p.yml")
-			if tt.name == "files of two repositories" {
-				files += ":" + filepath.Join(dir, "other/q.yml")
-			}
-			_, err := Load(t.Context(), files, Workspace{Dir: filepath.Join(dir, "w")})
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("Load = %v; want an error with %q", err, tt.want)
-			}
-		})
+	})
+}
+
+func TestLoadRefusesFilesOfTwoRepositories(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"in/p.yml": "", "other/.git/HEAD": "", "other/q.yml": ""})
+	_, err := Load(t.Context(), filepath.Join(dir, "in/p.yml")+":"+filepath.Join(dir, "other/q.yml"), Workspace{Dir: filepath.Join(dir, "w")})
+	if err == nil || !strings.Contains(err.Error(), "the files lie in different repositories") {
+		t.Errorf("Load = %v; want it refused", err)
 	}
 }
 
