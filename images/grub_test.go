@@ -3,8 +3,10 @@ package images
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,17 +20,9 @@ import (
 // A real GRUB runs the grub.cfg of the boards, on a disk of their layout: once for each
 // state that RAUC can leave. It says what it would boot instead of doing so.
 func TestGrubConfigs(t *testing.T) {
-	needed := []string{"grub-common", "grub-pc-bin", "dosfstools", "mtools", "fdisk", "qemu-system-x86"}
-	if missing, err := host.Missing(t.Context(), needed...); err != nil || len(missing) > 0 {
-		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
-	}
+	needGrub(t)
 	t.Run("of recipes", func(t *testing.T) {
-		source, err := os.ReadFile("../recipes/slipway-loader/files/grub.cfg.in")
-		if err != nil {
-			t.Fatal(err)
-		}
-		config := strings.NewReplacer("@KERNEL@", "Image", "@APPEND@", "q").Replace(string(source))
-		testGrub(t, config, "/boot/Image q panic=10 rootwait rw")
+		testGrub(t, recipesGrub(t), "/boot/Image q panic=10 rootwait rw")
 	})
 	t.Run("of Debian boards", func(t *testing.T) {
 		spec, err := Default()
@@ -75,15 +69,56 @@ func testGrub(t *testing.T, config, kernel string) {
 	}
 	// There is no kernel: where GRUB does not reboot then, it waits at its prompt.
 	driver.WriteString("source (hd0,gpt2)/real.cfg\n")
-	if diff := cmp.Diff(want.String(), runGrub(t, config, driver.String())); diff != "" {
+	if diff := cmp.Diff(want.String(), runGrub(t, config, driver.String(), nil)); diff != "" {
 		t.Errorf("GRUB went elsewhere than (-want +got):\n%s", diff)
 	}
 }
 
-// runGrub returns what GRUB says that it would boot, and the driver's own lines.
-func runGrub(t *testing.T, real, driver string) string {
+// A block that a power cut damaged is not what the board boots by.
+func TestGrubConfigOfRecipesWithoutBlock(t *testing.T) {
+	needGrub(t)
+	config := recipesGrub(t)
+	files := map[string]string{"empty": "", "zeros": strings.Repeat("\x00", 1024), "half": "# GRUB Env"}
+	driver, want := "serial --unit=0\nterminal_output serial\nset root=hd0,gpt1\n", ""
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		files[name+".good"] = grubBlock("ORDER=B A\nB_OK=1\nB_TRY=0\nA_OK=0\nA_TRY=0\n")
+		files[name+".cfg"] = sayNotBoot.Replace(strings.ReplaceAll(config, "/grubenv", "/"+name))
+		driver += "unset ORDER\nunset A_OK\nunset B_OK\nsource (hd0,gpt2)/" + name + ".cfg\n"
+		want += "(hd0,gpt4)/boot/Image q panic=10 rootwait rw root=PARTLABEL=rootB rauc.slot=B\n"
+	}
+	if diff := cmp.Diff(want, runGrub(t, config, driver+"reboot\n", files)); diff != "" {
+		t.Errorf("GRUB went elsewhere than (-want +got):\n%s", diff)
+	}
+}
+
+func recipesGrub(t *testing.T) string {
 	t.Helper()
-	config := strings.NewReplacer("linux (", "echo (", "\nboot\nreboot\n", "\n", "\nboot\n", "\n").Replace(real)
+	source, err := os.ReadFile("../recipes/slipway-loader/files/grub.cfg.in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.NewReplacer("@KERNEL@", "Image", "@APPEND@", "q").Replace(string(source))
+}
+
+func needGrub(t *testing.T) {
+	t.Helper()
+	needed := []string{"grub-common", "grub-pc-bin", "dosfstools", "mtools", "fdisk", "qemu-system-x86"}
+	if missing, err := host.Missing(t.Context(), needed...); err != nil || len(missing) > 0 {
+		t.Skipf("this machine lacks the Debian packages %v (%v)", missing, err)
+	}
+}
+
+func grubBlock(content string) string {
+	content = "# GRUB Environment Block\n" + content
+	return content + strings.Repeat("#", 1024-len(content))
+}
+
+var sayNotBoot = strings.NewReplacer("linux (", "echo (", "\nboot\nreboot\n", "\n")
+
+// runGrub returns what GRUB says that it would boot, and the driver's own lines. The
+// boot partition has some more files.
+func runGrub(t *testing.T, real, driver string, more map[string]string) string {
+	t.Helper()
 	d := disk{dir: t.TempDir(), spec: Spec{Disk: &Disk{Firmware: "bios", Partitions: []DiskPartition{
 		{Name: "loader", SizeMiB: 1, Use: useLoader},
 		{Name: "boot", SizeMiB: 16, Use: useBoot},
@@ -91,17 +126,21 @@ func runGrub(t *testing.T, real, driver string) string {
 		{Name: "rootB", SizeMiB: 1, Use: useSpare},
 	}}}}
 	d.log = d.path("log")
-	for name, content := range map[string]string{
-		"grub.cfg": config, "real.cfg": real, "driver.cfg": driver, "grubenv": "# GRUB Environment Block\n" + strings.Repeat("#", 1024-25),
-		"early.cfg": "normal (hd0,gpt2)/driver.cfg\n",
-	} {
+	files := map[string]string{"grub.cfg": sayNotBoot.Replace(real), "real.cfg": real, "driver.cfg": driver, "grubenv": grubBlock("")}
+	maps.Copy(files, more)
+	var onDisk []string
+	for name := range files {
+		onDisk = append(onDisk, d.path(name))
+	}
+	files["early.cfg"] = "normal (hd0,gpt2)/driver.cfg\n"
+	for name, content := range files {
 		if err := os.WriteFile(d.path(name), []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := grubDisk(ctx, d); err != nil {
+	if err := grubDisk(ctx, d, onDisk); err != nil {
 		t.Fatal(err)
 	}
 	out, err := engine.Output(ctx, engine.Command{Argv: []string{
@@ -122,7 +161,7 @@ func runGrub(t *testing.T, real, driver string) string {
 	return said.String()
 }
 
-func grubDisk(ctx context.Context, d disk) error {
+func grubDisk(ctx context.Context, d disk, files []string) error {
 	if err := d.table(ctx); err != nil {
 		return err
 	}
@@ -131,7 +170,7 @@ func grubDisk(ctx context.Context, d disk) error {
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
 	for _, argv := range [][]string{
 		{"mkfs.vfat", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},
-		{"mcopy", "-i", at, d.path("grub.cfg"), d.path("real.cfg"), d.path("driver.cfg"), d.path("grubenv"), "::/"},
+		append(append([]string{"mcopy", "-i", at}, files...), "::/"),
 		{
 			"grub-mkimage", "-O", "i386-pc", "-d", modules, "-o", d.path("core.img"), "-c", d.path("early.cfg"), "-p", "(hd0,gpt2)",
 			"biosdisk", "part_gpt", "fat", "normal", "loadenv", "test", "echo", "regexp", "serial", "terminal", "linux", "boot", "reboot", "configfile",

@@ -4,7 +4,8 @@ DESCRIPTION = "For machines with conf/machine/include/efi-slots.inc."
 LICENSE = "MIT"
 LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384361b4de20420"
 
-SRC_URI = "file://system.conf.in file://data.mount file://boot-env.mount file://sshd.conf file://sshdgenkeys.conf"
+SRC_URI = "file://system.conf.in file://data.mount file://boot-env.mount file://sshd.conf file://sshdgenkeys.conf \
+           file://grubenv file://mark-good.conf"
 
 # RAUC_KEYRING_FILE is meta-rauc's name for the certificates, on the building machine,
 # whose bundles the board takes. Where it is not set the board has none and refuses
@@ -28,6 +29,8 @@ do_install() {
 	install -m 0644 ${SLIPWAY_FILES}/data.mount ${SLIPWAY_FILES}/boot-env.mount ${D}${systemd_system_unitdir}
 	install -D -m 0644 ${SLIPWAY_FILES}/sshd.conf ${D}${sysconfdir}/ssh/sshd_config.d/slots.conf
 	install -D -m 0644 ${SLIPWAY_FILES}/sshdgenkeys.conf ${D}${systemd_system_unitdir}/sshdgenkeys.service.d/slots.conf
+	install -D -m 0755 ${SLIPWAY_FILES}/grubenv ${D}${nonarch_libdir}/slipway/grubenv
+	install -D -m 0644 ${SLIPWAY_FILES}/mark-good.conf ${D}${systemd_system_unitdir}/rauc-mark-good.service.d/slots.conf
 	if [ -n "${RAUC_KEYRING_FILE}" ]; then
 		install -m 0644 ${RAUC_KEYRING_FILE} ${D}${sysconfdir}/rauc/keyring.pem
 		printf '\n[keyring]\npath=keyring.pem\n' >> ${D}${sysconfdir}/rauc/system.conf
@@ -38,7 +41,7 @@ do_install[vardepsexclude] += "RAUC_KEYRING_FILE"
 do_install[file-checksums] += "${@'%s:True' % d.getVar('RAUC_KEYRING_FILE') if d.getVar('RAUC_KEYRING_FILE') else ''}"
 
 SYSTEMD_SERVICE:${PN} = "data.mount boot-env.mount"
-FILES:${PN} = "${sysconfdir} ${systemd_system_unitdir} /data /boot/env"
+FILES:${PN} = "${nonarch_libdir}/slipway ${sysconfdir} ${systemd_system_unitdir} /data /boot/env"
 
 RPROVIDES:${PN} = "virtual-rauc-conf"
 RDEPENDS:${PN} = "rauc rauc-mark-good grub-editenv e2fsprogs-resize2fs util-linux-fsck e2fsprogs-e2fsck dosfstools"
