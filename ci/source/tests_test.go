@@ -178,7 +178,7 @@ func checkJUnit(t *testing.T, results *testResults) {
 
 func TestRunNarrowed(t *testing.T) {
 	root := unpack(t, outcomes)
-	for _, dir := range []string{"broken", "exits", "nested"} {
+	for _, dir := range []string{"broken", "exits", "nested", "panics", "races"} {
 		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
 			t.Fatal(err)
 		}
