@@ -46,6 +46,9 @@ func takenByBitbake(project layers.Project) map[string]string {
 
 // CacheReport writes what a board's last build found in shared state, and what not.
 func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSON bool) error {
+	if spec.Debian != nil {
+		return fmt.Errorf("board %s is made of Debian packages: it has no shared state", spec.Board)
+	}
 	setting, err := cache.Choose(spec.Cache)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +74,18 @@ func TestBuildTellsBitbakeOfItsCache(t *testing.T) {
 	local, err := os.ReadFile(filepath.Join(dir, "bitbake/conf/local.conf"))
 	if err != nil || strings.Contains(string(local), "SSTATE") {
 		t.Errorf("local.conf = %q, %v; want nothing of the cache in it", local, err)
+	}
+}
+
+func TestCacheReportOfNoBuild(t *testing.T) {
+	t.Setenv(cache.Environment, "off")
+	opt := Options{Dir: t.TempDir()}
+	report := func(spec Spec) error { return CacheReport(t.Context(), io.Discard, spec, opt, false) }
+	if err := report(Spec{Board: "b"}); err == nil || strings.Count(err.Error(), "recorded") != 1 || !strings.Contains(err.Error(), "run build b first") {
+		t.Errorf("before a build: %v; want once what to do", err)
+	}
+	if err := report(Spec{Board: "b", Debian: &Debian{}}); err == nil || !strings.Contains(err.Error(), "made of Debian packages") {
+		t.Errorf("of a board without shared state: %v; want that", err)
 	}
 }
 

@@ -49,7 +49,7 @@ func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, 
 	r, err := bitbake.Open(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Report{}, fmt.Errorf("no build of %s is recorded; run build %s first: %w", board, board, err)
+		return Report{}, fmt.Errorf("no build of %s is recorded in %s; run build %[1]s first", board, dir)
 	case err != nil:
 		return Report{}, err
 	case r.Parse || r.DryRun:
