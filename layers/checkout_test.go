@@ -9,8 +9,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,14 +41,30 @@ func feed(t *testing.T, dir, stdin string, argv ...string) string {
 }
 
 // server makes a repository with two commits on main, the first tagged v1, and
-// returns its folder and both commits. Nearly all tests begin with one, so it is
-// made by few runs of git.
+// returns its folder and both commits. Nearly all tests begin with one, so git makes
+// it once, and they get copies.
 func server(t *testing.T) (dir, first, second string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed (Debian package git)")
 	}
 	dir = t.TempDir()
+	served.Do(func() { served.files, served.first, served.second = makeServer(t) })
+	if err := os.CopyFS(dir, served.files); err != nil {
+		t.Fatal(err)
+	}
+	return dir, served.first, served.second
+}
+
+var served struct {
+	sync.Once
+	files         fstest.MapFS
+	first, second string
+}
+
+func makeServer(t *testing.T) (files fstest.MapFS, first, second string) {
+	t.Helper()
+	dir := t.TempDir()
 	run(t, dir, "git", "init", "-q", "-b", "main", "--template=")
 	var stream strings.Builder
 	data := func(text string) { fmt.Fprintf(&stream, "data %d\n%s\n", len(text), text) }
@@ -70,7 +88,32 @@ func server(t *testing.T) (dir, first, second string) {
 	if _, err := fmt.Sscanf(string(ids), ":1 %s\n:2 %s\n", &first, &second); err != nil {
 		t.Fatalf("git's marks %q: %v", ids, err)
 	}
-	return dir, first, second
+	return inMemory(t, dir), first, second
+}
+
+// inMemory reads a folder, also the empty ones, without which git knows no repository.
+func inMemory(t *testing.T, dir string) fstest.MapFS {
+	t.Helper()
+	files := fstest.MapFS{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		f := &fstest.MapFile{Mode: info.Mode()}
+		if !d.IsDir() {
+			f.Data, err = os.ReadFile(path)
+		}
+		files[strings.TrimPrefix(path, dir+"/")] = f
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 func load(t *testing.T, dir, content string) Project {

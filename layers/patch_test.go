@@ -95,15 +95,18 @@ func TestCheckoutPatches(t *testing.T) {
 		{"into .git", map[string]string{"patches/fix.patch": newFile(".git/hooks/post-checkout", "x")}, onePatch, nil, "invalid path"},
 		{"out of the tree", map[string]string{"patches/fix.patch": newFile("../outside", "x")}, onePatch, nil, "invalid path"},
 	}
+	all := patchedProject(t)
+	write(t, all.url, map[string]string{"patches/own.patch": changeLine("two", "own")})
+	run(t, all.url, "git", "add", "-A")
+	run(t, all.url, "git", "commit", "-q", "-m", "own")
+	own := headOf(t, all.url)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p := patchedProject(t)
-			write(t, p.url, map[string]string{"patches/own.patch": changeLine("two", "own")})
-			run(t, p.url, "git", "add", "-A")
-			run(t, p.url, "git", "commit", "-q", "-m", "own")
-			commit := p.first
+			p := patchedRepo{url: all.url, dir: t.TempDir()}
+			p.r = filepath.Join(p.dir, "r")
+			commit := all.first
 			if len(tt.patches) == 1 && tt.patches[0].Repo == "r" {
-				commit = headOf(t, p.url)
+				commit = own
 			}
 			write(t, p.dir, tt.files)
 			err := p.checkout(t, commit, tt.patches...)
