@@ -177,6 +177,23 @@ func TestCheckoutOfACommitThatNobodyHas(t *testing.T) {
 	}
 }
 
+// Errors end in logs that many read, and mirrors in paths that are shown.
+func TestCheckoutShowsNoPassword(t *testing.T) {
+	p := load(t, t.TempDir(), repoFile("url: http://user:secret@127.0.0.1:1/r, commit: "+sha))
+	ws := mirrored(t)
+	err := Checkout(t.Context(), p, ws)
+	if err == nil || !strings.Contains(err.Error(), "from http://127.0.0.1:1/r;") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("Checkout = %v; want the url without its password", err)
+	}
+	if _, err := tip(t.Context(), p.Repos[0]); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("tip = %v; want an error without the password", err)
+	}
+	made, err := os.ReadDir(ws.Mirrors)
+	if err != nil || len(made) == 0 || strings.Contains(fmt.Sprint(made), "secret") {
+		t.Errorf("mirrors: %v, %v; want one, whose name keeps the password to itself", made, err)
+	}
+}
+
 // A server of git's older protocol may give the ends of branches only, and says so in
 // two ways.
 func TestCheckoutFromAnOldServer(t *testing.T) {

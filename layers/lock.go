@@ -232,7 +232,7 @@ func tip(ctx context.Context, r Repo) (string, error) {
 		commit = cmp.Or(commit, found[refs[1]])
 	}
 	if !wholeCommit.MatchString(commit) {
-		return "", r.at.errorf("repos.%s: %s has no %s", r.ID, r.URL, strings.Join(refs, " or "))
+		return "", r.at.errorf("repos.%s: %s has no %s", r.ID, engine.Anonymous(r.URL), strings.Join(refs, " or "))
 	}
 	return commit, nil
 }

@@ -33,7 +33,7 @@ const maxPacks = 40
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
 func (ws Workspace) mirror(r Repo) mirror {
-	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(r.URL, ".git"), "-"), "-.")
+	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(engine.Anonymous(r.URL), ".git"), "-"), "-.")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
 	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
 	return mirror{store{dir: dir, gitDir: dir}}

@@ -42,7 +42,7 @@ func (g store) notThere(ctx context.Context, err error) bool {
 }
 
 func (r Repo) noCommit() error {
-	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?", r.ID, r.Commit, r.URL)
+	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?", r.ID, r.Commit, engine.Anonymous(r.URL))
 }
 
 // unfetched says where the url of a failed fetch comes from.
@@ -51,5 +51,6 @@ func (r Repo) unfetched(err error) error {
 	if !errors.As(err, &failure) || diskFull(err) {
 		return err
 	}
-	return r.at.errorf("repos.%s: cannot fetch from %s; \"git ls-remote %s\" asks it too: %w", r.ID, r.URL, r.URL, err)
+	shown := engine.Anonymous(r.URL)
+	return r.at.errorf("repos.%s: cannot fetch from %s; \"git ls-remote %s\" asks it too: %w", r.ID, shown, shown, err)
 }

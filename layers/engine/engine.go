@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -54,7 +55,7 @@ type Failure struct {
 
 func (f *Failure) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", strings.Join(f.Argv, " "), f.Status)
+	fmt.Fprintf(&b, "%s: %s", Anonymous(strings.Join(f.Argv, " ")), f.Status)
 	if f.Tail != "" {
 		fmt.Fprintf(&b, "\n%s", indent(f.Tail))
 	}
@@ -85,6 +86,12 @@ var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
 
 // OneLine is Printable with spaces in the place of line breaks and tabs.
 func OneLine(s string) string { return Printable(breaks.Replace(s)) }
+
+var webUser = regexp.MustCompile(`(https?://)[^/@\s]*@`)
+
+// Anonymous is a text whose web addresses name no user: a password or a token may
+// stand there, and what is shown ends in a pipeline's log.
+func Anonymous(s string) string { return webUser.ReplaceAllString(s, "$1") }
 
 // Run runs c to its end. Where ctx ends first, c's children have ended too when
 // Run returns; what a program left running when it ended by itself is its own.
