@@ -3,9 +3,12 @@ package images
 import (
 	"archive/tar"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +60,24 @@ func additions(w io.Writer, spec Spec, hook []byte, key string) error {
 	return t.Close()
 }
 
+// unitsOfPackages is where packages have their units, and boards those of their own.
+const unitsOfPackages = "usr/lib/systemd/system"
+
+// findUnits looks for the units that the board enables. systemd passes over one that
+// is not there without a word.
+func findUnits(root string, spec Spec) error {
+	for _, unit := range spec.Debian.Enable {
+		name, instance, _ := strings.Cut(unit, "@")
+		if instance != "" {
+			name += "@" + path.Ext(unit)
+		}
+		if _, err := os.Lstat(filepath.Join(root, unitsOfPackages, name)); err != nil {
+			return fmt.Errorf("board %s enables %s, which none of its packages has: name the package in board.yml, or add overlay/%s/%s", spec.Board, unit, unitsOfPackages, name)
+		}
+	}
+	return nil
+}
+
 // links are the symbolic links by which systemd is told what to start.
 func links(d *Debian) map[string]string {
 	const units, generators = "etc/systemd/system", "etc/systemd/system-generators"
@@ -68,7 +89,7 @@ func links(d *Debian) map[string]string {
 		all[path.Join(generators, generator)] = "/dev/null"
 	}
 	for _, unit := range d.Enable {
-		all[path.Join(units, "multi-user.target.wants", unit)] = path.Join("/usr/lib/systemd/system", unit)
+		all[path.Join(units, "multi-user.target.wants", unit)] = path.Join("/", unitsOfPackages, unit)
 	}
 	return all
 }

@@ -47,6 +47,9 @@ func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, 
 	if err := unpack(ctx, spec, userlandTar, added, d.root, d.log); err != nil {
 		return Artifact{}, err
 	}
+	if err := findUnits(d.root, spec); err != nil {
+		return Artifact{}, err
+	}
 	step.Detail("making file systems and the boot loader")
 	if err := d.build(ctx); err != nil {
 		return Artifact{}, err

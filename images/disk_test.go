@@ -3,6 +3,7 @@ package images
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,6 +190,26 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 	} {
 		if data, ok := got[name]; !ok || data != want {
 			t.Errorf("%s = %q (there: %v); want %q", name, data, ok, want)
+		}
+	}
+}
+
+func TestUnitsAreThere(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{"a.service", "b@.service"} {
+		file := filepath.Join(root, "usr/lib/systemd/system", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for unit, want := range map[string]string{
+		"a.service": "", "b@x.service": "",
+		"c.service":   "board v enables c.service, which none of its packages has: name the package in board.yml, or add overlay/usr/lib/systemd/system/c.service",
+		"a@x.service": "board v enables a@x.service, which none of its packages has: name the package in board.yml, or add overlay/usr/lib/systemd/system/a@.service",
+	} {
+		err := findUnits(root, Spec{Board: "v", Debian: &Debian{Enable: []string{unit}}})
+		if got := fmt.Sprint(err); got != cmp.Or(want, "<nil>") {
+			t.Errorf("%s: %s; want %q", unit, got, want)
 		}
 	}
 }
