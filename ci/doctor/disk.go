@@ -53,12 +53,16 @@ func (p patient) parts() []part {
 }
 
 // folder is the one that bitbake will use as a variable says. Build sets those that
-// boards share in the environment, which only a firm assignment overrules.
+// boards share in the environment, which only a firm assignment overrules. A shell's
+// TMPDIR reaches bitbake only where the project lets it through.
 func (p patient) folder(name, otherwise string) string {
-	if value := p.project.Env[name]; value != nil && *value != "" {
+	value, through := p.project.Env[name]
+	if value != nil && *value != "" {
 		otherwise = *value
 	}
-	otherwise = cmp.Or(os.Getenv(name), otherwise)
+	if through || name != "TMPDIR" {
+		otherwise = cmp.Or(os.Getenv(name), otherwise)
+	}
 	dir, err := lint.Setting(p.project, p.bitbake(), name, otherwise)
 	if err != nil {
 		return otherwise // configuration says why it cannot be read

@@ -245,6 +245,10 @@ func TestDisk(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	dir := t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir()) // the shell's, which is not bitbake's
+	if err := os.WriteFile(filepath.Join(os.Getenv("TMPDIR"), "large"), make([]byte, 1<<16), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	p := patient{
 		spec:    images.Spec{Board: "b", Build: images.Needs{Disk: images.DiskNeeds{LayersGiB: 1, DownloadsGiB: 1, SstateGiB: 1, TmpGiB: 1 << 14}}},
 		ws:      layers.Workspace{Dir: filepath.Join(dir, "b/layers")},
