@@ -155,7 +155,7 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 	}
 	if err := t.useURL(ctx, r.URL); err != nil {
 		if _, bad := t.git(ctx, "rev-parse", "--git-dir"); bad != nil && ctx.Err() == nil {
-			return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", dir, bad)
+			return t.isDamaged(bad)
 		}
 		return err
 	}

@@ -28,10 +28,14 @@ func (t tree) damaged(err error) error {
 	}
 	for _, said := range damage {
 		if strings.Contains(failure.Tail, said) {
-			return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.dir, err)
+			return t.isDamaged(err)
 		}
 	}
 	return err
+}
+
+func (t tree) isDamaged(err error) error {
+	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.dir, err)
 }
 
 // mended does work in the mirror, and once more in a new one where git cannot list

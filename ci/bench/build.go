@@ -13,6 +13,7 @@ import (
 
 	"slipway/ci/tinyclone"
 	"slipway/images/bitbake"
+	"slipway/images/cache"
 	"slipway/layers/engine"
 )
 
@@ -68,7 +69,7 @@ func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Ro
 	tree := bitbake.Tree{
 		Dir: at, Build: filepath.Join(at, "bitbake"), Programs: filepath.Join(at, "layers/bitbake/bin"),
 	}
-	slipway := engine.Command{Argv: []string{self, "build", clone.Board}, Dir: dir, Env: []string{"SLIPWAY_CACHE=off"}}
+	slipway := engine.Command{Argv: []string{self, "build", clone.Board}, Dir: dir, Env: []string{cache.Environment + "=off"}}
 	alone := tree.Command("bitbake", "-c", "build", "--", benchImage)
 	alone.Log = filepath.Join(dir, "bitbake.log")
 	logged, events := alone, filepath.Join(dir, "events.json")
