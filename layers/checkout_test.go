@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // run runs a program for a test and returns what it wrote.
@@ -253,37 +254,18 @@ func TestCheckoutIgnoresBranchNamedLikeACommit(t *testing.T) {
 	}
 }
 
-// events records what steps reported, the last of it at the end.
-type events struct {
-	last progress.Event
-	all  []progress.Event
-}
-
-func (e *events) Event(ev progress.Event) { e.last, e.all = ev, append(e.all, ev) }
-func (e *events) Close()                  {}
-
-// said is what the step of that name said at its end.
-func (e *events) said(step string) (detail string) {
-	for _, ev := range e.all {
-		if ev.Step == step {
-			detail = ev.Detail
-		}
-	}
-	return detail
-}
-
 func TestCheckoutAgainDoesNothing(t *testing.T) {
 	url, _, second := server(t)
 	dir := t.TempDir()
 	p := load(t, dir, repoFile("url: "+url+", branch: main"))
-	seen := &events{}
+	seen := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(seen))
 	for i, want := range []progress.State{progress.Done, progress.Cached} {
 		if err := Checkout(ctx, p, Workspace{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
-		if seen.last.State != want {
-			t.Errorf("run %d ended as %q; want %q", i+1, seen.last.State, want)
+		if seen.Last("layers").State != want {
+			t.Errorf("run %d ended as %q; want %q", i+1, seen.Last("layers").State, want)
 		}
 	}
 	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
@@ -299,11 +281,11 @@ func TestCheckoutNamesEditedFiles(t *testing.T) {
 	p := load(t, dir, repoFile("url: "+url+", commit: "+second))
 	warned := func() string {
 		t.Helper()
-		seen := &events{}
+		seen := &progresstest.Recorder{}
 		if err := Checkout(progress.With(t.Context(), progress.New(seen)), p, Workspace{Dir: dir}); err != nil {
 			t.Fatal(err)
 		}
-		return seen.said("warning")
+		return seen.Last("warning").Detail
 	}
 	for range 2 {
 		if got := warned(); got != "" {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // moved is a tree r at the first of a server's two commits, whose project then
@@ -179,7 +180,7 @@ func TestCheckoutAfterAKill(t *testing.T) {
 			m := movedTree(t)
 			write(t, m.r, map[string]string{".git/slipway-moving": m.second})
 			write(t, m.r, tt.files)
-			seen := &events{}
+			seen := &progresstest.Recorder{}
 			if err := m.checkout(t, progress.With(t.Context(), progress.New(seen)), m.second); err != nil {
 				t.Fatal(err)
 			}
@@ -189,7 +190,7 @@ func TestCheckoutAfterAKill(t *testing.T) {
 			if diff := cmp.Diff(tt.want, rescued(t, m.r)); diff != "" {
 				t.Errorf("files put aside (-want +got):\n%s", diff)
 			}
-			if said := seen.said("rescued"); (len(tt.want) > 0) != strings.Contains(said, m.r) {
+			if said := seen.Last("rescued").Detail; (len(tt.want) > 0) != strings.Contains(said, m.r) {
 				t.Errorf("%d files were put aside, and it said %q", len(tt.want), said)
 			}
 			if tt.files["notes"] != m.files(t)["notes"] {

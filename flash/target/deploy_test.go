@@ -8,6 +8,7 @@ import (
 
 	"slipway/images"
 	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 func TestDeployFiles(t *testing.T) {
@@ -21,7 +22,7 @@ func TestDeployFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := images.Spec{Board: "bench", Deploy: images.Deploy{Dir: filepath.Join(t.TempDir(), "slipway")}}
-	r := &recorder{last: map[string]progress.Event{}}
+	r := &progresstest.Recorder{}
 	for range 2 {
 		got, err := Deploy(progress.With(t.Context(), progress.New(r)), c, spec, artifact)
 		if err != nil {
@@ -37,7 +38,7 @@ func TestDeployFiles(t *testing.T) {
 		}
 		checkFile(t, name, want, 0o644)
 	}
-	if e := r.last["deploy files"]; e.State != progress.Done || e.Count != e.Total {
+	if e := r.Last("deploy files"); e.State != progress.Done || e.Count != e.Total {
 		t.Errorf("last event %+v", e)
 	}
 	if _, err := Deploy(t.Context(), c, images.Spec{Board: "bench"}, artifact); err == nil || !strings.Contains(err.Error(), "images/boards/bench/board.yml") {

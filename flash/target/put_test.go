@@ -11,12 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 func randomBytes(n int) []byte {
@@ -244,27 +244,14 @@ func TestPutWithoutSFTPServer(t *testing.T) {
 	}
 }
 
-type recorder struct {
-	mu   sync.Mutex
-	last map[string]progress.Event
-}
-
-func (r *recorder) Event(e progress.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last[e.Step] = e
-}
-
-func (r *recorder) Close() {}
-
 func TestPutReportsProgress(t *testing.T) {
 	c := connect(t)
-	r := &recorder{last: map[string]progress.Event{}}
+	r := &progresstest.Recorder{}
 	ctx := progress.With(t.Context(), progress.New(r))
 	if _, err := c.Put(ctx, writeFile(t, randomBytes(1<<20)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	e := r.last["put local"]
+	e := r.Last("put local")
 	if e.State != progress.Done || e.Count != 1<<20 || e.Total != 1<<20 || e.Unit != progress.Bytes {
 		t.Errorf("last event %+v", e)
 	}

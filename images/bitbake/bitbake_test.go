@@ -195,7 +195,6 @@ func TestNamesAreInert(t *testing.T) {
 	}
 }
 
-// The page shows what recipes and logs say as text.
 // What a build did is still known after a dry run, and a dry run that was killed is
 // noticed like a build.
 func TestRecordsOfDryRuns(t *testing.T) {
@@ -213,6 +212,7 @@ func TestRecordsOfDryRuns(t *testing.T) {
 	}
 }
 
+// The page shows what recipes and logs say as text.
 func TestPageEscapes(t *testing.T) {
 	const evil = `<script>alert("x")</script>`
 	r := Record{
