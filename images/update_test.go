@@ -114,7 +114,12 @@ func writeUpdate(t *testing.T, dir, slots string) {
 		"-subj", "/CN=test", "-addext", "extendedKeyUsage=emailProtection", "-addext", "keyUsage=digitalSignature")
 	runIn(t, dir, "", "openssl", "cms", "-sign", "-in", "sw-description", "-out", "sw-description.sig",
 		"-signer", "cert.pem", "-inkey", "key.pem", "-outform", "DER", "-nosmimecap", "-binary")
-	runIn(t, dir, "sw-description\nsw-description.sig\nroot.tar.gz\ntegra-bl.cap\nkernel\nnext-slot.sh\n",
+	// An update that fits in a socket's buffer is sent before SWUpdate 2022.12 has begun
+	// with it, and the sender takes that for its end.
+	if err := os.WriteFile(filepath.Join(dir, "padding"), make([]byte, 4<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runIn(t, dir, "sw-description\nsw-description.sig\nroot.tar.gz\ntegra-bl.cap\nkernel\nnext-slot.sh\npadding\n",
 		"cpio", "-o", "-H", "crc", "-F", "update.swu")
 }
 
