@@ -18,22 +18,18 @@ func (r *Root) device(d plan.Device) error {
 	if err != nil {
 		return err
 	}
-	if opens, err := hasNode(dir, base, d); err != nil || opens {
-		return err
-	}
-	var fsStat unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &fsStat); err != nil {
+	if opens, err := hasNode(dir.File, base, d); err != nil || opens {
 		return err
 	}
 	// The kernel opens no node on a file system of a user namespace, and does not
 	// show that in its flags.
-	if r.owner != nil || fsStat.Flags&unix.ST_NODEV != 0 {
+	if r.owner != nil || dir.noDev {
 		return r.coverDevice(d)
 	}
 	err = r.add(dir, base, func() error { return unix.Mknodat(int(dir.Fd()), base, unix.S_IFCHR|d.Mode, int(number(d))) })
 	switch {
 	case err == nil:
-		return own(dir, base, d)
+		return own(dir.File, base, d)
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EEXIST):
 		return r.coverDevice(d)
 	}
@@ -84,8 +80,13 @@ func own(dir *os.File, base string, d plan.Device) error {
 	if !isNode(stat, d) {
 		return fmt.Errorf("%s changed while it was made", d.Path)
 	}
-	if err := os.Chown(fdPath(node), int(d.UID), int(d.GID)); err != nil {
-		return err
+	if stat.Uid != d.UID || stat.Gid != d.GID {
+		if err := unix.Fchownat(int(node.Fd()), "", int(d.UID), int(d.GID), unix.AT_EMPTY_PATH); err != nil {
+			return err
+		}
+	}
+	if stat.Mode&0o7777 == d.Mode {
+		return nil
 	}
 	return os.Chmod(fdPath(node), os.FileMode(d.Mode))
 }

@@ -247,3 +247,37 @@ func TestEnterRefusesHost(t *testing.T) {
 		t.Error("found a process that is not there")
 	}
 }
+
+// One empty file stands at all mount points of a file system, and each file
+// system has its own.
+func TestMountPoints(t *testing.T) {
+	eachWay(t, func(t *testing.T, old bool) {
+		board, rootfs := stage(t)
+		must(t, os.Mkdir(rootfs+"/volume", 0o755))
+		must(t, unix.Mount("tmpfs", rootfs+"/volume", "tmpfs", 0, ""))
+		var p plan.Plan
+		files := []string{"/opt/a", "/volume/b", "/opt/c", "/opt/deep/d", "/volume/e", "/volume/f"}
+		for _, at := range files {
+			p.Mounts = append(p.Mounts, plan.Mount{Source: board + "/a.so", Path: at})
+		}
+		if res := apply(t, rootfs, old, p); res.Files != len(files) {
+			t.Errorf("result %+v; want %d files", res, len(files))
+		}
+		inodes := map[uint64]bool{}
+		for _, at := range files {
+			if data, err := os.ReadFile(rootfs + at); err != nil || string(data) != "a" {
+				t.Errorf("%s = %q, %v; want %q", at, data, err, "a")
+			}
+			must(t, unix.Unmount(rootfs+at, 0))
+			var stat unix.Stat_t
+			must(t, unix.Lstat(rootfs+at, &stat))
+			if stat.Mode != unix.S_IFREG|0o644 || stat.Size != 0 {
+				t.Errorf("%s is mode %o, %d bytes under its mount; want an empty file", at, stat.Mode, stat.Size)
+			}
+			inodes[stat.Dev<<32|stat.Ino] = true
+		}
+		if len(inodes) > 4 {
+			t.Errorf("%d inodes stand at %d mount points", len(inodes), len(files))
+		}
+	})
+}

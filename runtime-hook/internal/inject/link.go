@@ -3,7 +3,6 @@ package inject
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +20,7 @@ func (r *Root) link(l plan.Link) error {
 	if !errors.Is(err, unix.EEXIST) {
 		return wrapLink(err)
 	}
-	switch readlink(dir, base) {
+	switch readlink(dir.File, base) {
 	case l.Target:
 		return nil
 	case "":
@@ -36,12 +35,12 @@ func (r *Root) link(l plan.Link) error {
 	return wrapLink(r.symlink(l.Target, dir, base))
 }
 
-func (r *Root) symlink(target string, dir *os.File, base string) error {
-	return r.add(dir, base, func() error { return unix.Symlinkat(target, int(dir.Fd()), base) })
+func (r *Root) symlink(target string, dir *folder, base string) error {
+	return r.add(dir, base, func() error { return symlink(target, dir.File, base) })
 }
 
 // removeLink makes room where the image has a link.
-func (r *Root) removeLink(dir *os.File, base string) error {
+func (r *Root) removeLink(dir *folder, base string) error {
 	if err := r.change(dir, func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) }); err != nil {
 		return fmt.Errorf("replace the image's link: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 
 	"slipway/runtime-hook/internal/plan"
@@ -24,7 +23,7 @@ func (r *Root) mount(m plan.Mount) error {
 		// What was resolved below it before now names what the mount hides.
 		defer delete(r.dirs, m.Path)
 		defer at.Close()
-		err = r.bind(m.Source, m.Path, at, flags)
+		err = r.bind(m.Source, m.Path, place{dir: at.File}, flags)
 		// No user namespace may see what a mount of the board hides.
 		if errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
@@ -34,6 +33,36 @@ func (r *Root) mount(m plan.Mount) error {
 	return r.cover(m.Source, m.Path, unix.S_IFREG, flags)
 }
 
+// place is where something is mounted: on base in dir, or on dir itself where base
+// is "".
+type place struct {
+	dir  *os.File
+	base string
+}
+
+// close lets go of a place that is a file; folders are the Root's.
+func (p place) close() {
+	if p.base == "" {
+		p.dir.Close()
+	}
+}
+
+// open opens the file or folder that is mounted on.
+func (p place) open() (*os.File, error) {
+	if p.base == "" {
+		return p.dir, nil
+	}
+	f, err := openat(p.dir, p.base, unix.O_PATH)
+	if err != nil {
+		return nil, err
+	}
+	if kind, err := mode(f); err != nil || kind != unix.S_IFREG {
+		f.Close()
+		return nil, errors.Join(err, fmt.Errorf("%s changed while it was made", p.base))
+	}
+	return f, nil
+}
+
 // cover mounts source, which is of the kind, over the file p of the container,
 // made where it is missing.
 func (r *Root) cover(source, p string, kind uint32, flags uintptr) error {
@@ -41,44 +70,44 @@ func (r *Root) cover(source, p string, kind uint32, flags uintptr) error {
 	if err != nil {
 		return err
 	}
-	defer at.Close()
+	defer at.close()
 	return r.bind(source, p, at, flags)
 }
 
-// mountPoint opens the file p in the container for something of the kind. A link
-// of the image that leads to a file in the container stands for that file; any
-// other link is replaced.
-func (r *Root) mountPoint(p string, kind uint32) (*os.File, error) {
+// mountPoint finds or makes the file p in the container for something of the kind.
+// A link of the image that leads to a file in the container stands for that file;
+// any other link is replaced.
+func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	dir, base, err := r.parent(p)
 	if err != nil {
-		return nil, err
+		return place{}, err
 	}
-	made, err := r.create(dir, base)
+	err = r.create(dir, base)
 	if !errors.Is(err, unix.EEXIST) {
-		return made, err
+		return place{dir.File, base}, err
 	}
-	isLink := readlink(dir, base) != ""
+	isLink := readlink(dir.File, base) != ""
 	if isLink {
 		// Nodes that a link leads to are others' devices: /dev/null is one.
 		kind = unix.S_IFREG
 	}
 	old, err := r.coverable(p, kind)
 	if err == nil {
-		return old, nil
+		return place{dir: old}, nil
 	}
 	if !isLink {
-		return nil, err
+		return place{}, err
 	}
 	if err := r.removeLink(dir, base); err != nil {
-		return nil, err
+		return place{}, err
 	}
-	return r.create(dir, base)
+	return place{dir.File, base}, r.create(dir, base)
 }
 
 // coverable opens what the container has at p: a regular file, or a node where one
 // is to go.
 func (r *Root) coverable(p string, kind uint32) (*os.File, error) {
-	f, err := pathrs.OpenatInRoot(r.dir, p)
+	f, err := r.resolve(p)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +116,7 @@ func (r *Root) coverable(p string, kind uint32) (*os.File, error) {
 		err = inTheWay("%s is there and is no file", p)
 	}
 	if err == nil {
-		err = notKernel(f, p)
+		_, err = notKernel(f, p)
 	}
 	if err != nil {
 		f.Close()
@@ -96,18 +125,56 @@ func (r *Root) coverable(p string, kind uint32) (*os.File, error) {
 	return f, nil
 }
 
-func (r *Root) create(dir *os.File, base string) (*os.File, error) {
-	var made *os.File
-	err := r.add(dir, base, func() (err error) {
-		made, err = openat(dir, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
-		return err
+// create makes an empty file. The first one is made, the others are more names of
+// it: a new inode costs ten times as much on a disk, and all are covered.
+func (r *Root) create(dir *folder, base string) error {
+	return r.add(dir, base, func() error {
+		if r.blank != nil {
+			// Where the blank is on another mount, or cannot have so many names, the next
+			// one is made here.
+			if err := nameBlank(r.blank, dir.File, base); err == nil || errors.Is(err, unix.EEXIST) {
+				return err
+			}
+		}
+		if err := makeFile(dir.File, base); err != nil {
+			return err
+		}
+		r.takeBlank(dir.File, base)
+		return nil
 	})
-	return made, err
 }
 
-// bind mounts source, of the board, on at, which is p of the container: alone,
-// without what is mounted below it, and so that no later mount spreads.
-func (r *Root) bind(source, p string, at *os.File, flags uintptr) error {
+// nameBlank gives the blank one more name. Without capabilities, or for another
+// user before Linux 6.10, that goes through /proc.
+func nameBlank(blank, dir *os.File, base string) error {
+	err := linkFile(int(blank.Fd()), dir, base)
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.Linkat(unix.AT_FDCWD, fdPath(blank), int(dir.Fd()), base, unix.AT_SYMLINK_FOLLOW)
+	}
+	return err
+}
+
+// takeBlank keeps the new file base as the one that gets more names, if it is what
+// was just made: what else is there is somebody's.
+func (r *Root) takeBlank(dir *os.File, base string) {
+	f, err := openat(dir, base, unix.O_PATH)
+	if err != nil {
+		return
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil || stat.Mode != unix.S_IFREG|0o644 || stat.Size != 0 || stat.Nlink != 1 {
+		f.Close()
+		return
+	}
+	if r.blank != nil {
+		r.blank.Close()
+	}
+	r.blank = f
+}
+
+// bind mounts source, of the board, at the place, which is p of the container:
+// alone, without what is mounted below it, and so that no later mount spreads.
+func (r *Root) bind(source, p string, at place, flags uintptr) error {
 	if r.oldAPI {
 		return r.bindOld(source, p, at, flags)
 	}
@@ -122,18 +189,18 @@ func (r *Root) bind(source, p string, at *os.File, flags uintptr) error {
 
 // bindNew moves the mount into place when it has all its flags already: there is
 // no moment at which it could be written to.
-func bindNew(source string, at *os.File, flags uintptr) error {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+func bindNew(source string, at place, flags uintptr) error {
+	fd, err := cloneMount(source)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", source, err)
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	// The three flags have the same values here as with mount(2).
 	attr := unix.MountAttr{Attr_set: uint64(flags), Propagation: unix.MS_PRIVATE}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+	if err := setMount(fd, &attr, 0); err != nil {
 		return fmt.Errorf("mount flags: %w", err)
 	}
-	if err := unix.MoveMount(fd, "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+	if err := attach(fd, at.dir, at.base); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
 	return nil
@@ -142,16 +209,23 @@ func bindNew(source string, at *os.File, flags uintptr) error {
 // bindOld does the same with mount(2), which takes names only: those of
 // descriptors. Flags need a second call on the new mount, which is found by
 // resolving p again and used only if it is what was just mounted.
-func (r *Root) bindOld(source, p string, at *os.File, flags uintptr) error {
+func (r *Root) bindOld(source, p string, at place, flags uintptr) error {
+	on, err := at.open()
+	if err != nil {
+		return err
+	}
+	if at.base != "" {
+		defer on.Close()
+	}
 	src, err := os.OpenFile(source, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	if err := unix.Mount(fdPath(src), fdPath(at), "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(fdPath(src), fdPath(on), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
-	top, err := pathrs.OpenatInRoot(r.dir, p)
+	top, err := r.resolve(p)
 	if err != nil {
 		return err
 	}

@@ -39,12 +39,21 @@ type Result struct {
 // Root is the root folder of one container. Its methods must run on the thread
 // that entered the container's mount namespace.
 type Root struct {
-	dir    *os.File
-	inside bool                // the hook runs in the container
-	owner  *owner              // who makes things; nil for the hook itself
-	dirs   map[string]*os.File // resolved once; most entries share their folder
-	spared map[uint64]bool     // mounts that nothing is made in
-	oldAPI bool                // mount(2) instead of descriptors of mounts
+	dir     *os.File
+	inside  bool               // the hook runs in the container
+	owner   *owner             // who makes things; nil for the hook itself
+	dirs    map[string]*folder // resolved once; most entries share theirs
+	spared  map[uint64]bool    // mounts that nothing is made in
+	blank   *os.File           // the empty file that stands at the mount points
+	oldAPI  bool               // mount(2) instead of descriptors of mounts
+	oldWalk bool               // no openat2
+}
+
+// folder is one of the container's.
+type folder struct {
+	*os.File
+	spared bool // nothing is made in it
+	noDev  bool // nodes in it do not open
 }
 
 // Open opens the container's root folder, after Enter.
@@ -57,14 +66,16 @@ func (p Process) Open(rootfs string) (*Root, error) {
 		dir.Close()
 		return nil, errors.Join(err, fmt.Errorf("the container's root %s is the board's own; nothing is mounted there", rootfs))
 	}
-	return &Root{dir: dir, inside: p.pid == 0, owner: p.owner, spared: map[uint64]bool{}, dirs: map[string]*os.File{"/": dir}}, nil
+	r := &Root{dir: dir, inside: p.pid == 0, owner: p.owner, spared: map[uint64]bool{}, dirs: map[string]*folder{}}
+	r.dirs["/"] = &folder{File: dir}
+	return r, nil
 }
 
 // Spare makes nothing in what is mounted at the paths in the container. It is for
 // what the container gets read-only: crun makes it so after the hook.
 func (r *Root) Spare(paths []string) {
 	for _, p := range paths {
-		f, err := pathrs.OpenatInRoot(r.dir, p)
+		f, err := r.resolve(p)
 		if err != nil {
 			continue // then nothing is reached through it either
 		}
@@ -90,6 +101,21 @@ func (r *Root) Close() {
 	for _, f := range r.dirs {
 		f.Close()
 	}
+	if r.blank != nil {
+		r.blank.Close()
+	}
+}
+
+// resolve opens p in the container, all links followed, so that none leads out.
+func (r *Root) resolve(p string) (*os.File, error) {
+	if !r.oldWalk {
+		f, err := openInRoot(r.dir, p)
+		// Linux before 5.6, or a seccomp filter that does not know the call.
+		if r.oldWalk = errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM); !r.oldWalk {
+			return f, err
+		}
+	}
+	return pathrs.OpenatInRoot(r.dir, p)
 }
 
 // Apply makes p in the container. It goes on past what the image does not let
@@ -140,23 +166,24 @@ func (r *Root) readOnly() bool {
 }
 
 // folder opens dir in the container and makes it where it is missing.
-func (r *Root) folder(dir string) (*os.File, error) {
+func (r *Root) folder(dir string) (*folder, error) {
 	if f, ok := r.dirs[dir]; ok {
 		return f, nil
 	}
-	f, err := pathrs.OpenatInRoot(r.dir, dir)
+	f, err := r.resolve(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = r.makeFolder(dir)
 	}
 	if err != nil {
 		return nil, blocked(err, dir)
 	}
-	if err := ordinary(f, dir); err != nil {
+	found, err := r.ordinary(f, dir)
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
-	r.dirs[dir] = f
-	return f, nil
+	r.dirs[dir] = found
+	return found, nil
 }
 
 func (r *Root) makeFolder(dir string) (*os.File, error) {
@@ -169,7 +196,7 @@ func (r *Root) makeFolder(dir string) (*os.File, error) {
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("mkdir %s: %w", dir, err)
 	}
-	return openat(parent, base, unix.O_PATH|unix.O_DIRECTORY)
+	return openat(parent.File, base, unix.O_PATH|unix.O_DIRECTORY)
 }
 
 // blocked tells what an image can cause from what the system refuses.
@@ -184,46 +211,53 @@ func blocked(err error, p string) error {
 }
 
 // ordinary refuses what is no folder, and the kernel's own file systems.
-func ordinary(f *os.File, dir string) error {
+func (r *Root) ordinary(f *os.File, dir string) (*folder, error) {
 	if kind, err := mode(f); err != nil || kind != unix.S_IFDIR {
-		return errors.Join(err, inTheWay("%s is no folder there, nor a link to one", dir))
+		return nil, errors.Join(err, inTheWay("%s is no folder there, nor a link to one", dir))
 	}
-	return notKernel(f, dir)
+	stat, err := notKernel(f, dir)
+	if err != nil {
+		return nil, err
+	}
+	spared := len(r.spared) > 0 && r.spared[mountID(f)]
+	return &folder{f, spared, stat.Flags&unix.ST_NODEV != 0}, nil
 }
 
 // notKernel refuses the kernel's own file systems. A link of the image may lead
 // into the container's /proc or /sys, where making a name does something, and
 // covering one hides a setting.
-func notKernel(f *os.File, p string) error {
-	var stat unix.Statfs_t
+func notKernel(f *os.File, p string) (stat unix.Statfs_t, err error) {
 	if err := unix.Fstatfs(int(f.Fd()), &stat); err != nil {
-		return err
+		return stat, err
 	}
 	switch uint32(stat.Type) {
 	case unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC,
 		unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC, unix.BPF_FS_MAGIC, unix.BINFMTFS_MAGIC,
 		unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC, unix.RDTGROUP_SUPER_MAGIC, unix.SELINUX_MAGIC, unix.SMACK_MAGIC:
-		return inTheWay("%s leads into the kernel's own files", p)
+		return stat, inTheWay("%s leads into the kernel's own files", p)
 	}
-	return nil
+	return stat, nil
 }
 
 // add runs make, which makes base in dir, unless that is there.
-func (r *Root) add(dir *os.File, base string, make func() error) error {
-	var stat unix.Stat_t
-	if err := unix.Fstatat(int(dir.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {
-		return cmp.Or(err, error(unix.EEXIST))
+func (r *Root) add(dir *folder, base string, make func() error) error {
+	// Where nothing may be made, the call would not say whether base is there.
+	if r.owner != nil || dir.spared {
+		var stat unix.Stat_t
+		if err := unix.Fstatat(int(dir.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {
+			return cmp.Or(err, error(unix.EEXIST))
+		}
 	}
 	return r.change(dir, make)
 }
 
 // change runs do, which makes or removes one name in dir, for the container's
 // root.
-func (r *Root) change(dir *os.File, do func() error) error {
-	if len(r.spared) > 0 && r.spared[mountID(dir)] {
+func (r *Root) change(dir *folder, do func() error) error {
+	if dir.spared {
 		return unix.EROFS
 	}
-	err := r.owner.in(dir, do)
+	err := r.owner.in(dir.File, do)
 	if errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w; the container's root may not write there", err)
 	}
@@ -231,7 +265,7 @@ func (r *Root) change(dir *os.File, do func() error) error {
 }
 
 // parent opens the folder that p is made in.
-func (r *Root) parent(p string) (*os.File, string, error) {
+func (r *Root) parent(p string) (*folder, string, error) {
 	f, err := r.folder(path.Dir(p))
 	return f, path.Base(p), err
 }

@@ -1,0 +1,109 @@
+package inject
+
+import (
+	"io/fs"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The calls of this file are made some hundred times for one container, and go to
+// the kernel directly: Go's scheduler watches those of package unix, and hands its
+// work to another thread where one takes longer than it likes.
+
+func errnoErr(e unix.Errno) error {
+	if e == 0 {
+		return nil
+	}
+	return e
+}
+
+// openInRoot opens p with root as "/", all links followed.
+func openInRoot(root *os.File, p string) (*os.File, error) {
+	name, err := unix.BytePtrFromString(p)
+	if err != nil {
+		return nil, err
+	}
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	var fd uintptr
+	e := unix.EAGAIN
+	// A rename anywhere on the machine can make the kernel lose its way at a "..".
+	for try := 0; try < 128 && (e == unix.EAGAIN || e == unix.EINTR); try++ {
+		fd, _, e = unix.RawSyscall6(unix.SYS_OPENAT2, root.Fd(), uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&how)), unsafe.Sizeof(how), 0, 0)
+	}
+	if e != 0 {
+		return nil, &fs.PathError{Op: "open", Path: p, Err: e}
+	}
+	return os.NewFile(fd, p), nil
+}
+
+func closeFD(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
+
+// makeFile makes an empty file.
+func makeFile(dir *os.File, base string) error {
+	name, err := unix.BytePtrFromString(base)
+	if err != nil {
+		return err
+	}
+	_, _, e := unix.RawSyscall6(unix.SYS_MKNODAT, dir.Fd(), uintptr(unsafe.Pointer(name)), unix.S_IFREG|0o644, 0, 0, 0)
+	return errnoErr(e)
+}
+
+// linkFile gives the file old a second name.
+func linkFile(old int, dir *os.File, base string) error {
+	name, err := unix.BytePtrFromString(base)
+	if err != nil {
+		return err
+	}
+	var empty byte
+	_, _, e := unix.RawSyscall6(unix.SYS_LINKAT, uintptr(old), uintptr(unsafe.Pointer(&empty)), dir.Fd(), uintptr(unsafe.Pointer(name)), unix.AT_EMPTY_PATH, 0)
+	return errnoErr(e)
+}
+
+func symlink(target string, dir *os.File, base string) error {
+	text, err := unix.BytePtrFromString(target)
+	if err != nil {
+		return err
+	}
+	name, err := unix.BytePtrFromString(base)
+	if err != nil {
+		return err
+	}
+	_, _, e := unix.RawSyscall(unix.SYS_SYMLINKAT, uintptr(unsafe.Pointer(text)), dir.Fd(), uintptr(unsafe.Pointer(name)))
+	return errnoErr(e)
+}
+
+// cloneMount is a new mount of source, which is a path of the board, not yet
+// attached anywhere.
+func cloneMount(source string) (int, error) {
+	name, err := unix.BytePtrFromString(source)
+	if err != nil {
+		return -1, err
+	}
+	at, how := unix.AT_FDCWD, uintptr(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	fd, _, e := unix.RawSyscall(unix.SYS_OPEN_TREE, uintptr(at), uintptr(unsafe.Pointer(name)), how)
+	return int(fd), errnoErr(e)
+}
+
+func setMount(mount int, attr *unix.MountAttr, flags uintptr) error {
+	var empty byte
+	_, _, e := unix.RawSyscall6(unix.SYS_MOUNT_SETATTR, uintptr(mount), uintptr(unsafe.Pointer(&empty)), unix.AT_EMPTY_PATH|flags, uintptr(unsafe.Pointer(attr)), unsafe.Sizeof(*attr), 0)
+	return errnoErr(e)
+}
+
+// attach moves the mount to base in dir, which is not followed; to dir itself
+// where base is "".
+func attach(mount int, dir *os.File, base string) error {
+	name, err := unix.BytePtrFromString(base)
+	if err != nil {
+		return err
+	}
+	flags := uintptr(unix.MOVE_MOUNT_F_EMPTY_PATH)
+	if base == "" {
+		flags |= unix.MOVE_MOUNT_T_EMPTY_PATH
+	}
+	var empty byte
+	_, _, e := unix.RawSyscall6(unix.SYS_MOVE_MOUNT, uintptr(mount), uintptr(unsafe.Pointer(&empty)), dir.Fd(), uintptr(unsafe.Pointer(name)), flags, 0)
+	return errnoErr(e)
+}
