@@ -1,0 +1,185 @@
+package choose
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// Board is what images may require of one; "" is what it does not tell.
+type Board struct {
+	L4T     string `json:"l4t,omitempty"`
+	JetPack string `json:"jetpack,omitempty"`
+	CUDA    string `json:"cuda,omitempty"` // the newest that its driver runs
+	Arch    string `json:"arch,omitempty"` // CUDA's compute capability
+	Driver  string `json:"driver,omitempty"`
+	SoC     string `json:"soc,omitempty"`
+}
+
+// releases of L4T, with their JetPack and CUDA. One that is not here has those of
+// the last before it in its line.
+var releases = []struct{ l4t, jetpack, cuda string }{
+	{"32.1", "4.2", "10.0"},
+	{"32.2", "4.2.1", "10.0"},
+	{"32.2.1", "4.2.2", "10.0"},
+	{"32.2.3", "4.2.3", "10.0"},
+	{"32.3.1", "4.3", "10.0"},
+	{"32.4.2", "4.4", "10.2"},
+	{"32.4.4", "4.4.1", "10.2"},
+	{"32.5", "4.5", "10.2"},
+	{"32.5.1", "4.5.1", "10.2"},
+	{"32.6.1", "4.6", "10.2"},
+	{"32.7.1", "4.6.1", "10.2"},
+	{"32.7.2", "4.6.2", "10.2"},
+	{"32.7.3", "4.6.3", "10.2"},
+	{"32.7.4", "4.6.4", "10.2"},
+	{"32.7.5", "4.6.5", "10.2"},
+	{"32.7.6", "4.6.6", "10.2"},
+	{"34.1", "5.0", "11.4"},
+	{"34.1.1", "5.0.1", "11.4"},
+	{"35.1", "5.0.2", "11.4"},
+	{"35.2.1", "5.1", "11.4"},
+	{"35.3.1", "5.1.1", "11.4"},
+	{"35.4.1", "5.1.2", "11.4"},
+	{"35.5", "5.1.3", "11.4"},
+	{"35.6", "5.1.4", "11.4"},
+	{"35.6.1", "5.1.5", "11.4"},
+	{"35.6.4", "5.1.6", "11.4"},
+	{"36.2", "6.0", "12.2"},
+	{"36.4", "6.1", "12.6"},
+	{"36.4.3", "6.2", "12.6"},
+	{"36.4.4", "6.2.1", "12.6"},
+	{"36.5", "6.2.2", "12.6"},
+	{"36.5.2", "6.2.3", "12.6"},
+	{"38.2", "7.0", "13.0"},
+	{"38.4", "7.1", "13.0"},
+	{"39.2", "7.2", "13.2"},
+	{"39.2.1", "7.2.1", "13.2"},
+}
+
+// drivers are the branches of NVIDIA's desktop driver, for boards that are no L4T.
+var drivers = map[string]string{
+	"470": "11.4",
+	"495": "11.5",
+	"510": "11.6",
+	"515": "11.7",
+	"520": "11.8",
+	"525": "12.0",
+	"530": "12.1",
+	"535": "12.2",
+	"545": "12.3",
+	"550": "12.4",
+	"555": "12.5",
+	"560": "12.6",
+	"565": "12.7",
+	"570": "12.8",
+	"575": "12.9",
+	"580": "13.0",
+	"590": "13.1",
+	"595": "13.2",
+}
+
+// archs are the compute capabilities of the SoCs, as the device tree names them.
+var archs = map[string]string{
+	"tegra210": "5.3",
+	"tegra186": "6.2",
+	"tegra194": "7.2",
+	"tegra234": "8.7",
+	"tegra264": "11.0",
+}
+
+// ReadBoard asks the board whose file tree is root. What is told already counts.
+func ReadBoard(root string, told Board) Board {
+	b := told
+	b.L4T = l4t(start(filepath.Join(root, "/etc/nv_tegra_release")))
+	b.Driver = driver(start(filepath.Join(root, "/proc/driver/nvidia/version")))
+	b.SoC = soc(start(filepath.Join(root, "/proc/device-tree/compatible")))
+	jetpack, cuda := release(b.L4T)
+	tell(&b.JetPack, jetpack)
+	tell(&b.CUDA, cuda)
+	branch, _, _ := strings.Cut(b.Driver, ".")
+	tell(&b.CUDA, drivers[branch])
+	tell(&b.Arch, archs[b.SoC])
+	return b
+}
+
+func tell(field *string, value string) {
+	if *field == "" {
+		*field = value
+	}
+}
+
+// l4t reads the first line of nv_tegra_release: "# R35 (release), REVISION: 4.1, …".
+func l4t(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	major, rest, ok := strings.Cut(strings.TrimPrefix(line, "# R"), " (release), REVISION: ")
+	minor, _, more := strings.Cut(rest, ",")
+	version := major + "." + strings.TrimSpace(minor)
+	if _, err := parseVersion(version); err != nil || !ok || !more {
+		return ""
+	}
+	return version
+}
+
+// driver reads "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  540.3.0  …":
+// the first word that is a version.
+func driver(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	for _, word := range strings.Fields(line) {
+		if _, err := parseVersion(word); err == nil && strings.Contains(word, ".") {
+			return word
+		}
+	}
+	return ""
+}
+
+// soc reads the device tree's list of names, the most exact first.
+func soc(text string) string {
+	for _, name := range strings.Split(text, "\x00") {
+		if soc := strings.TrimPrefix(name, "nvidia,"); archs[soc] != "" {
+			return soc
+		}
+	}
+	return ""
+}
+
+func release(l4t string) (jetpack, cuda string) {
+	have, err := parseVersion(l4t)
+	if err != nil {
+		return "", ""
+	}
+	for _, r := range releases {
+		since, err := parseVersion(r.l4t)
+		if err == nil && since[0] == have[0] && compareVersions(since, have) <= 0 {
+			jetpack, cuda = r.jetpack, r.cuda
+		}
+	}
+	return jetpack, cuda
+}
+
+func (b Board) value(property string) string {
+	return map[string]string{"arch": b.Arch, "cuda": b.CUDA, "driver": b.Driver, "jetpack": b.JetPack}[property]
+}
+
+// has says what the board has of what r asks for.
+func (b Board) has(r requirement) string {
+	var out []string
+	seen := map[string]bool{}
+	for _, conditions := range r.alternatives {
+		for _, c := range conditions {
+			if seen[c.property] {
+				continue
+			}
+			seen[c.property] = true
+			value := b.value(c.property)
+			if value == "" {
+				value = "unknown"
+			}
+			if c.property == "brand" {
+				value = "none"
+			}
+			out = append(out, fmt.Sprintf("%s %s", c.property, value))
+		}
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,222 @@
+package choose
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// Capability is a set of what a driver is used for, as NVIDIA_DRIVER_CAPABILITIES
+// names it.
+type Capability uint8
+
+// NVIDIA's capabilities. An entry of the plan that is for none of them alone is for
+// all: programs may need it whatever they do.
+const (
+	Compute Capability = 1 << iota
+	Compat32
+	Graphics
+	Utility
+	Video
+	Display
+	NGX
+
+	all = NGX<<1 - 1
+)
+
+var capabilityNames = []string{"compute", "compat32", "graphics", "utility", "video", "display", "ngx"}
+
+func (c Capability) String() string {
+	if c == all {
+		return "all"
+	}
+	var out []string
+	for i, name := range capabilityNames {
+		if c&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// capabilities reads NVIDIA_DRIVER_CAPABILITIES. Unset is everything, as containers
+// of a board were given everything before they could choose.
+func capabilities(value string) (c Capability, err error) {
+	for _, word := range strings.Split(value, ",") {
+		word = strings.TrimSpace(word)
+		if word == "" {
+			continue
+		}
+		one, ok := capability(word)
+		if !ok {
+			return 0, fmt.Errorf("NVIDIA_DRIVER_CAPABILITIES names %.80q, which is none (have %s, all)", word, strings.Join(capabilityNames, ", "))
+		}
+		c |= one
+	}
+	if c == 0 {
+		return all, nil
+	}
+	return c, nil
+}
+
+func capability(word string) (Capability, bool) {
+	if word == "all" {
+		return all, true
+	}
+	for i, name := range capabilityNames {
+		if word == name {
+			return 1 << i, true
+		}
+	}
+	return 0, false
+}
+
+// drawing is one class: a program that draws needs the same libraries for a window
+// and for none.
+const drawing = Graphics | Display
+
+// rule says for what files and devices are whose name begins with name, or whose
+// path holds it where it has a slash.
+type rule struct {
+	name string
+	is   Capability
+}
+
+// rules classify what lists of L4T R32 to R39 name, and NVIDIA's desktop driver; the
+// first that fits counts. Cameras count as video, as their libraries use video's.
+// What has no rule is for all: NVIDIA's core libraries (libnvrm_*, libnvos, libnvsci*
+// and the like), the nodes of the GPU and its memory, power and sensors.
+var rules = []rule{
+	{"/lib32/", Compat32},
+	{"/i386-linux-gnu/", Compat32},
+	{"/arm-linux-gnueabihf/", Compat32},
+
+	{"/weston/", drawing},
+	{"/tegra-egl/", drawing},
+	{"/gbm/", drawing},
+	{"/egl_vendor.d/", drawing},
+	{"/egl_external_platform.d/", drawing},
+	{"/vulkan/", drawing},
+	{"/vulkansc/", drawing},
+	{"/xorg/", drawing},
+	{"/gstreamer-1.0/", Video},
+	{"/libv4l/", Video},
+	{"/nvhost_nvdec", Video},
+	{"/dev/dri/", drawing | Video},
+
+	{"libcudla", Compute},
+	{"libcuda", Compute},
+	{"libnvcudla", Compute},
+	{"libnvcucompat", Compute},
+	{"libnvdla_compiler", Compute},
+	{"libnvmedia_dla", Compute | Video},
+	{"libnvpvaintf", Compute},
+	{"libnvsample_cudaprocess", Compute},
+	{"libnvidia-compiler", Compute},
+	{"libnvidia-fatbinaryloader", Compute},
+	{"libnvidia-nvvm", Compute},
+	{"libnvidia-opencl", Compute},
+	{"libnvidia-pkcs11", Compute},
+	{"libnvidia-ptxjitcompiler", Compute},
+	{"nvidia-cuda-mps-", Compute},
+	{"nvhost-ctrl-nvdla", Compute},
+	{"nvhost-nvdla", Compute},
+	{"nvhost-ctrl-pva", Compute},
+	{"nvhost-pva", Compute},
+
+	{"libnvidia-allocator", Compute | drawing | Video},
+	{"libnvidia-gpucomp", Compute | drawing},
+	{"libnvbuf_fdmap", drawing | Video},
+	{"libnvbufsurface", drawing | Video},
+	{"libnveglstream", drawing | Video},
+	{"libnvidia-vulkan-producer", drawing | Video},
+	{"libnvvulkan-producer", drawing | Video},
+	{"libdrm", drawing | Video},
+	{"nvhost-vic", drawing | Video},
+
+	{"libEGL", drawing},
+	{"libGL", drawing},
+	{"libVk", drawing},
+	{"libnvgbm", drawing},
+	{"libnvoptix", drawing},
+	{"libnvwinsys", drawing},
+	{"libnvidia-cbl", drawing},
+	{"libnvidia-egl", drawing},
+	{"libnvidia-fbc", drawing},
+	{"libnvidia-glcore", drawing},
+	{"libnvidia-glsi", drawing},
+	{"libnvidia-glvkspirv", drawing},
+	{"libnvidia-kms", drawing},
+	{"libnvidia-rtcore", drawing},
+	{"libnvidia-vksc-core", drawing},
+	{"libtegrawfd", drawing},
+	{"libvulkan", drawing},
+	{"nvidia_icd", drawing},
+	{"fb", drawing},
+	{"nvidia-modeset", drawing},
+	{"tegra_dc_", drawing},
+
+	{"libnvidia-cfg", Utility},
+	{"libnvidia-ml", Utility},
+	{"nvidia-debugdump", Utility},
+	{"nvidia-persistenced", Utility},
+	{"nvidia-smi", Utility},
+
+	{"libnvidia-ngx", NGX},
+	{"nvidia-ngx", NGX},
+
+	{"libgst", Video},
+	{"libnvapputil", Video},
+	{"libnvargus", Video},
+	{"libnvavp", Video},
+	{"libnvbuf", Video},
+	{"libnvcam", Video},
+	{"libnvcapture", Video},
+	{"libnvcuvid", Video},
+	{"libnvdecode2eglimage", Video},
+	{"libnvdsbufferpool", Video},
+	{"libnveventlib", Video},
+	{"libnvexif", Video},
+	{"libnvfnet", Video},
+	{"libnvfusacap", Video},
+	{"libnvid_mapper", Video},
+	{"libnvidia-encode", Video},
+	{"libnvidia-opticalflow", Video},
+	{"libnvisp.", Video},
+	{"libnvisppg", Video},
+	{"libnvjpeg", Video},
+	{"libnvmedia", Video},
+	{"libnvmm", Video},
+	{"libnvodm_imager", Video},
+	{"libnvofsdk", Video},
+	{"libnvoggopus", Video},
+	{"libnvomx", Video},
+	{"libnvosd", Video},
+	{"libnvparser", Video},
+	{"libnvplayfair", Video},
+	{"libnvscf", Video},
+	{"libnvtnr", Video},
+	{"libnvtvmr", Video},
+	{"libnvv4l", Video},
+	{"libnvvideo", Video},
+	{"libtegrav4l2", Video},
+	{"libv4l", Video},
+	{"libvdpau_nvidia", Video},
+	{"nvhost-msenc", Video},
+	{"nvhost-nvdec", Video},
+	{"nvhost-nvenc", Video},
+	{"nvhost-nvjpg", Video},
+	{"nvhost-ofa", Video},
+	{"v4l2-nv", Video},
+}
+
+// Class says for what the file or device p is.
+func Class(p string) Capability {
+	base := path.Base(p)
+	for _, r := range rules {
+		if strings.HasPrefix(base, r.name) || r.name[0] == '/' && strings.Contains(p, r.name) {
+			return r.is
+		}
+	}
+	return all
+}

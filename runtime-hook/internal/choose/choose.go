@@ -1,0 +1,140 @@
+// Package choose turns what a container asks for in its environment into its part
+// of the board's plan: for which GPUs and which capabilities, if the board is what
+// the image requires. It changes nothing.
+package choose
+
+import (
+	"fmt"
+	"strings"
+
+	"slipway/runtime-hook/internal/plan"
+)
+
+// Selection is what one container asks for.
+type Selection struct {
+	wants        bool
+	allLists     bool
+	gpus         []name // nil: all of them
+	capabilities Capability
+	requires     []requirement
+}
+
+// maxValueBytes bounds the variables that are read: the environment is the image's.
+const maxValueBytes = 64 << 10
+
+// From reads the environment of a container's first process. It fails where that
+// asks for something that cannot be: a capability that nobody knows, or a part of
+// a GPU.
+func From(env []string) (Selection, error) {
+	vars, err := variables(env)
+	if err != nil {
+		return Selection{}, err
+	}
+	s := Selection{allLists: vars[requireJetPack] == allLists}
+	if s.gpus, s.wants, err = names(vars["NVIDIA_VISIBLE_DEVICES"]); err != nil || !s.wants {
+		return Selection{}, err
+	}
+	if s.capabilities, err = capabilities(vars["NVIDIA_DRIVER_CAPABILITIES"]); err != nil {
+		return Selection{}, err
+	}
+	s.requires, err = requirements(vars)
+	return s, err
+}
+
+// variables are the container's that concern the board. One that is set twice
+// counts as programs see it: the last one.
+func variables(env []string) (map[string]string, error) {
+	vars := map[string]string{}
+	for _, e := range env {
+		if !strings.HasPrefix(e, "NVIDIA_") {
+			continue
+		}
+		name, value, _ := strings.Cut(e, "=")
+		vars[name] = value
+	}
+	for name, value := range vars {
+		if len(value) > maxValueBytes {
+			return nil, fmt.Errorf("the container's %.80s is %d bytes long; at most %d are read: set it to less", name, len(value), maxValueBytes)
+		}
+	}
+	return vars, nil
+}
+
+// Wants reports whether the container gets anything of the board at all.
+func (s Selection) Wants() bool { return s.wants }
+
+// AllLists reports whether the image asks for what all lists of the board name,
+// where the board gives what NVIDIA's own name otherwise.
+func (s Selection) AllLists() bool { return s.allLists }
+
+// Left is an entry of the plan that a container does not get.
+type Left struct {
+	Path string
+	Why  string
+}
+
+// Of is the part of p that the container gets, in p's order, and what is left out.
+// It fails where the container names a GPU that the board, whose file tree is root,
+// does not have.
+func (s Selection) Of(root string, p plan.Plan) (plan.Plan, []Left, error) {
+	others, err := s.others(root, p)
+	if err != nil {
+		return plan.Plan{}, nil, err
+	}
+	if len(others) == 0 && s.capabilities == all {
+		return p, nil, nil
+	}
+	f := filter{wanted: s.capabilities, others: others}
+	return f.plan(p), f.left, nil
+}
+
+// filter makes a new plan: the one that comes in may be shared.
+type filter struct {
+	wanted Capability
+	others map[string]string // nodes of the GPUs that were not chosen, and whose they are
+	left   []Left
+}
+
+func (f *filter) plan(p plan.Plan) plan.Plan {
+	out := p
+	out.Mounts, out.Links, out.Devices = nil, nil, nil
+	linked := linkedClasses(p.Links)
+	for _, m := range p.Mounts {
+		if f.fits(m.Path, linked[m.Source]|Class(m.Path)) {
+			out.Mounts = append(out.Mounts, m)
+		}
+	}
+	for _, l := range p.Links {
+		if f.fits(l.Path, Class(l.Path)) {
+			out.Links = append(out.Links, l)
+		}
+	}
+	for _, d := range p.Devices {
+		if owner, ok := f.others[d.Path]; ok {
+			f.left = append(f.left, Left{d.Path, "it is of " + owner})
+		} else if f.fits(d.Path, Class(d.Path)) {
+			out.Devices = append(out.Devices, d)
+		}
+	}
+	return out
+}
+
+// linkedClasses are those of the links that lead to a file: it is given with each of
+// them, so that none leads nowhere.
+func linkedClasses(links []plan.Link) map[string]Capability {
+	classes := map[string]Capability{}
+	for _, l := range links {
+		if l.File != "" {
+			classes[l.File] |= Class(l.Path)
+		}
+	}
+	return classes
+}
+
+func (f *filter) fits(p string, class Capability) bool {
+	if class&f.wanted != 0 {
+		return true
+	}
+	f.left = append(f.left, Left{p, "it is for " + class.String()})
+	return false
+}

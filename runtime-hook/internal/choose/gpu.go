@@ -1,0 +1,287 @@
+package choose
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/runtime-hook/internal/plan"
+)
+
+// GPU is one of a board's.
+type GPU struct {
+	Index   int
+	UUID    string   // "" where the board does not say
+	Address string   // on the PCI bus; "" for the SoC's own
+	Nodes   []string // of the plan, by path in the container
+}
+
+func (g GPU) String() string {
+	s := fmt.Sprintf("GPU %d", g.Index)
+	if g.UUID != "" {
+		s += " (" + g.UUID + ")"
+	}
+	return s
+}
+
+// name is how a container calls a GPU.
+type name struct {
+	index int // -1 where it is a UUID
+	uuid  string
+}
+
+// maxNames is more than any board has, and bounds what an image may ask.
+const maxNames = 1024
+
+// names reads NVIDIA_VISIBLE_DEVICES. No names stand for all GPUs.
+func names(value string) (gpus []name, wants bool, err error) {
+	everything := false
+	words := strings.Split(value, ",")
+	if len(words) > maxNames {
+		return nil, false, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names more than %d devices; use all", maxNames)
+	}
+	for _, word := range words {
+		word = strings.TrimSpace(word)
+		switch word {
+		case "":
+			continue
+		case "void", "none":
+			return nil, false, nil
+		}
+		n, isAll, err := parseName(word)
+		if err != nil {
+			return nil, false, err
+		}
+		wants, everything = true, everything || isAll
+		gpus = append(gpus, n)
+	}
+	if everything {
+		gpus = nil
+	}
+	return gpus, wants, nil
+}
+
+// kinds are the CDI kinds under which toolkits name whole GPUs.
+var kinds = []string{"nvidia.com/gpu", "runtime.nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu"}
+
+func parseName(word string) (n name, isAll bool, err error) {
+	id := word
+	if kind, device, ok := strings.Cut(word, "="); ok {
+		if strings.HasSuffix(kind, "/mig") {
+			return name{}, false, noMIG(word)
+		}
+		if !slices.Contains(kinds, kind) {
+			return name{}, false, noGPU(word)
+		}
+		id = device
+	}
+	switch {
+	case id == "all":
+		return name{}, true, nil
+	case strings.HasPrefix(id, "MIG-") || strings.Contains(id, ":"):
+		return name{}, false, noMIG(word)
+	case isUUID(strings.TrimPrefix(id, "GPU-")):
+		return name{index: -1, uuid: id}, false, nil
+	}
+	index, err := strconv.ParseUint(id, 10, 16)
+	if err != nil {
+		return name{}, false, noGPU(word)
+	}
+	return name{index: int(index)}, false, nil
+}
+
+func noMIG(word string) error {
+	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %.80q, a part of a GPU (MIG), which Jetson boards do not have; name the GPU, or use all", word)
+}
+
+func noGPU(word string) error {
+	return fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %.80q, which is no name of a GPU; use all, none, an index, a UUID, or one of these after nvidia.com/gpu=", word)
+}
+
+func isUUID(s string) bool {
+	parts := strings.Split(s, "-")
+	if len(parts) != 5 {
+		return false
+	}
+	for i, size := range []int{8, 4, 4, 4, 12} {
+		if len(parts[i]) != size || strings.Trim(parts[i], "0123456789abcdefABCDEF") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// others are the nodes of the GPUs that the container did not choose. On a board
+// with one GPU every name means that one.
+func (s Selection) others(root string, p plan.Plan) (map[string]string, error) {
+	if s.gpus == nil {
+		return nil, nil
+	}
+	gpus := GPUs(root, p)
+	if len(gpus) < 2 {
+		return nil, nil
+	}
+	chosen := map[int]bool{}
+	for _, n := range s.gpus {
+		i := slices.IndexFunc(gpus, n.is)
+		if i < 0 {
+			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, list(gpus))
+		}
+		chosen[i] = true
+	}
+	others := map[string]string{}
+	for i, g := range gpus {
+		for _, node := range g.Nodes {
+			if !chosen[i] {
+				others[node] = g.String()
+			}
+		}
+	}
+	return others, nil
+}
+
+func (n name) is(g GPU) bool {
+	if n.index >= 0 {
+		return n.index == g.Index
+	}
+	return g.UUID != "" && strings.EqualFold(n.uuid, g.UUID)
+}
+
+func (n name) String() string {
+	if n.index >= 0 {
+		return strconv.Itoa(n.index)
+	}
+	return n.uuid
+}
+
+func list(gpus []GPU) string {
+	var out []string
+	for _, g := range gpus {
+		out = append(out, g.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// GPUs are those of the board whose file tree is root, in NVIDIA's order: the SoC's
+// own, then by address. Nodes of the plan that are in none of them serve all.
+func GPUs(root string, p plan.Plan) []GPU {
+	gpus := onPCI(root)
+	own := ownNodes(p)
+	switch {
+	case len(gpus) == 0 && len(own) == 0:
+		gpus = byNode(p)
+	case len(own) > 0:
+		gpus = append([]GPU{{Nodes: own}}, gpus...)
+	}
+	cards := drm(root, gpus)
+	for i := range gpus {
+		gpus[i].Index = i
+		for _, d := range p.Devices {
+			if cards[d.Path] == gpus[i].Address && gpus[i].Address != "" {
+				gpus[i].Nodes = append(gpus[i].Nodes, d.Path)
+			}
+		}
+	}
+	return gpus
+}
+
+// maxGPUs is that of NVIDIA's driver.
+const maxGPUs = 32
+
+// onPCI reads what NVIDIA's driver says of its GPUs. It has no entry for the GPU of
+// a SoC before Thor, nor for a display alone, though that has a /dev/nvidia<N> too.
+func onPCI(root string) []GPU {
+	dir := filepath.Join(root, "/proc/driver/nvidia/gpus")
+	found, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	var gpus []GPU
+	for _, f := range found[:min(len(found), maxGPUs)] {
+		about := pairs(filepath.Join(dir, f.Name(), "information"))
+		g := GPU{UUID: about["GPU UUID"], Address: f.Name()}
+		// The driver has not asked a GPU that sleeps, and shows question marks.
+		if strings.Contains(g.UUID, "?") {
+			g.UUID = ""
+		}
+		if minor, err := strconv.ParseUint(about["Device Minor"], 10, 16); err == nil {
+			g.Nodes = []string{fmt.Sprintf("/dev/nvidia%d", minor)}
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus
+}
+
+// pairs reads lines of "Name:  value".
+func pairs(file string) map[string]string {
+	out := map[string]string{}
+	for _, line := range strings.Split(start(file), "\n") {
+		if key, value, ok := strings.Cut(line, ":"); ok {
+			out[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	}
+	return out
+}
+
+// start is the beginning of a small file of the board, "" where there is none.
+func start(file string) string {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	data, _ := io.ReadAll(io.LimitReader(f, 4096))
+	return string(data)
+}
+
+// ownNodes are those of the GPU that is part of a SoC, up to Orin.
+func ownNodes(p plan.Plan) (nodes []string) {
+	for _, d := range p.Devices {
+		if ok, _ := path.Match("/dev/nvhost-*gpu", d.Path); ok || strings.HasPrefix(d.Path, "/dev/nvgpu/") {
+			nodes = append(nodes, d.Path)
+		}
+	}
+	return nodes
+}
+
+// byNode takes each /dev/nvidia<N> for a GPU, as nothing else tells.
+func byNode(p plan.Plan) (gpus []GPU) {
+	for _, d := range p.Devices {
+		if number, ok := strings.CutPrefix(d.Path, "/dev/nvidia"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+			gpus = append(gpus, GPU{Nodes: []string{d.Path}})
+		}
+	}
+	slices.SortFunc(gpus, func(a, b GPU) int {
+		return len(a.Nodes[0])*1000 - len(b.Nodes[0])*1000 + strings.Compare(a.Nodes[0], b.Nodes[0])
+	})
+	return gpus
+}
+
+// drm are the addresses behind the nodes of /dev/dri. Each name in sysfs links to
+// its device, and the link ends in the address.
+func drm(root string, gpus []GPU) map[string]string {
+	if len(gpus) < 2 {
+		return nil
+	}
+	found, err := os.ReadDir(filepath.Join(root, "/sys/class/drm"))
+	if err != nil {
+		return nil
+	}
+	cards := map[string]string{}
+	for _, f := range found {
+		device, err := os.Readlink(filepath.Join(root, "/sys/class/drm", f.Name(), "device"))
+		if err == nil {
+			cards["/dev/dri/"+f.Name()] = path.Base(device)
+		}
+	}
+	return cards
+}

@@ -1,0 +1,226 @@
+package choose
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	requireJetPack = "NVIDIA_REQUIRE_JETPACK"
+	// allLists asks for files rather than for a board.
+	allLists = "csv-mounts=all"
+	// requireMounts is of old L4T images, and asks for files too.
+	requireMounts = "NVIDIA_REQUIRE_JETPACK_HOST_MOUNTS"
+)
+
+// requirement is one NVIDIA_REQUIRE_* variable: one of its alternatives must hold,
+// with all of its conditions.
+type requirement struct {
+	variable, value string
+	alternatives    [][]condition
+}
+
+type condition struct {
+	property string
+	operator string
+	version  []int  // of versions
+	text     string // of the brand
+}
+
+// operators, those first that begin as another does.
+var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
+
+// requirements reads the container's, in the order of their names.
+func requirements(vars map[string]string) ([]requirement, error) {
+	if skip, _ := strconv.ParseBool(vars["NVIDIA_DISABLE_REQUIRE"]); skip {
+		return nil, nil
+	}
+	var out []requirement
+	for variable, value := range vars {
+		if !strings.HasPrefix(variable, "NVIDIA_REQUIRE_") || variable == requireMounts {
+			continue
+		}
+		r := requirement{variable: variable, value: value}
+		for _, alternative := range strings.Fields(value) {
+			conditions, err := parseConditions(alternative)
+			if err != nil {
+				return nil, fmt.Errorf("%.80s of the image cannot be read: %w; set NVIDIA_DISABLE_REQUIRE=1 in the container to go without", variable, err)
+			}
+			if len(conditions) > 0 {
+				r.alternatives = append(r.alternatives, conditions)
+			}
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b requirement) int { return cmp.Compare(a.variable, b.variable) })
+	return out, nil
+}
+
+// parseConditions leaves out what asks for other than a board, such as csv-mounts.
+func parseConditions(s string) ([]condition, error) {
+	var out []condition
+	for _, word := range strings.Split(s, ",") {
+		if word == "" {
+			continue
+		}
+		c, err := parseCondition(word)
+		if err != nil {
+			return nil, err
+		}
+		if known(c.property) {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+func known(property string) bool {
+	return slices.Contains([]string{"arch", "brand", "cuda", "driver", "jetpack"}, property)
+}
+
+func parseCondition(word string) (condition, error) {
+	at := strings.IndexAny(word, "<>=!")
+	if at < 1 {
+		return condition{}, fmt.Errorf("%.80q is no condition such as cuda>=11.4", word)
+	}
+	c := condition{property: word[:at]}
+	for _, o := range operators {
+		if value, ok := strings.CutPrefix(word[at:], o); ok {
+			c.operator, c.text = o, value
+			break
+		}
+	}
+	if c.operator == "" {
+		return condition{}, fmt.Errorf("%.80q has no operator (have %s)", word, strings.Join(operators, " "))
+	}
+	if c.property == "brand" || !known(c.property) {
+		return c, nil
+	}
+	var err error
+	if c.version, err = parseVersion(c.text); err != nil {
+		return condition{}, fmt.Errorf("%.80q: %w", word, err)
+	}
+	return c, nil
+}
+
+// maxParts is more than any version has.
+const maxParts = 8
+
+var errVersion = errors.New("not a version such as 11.4")
+
+func parseVersion(s string) ([]int, error) {
+	var out []int
+	for _, part := range strings.SplitN(strings.TrimPrefix(s, "v"), ".", maxParts+1) {
+		n, err := strconv.ParseUint(part, 10, 31)
+		if err != nil || len(out) == maxParts {
+			return nil, errVersion
+		}
+		out = append(out, int(n))
+	}
+	return out, nil
+}
+
+// compareVersions compares part by part; 12 is 12.0.
+func compareVersions(a, b []int) int {
+	for i := 0; i < max(len(a), len(b)); i++ {
+		if c := cmp.Compare(part(a, i), part(b, i)); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+func part(version []int, i int) int {
+	if i < len(version) {
+		return version[i]
+	}
+	return 0
+}
+
+// truth is ordered, so that "and" is the least and "or" the greatest.
+type truth int
+
+const (
+	no truth = iota
+	unknown
+	yes
+)
+
+// Check compares what the image requires with the board whose file tree is root, of
+// which some is told already. What the board does not tell is a note.
+func (s Selection) Check(root string, told Board) (notes []string, err error) {
+	if len(s.requires) == 0 {
+		return nil, nil
+	}
+	b := ReadBoard(root, told)
+	for _, r := range s.requires {
+		switch r.holds(b) {
+		case no:
+			return nil, fmt.Errorf("the image requires %.300q (%.80s), and the board has %s; take an image that is made for it, or set NVIDIA_DISABLE_REQUIRE=1 in the container to go without", r.value, r.variable, b.has(r))
+		case unknown:
+			notes = append(notes, fmt.Sprintf("the image requires %.300q (%.80s), and the board does not tell: it has %s; /etc/slipway/hook.toml may say", r.value, r.variable, b.has(r)))
+		}
+	}
+	return notes, nil
+}
+
+func (r requirement) holds(b Board) truth {
+	if len(r.alternatives) == 0 {
+		return yes
+	}
+	or := no
+	for _, conditions := range r.alternatives {
+		and := yes
+		for _, c := range conditions {
+			and = min(and, c.holds(b))
+		}
+		or = max(or, and)
+	}
+	return or
+}
+
+func (c condition) holds(b Board) truth {
+	if c.property == "brand" {
+		return c.holdsBrand()
+	}
+	version, err := parseVersion(b.value(c.property))
+	if err != nil {
+		return unknown
+	}
+	return c.fits(compareVersions(version, c.version))
+}
+
+// holdsBrand: brands are those of graphics cards (brand=tesla), and images ask for
+// them beside CUDA's version, with the drivers that can do with less. No SoC has one.
+func (c condition) holdsBrand() truth {
+	if c.operator == "!=" && c.text != "" {
+		return yes
+	}
+	return no
+}
+
+func (c condition) fits(order int) truth {
+	ok := false
+	switch c.operator {
+	case "=":
+		ok = order == 0
+	case "!=":
+		ok = order != 0
+	case "<":
+		ok = order < 0
+	case "<=":
+		ok = order <= 0
+	case ">":
+		ok = order > 0
+	case ">=":
+		ok = order >= 0
+	}
+	if ok {
+		return yes
+	}
+	return no
+}
