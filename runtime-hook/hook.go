@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/inject"
 	"slipway/runtime-hook/internal/oci"
@@ -44,12 +45,16 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-	if !config.Wants() {
+	wanted, err := choose.From(config.Env)
+	if err == nil && !wanted.Wants() {
 		return nil
 	}
 	log := openLog()
 	defer log.Close()
-	line, err := give(state, config)
+	line := ""
+	if err == nil {
+		line, err = give(state, config, wanted)
+	}
 	if err != nil {
 		line = "failed: " + err.Error()
 	}
@@ -63,11 +68,19 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 }
 
 // give brings the board's files into one container and says what it did.
-func give(state oci.State, config oci.Config) (string, error) {
+func give(state oci.State, config oci.Config, wanted choose.Selection) (string, error) {
 	if !config.MountNamespace {
 		return "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
 	}
+	notes, err := wanted.Check("/", choose.Board{})
+	if err != nil {
+		return "", err
+	}
 	p, problems, err := compile("/")
+	if err != nil {
+		return "", err
+	}
+	p, _, err = wanted.Of("/", p)
 	if err != nil {
 		return "", err
 	}
@@ -75,7 +88,7 @@ func give(state oci.State, config oci.Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	notes := unused(problems)
+	notes = append(notes, unused(problems)...)
 	if err := process.Allow(p.Devices); err != nil {
 		notes = append(notes, err.Error())
 	}

@@ -121,19 +121,6 @@ func readOnly(options []string) (ro bool) {
 	return ro
 }
 
-// Wants reports whether a container asks for the board's devices. Which of
-// several it asks for makes no difference here. A variable set twice counts as
-// the runtimes count it: the last one.
-func (c Config) Wants() bool {
-	value := ""
-	for _, e := range c.Env {
-		if v, ok := strings.CutPrefix(e, "NVIDIA_VISIBLE_DEVICES="); ok {
-			value = v
-		}
-	}
-	return value != "" && value != "void" && value != "none"
-}
-
 func limited(r io.Reader, max int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, max+1))
 	if err == nil && int64(len(data)) > max {

@@ -91,30 +91,6 @@ func TestReadConfigNamesTheFile(t *testing.T) {
 	}
 }
 
-func TestWants(t *testing.T) {
-	tests := []struct {
-		env  []string
-		want bool
-	}{
-		{nil, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES"}, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES="}, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=void"}, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=none"}, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=all"}, true},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=0"}, true},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=all"}, true},
-		{[]string{"XNVIDIA_VISIBLE_DEVICES=all"}, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void"}, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_VISIBLE_DEVICES=all"}, true},
-	}
-	for _, tt := range tests {
-		if got := (Config{Env: tt.env}).Wants(); got != tt.want {
-			t.Errorf("Wants(%q) = %v; want %v", tt.env, got, tt.want)
-		}
-	}
-}
-
 func FuzzReadState(f *testing.F) {
 	for _, s := range []string{`{"id":"c","pid":7,"bundle":"/b"}`, `{"id":"c","pid":1,"bundle":"/b/../c","root":"rootfs"}`, `{}`, `{"id":null,"bundle":[]}`, "\xff"} {
 		f.Add([]byte(s))
@@ -136,7 +112,6 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c.Wants()
 		if !filepath.IsAbs(c.Rootfs) || strings.ContainsRune(c.Rootfs, 0) {
 			t.Errorf("let through %+v", c)
 		}
