@@ -66,7 +66,7 @@ func (p Process) Enter() error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the mount namespace of process %d: %w", p.pid, err)
 	}
-	return nil
+	return notHost()
 }
 
 // innerPid reports whether this process is in a pid namespace below that of

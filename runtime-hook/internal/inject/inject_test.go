@@ -39,6 +39,7 @@ func stage(t *testing.T) (board, rootfs string) {
 	board, rootfs = filepath.Join(dir, "board"), filepath.Join(dir, "rootfs")
 	must(t, os.MkdirAll(filepath.Join(board, "share"), 0o755))
 	must(t, os.Mkdir(rootfs, 0o755))
+	must(t, unix.Mount(rootfs, rootfs, "", unix.MS_BIND, ""))
 	must(t, os.WriteFile(filepath.Join(board, "a.so"), []byte("a"), 0o644))
 	must(t, os.WriteFile(filepath.Join(board, "share/s"), []byte("s"), 0o644))
 	must(t, unix.Mknod(filepath.Join(board, "full"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 7))))

@@ -66,6 +66,10 @@ func (p Process) Open(rootfs string) (*Root, error) {
 		dir.Close()
 		return nil, errors.Join(err, fmt.Errorf("the container's root %s is the board's own; nothing is mounted there", rootfs))
 	}
+	if !mounted(dir) {
+		dir.Close()
+		return nil, fmt.Errorf("the container's root %s is a folder of the board; no runtime has mounted it", rootfs)
+	}
 	r := &Root{dir: dir, inside: p.pid == 0, owner: p.owner, spared: map[uint64]bool{}, dirs: map[string]*folder{}}
 	r.dirs["/"] = &folder{File: dir}
 	return r, nil
@@ -84,16 +88,6 @@ func (r *Root) Spare(paths []string) {
 		}
 		f.Close()
 	}
-}
-
-// mountID is 0 where Linux does not tell, before 5.8.
-func mountID(f *os.File) uint64 {
-	var stat unix.Statx_t
-	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat)
-	if err != nil || stat.Mask&unix.STATX_MNT_ID == 0 {
-		return 0
-	}
-	return stat.Mnt_id
 }
 
 // Close lets go of all descriptors.

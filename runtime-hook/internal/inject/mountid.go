@@ -1,0 +1,48 @@
+package inject
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountID tells the mount that f is on from all others, 0 where nothing says so.
+func mountID(f *os.File) uint64 {
+	var stat unix.Statx_t
+	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat)
+	if err == nil && stat.Mask&unix.STATX_MNT_ID != 0 {
+		return stat.Mnt_id
+	}
+	return oldMountID(f)
+}
+
+// oldMountID is for Linux before 5.8.
+func oldMountID(f *os.File) uint64 {
+	info, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", f.Fd()))
+	if err != nil {
+		return 0
+	}
+	defer info.Close()
+	for lines := bufio.NewScanner(info); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "mnt_id:"); ok {
+			id, _ := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+			return id
+		}
+	}
+	return 0
+}
+
+// mounted reports whether something is mounted at the folder dir itself, as all
+// runtimes do with the root of a container before they pivot into it.
+func mounted(dir *os.File) bool {
+	above, err := openat(dir, "..", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return false
+	}
+	defer above.Close()
+	return mountID(dir) != mountID(above)
+}
