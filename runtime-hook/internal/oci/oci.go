@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // Kubernetes writes environments of some hundred KiB; nothing real comes near.
@@ -60,7 +61,7 @@ func ReadState(r io.Reader) (State, error) {
 // ReadConfig reads the config.json of bundle.
 func ReadConfig(bundle string) (Config, error) {
 	path := filepath.Join(bundle, "config.json")
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return Config{}, err
 	}
@@ -70,6 +71,23 @@ func ReadConfig(bundle string) (Config, error) {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil
+}
+
+// openRegular does not wait at a FIFO.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func parseConfig(r io.Reader, bundle string) (Config, error) {
