@@ -44,7 +44,7 @@ func main() {
 	case errors.Is(err, errFound):
 		os.Exit(1)
 	default:
-		fmt.Fprintln(os.Stderr, "slipway-hook:", err)
+		fmt.Fprintln(os.Stderr, "slipway-hook:", printable(err.Error()))
 		os.Exit(1)
 	}
 }
