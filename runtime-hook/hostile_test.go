@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// deadline is how long a hook may take over whatever it is given.
+const deadline = 10 * time.Second
+
+// hostile runs the hook itself, with what a hostile runtime would write to it.
+func hostile(t *testing.T, stdin io.Reader) (stderr string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, hookBinary(t), "hook")
+	cmd.Stdin, cmd.WaitDelay = stdin, time.Second
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		t.Fatalf("the hook hangs; so far it said %.300q", out.String())
+	}
+	return out.String(), err
+}
+
+func state(t *testing.T, pid int, bundle string) io.Reader {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{"ociVersion": "1.0.2", "id": "hostile", "pid": pid, "bundle": bundle})
+	must(t, err)
+	return bytes.NewReader(data)
+}
+
+// endless gives its bytes again and again.
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	n := 0
+	for n < len(p) {
+		n += copy(p[n:], e)
+	}
+	return n, nil
+}
+
+func TestHostileState(t *testing.T) {
+	newLab(t, "runc")
+	tests := map[string]io.Reader{
+		"endless spaces": endless(" "),
+		"endless text":   io.MultiReader(strings.NewReader(`{"id":"`), endless("x")),
+		"endless depth":  endless(`{"annotations":`),
+		"endless list":   io.MultiReader(strings.NewReader(`{"annotations":[`), endless("1,")),
+		"numbers":        strings.NewReader(`{"id":"c","pid":99999999999999999999,"bundle":"/b"}`),
+		"escapes":        strings.NewReader(`{"id":"c","pid":1,"bundle":"/\u001b[31m\nred"}`),
+	}
+	for name, stdin := range tests {
+		out, err := hostile(t, stdin)
+		plainRefusal(t, name, out, err)
+	}
+}
+
+// plainRefusal wants one line that is short and holds nothing for a terminal.
+func plainRefusal(t *testing.T, name, stderr string, err error) {
+	t.Helper()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("%s: %v; want that the hook refuses, with status 1", name, err)
+	}
+	line, ended := strings.CutSuffix(stderr, "\n")
+	if !ended || len(line) > 8<<10 || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) {
+		t.Errorf("%s: said %.300q; want one plain line", name, stderr)
+	}
+}
+
+// What stands where a bundle's config.json should.
+func TestHostileConfig(t *testing.T) {
+	l := newLab(t, "runc")
+	pid := l.process()
+	good := `{"root":{"path":"rootfs"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"linux":{"namespaces":[{"type":"mount"}]}`
+	tests := map[string]func(p string) error{
+		"a FIFO":       func(p string) error { return unix.Mkfifo(p, 0o644) },
+		"a folder":     func(p string) error { return os.Mkdir(p, 0o755) },
+		"a link to it": func(p string) error { return os.Symlink("config.json", p) },
+		"endless":      func(p string) error { return os.Symlink("/dev/zero", p) },
+		"a terminal":   func(p string) error { return os.Symlink("/dev/ptmx", p) },
+		"100 MB":       func(p string) error { return sparse(p, good+"}", 100<<20) },
+		"deep":         func(p string) error { return os.WriteFile(p, []byte(good+`,"x":`+strings.Repeat("[", 10<<20)), 0o644) },
+		"deep in mounts": func(p string) error {
+			return os.WriteFile(p, []byte(good+`,"mounts":`+strings.Repeat(`[{"options":`, 1<<20)), 0o644)
+		},
+		"many mounts": func(p string) error {
+			return os.WriteFile(p, []byte(good+`,"mounts":[`+strings.Repeat(`{"destination":"/a","options":["ro"]},`, 1<<19)+"{}], 7}"), 0o644)
+		},
+		"the wrong types":  func(p string) error { return os.WriteFile(p, []byte(`{"root":[],"process":7,"mounts":{}}`), 0o644) },
+		"a root of a type": func(p string) error { return os.WriteFile(p, []byte(`{"root":{"path":{"a":1}}}`), 0o644) },
+		"keys twice": func(p string) error {
+			return os.WriteFile(p, []byte(good+`,"root":{"path":""},"Root":{"Path":""}}`), 0o644)
+		},
+		"the root is FIFO": func(p string) error {
+			return errors.Join(unix.Mkfifo(filepath.Dir(p)+"/rootfs", 0o644), os.WriteFile(p, []byte(good+"}"), 0o644))
+		},
+		"escapes in a name": func(p string) error {
+			return os.WriteFile(p, []byte(strings.Replace(good, `"rootfs"`, `"\u001b[31m\u009b\n"`, 1)+"}"), 0o644)
+		},
+	}
+	for name, make := range tests {
+		bundle := filepath.Join(l.dir, name)
+		must(t, os.Mkdir(bundle, 0o755))
+		must(t, make(filepath.Join(bundle, "config.json")))
+		out, err := hostile(t, state(t, pid, bundle))
+		plainRefusal(t, name, out, err)
+	}
+}
+
+// sparse writes text and then bytes that take no room on the disk.
+func sparse(p, text string, size int64) error {
+	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+		return err
+	}
+	return os.Truncate(p, size)
+}
+
+// What stands where the bundle should.
+func TestHostileBundle(t *testing.T) {
+	dir := newLab(t, "runc").dir
+	must(t, unix.Mkfifo(dir+"/fifo", 0o644))
+	must(t, os.Symlink("link", dir+"/link"))
+	must(t, os.Symlink("/proc/self/fd/0", dir+"/stdin"))
+	for _, bundle := range []string{"fifo", "link", "stdin", "stdin/..", "no", "\x1b[31m", strings.Repeat("x/", 4000)} {
+		out, err := hostile(t, state(t, 1, filepath.Join(dir, bundle)))
+		plainRefusal(t, fmt.Sprintf("%.40q", bundle), out, err)
+	}
+}
+
+// process is one with a mount namespace of its own, as a container's has.
+func (l *lab) process() (pid int) {
+	l.t.Helper()
+	sleep := exec.Command("sleep", "300")
+	sleep.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	must(l.t, sleep.Start())
+	l.t.Cleanup(func() { sleep.Process.Kill(); sleep.Wait() })
+	return sleep.Process.Pid
+}
+
+// A state or a configuration that leads the hook to a folder or a process of the
+// board changes nothing there.
+func TestHostileTarget(t *testing.T) {
+	outside := t.TempDir()
+	l := newLab(t, "runc")
+	write(t, "/opt/board/a.so", "board a")
+	write(t, "/opt/victim/file", "the board's own")
+	l.lists("lib, /opt/board/a.so", "dev, /dev/full")
+	pid, gone := l.process(), l.process()
+	must(t, unix.Kill(gone, unix.SIGKILL))
+	tests := []struct {
+		name string
+		pid  int
+		root string
+	}{
+		{"a folder of the board", pid, "/opt/victim"},
+		{"the board's root", pid, "/"},
+		{"a link to the board's root", pid, "/proc/self/root"},
+		{"a file of the board", pid, "/opt/victim/file"},
+		{"a process of the board", os.Getpid(), outside},
+		{"the first process", 1, outside},
+		{"the hook's parent", -1, "/opt/victim"},
+		{"no process", 0, "/opt/victim"},
+		{"a process that has ended", gone, "/opt/victim"},
+		{"a process that is no more", 1 << 30, "/opt/victim"},
+	}
+	for _, tt := range tests {
+		config := fmt.Sprintf(`{"root":{"path":%q},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"linux":{"namespaces":[{"type":"mount"}]}}`, tt.root)
+		write(t, filepath.Join(l.dir, "bundle/config.json"), config)
+		before, beforeMounts := look(t), mountsOf(t, os.Getpid())
+		out, err := hostile(t, state(t, tt.pid, filepath.Join(l.dir, "bundle")))
+		plainRefusal(t, tt.name, out, err)
+		if after := look(t); after != before {
+			t.Errorf("%s: the board changed:\n%s", tt.name, added(before, after))
+		}
+		if got := mountsOf(t, os.Getpid()); got != beforeMounts {
+			t.Errorf("%s: the board's mounts changed:\n%s", tt.name, added(beforeMounts, got))
+		}
+		if list, err := os.ReadDir(outside); err != nil || len(list) > 0 {
+			t.Errorf("%s: the board's folder holds %v, %v", tt.name, list, err)
+		}
+	}
+}
+
+func mountsOf(t *testing.T, pid int) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	must(t, err)
+	return string(data)
+}
+
+// added are the lines of after that before lacks.
+func added(before, after string) string {
+	var out []string
+	for _, line := range strings.Split(after, "\n") {
+		if !strings.Contains(before+"\n", line+"\n") {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "\n")
+}
