@@ -31,10 +31,12 @@ var licenceTexts = map[string]string{
 	"cb1ce31a60c2422f": "BSD-3-Clause", // Google LLC
 	"526279aa5ce65fb2": "BSD-3-Clause", // Google Inc.
 	"c16fb94cf985fde3": "BSD-3-Clause", // xxHash
+	"4ada7914b7de1358": "BSD-3-Clause", // fsnotify
 	"7a4d92cdb11d2549": "Unlicense",
 	"9eab7902f21bef03": "MPL-2.0",
 	"4b65446dc65c9d3c": "Apache-2.0 AND BSD-3-Clause",         // OpenTelemetry
 	"ff93da6e29b4d964": "BSD-3-Clause AND Apache-2.0 AND MIT", // klauspost/compress, by folder
+	"1083d3dcf348b543": "MIT AND Apache-2.0",                  // yaml/v3, by file
 	"538ecc70c08e4b1a": "BSD-3-Clause AND MPL-2.0",            // filepath-securejoin, by file
 }
 

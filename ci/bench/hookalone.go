@@ -1,0 +1,65 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"slipway/ci/tinyboard"
+)
+
+const aloneRounds = 100
+
+// hookProcess is our hook's process, as runc starts it: a row of its times, from exec
+// to exit, and the most memory that it had.
+type hookProcess struct {
+	row     Row
+	peakKiB int64
+}
+
+// alone measures the hook in containers of which it measures nothing else. What the
+// hook keeps from one call to the next is there already.
+func (b *hookBench) alone(ctx context.Context, m *medium) (hookProcess, error) {
+	file := filepath.Join(b.board.Dir, "stopwatch")
+	timed := way{name: "slipway-hook alone", runtime: []string{"runc"}, edit: func(c *tinyboard.Container) error {
+		c.Ask()
+		c.CreateRuntime(b.stopwatch, file, b.ours, "hook")
+		return nil
+	}}
+	lives := b.variant(m, timed)
+	if _, err := Measure(ctx, aloneRounds, lives); err != nil {
+		return hookProcess{}, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return hookProcess{}, err
+	}
+	p := hookProcess{row: Row{Name: lives.Name}}
+	for line := range strings.Lines(string(text)) {
+		var took time.Duration
+		var peakKiB int64
+		if _, err := fmt.Sscan(line, &took, &peakKiB); err != nil {
+			return hookProcess{}, fmt.Errorf("%s: %w", file, err)
+		}
+		p.row.Times = append(p.row.Times, took)
+		p.peakKiB = max(p.peakKiB, peakKiB)
+	}
+	p.row.Times = p.row.Times[1:] // the first round is not counted
+	return p, nil
+}
+
+func (p hookProcess) figures(program string) ([]Ratio, error) {
+	info, err := os.Stat(program)
+	if err != nil {
+		return nil, err
+	}
+	const mb = 1e6
+	return []Ratio{
+		{"hook_ms", float64(p.row.Median().Microseconds()) / 1000},
+		{"rss_mb", float64(p.peakKiB) * 1024 / mb},
+		{"binary_mb", float64(info.Size()) / mb},
+	}, nil
+}

@@ -1,0 +1,75 @@
+package bench
+
+import (
+	"context"
+	"debug/buildinfo"
+	"fmt"
+	"path/filepath"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"slipway/ci/tinyboard"
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+const (
+	nvidiaModule  = "github.com/NVIDIA/nvidia-container-toolkit"
+	nvidiaVersion = "v1.20.1"
+)
+
+// buildPeers builds NVIDIA's programs in dir.
+func buildPeers(ctx context.Context, dir string) error {
+	return progress.Run(ctx, "NVIDIA's container toolkit", func(*progress.Step) (string, error) {
+		info, err := buildinfo.ReadFile(filepath.Join(dir, "nvidia-container-runtime"))
+		if err == nil && info.Main.Version == nvidiaVersion {
+			return nvidiaVersion, nil
+		}
+		return nvidiaVersion, engine.Run(ctx, engine.Command{
+			Argv: []string{"go", "install", nvidiaModule + "/cmd/...@" + nvidiaVersion},
+			Env:  []string{"GOBIN=" + dir},
+			Log:  filepath.Join(dir, "install.log"),
+		})
+	})
+}
+
+// askPeer writes the file that NVIDIA's runtime reads, without some of its hooks.
+func (b *hookBench) askPeer(disabled string) func(*tinyboard.Container) error {
+	config := fmt.Sprintf(`[nvidia-ctk]
+path = %q
+[nvidia-container-runtime-hook]
+path = %q
+[nvidia-container-runtime]
+mode = "csv"
+runtimes = ["runc"]
+[nvidia-container-runtime.modes.jit-cdi]
+nvcdi-disable-hooks = [%s]
+`, filepath.Join(b.peers, "nvidia-ctk"), filepath.Join(b.peers, "nvidia-container-runtime-hook"), disabled)
+	return func(c *tinyboard.Container) error {
+		c.Ask()
+		return tinyboard.Write("/etc/nvidia-container-runtime/config.toml", []byte(config), 0o644)
+	}
+}
+
+// peerCDI lets NVIDIA's program write a CDI spec of the board.
+func (b *hookBench) peerCDI(ctx context.Context) (func(*tinyboard.Container) error, error) {
+	dir := filepath.Join(b.board.Dir, "cdi.peer")
+	return cdiOf(ctx, dir, filepath.Join(b.peers, "nvidia-ctk"), "cdi", "generate", "--mode=csv",
+		"--nvidia-cdi-hook-path="+filepath.Join(b.peers, "nvidia-cdi-hook"), "--output="+filepath.Join(dir, "board.yaml"))
+}
+
+// cdiOf calls a program that writes a CDI spec into dir, and edits containers by that
+// as containerd 2 does, for which the specs are read already.
+func cdiOf(ctx context.Context, dir string, argv ...string) (func(*tinyboard.Container) error, error) {
+	if err := engine.Run(ctx, engine.Command{Argv: argv}); err != nil {
+		return nil, err
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return nil, err
+	}
+	return func(c *tinyboard.Container) error {
+		_, err := cache.InjectDevices(c.Spec, "nvidia.com/gpu=all")
+		return err
+	}, nil
+}

@@ -1,0 +1,129 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"slipway/ci/tinyboard"
+)
+
+// way is one way to give a container the board's files.
+type way struct {
+	key, name string
+	ours      bool
+	runtime   []string                         // runc, or what stands for it
+	edit      func(*tinyboard.Container) error // what whoever writes the spec does; nil for nothing
+	timed     bool                             // the edit is an engine's work for each container
+	given     bool                             // all of the board's files
+	cache     bool                             // ld.so finds the libraries by their names
+}
+
+func (b *hookBench) ways(ctx context.Context) ([]way, error) {
+	runc := []string{"runc"}
+	peerCDI, err := b.peerCDI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	peerRuntime := []string{filepath.Join(b.peers, "nvidia-container-runtime")}
+	return []way{
+		{key: "plain", name: "plain runc", runtime: runc},
+		{key: "peer", name: "nvidia-container-runtime, csv", runtime: peerRuntime, edit: b.askPeer(""), given: true, cache: true},
+		{key: "peer_nocache", name: "nvidia-container-runtime, csv, without update-ldcache", runtime: peerRuntime, edit: b.askPeer(`"update-ldcache"`), given: true},
+		{key: "peer_cdi", name: "nvidia-ctk's CDI spec", runtime: runc, edit: peerCDI, timed: true, given: true, cache: true},
+		{key: "floor", name: "the floor: a hook that checks nothing", runtime: runc, edit: b.askFloor, given: true, cache: true},
+		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.askHook, given: true},
+	}, nil
+}
+
+func (b *hookBench) askHook(c *tinyboard.Container) error {
+	c.Ask()
+	c.CreateRuntime(b.ours, "hook")
+	return nil
+}
+
+// askFloor names the floor as the hook, and writes what it is to do.
+func (b *hookBench) askFloor(c *tinyboard.Container) error {
+	plan := filepath.Join(b.dir, "memory/floor.plan")
+	c.CreateRuntime(b.floor, plan)
+	return os.WriteFile(plan, []byte(b.floorPlan()), 0o644)
+}
+
+func (b *hookBench) floorPlan() string {
+	var plan strings.Builder
+	fmt.Fprintf(&plan, "cache\t%s\n", b.cache)
+	made := map[string]bool{"/": true, "/dev": true}
+	var folder func(dir string)
+	folder = func(dir string) {
+		if !made[dir] {
+			made[dir] = true
+			folder(filepath.Dir(dir))
+			fmt.Fprintf(&plan, "dir\t%s\n", dir)
+		}
+	}
+	put := func(kind, path string, more ...string) {
+		folder(filepath.Dir(path))
+		fmt.Fprintln(&plan, strings.Join(append([]string{kind, path}, more...), "\t"))
+	}
+	for i := range hookSize.Libraries {
+		path, _ := b.board.Library(i)
+		put("file", path)
+	}
+	for i := range hookSize.Links {
+		path, _ := b.board.Library(i)
+		put("link", b.board.Link(i), filepath.Base(path))
+	}
+	for i := range hookSize.Folders {
+		put("folder", b.board.Folder(i))
+	}
+	for i := range hookSize.Devices {
+		put("null", b.board.Device(i))
+	}
+	return plan.String()
+}
+
+// variant is the life of a container on a medium that gets the files in a way.
+func (b *hookBench) variant(m *medium, way way) Variant {
+	var c *tinyboard.Container
+	return Variant{
+		Name:    m.name + ": " + way.name,
+		Prepare: func(context.Context) (err error) { c, err = b.container(m, way, tinyboard.Program); return err },
+		Run:     func(ctx context.Context) error { return b.live(ctx, c, way, nil) },
+	}
+}
+
+// container makes a container of its own for each life: NVIDIA's runtime writes into
+// config.json. What was written before reaches the disk now, not while it is measured.
+func (b *hookBench) container(m *medium, way way, argv ...string) (*tinyboard.Container, error) {
+	if err := m.next(); err != nil {
+		return nil, err
+	}
+	c, err := b.board.NewContainer(m.image, argv...)
+	if err != nil {
+		return nil, err
+	}
+	m.last = c
+	if way.edit != nil && !way.timed {
+		if err := way.edit(c); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.Configure(); err != nil {
+		return nil, err
+	}
+	return c, m.sync()
+}
+
+func (b *hookBench) live(ctx context.Context, c *tinyboard.Container, way way, inside func(pid string) error) error {
+	if way.timed {
+		if err := way.edit(c); err != nil {
+			return err
+		}
+		if err := c.Configure(); err != nil {
+			return err
+		}
+	}
+	return c.Live(ctx, way.runtime, inside)
+}
