@@ -57,14 +57,16 @@ func Bench(ctx context.Context,
 
 // Soak kills a command at random moments and runs it again: what it leaves in
 // the end must always be the same. build needs SLIPWAY_BITBAKE, which names a git clone of
-// bitbake, and a user who is not root.
+// bitbake, and a user who is not root. hook, which needs root, starts containers that get a
+// board's files: none may fail, and nothing may be left of them.
 //
-// Examples: "soak layers"; "soak layers -kills=200 -seed=7".
+// Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook".
 func Soak(ctx context.Context,
-	area *string, // build or layers
+	area *string, // build, hook or layers
 	kills *int, // how many; 50 if not given
 	seed *int, // where the moments come from; one that is printed if not given
+	containers *int, // how many hook starts one after another; 2000 if not given
 ) error {
-	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int()))}
+	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000)}
 	return run(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })
 }

@@ -1,6 +1,7 @@
 // Package soak kills commands at random moments and runs them again: whatever
 // the moment was, what they leave in the end must be the same. An area is one
-// command; each is one file.
+// command; each is one file. The area hook starts containers instead, many and many
+// at a time, of which nothing may be left.
 package soak
 
 import (
@@ -20,13 +21,15 @@ import (
 
 // Options says how long to go on and where the moments come from.
 type Options struct {
-	Kills int
-	Seed  uint64
-	Self  []string // the program that knows our commands
+	Kills      int
+	Seed       uint64
+	Containers int      // one after another
+	Self       []string // the program that knows our commands
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"build":  Build,
+	"hook":   Hook,
 	"layers": Layers,
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/tinyboard"
 	"slipway/images"
 )
 
@@ -61,6 +62,19 @@ func TestLayers(t *testing.T) {
 		t.Skip("git is not installed (Debian package git)")
 	}
 	if err := Layers(t.Context(), lines{t}, t.TempDir(), options(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHook(t *testing.T) {
+	t.Chdir("../..") // the hook is built from the clone
+	if err := tinyboard.Needs(); err != nil {
+		t.Skip(err)
+	}
+	if _, err := os.Stat(tinyboard.HostBusybox); err != nil {
+		t.Skip("busybox is not installed (Debian package busybox-static)")
+	}
+	if err := Hook(t.Context(), lines{t}, t.TempDir(), Options{Containers: 10}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,0 +1,214 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sync/errgroup"
+
+	"slipway/ci/tinyboard"
+)
+
+// together is how many containers are started at a time, of a twentieth of all.
+const together = 8
+
+// listAge is how long the board's list stays as it is.
+const listAge = 50 * time.Millisecond
+
+// Hook starts containers that get a board's files from our hook, some of them 8 at a
+// time and then one after another, while the board's list changes. None may fail, and
+// nothing may be left of them. It needs root and runc.
+func Hook(ctx context.Context, w io.Writer, dir string, opt Options) error {
+	if err := tinyboard.Needs(); err != nil {
+		return err
+	}
+	if _, err := os.Stat(tinyboard.HostBusybox); err != nil {
+		return fmt.Errorf("%w; apt-get install busybox-static", err)
+	}
+	hook := filepath.Join(dir, "slipway-hook")
+	if err := tinyboard.BuildHook(ctx, hook); err != nil {
+		return err
+	}
+	size := tinyboard.Size{Libraries: 8, Links: 4, Devices: 2, Folders: 1}
+	return tinyboard.In(filepath.Join(dir, "memory"), hook, size, func(b *tinyboard.Board) error {
+		image, err := b.NewImage(ctx, b.Dir)
+		if err != nil {
+			return err
+		}
+		s := soakedHook{b, image}
+		if err := s.start(ctx); err != nil { // what the hook keeps is there from now on
+			return err
+		}
+		return s.soak(ctx, w, opt.Containers)
+	})
+}
+
+type soakedHook struct {
+	board *tinyboard.Board
+	image tinyboard.Image
+}
+
+func (s soakedHook) soak(ctx context.Context, w io.Writer, containers int) error {
+	before, err := s.left()
+	if err != nil {
+		return err
+	}
+	few := max(together, containers/20)
+	phases := []struct {
+		name string
+		run  func() error
+	}{
+		{fmt.Sprintf("%d containers, %d at a time", few, together), func() error { return s.many(ctx, few, together) }},
+		{"as many while the board's list changes", func() error {
+			return s.whileChanging(ctx, func(ctx context.Context) error { return s.many(ctx, few, together) })
+		}},
+		{fmt.Sprintf("%d containers, one after another", containers), func() error { return s.many(ctx, containers, 1) }},
+	}
+	for _, p := range phases {
+		began := time.Now()
+		if err := p.run(); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		fmt.Fprintf(w, "%s: %.1f s\n", p.name, time.Since(began).Seconds())
+		after, err := s.left()
+		if err == nil && after != before {
+			err = fmt.Errorf("%s left\n%swant\n%s", p.name, after, before)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// many starts n containers, some of them at once.
+func (s soakedHook) many(ctx context.Context, n, atOnce int) error {
+	work, ctx := errgroup.WithContext(ctx)
+	var begun atomic.Int64
+	for range atOnce {
+		work.Go(func() error {
+			if err := s.board.Join(); err != nil {
+				return err
+			}
+			for begun.Add(1) <= int64(n) {
+				if err := s.start(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return work.Wait()
+}
+
+// start runs a container whose program fails where the board's files are not there.
+func (s soakedHook) start(ctx context.Context) error {
+	library, soname := s.board.Library(0)
+	script := fmt.Sprintf("set -e; grep -q %s %s; : > %s", soname, library, s.board.Device(0))
+	c, err := s.board.NewContainer(s.image, tinyboard.Busybox, "sh", "-c", script)
+	if err != nil {
+		return err
+	}
+	c.Ask()
+	c.CreateRuntime(s.board.Hook, "hook")
+	return errors.Join(c.Configure(), c.Run(ctx), c.Close())
+}
+
+// whileChanging changes the board's list, by rename, as long as work goes on.
+func (s soakedHook) whileChanging(ctx context.Context, work func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	changing, stop := context.WithCancel(ctx)
+	group.Go(func() error {
+		defer stop()
+		return work(ctx)
+	})
+	group.Go(func() error {
+		if err := s.board.Join(); err != nil {
+			return err
+		}
+		for n := 0; changing.Err() == nil; n++ {
+			if err := s.relist(n); err != nil {
+				return err
+			}
+			time.Sleep(listAge)
+		}
+		return s.relist(0)
+	})
+	return group.Wait()
+}
+
+// relist writes the list in another order and with a line of its own; in version 0 it
+// is as it was.
+func (s soakedHook) relist(version int) error {
+	text := s.board.List
+	if version > 0 {
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		turn := version % len(lines)
+		text = fmt.Sprintf("# version %d\n%s\n", version, strings.Join(slices.Concat(lines[turn:], lines[:turn]), "\n"))
+	}
+	return renameio.WriteFile(tinyboard.Lists, []byte(text), 0o644)
+}
+
+// left is what is there of containers and of the hook, and was there before.
+func (s soakedHook) left() (string, error) {
+	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	hosts, err := os.ReadFile("/proc/1/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	descriptors, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return "", err
+	}
+	states, err := os.ReadDir(s.board.State())
+	if err != nil {
+		return "", err
+	}
+	groups, err := s.cgroups()
+	if err != nil {
+		return "", err
+	}
+	kept, err := filepath.Glob("/run/slipway/*")
+	return fmt.Sprintf("in its namespace the mounts\n%son the host %d mounts\n%d containers of runc's, cgroups %q, programs %q, %d descriptors, kept files %q\n",
+		mounts, strings.Count(string(hosts), s.board.Dir), len(states), groups, s.programs(), len(descriptors), kept), err
+}
+
+// cgroups are those of the board's containers.
+func (s soakedHook) cgroups() (found []string, err error) {
+	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // others end too
+		}
+		if err == nil && strings.HasPrefix(d.Name(), s.board.Prefix()) {
+			found = append(found, path)
+		}
+		return err
+	})
+	return found, err
+}
+
+// programs are the hook's processes, and those of containers of the board.
+func (s soakedHook) programs() (found []string) {
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range processes {
+		exe, _ := os.Readlink(p + "/exe") // most are others', and some end meanwhile
+		groups, _ := os.ReadFile(p + "/cgroup")
+		if exe == s.board.Hook || strings.Contains(string(groups), s.board.Prefix()) {
+			found = append(found, exe)
+		}
+	}
+	return found
+}
