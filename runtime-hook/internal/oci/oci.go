@@ -1,6 +1,7 @@
 // Package oci reads what a container runtime tells a hook: the state on its
 // standard input and the bundle's config.json. It takes from them only what the
-// hook needs and trusts neither.
+// hook needs and trusts neither. Edit adds to a config.json what a front end can
+// give there.
 package oci
 
 import (
@@ -8,12 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 )
 
 // Kubernetes writes environments of some hundred KiB; nothing real comes near.
@@ -34,7 +34,12 @@ type Config struct {
 	Rootfs         string   // absolute, as the runtime sees it
 	Env            []string // of the container's first process
 	MountNamespace bool     // it has, or joins, a mount namespace
+	UserNamespace  bool     // the same
 	ReadOnly       []string // where in the container something is mounted read-only
+	Hooked         bool     // the runtime will call this program's hook
+
+	nodes []specs.LinuxDevice
+	rules []specs.LinuxDeviceCgroup
 }
 
 // ReadState reads the state that a runtime writes to a hook.
@@ -61,70 +66,75 @@ func ReadState(r io.Reader) (State, error) {
 // ReadConfig reads the config.json of bundle.
 func ReadConfig(bundle string) (Config, error) {
 	path := filepath.Join(bundle, "config.json")
-	f, err := openRegular(path)
+	data, err := ReadFile(path)
 	if err != nil {
 		return Config{}, err
 	}
-	defer f.Close()
-	c, err := parseConfig(f, bundle)
+	c, err := ParseConfig(data, bundle)
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil
 }
 
-// openRegular does not wait at a FIFO.
-func openRegular(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
+// spec is what is read of a config.json.
+type spec struct {
+	Root    *specs.Root
+	Process *struct{ Env []string }
+	Mounts  []specs.Mount
+	Hooks   *struct{ Prestart, CreateRuntime, CreateContainer []specs.Hook }
+	Linux   *struct {
+		Namespaces []specs.LinuxNamespace
+		Devices    []specs.LinuxDevice
+		Resources  *struct{ Devices []specs.LinuxDeviceCgroup }
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
-func parseConfig(r io.Reader, bundle string) (Config, error) {
-	data, err := limited(r, maxConfigBytes)
-	if err != nil {
+// ParseConfig reads data, the config.json of bundle.
+func ParseConfig(data []byte, bundle string) (Config, error) {
+	var s spec
+	if err := json.Unmarshal(data, &s); err != nil {
 		return Config{}, err
 	}
-	var c struct {
-		Root    *specs.Root
-		Process *struct{ Env []string }
-		Mounts  []specs.Mount
-		Linux   *struct{ Namespaces []specs.LinuxNamespace }
-	}
-	if err := json.Unmarshal(data, &c); err != nil {
-		return Config{}, err
-	}
-	if c.Root == nil || c.Root.Path == "" || strings.ContainsRune(c.Root.Path, 0) {
+	if s.Root == nil || s.Root.Path == "" || strings.ContainsRune(s.Root.Path, 0) {
 		return Config{}, errors.New("no root.path")
 	}
-	out := Config{Rootfs: c.Root.Path}
-	if !filepath.IsAbs(out.Rootfs) {
-		out.Rootfs = filepath.Join(bundle, out.Rootfs)
+	c := Config{Rootfs: s.Root.Path, Hooked: s.hooked()}
+	if !filepath.IsAbs(c.Rootfs) {
+		c.Rootfs = filepath.Join(bundle, c.Rootfs)
 	}
-	if c.Process != nil {
-		out.Env = c.Process.Env
+	if s.Process != nil {
+		c.Env = s.Process.Env
 	}
-	if c.Linux != nil {
-		for _, n := range c.Linux.Namespaces {
-			out.MountNamespace = out.MountNamespace || n.Type == specs.MountNamespace
+	if s.Linux != nil {
+		c.MountNamespace = s.has(specs.MountNamespace)
+		c.UserNamespace = s.has(specs.UserNamespace)
+		c.nodes = s.Linux.Devices
+		if s.Linux.Resources != nil {
+			c.rules = s.Linux.Resources.Devices
 		}
 	}
-	for _, m := range c.Mounts {
+	for _, m := range s.Mounts {
 		if readOnly(m.Options) {
-			out.ReadOnly = append(out.ReadOnly, m.Destination)
+			c.ReadOnly = append(c.ReadOnly, m.Destination)
 		}
 	}
-	return out, nil
+	return c, nil
+}
+
+func (s spec) has(kind specs.LinuxNamespaceType) bool {
+	return slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
+}
+
+// Program is the name that the hook is called by.
+const Program = "slipway-hook"
+
+func (s spec) hooked() bool {
+	ours := func(h specs.Hook) bool {
+		return filepath.Base(h.Path) == Program && len(h.Args) > 1 && h.Args[1] == "hook"
+	}
+	return s.Hooks != nil && (slices.ContainsFunc(s.Hooks.Prestart, ours) ||
+		slices.ContainsFunc(s.Hooks.CreateRuntime, ours) || slices.ContainsFunc(s.Hooks.CreateContainer, ours))
 }
 
 func readOnly(options []string) (ro bool) {

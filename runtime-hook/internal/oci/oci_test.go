@@ -1,10 +1,12 @@
 package oci
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -43,25 +45,27 @@ func TestParseConfig(t *testing.T) {
 		want        Config
 		wantErr     string
 	}{
-		{"relative root", `{"root":{"path":"rootfs"},"process":{"env":["A=1"]},"linux":{"namespaces":[{"type":"pid"},{"type":"mount"}]}}`, Config{"/bundle/rootfs", []string{"A=1"}, true, nil}, ""},
-		{"absolute root", `{"root":{"path":"/var/lib/c/merged"}}`, Config{"/var/lib/c/merged", nil, false, nil}, ""},
-		{"no mount namespace", `{"root":{"path":"r"},"linux":{"namespaces":[{"type":"pid"}]}}`, Config{"/bundle/r", nil, false, nil}, ""},
+		{"relative root", `{"root":{"path":"rootfs"},"process":{"env":["A=1"]},"linux":{"namespaces":[{"type":"pid"},{"type":"mount"}]}}`, Config{Rootfs: "/bundle/rootfs", Env: []string{"A=1"}, MountNamespace: true}, ""},
+		{"absolute root", `{"root":{"path":"/var/lib/c/merged"}}`, Config{Rootfs: "/var/lib/c/merged"}, ""},
+		{"no mount namespace", `{"root":{"path":"r"},"linux":{"namespaces":[{"type":"pid"}]}}`, Config{Rootfs: "/bundle/r"}, ""},
 		{
 			"mounts", `{"root":{"path":"/r"},"mounts":[{"destination":"/a","options":["rbind","ro"]},{"destination":"/b","options":["ro","rw"]},{"destination":"/c"},{"destination":"/d","options":["rro"]}]}`,
-			Config{"/r", nil, false, []string{"/a", "/d"}},
+			Config{Rootfs: "/r", ReadOnly: []string{"/a", "/d"}},
 			"",
 		},
+		{"user namespace", `{"root":{"path":"/r"},"linux":{"namespaces":[{"type":"user"}]}}`, Config{Rootfs: "/r", UserNamespace: true}, ""},
+		{"our hook", `{"root":{"path":"/r"},"hooks":{"prestart":[{"path":"/x"}],"createRuntime":[{"path":"/opt/slipway-hook","args":["slipway-hook","hook","--devices=all"]}]}}`, Config{Rootfs: "/r", Hooked: true}, ""},
+		{"another's hook", `{"root":{"path":"/r"},"hooks":{"createRuntime":[{"path":"/opt/slipway-hook","args":["slipway-hook"]},{"path":"/bin/hook","args":["hook","hook"]}],"poststop":[{"path":"/opt/slipway-hook","args":["slipway-hook","hook"]}]}}`, Config{Rootfs: "/r"}, ""},
 		{"no root", `{"process":{"env":[]}}`, Config{}, "no root.path"},
 		{"empty root", `{"root":{"path":""}}`, Config{}, "no root.path"},
 		{"NUL in root", `{"root":{"path":"a\u0000"}}`, Config{}, "no root.path"},
 		{"env of numbers", `{"root":{"path":"r"},"process":{"env":[1]}}`, Config{}, "cannot unmarshal"},
 		{"null", `null`, Config{}, "no root.path"},
 		{"half", `{"root":{"path":"r"`, Config{}, "unexpected end"},
-		{"too large", strings.Repeat(" ", maxConfigBytes+1), Config{}, "larger than 32 MiB"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseConfig(strings.NewReader(tt.input), "/bundle")
+			got, err := ParseConfig([]byte(tt.input), "/bundle")
 			check(t, got, tt.want, err, tt.wantErr)
 		})
 	}
@@ -81,13 +85,31 @@ func check(t *testing.T, got, want any, err error, wantErr string) {
 }
 
 func TestReadConfigNamesTheFile(t *testing.T) {
-	bundle := t.TempDir()
-	path := filepath.Join(bundle, "config.json")
-	if err := os.WriteFile(path, []byte("{}"), 0o644); err != nil {
-		t.Fatal(err)
+	tests := []struct {
+		name string
+		make func(path string) error
+		want string
+	}{
+		{"nothing in it", func(path string) error { return os.WriteFile(path, []byte("{}"), 0o644) }, "no root.path"},
+		{"missing", func(string) error { return nil }, "no such file"},
+		{"a FIFO", func(path string) error { return syscall.Mkfifo(path, 0o644) }, "not a regular file"},
+		{"a folder", func(path string) error { return os.Mkdir(path, 0o755) }, "not a regular file"},
+		{"large", func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, maxConfigBytes+1))
+		}, "larger than 32 MiB"},
 	}
-	if _, err := ReadConfig(bundle); err == nil || !strings.HasPrefix(err.Error(), path+": ") {
-		t.Errorf("ReadConfig = %v; want an error that begins with %s", err, path)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bundle := t.TempDir()
+			path := filepath.Join(bundle, "config.json")
+			if err := tt.make(path); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ReadConfig(bundle)
+			if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("ReadConfig = %v; want an error that names %s and %q", err, path, tt.want)
+			}
+		})
 	}
 }
 
@@ -108,7 +130,7 @@ func FuzzParseConfig(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := parseConfig(strings.NewReader(string(data)), "/bundle")
+		c, err := ParseConfig(data, "/bundle")
 		if err != nil {
 			return
 		}

@@ -1,0 +1,70 @@
+package oci
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// ReadFile reads a config.json. Whatever else has its name is refused: a FIFO
+// would block for ever.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := ReadSpec(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return data, nil
+}
+
+// ReadSpec reads what a config.json holds, as far as it may be large.
+func ReadSpec(r io.Reader) ([]byte, error) { return limited(r, maxConfigBytes) }
+
+// Replace puts data in the place of the config.json at path, at once, with its mode
+// and owner.
+func Replace(path string, data []byte) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".config.json.*")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := fill(f, data, info); err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		os.Remove(f.Name())
+		return err
+	}
+	return nil
+}
+
+func fill(f *os.File, data []byte, like os.FileInfo) error {
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	stat, ok := like.Sys().(*syscall.Stat_t)
+	if ok && (int(stat.Uid) != os.Geteuid() || int(stat.Gid) != os.Getegid()) {
+		if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
+			return err
+		}
+	}
+	return f.Chmod(like.Mode().Perm())
+}
