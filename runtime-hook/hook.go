@@ -73,15 +73,7 @@ func give(state oci.State, config oci.Config, wanted choose.Selection) (string, 
 	if !config.MountNamespace {
 		return "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
 	}
-	notes, err := wanted.Check("/", choose.Board{})
-	if err != nil {
-		return "", err
-	}
-	p, problems, err := compile("/")
-	if err != nil {
-		return "", err
-	}
-	p, _, err = wanted.Of("/", p)
+	p, notes, err := chosen(wanted)
 	if err != nil {
 		return "", err
 	}
@@ -89,8 +81,10 @@ func give(state oci.State, config oci.Config, wanted choose.Selection) (string, 
 	if err != nil {
 		return "", err
 	}
-	notes = append(notes, unused(problems)...)
-	if err := process.Allow(p.Devices); err != nil {
+	nodes, rules := lacking(config, p.Devices)
+	theirs := len(p.Devices) - len(nodes)
+	p.Devices = nodes
+	if err := process.Allow(rules); err != nil {
 		notes = append(notes, err.Error())
 	}
 	if err := process.Enter(); err != nil {
@@ -104,7 +98,22 @@ func give(state oci.State, config oci.Config, wanted choose.Selection) (string, 
 	root.Spare(config.ReadOnly)
 	unix.Umask(0)
 	res, err := root.Apply(p)
+	res.Devices += theirs
 	return summary(res, append(res.Skipped, notes...)), err
+}
+
+// chosen is what the container gets of what the board has, and what to say of it.
+func chosen(wanted choose.Selection) (plan.Plan, []string, error) {
+	notes, err := wanted.Check("/", choose.Board{})
+	if err != nil {
+		return plan.Plan{}, nil, err
+	}
+	p, problems, err := compile("/")
+	if err != nil {
+		return plan.Plan{}, nil, err
+	}
+	p, _, err = wanted.Of("/", p)
+	return p, append(notes, unused(problems)...), err
 }
 
 // compile reads the CSV files of the board whose file tree is root.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 )
 
@@ -22,6 +23,10 @@ const usage = `slipway-hook gives containers what their board lists for them in
 
   slipway-hook hook      run as an OCI hook: reads a container's state from
                          standard input (container runtimes call this)
+  slipway-hook runtime   run as an OCI runtime, before runc or crun (docker, containerd
+                         and cri-o call this; also by the name slipway-runtime)
+  slipway-hook precreate run as a filter of podman's: reads a container's spec from
+                         standard input and prints it with the board's devices
   slipway-hook check     say what containers would get, and which lines of the
                          CSV files are wrong
   slipway-hook version   print the version
@@ -36,7 +41,11 @@ var errUsage = errors.New("usage")
 var errFound = errors.New("found")
 
 func main() {
-	err := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == runtimeName {
+		args = append([]string{"runtime"}, args...)
+	}
+	err := run(args, os.Stdin, os.Stdout, os.Stderr)
 	switch {
 	case err == nil:
 	case errors.Is(err, errUsage):
@@ -57,6 +66,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	switch args[0] {
 	case "hook":
 		return hookCommand(args[1:], stdin, stdout, stderr)
+	case "runtime":
+		return runtimeCommand(args[1:], stdout)
+	case "precreate":
+		return precreateCommand(args[1:], stdin, stdout, stderr)
 	case "check":
 		return checkCommand(args[1:], stdout, stderr)
 	case "version", "--version":
@@ -66,6 +79,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		_, err := fmt.Fprint(stdout, usage)
 		return err
 	}
-	fmt.Fprintf(stderr, "slipway-hook: unknown command %q (have hook, check, version)\n", args[0])
+	fmt.Fprintf(stderr, "slipway-hook: unknown command %q (have hook, runtime, precreate, check, version)\n", args[0])
 	return errUsage
 }

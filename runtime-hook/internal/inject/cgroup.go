@@ -12,15 +12,19 @@ import (
 
 // errDevicesInSpec is where a hook's power ends: in version 2 the rules are a
 // program that the runtime loads, and it is made from the container's spec.
-var errDevicesInSpec = errors.New("the device cgroup is not one that a hook can change; where a device does not open, name it in the container's spec (--device)")
+var errDevicesInSpec = errors.New("a hook cannot change this device cgroup")
 
-// Allow lets the container use the devices: with version 1 of the device cgroup,
-// where the hook can see it. It must be called before Enter.
+// Allow lets the container use the devices that its spec does not let it use: with
+// version 1 of the device cgroup, where the hook can see it. It must be called
+// before Enter.
 func (p Process) Allow(devices []plan.Device) error {
 	if len(devices) == 0 {
 		return nil
 	}
 	group, err := p.deviceCgroup()
+	if errors.Is(err, errDevicesInSpec) {
+		return fmt.Errorf("%w, and the container's spec does not allow %s: slipway-runtime, CDI and podman's precreate hooks do", err, some(devices))
+	}
 	if err != nil {
 		return err
 	}
@@ -75,3 +79,11 @@ func deviceHierarchy() (string, error) {
 }
 
 func hasWord(list, word string) bool { return strings.Contains(","+list+",", ","+word+",") }
+
+// some names the first of the devices, and how many there are.
+func some(devices []plan.Device) string {
+	if len(devices) == 1 {
+		return devices[0].Path
+	}
+	return fmt.Sprintf("%s and %d more", devices[0].Path, len(devices)-1)
+}

@@ -1,0 +1,95 @@
+// Package wrap stands between an engine and its OCI runtime: it understands just
+// enough of a command line to find the bundle that a container is made from, and
+// becomes the real runtime.
+package wrap
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// Call is a command line of runc or crun.
+type Call struct {
+	Creates bool   // it makes a container
+	Config  string // of which this is the config.json
+	Log     string // where the runtime writes errors; "" for none
+	JSON    bool   // as lines of JSON
+}
+
+// commands are those of runc and crun. A word before them is the value of an
+// option that is not known here.
+var commands = map[string]bool{
+	"checkpoint": true, "create": true, "delete": true, "events": true, "exec": true, "features": true,
+	"init": true, "kill": true, "list": true, "pause": true, "ps": true, "restore": true, "resume": true,
+	"run": true, "spec": true, "start": true, "state": true, "update": true,
+}
+
+// valued are the options that have a value of their own where no = gives one.
+var valued = map[string]bool{
+	"cgroup-manager": true, "criu": true, "log": true, "log-format": true, "log-level": true, "root": true, "rootless": true,
+	"b": true, "bundle": true, "console-socket": true, "f": true, "config": true, "pid-file": true, "preserve-fds": true,
+}
+
+// Parse reads a command line, without the program's name.
+func Parse(args []string) Call {
+	var c Call
+	command := ""
+	for len(args) > 0 && command == "" {
+		var o option
+		o, args = next(args)
+		switch {
+		case commands[o.word]:
+			command = o.word
+		case o.name == "log":
+			c.Log = o.value
+		case o.name == "log-format":
+			c.JSON = o.value == "json"
+		}
+	}
+	if c.Creates = command == "create" || command == "run"; c.Creates {
+		c.Config = config(args)
+	}
+	return c
+}
+
+// config is which config.json the options of create and run name. They may come
+// after the container's name, and the last counts.
+func config(args []string) string {
+	bundle, file := ".", "config.json"
+	for len(args) > 0 && args[0] != "--" {
+		var o option
+		o, args = next(args)
+		switch {
+		case o.name == "" || o.value == "":
+		case strings.HasPrefix("bundle", o.name):
+			bundle = o.value
+		case o.name == "f" || o.name == "config":
+			file = o.value
+		}
+	}
+	if filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(bundle, file)
+}
+
+// option is one argument: a word, or a name and its value.
+type option struct{ word, name, value string }
+
+// next takes one option off args. runc writes long ones with one dash as well, and
+// crun takes a short one's value without a space.
+func next(args []string) (option, []string) {
+	first, rest := args[0], args[1:]
+	name, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(first, "-"), "-"), "=")
+	if first == "" || first[0] != '-' || name == "" {
+		return option{word: first}, rest
+	}
+	// crun takes a long one's beginning for it.
+	if !given && (valued[name] || strings.HasPrefix("bundle", name)) && len(rest) > 0 {
+		return option{name: name, value: rest[0]}, rest[1:]
+	}
+	if !strings.HasPrefix(first, "--") && !valued[name] && (name[:1] == "b" || name[:1] == "f") {
+		return option{name: name[:1], value: first[2:]}, rest
+	}
+	return option{name: name, value: value}, rest
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"slipway/runtime-hook/internal/oci"
+	"slipway/runtime-hook/internal/wrap"
+)
+
+const runtimeUsage = `slipway-hook runtime ARGUMENTS, or slipway-runtime ARGUMENTS
+
+Stands in for runc or crun: where a container that asks for the board's files is
+made (create, run), adds to its config.json the board's devices and this hook.
+Then, and with all other commands at once, it becomes the real runtime: runc, or
+crun, whichever is in PATH first.
+
+  docker      dockerd --add-runtime slipway=/usr/bin/slipway-runtime
+              docker run --runtime slipway -e NVIDIA_VISIBLE_DEVICES=all …
+  containerd  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.slipway]
+                runtime_type = "io.containerd.runc.v2"
+                options.BinaryName = "/usr/bin/slipway-runtime"
+`
+
+// runtimeName is the other name of this program: engines pass no arguments of
+// their own before the runtime's.
+const runtimeName = "slipway-runtime"
+
+// runtimes are those that may stand behind the wrapper, the preferred one first.
+var runtimes = []string{"runc", "crun"}
+
+// runtimeCommand returns only where something is wrong.
+func runtimeCommand(args []string, stdout io.Writer) error {
+	if len(args) == 0 {
+		_, err := fmt.Fprint(stdout, runtimeUsage)
+		return err
+	}
+	call := wrap.Parse(args)
+	err := prepare(call)
+	if err == nil {
+		err = wrap.Exec(runtimes, args)
+	}
+	call.Report(err)
+	return err
+}
+
+// prepare edits the config.json of a container that is made. What the runtime can
+// say about a bundle better itself is left to it.
+func prepare(call wrap.Call) error {
+	if !call.Creates {
+		return nil
+	}
+	data, err := oci.ReadFile(call.Config)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	edited, asks, err := edit(data, filepath.Dir(call.Config))
+	if err != nil {
+		return fmt.Errorf("%s: %w", call.Config, err)
+	}
+	if !asks {
+		return nil
+	}
+	return oci.Replace(call.Config, edited)
+}
+
+const precreateUsage = `slipway-hook precreate
+
+Runs as a precreate hook of podman: reads a container's spec from standard input
+and prints it, with the board's devices and this hook where it asks for them.
+
+  {"version": "1.0.0", "when": {"always": true}, "stages": ["precreate"],
+   "hook": {"path": "/usr/bin/slipway-hook", "args": ["slipway-hook", "precreate"],
+            "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}}
+`
+
+func precreateCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if done, err := parse(flag.NewFlagSet("precreate", flag.ContinueOnError), precreateUsage, args, stdout, stderr); done {
+		return err
+	}
+	data, err := oci.ReadSpec(stdin)
+	if err == nil {
+		data, _, err = edit(data, "/")
+	}
+	if err != nil {
+		return fmt.Errorf("spec on standard input: %w", err)
+	}
+	_, err = stdout.Write(data)
+	return err
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"slipway/runtime-hook/internal/choose"
+	"slipway/runtime-hook/internal/oci"
+	"slipway/runtime-hook/internal/plan"
+)
+
+// hookEnv is all that the hook gets of an environment. Without one, a
+// createContainer hook has the image's.
+const hookEnv = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+
+// edit adds to data, the config.json of bundle, what a hook alone cannot give: the
+// devices, and the hook itself. A container that does not ask keeps its own.
+func edit(data []byte, bundle string) (edited []byte, asks bool, err error) {
+	config, err := oci.ParseConfig(data, bundle)
+	if err != nil {
+		return nil, false, err
+	}
+	wanted, err := choose.From(config.Env)
+	if err != nil || !wanted.Wants() {
+		return data, false, err
+	}
+	p, _, err := chosen(wanted)
+	if err != nil {
+		return nil, true, err
+	}
+	add := oci.Additions{}
+	nodes, rules := lacking(config, p.Devices)
+	for _, d := range nodes {
+		if runtimeMakes(config, d) {
+			add.Nodes = append(add.Nodes, node(config, d))
+		}
+	}
+	for _, d := range rules {
+		add.Rules = append(add.Rules, rule(d))
+	}
+	if !config.Hooked {
+		if add.Hook, err = ownHook(); err != nil {
+			return nil, true, err
+		}
+	}
+	edited, err = oci.Edit(data, add)
+	return edited, true, err
+}
+
+// lacking is which of the devices the runtime does not make by itself, and which
+// it does not let the container use.
+func lacking(config oci.Config, devices []plan.Device) (nodes, rules []plan.Device) {
+	for _, d := range devices {
+		major, minor := int64(d.Major), int64(d.Minor)
+		if !config.HasNode(d.Path, major, minor) {
+			nodes = append(nodes, d)
+		}
+		if !config.Allows(major, minor) {
+			rules = append(rules, d)
+		}
+	}
+	return nodes, rules
+}
+
+// runtimeMakes reports whether the node is one for the runtime to make. Outside of
+// /dev the image has a say in what is there, which the hook takes more care of; and
+// in a user namespace runtimes mount the board's node of the same path.
+func runtimeMakes(config oci.Config, d plan.Device) bool {
+	return strings.HasPrefix(d.Path, "/dev/") && (!config.UserNamespace || d.Source == d.Path)
+}
+
+func node(config oci.Config, d plan.Device) specs.LinuxDevice {
+	mode := os.FileMode(d.Mode)
+	n := specs.LinuxDevice{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor), FileMode: &mode}
+	if !config.UserNamespace {
+		n.UID, n.GID = &d.UID, &d.GID
+	}
+	return n
+}
+
+func rule(d plan.Device) specs.LinuxDeviceCgroup {
+	major, minor := int64(d.Major), int64(d.Minor)
+	return specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"}
+}
+
+func ownHook() (*specs.Hook, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	return &specs.Hook{Path: self, Args: []string{oci.Program, "hook"}, Env: []string{hookEnv}}, nil
+}
