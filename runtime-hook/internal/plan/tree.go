@@ -13,8 +13,12 @@ import (
 // maxLinks is the kernel's own limit on the links of one path.
 const maxLinks = 40
 
-// maxMatches bounds what one pattern may grow to.
-const maxMatches = 4096
+// maxMatches bounds what one pattern may grow to, and maxLooks how many names all
+// of them may be compared with.
+const (
+	maxMatches = 4096
+	maxLooks   = 1 << 17
+)
 
 // meta are the characters that make a path a pattern.
 const meta = `*?[\`
@@ -23,8 +27,9 @@ const meta = `*?[\`
 // own, or that of an image on the machine that built it. All paths that go in
 // and come out are absolute within it.
 type tree struct {
-	root string
-	dirs map[string]string // folders already resolved; most entries share theirs
+	root   string
+	dirs   map[string]string // folders already resolved; most entries share theirs
+	looked int               // names that patterns were compared with
 }
 
 func newTree(root string) *tree {
@@ -145,11 +150,17 @@ func (t *tree) has(p string) bool {
 	return err == nil
 }
 
-var errMatches = errors.New("the pattern matches too much")
+var (
+	errMatches = errors.New("the pattern matches too much")
+	errLooks   = errors.New("this pattern and those before it search too many folders")
+)
 
 func (t *tree) globPart(dirs []string, part string) ([]string, error) {
 	var found []string
 	for _, dir := range dirs {
+		if t.looked > maxLooks {
+			return nil, errLooks
+		}
 		names := []string{part}
 		if strings.ContainsAny(part, meta) {
 			names = t.matches(dir, part)
@@ -173,6 +184,7 @@ func (t *tree) matches(dir, pattern string) []string {
 	if err != nil {
 		return nil
 	}
+	t.looked += len(list) + 1
 	var names []string
 	for _, f := range list {
 		if ok, _ := path.Match(pattern, f.Name()); ok {
