@@ -154,11 +154,17 @@ func TestHostileBundle(t *testing.T) {
 // process is one with a mount namespace of its own, as a container's has.
 func (l *lab) process() (pid int) {
 	l.t.Helper()
+	pid, end := l.processFor()
+	l.t.Cleanup(end)
+	return pid
+}
+
+func (l *lab) processFor() (pid int, end func()) {
+	l.t.Helper()
 	sleep := exec.Command("sleep", "300")
 	sleep.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	must(l.t, sleep.Start())
-	l.t.Cleanup(func() { sleep.Process.Kill(); sleep.Wait() })
-	return sleep.Process.Pid
+	return sleep.Process.Pid, func() { sleep.Process.Kill(); sleep.Wait() }
 }
 
 // container is the first process of a container as the hook finds it at
@@ -166,10 +172,15 @@ func (l *lab) process() (pid int) {
 // is needed, so it is quick.
 func (l *lab) container() (pid int) {
 	l.t.Helper()
+	l.bundle()
+	return l.process()
+}
+
+func (l *lab) bundle() {
+	l.t.Helper()
 	config := `{"root":{"path":"rootfs"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"linux":{"namespaces":[{"type":"mount"}]}}`
 	write(l.t, filepath.Join(l.dir, "bundle/config.json"), config)
 	must(l.t, unix.Mount(l.rootfs(""), l.rootfs(""), "", unix.MS_BIND, ""))
-	return l.process()
 }
 
 // A state or a configuration that leads the hook to a folder or a process of the

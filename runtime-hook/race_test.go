@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// raceFor is how long a race goes on: a few hundred containers. SLIPWAY_LONG=1
+// makes it a minute.
+func raceFor() time.Duration {
+	if os.Getenv("SLIPWAY_LONG") != "" {
+		return time.Minute
+	}
+	return time.Second
+}
+
+// While hooks run one after another, another process exchanges what the image has
+// at every level of the listed paths for links that lead to the board. A hook may
+// fail then; it may not change the board, mount anything outside of the
+// container's root, or hang.
+func TestRace(t *testing.T) {
+	l := newLab(t, "runc")
+	write(t, "/opt/victim/lib/a.so", secret)
+	write(t, "/opt/victim/board/lib/a.so", secret)
+	write(t, "/opt/board/lib/a.so", "board a")
+	write(t, "/opt/board/lib/b.so", "board b")
+	write(t, "/opt/board/share/s", "board s")
+	must(t, os.Mkdir("/opt/board/links", 0o755))
+	must(t, os.Symlink("../lib/a.so", "/opt/board/links/a"))
+	must(t, unix.Mknod("/opt/board/full", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
+	l.lists("lib, /opt/board/lib/a.so", "lib, /opt/board/lib/b.so", "sym, /opt/board/links/a", "dir, /opt/board/share", "dev, /opt/board/full")
+	l.bundle()
+	hookBinary(t)
+	before := look(t)
+	stop := l.exchange([]exchanged{
+		{"opt", l.board("/opt")},
+		{"opt", "/opt.other"},
+		{"opt/board", l.board("/opt/victim/board")},
+		{"opt/board", "../../../../../../../../opt/victim/board"},
+		{"opt/board/lib", l.board("/opt/victim/lib")},
+		{"opt/board/lib", "links/../lib.other"},
+		{"opt/board/lib/a.so", l.board("/opt/victim/lib/a.so")},
+		{"opt/board/lib/b.so", "/proc/self/fd/3"},
+		{"opt/board/links", l.board("/opt/victim")},
+		{"opt/board/share", l.board("/opt/victim")},
+		{"opt/board/full", l.board("/opt/victim/lib/a.so")},
+	})
+	defer stop()
+	ours := func(int) []string { return []string{hookBinary(t), "hook"} }
+	if harm := l.race(before, ours); harm != "" {
+		t.Error(harm)
+	}
+	naive := func(pid int) []string {
+		return []string{"nsenter", "-t", fmt.Sprint(pid), "-m", "sh", "-c", "cd " + l.rootfs("") + "; mkdir -p opt/board/lib; for i in $(seq 300); do : > opt/board/lib/$i; done"}
+	}
+	if harm := l.race(before, naive); harm == "" {
+		t.Error("harmless even to a naive hook; the race has no teeth")
+	}
+}
+
+// race runs a hook on one container after another and says what harm it does.
+func (l *lab) race(before string, hook func(pid int) []string) (harm string) {
+	l.t.Helper()
+	end, runs, failed := time.Now().Add(raceFor()), 0, 0
+	for ; time.Now().Before(end); runs++ {
+		err := l.raceOnce(hook)
+		if err != nil && !errors.Is(err, errFailed) {
+			return fmt.Sprintf("container %d: %v", runs, err)
+		}
+		if after := look(l.t); after != before {
+			return fmt.Sprintf("container %d: the board changed:\n%s", runs, added(before, after))
+		}
+		if err != nil {
+			failed++
+		}
+	}
+	l.t.Logf("%d containers, of which %d do not start", runs, failed)
+	if failed > runs/2 {
+		return "most hooks fail; the race proves nothing"
+	}
+	return ""
+}
+
+// exchanged is a name in the image, and the link that takes its place.
+type exchanged struct{ name, target string }
+
+// exchange puts each name and its link in the other's place, again and again. The
+// names are made anew where the hook or an exchange took them away.
+func (l *lab) exchange(list []exchanged) (stop func()) {
+	root, err := os.Open(l.rootfs(""))
+	must(l.t, err)
+	at := int(root.Fd())
+	for i, e := range list {
+		must(l.t, os.MkdirAll(filepath.Dir(l.rootfs(e.name)), 0o755))
+		must(l.t, unix.Symlinkat(e.target, at, fmt.Sprintf("link%d", i)))
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			e, other := list[i%len(list)], fmt.Sprintf("link%d", i%len(list))
+			// Once there and once back, with time for a hook between.
+			for range [2]struct{}{} {
+				_ = unix.Renameat2(at, e.name, at, other, unix.RENAME_EXCHANGE)
+				time.Sleep(time.Duration(i%7) * 30 * time.Microsecond)
+			}
+		}
+	}()
+	return func() { close(end); <-ended; root.Close() }
+}
+
+// errFailed is a hook that gave up, as it may.
+var errFailed = errors.New("the hook failed")
+
+// raceOnce runs the hook on one more container and looks at its mounts.
+func (l *lab) raceOnce(hook func(pid int) []string) error {
+	pid, end := l.processFor()
+	defer end()
+	before := mountsOf(l.t, pid)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	argv := hook(pid)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdin = state(l.t, pid, filepath.Join(l.dir, "bundle"))
+	failed := cmd.Run()
+	if ctx.Err() != nil {
+		return errors.New("the hook hangs")
+	}
+	for _, line := range strings.Split(added(before, mountsOf(l.t, pid)), "\n") {
+		f := strings.Fields(line)
+		switch {
+		case len(f) < 6:
+		case !strings.HasPrefix(f[4], l.rootfs("/")):
+			return fmt.Errorf("a mount outside of its root: %s", line)
+		case failed == nil && f[3] != "/board/full" && !strings.HasPrefix(f[5], "ro,nosuid,nodev"):
+			return fmt.Errorf("a mount that is not read-only: %s", line)
+		}
+	}
+	if failed != nil {
+		return errFailed
+	}
+	return nil
+}
