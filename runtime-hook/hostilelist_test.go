@@ -25,10 +25,10 @@ func TestHostileLists(t *testing.T) {
 		{"a FIFO as a folder", func(l *lab) { must(l.t, unix.Mkfifo("/opt/board/bad", 0o644)) }, "dir, /opt/board/bad"},
 		{"a FIFO as a device", func(l *lab) { must(l.t, unix.Mkfifo("/opt/board/bad", 0o644)) }, "dev, /opt/board/bad"},
 		{"a socket as a library", socket, "lib, /opt/board/bad"},
-		{"a disk as a library", func(l *lab) { node(l, unix.S_IFBLK, 7, 0) }, "lib, /opt/board/bad"},
-		{"a disk as a device", func(l *lab) { node(l, unix.S_IFBLK, 7, 0) }, "dev, /opt/board/bad"},
-		{"a device as a library", func(l *lab) { node(l, unix.S_IFCHR, 1, 5) }, "lib, /opt/board/bad"},
-		{"a device as a folder", func(l *lab) { node(l, unix.S_IFCHR, 1, 5) }, "dir, /opt/board/bad"},
+		{"a disk as a library", func(l *lab) { badNode(l, unix.S_IFBLK, 7, 0) }, "lib, /opt/board/bad"},
+		{"a disk as a device", func(l *lab) { badNode(l, unix.S_IFBLK, 7, 0) }, "dev, /opt/board/bad"},
+		{"a device as a library", func(l *lab) { badNode(l, unix.S_IFCHR, 1, 5) }, "lib, /opt/board/bad"},
+		{"a device as a folder", func(l *lab) { badNode(l, unix.S_IFCHR, 1, 5) }, "dir, /opt/board/bad"},
 		{"a link to a FIFO", func(l *lab) {
 			must(l.t, unix.Mkfifo("/opt/board/fifo", 0o644))
 			must(l.t, os.Symlink("fifo", "/opt/board/bad"))
@@ -84,7 +84,7 @@ func numbered(format string, n int) string {
 	return b.String()
 }
 
-func node(l *lab, kind uint32, major, minor uint32) {
+func badNode(l *lab, kind uint32, major, minor uint32) {
 	must(l.t, unix.Mknod("/opt/board/bad", kind|0o666, int(unix.Mkdev(major, minor))))
 }
 
