@@ -62,6 +62,7 @@ type lab struct {
 	t      *testing.T
 	dir    string
 	engine string
+	hook   []string // what is run as the hook, nil for the hook itself
 }
 
 func newLab(t *testing.T, engine string) *lab {
@@ -195,7 +196,11 @@ func (l *lab) spec(c container) *specs.Spec {
 		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}}},
 		Hooks: &specs.Hooks{},
 	}
-	hook := []specs.Hook{{Path: hookBinary(l.t), Args: []string{"slipway-hook", "hook"}, Env: []string{"PATH=/usr/bin:/bin"}}}
+	argv := l.hook
+	if argv == nil {
+		argv = []string{hookBinary(l.t), "hook"}
+	}
+	hook := []specs.Hook{{Path: argv[0], Args: argv, Env: []string{"PATH=/usr/bin:/bin"}}}
 	switch c.stage {
 	case "prestart":
 		//lint:ignore SA1019 Docker and podman still call hooks there
@@ -255,15 +260,16 @@ func TestProgramUsesGivenLibrary(t *testing.T) {
 }
 
 // Everything that a list can hold arrives, read-only, once, and is logged.
-func TestEverythingArrives(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab, stage string) {
-		l.shell()
-		write(t, "/opt/board/lib/a.so.1.2", "board a")
-		write(t, "/opt/board/share/x/deep", "board deep")
-		must(t, os.Symlink("a.so.1.2", "/opt/board/lib/a.so.1"))
-		must(t, os.Symlink("a.so.1", "/opt/board/lib/a.so"))
-		l.lists("lib, /opt/board/lib/a.so.1.2", "sym, /opt/board/lib/a.so", "dir, /opt/board/share/x", "dev, /dev/full", "lib, /opt/board/not/there", "nonsense")
-		out, err := l.run(container{stage: stage, env: all, script: `
+func TestEverythingArrives(t *testing.T) { everywhere(t, everythingArrives) }
+
+func everythingArrives(t *testing.T, l *lab, stage string) {
+	l.shell()
+	write(t, "/opt/board/lib/a.so.1.2", "board a")
+	write(t, "/opt/board/share/x/deep", "board deep")
+	must(t, os.Symlink("a.so.1.2", "/opt/board/lib/a.so.1"))
+	must(t, os.Symlink("a.so.1", "/opt/board/lib/a.so"))
+	l.lists("lib, /opt/board/lib/a.so.1.2", "sym, /opt/board/lib/a.so", "dir, /opt/board/share/x", "dev, /dev/full", "lib, /opt/board/not/there", "nonsense")
+	out, err := l.run(container{stage: stage, env: all, script: `
 			cat /opt/board/lib/a.so /opt/board/share/x/deep; echo
 			readlink /opt/board/lib/a.so
 			stat -c '%F %t:%T %a' /dev/full
@@ -271,16 +277,15 @@ func TestEverythingArrives(t *testing.T) {
 			(echo x > /opt/board/share/x/deep) 2>&1 | grep -o 'Read-only file system'
 			grep -c ' /opt/board/lib/a.so.1.2 ro,nosuid,nodev' /proc/self/mountinfo
 			grep -c /opt/board /proc/self/mountinfo`})
-		want := "board aboard deep\na.so.1\ncharacter special file 1:7 666\nRead-only file system\nRead-only file system\n1\n2\n"
-		if err != nil || out != want {
-			t.Errorf("the container saw %q, %v; want %q", out, err, want)
-		}
-		log, err := os.ReadFile("/run/slipway/hook.log")
-		must(t, err)
-		if strings.Count(string(log), "\n") != 1 || !strings.Contains(string(log), "gave 1 file, 1 folder, 2 links, 1 device; ") || !strings.Contains(string(log), "test.csv:5: missing") || !strings.Contains(string(log), "test.csv:6: bad line") {
-			t.Errorf("log %q; want one line with the counts and both warnings", log)
-		}
-	})
+	want := "board aboard deep\na.so.1\ncharacter special file 1:7 666\nRead-only file system\nRead-only file system\n1\n2\n"
+	if err != nil || out != want {
+		t.Errorf("the container saw %q, %v; want %q", out, err, want)
+	}
+	log, err := os.ReadFile("/run/slipway/hook.log")
+	must(t, err)
+	if strings.Count(string(log), "\n") != 1 || !strings.Contains(string(log), "gave 1 file, 1 folder, 2 links, 1 device; ") || !strings.Contains(string(log), "test.csv:5: missing") || !strings.Contains(string(log), "test.csv:6: bad line") {
+		t.Errorf("log %q; want one line with the counts and both warnings", log)
+	}
 }
 
 // What an image has under a listed name is covered, never an error.
@@ -310,47 +315,49 @@ func TestImageHasIt(t *testing.T) {
 	})
 }
 
+// escapes are what a hostile image has at and above the listed paths.
+var escapes = map[string]func(t *testing.T, l *lab){
+	"folder to proc": func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim"), "/opt/board/lib") },
+	"folder through self": func(t *testing.T, l *lab) {
+		link(t, l, "/proc/self/root/opt/victim", "/opt/board/lib")
+	},
+	"folder by descriptor": func(t *testing.T, l *lab) { link(t, l, "/proc/self/fd/3/opt/victim", "/opt/board") },
+	"folder absolute":      func(t *testing.T, l *lab) { link(t, l, "/opt/victim", "/opt/board/lib") },
+	"folder relative": func(t *testing.T, l *lab) {
+		link(t, l, strings.Repeat("../", 30)+"opt/victim", "/opt/board/lib")
+	},
+	"first folder":   func(t *testing.T, l *lab) { link(t, l, l.board("/opt"), "/opt") },
+	"file absolute":  func(t *testing.T, l *lab) { link(t, l, "/opt/victim/file", "/opt/board/lib/a.so") },
+	"file relative":  func(t *testing.T, l *lab) { link(t, l, "../../../../../../../opt/victim/file", "/opt/board/lib/a.so") },
+	"file to proc":   func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim/file"), "/opt/board/lib/a.so") },
+	"link to proc":   func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim/file"), "/opt/board/lib/a") },
+	"given folder":   func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim"), "/opt/board/share") },
+	"device to file": func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim/file"), "/opt/board/full") },
+	"circle":         func(t *testing.T, l *lab) { link(t, l, "lib", "/opt/board/lib") },
+	"chain": func(t *testing.T, l *lab) {
+		link(t, l, "x", "/opt/board/lib")
+		link(t, l, l.board("/opt/victim"), "/opt/board/x")
+	},
+	"kernel settings":            func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel", "/opt/board/lib") },
+	"file to a kernel setting":   func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/lib/a.so") },
+	"file to null":               func(t *testing.T, l *lab) { link(t, l, "/dev/null", "/opt/board/lib/a.so") },
+	"device to a kernel setting": func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/full") },
+	"device to null":             func(t *testing.T, l *lab) { link(t, l, "/dev/null", "/opt/board/full") },
+	"library to a kernel setting": func(t *testing.T, l *lab) {
+		write(t, l.rootfs("/opt/board/lib/a"), "covered by what its link on the board leads to")
+		link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/lib/a.so")
+	},
+	"folder is a file": func(t *testing.T, l *lab) {
+		write(t, l.rootfs("/opt/board/lib"), "a file")
+	},
+}
+
 // Whatever links a hostile image has at and above the listed paths, nothing on
 // the board changes and nothing is mounted there.
 func TestEscape(t *testing.T) {
-	attacks := map[string]func(t *testing.T, l *lab){
-		"folder to proc": func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim", "/opt/board/lib") },
-		"folder through self": func(t *testing.T, l *lab) {
-			link(t, l, "/proc/self/root/opt/victim", "/opt/board/lib")
-		},
-		"folder by descriptor": func(t *testing.T, l *lab) { link(t, l, "/proc/self/fd/3/opt/victim", "/opt/board") },
-		"folder absolute":      func(t *testing.T, l *lab) { link(t, l, "/opt/victim", "/opt/board/lib") },
-		"folder relative": func(t *testing.T, l *lab) {
-			link(t, l, strings.Repeat("../", 30)+"opt/victim", "/opt/board/lib")
-		},
-		"first folder":   func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt", "/opt") },
-		"file absolute":  func(t *testing.T, l *lab) { link(t, l, "/opt/victim/file", "/opt/board/lib/a.so") },
-		"file relative":  func(t *testing.T, l *lab) { link(t, l, "../../../../../../../opt/victim/file", "/opt/board/lib/a.so") },
-		"file to proc":   func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim/file", "/opt/board/lib/a.so") },
-		"link to proc":   func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim/file", "/opt/board/lib/a") },
-		"given folder":   func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim", "/opt/board/share") },
-		"device to file": func(t *testing.T, l *lab) { link(t, l, "/proc/1/root/opt/victim/file", "/opt/board/full") },
-		"circle":         func(t *testing.T, l *lab) { link(t, l, "lib", "/opt/board/lib") },
-		"chain": func(t *testing.T, l *lab) {
-			link(t, l, "x", "/opt/board/lib")
-			link(t, l, "/proc/1/root/opt/victim", "/opt/board/x")
-		},
-		"kernel settings":            func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel", "/opt/board/lib") },
-		"file to a kernel setting":   func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/lib/a.so") },
-		"file to null":               func(t *testing.T, l *lab) { link(t, l, "/dev/null", "/opt/board/lib/a.so") },
-		"device to a kernel setting": func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/full") },
-		"device to null":             func(t *testing.T, l *lab) { link(t, l, "/dev/null", "/opt/board/full") },
-		"library to a kernel setting": func(t *testing.T, l *lab) {
-			write(t, l.rootfs("/opt/board/lib/a"), "covered by what its link on the board leads to")
-			link(t, l, "/proc/sys/kernel/core_pattern", "/opt/board/lib/a.so")
-		},
-		"folder is a file": func(t *testing.T, l *lab) {
-			write(t, l.rootfs("/opt/board/lib"), "a file")
-		},
-	}
 	for _, engine := range []string{"runc", "crun"} {
 		for _, stage := range []string{"createRuntime", "createContainer"} {
-			for name, attack := range attacks {
+			for name, attack := range escapes {
 				t.Run(engine+"/"+stage+"/"+name, func(t *testing.T) {
 					l := newLab(t, engine)
 					escape(t, l, stage, attack)
@@ -468,33 +475,33 @@ func noHint(t *testing.T) {
 
 // Nothing is made in a volume that is read-only, though crun makes it so after
 // the hook; what it has is covered.
-func TestReadOnlyVolume(t *testing.T) {
-	everywhere(t, func(t *testing.T, l *lab, stage string) {
-		l.shell()
-		write(t, "/opt/board/a.so", "board a")
-		write(t, "/opt/board/b.so", "board b")
-		write(t, "/opt/volume/a.so", "volume a")
-		hookBinary(t)
-		before := look(t)
-		volume := func(s *specs.Spec) {
-			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board", Type: "bind", Source: "/opt/volume", Options: []string{"bind", "ro"}})
-		}
-		l.lists("lib, /opt/board/a.so")
-		out, err := l.run(container{stage: stage, env: all, script: "cat /opt/board/a.so", spec: volume})
-		if err != nil || out != "board a" {
-			t.Errorf("the container saw %q, %v; want the board's file", out, err)
-		}
-		l.lists("lib, /opt/board/b.so")
-		_, err = l.run(container{stage: stage, env: all, spec: volume})
-		log, _ := os.ReadFile("/run/slipway/hook.log")
-		if err == nil || !strings.Contains(string(log), "b.so: read-only file system") {
-			t.Errorf("%v, log %q; want a failure that says read-only file system", err, log)
-		}
-		noHint(t)
-		if after := look(t); after != before {
-			t.Errorf("the board changed from\n%s\nto\n%s", before, after)
-		}
-	})
+func TestReadOnlyVolume(t *testing.T) { everywhere(t, readOnlyVolume) }
+
+func readOnlyVolume(t *testing.T, l *lab, stage string) {
+	l.shell()
+	write(t, "/opt/board/a.so", "board a")
+	write(t, "/opt/board/b.so", "board b")
+	write(t, "/opt/volume/a.so", "volume a")
+	hookBinary(t)
+	before := look(t)
+	volume := func(s *specs.Spec) {
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board", Type: "bind", Source: "/opt/volume", Options: []string{"bind", "ro"}})
+	}
+	l.lists("lib, /opt/board/a.so")
+	out, err := l.run(container{stage: stage, env: all, script: "cat /opt/board/a.so", spec: volume})
+	if err != nil || out != "board a" {
+		t.Errorf("the container saw %q, %v; want the board's file", out, err)
+	}
+	l.lists("lib, /opt/board/b.so")
+	_, err = l.run(container{stage: stage, env: all, spec: volume})
+	log, _ := os.ReadFile("/run/slipway/hook.log")
+	if err == nil || !strings.Contains(string(log), "b.so: read-only file system") {
+		t.Errorf("%v, log %q; want a failure that says read-only file system", err, log)
+	}
+	noHint(t)
+	if after := look(t); after != before {
+		t.Errorf("the board changed from\n%s\nto\n%s", before, after)
+	}
 }
 
 // A container whose root is read-only is served like any other, but where crun
