@@ -1,0 +1,202 @@
+// Package elf reads from a shared library what a dynamic linker looks for: the
+// name that programs ask for (DT_SONAME), and the machine. Nothing else of a file
+// is read, and no length is believed before its bytes are there.
+package elf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+)
+
+// Machine is a kind of processor with its calling convention. Libraries of one
+// cannot be loaded by programs of another.
+type Machine string
+
+// The machines of boards and of those who try things out.
+const (
+	AArch64 Machine = "aarch64"
+	ARM     Machine = "arm"
+	ARMHF   Machine = "armhf"
+	I386    Machine = "i386"
+	X8664   Machine = "x86-64"
+)
+
+// Library is one shared library.
+type Library struct {
+	Soname  string // "" where it has none
+	Machine Machine
+}
+
+// The largest real libraries have some dozen segments and some hundred dynamic
+// entries.
+const (
+	maxSegments = 128
+	maxDynamic  = 64 << 10
+	maxName     = 255 // NAME_MAX
+)
+
+const (
+	typeShared  = 3
+	segmentLoad = 1
+	segmentDyn  = 2
+	tagStrings  = 5
+	tagSoname   = 14
+)
+
+// Read reads the library f; ok is false for whatever is not a whole shared library
+// of one of the machines.
+func Read(f io.ReaderAt) (lib Library, ok bool) {
+	head := make([]byte, 64)
+	if n, err := f.ReadAt(head, 0); n < 52 || err != nil && err != io.EOF {
+		return Library{}, false
+	}
+	const little = 1
+	if !bytes.HasPrefix(head, []byte("\x7fELF")) || head[5] != little || le.Uint16(head[16:]) != typeShared {
+		return Library{}, false
+	}
+	w, ok := layouts[head[4]]
+	if !ok {
+		return Library{}, false
+	}
+	if lib.Machine, ok = machine(le.Uint16(head[18:]), head[4], le.Uint32(head[w.flags:])); !ok {
+		return Library{}, false
+	}
+	lib.Soname, ok = w.soname(f, head)
+	return lib, ok
+}
+
+var le = binary.LittleEndian
+
+// layout says where the fields of one ELF class lie.
+type layout struct {
+	word                     int // bytes of an address
+	segmentsAt, flags, count int
+	segment                  int // bytes of a segment's entry, and the fields in it
+	offset, address, size    int
+}
+
+var layouts = map[byte]layout{
+	1: {4, 28, 36, 44, 32, 4, 8, 16},
+	2: {8, 32, 48, 56, 56, 8, 16, 32},
+}
+
+func (w layout) uint(b []byte) uint64 {
+	if w.word == 4 {
+		return uint64(le.Uint32(b))
+	}
+	return le.Uint64(b)
+}
+
+func machine(number uint16, class byte, flags uint32) (Machine, bool) {
+	const (
+		eabi    = 0xff000000
+		version = 0x05000000
+		hard    = 0x400
+	)
+	switch {
+	case number == 183 && class == 2:
+		return AArch64, true
+	case number == 62 && class == 2:
+		return X8664, true
+	case number == 3 && class == 1:
+		return I386, true
+	case number == 40 && class == 1 && flags&eabi == version && flags&hard != 0:
+		return ARMHF, true
+	case number == 40 && class == 1:
+		return ARM, true
+	}
+	return "", false
+}
+
+type segment struct{ offset, address, size uint64 }
+
+// soname finds the name by the segments alone, as the dynamic linker does: a
+// stripped library needs no sections.
+func (w layout) soname(f io.ReaderAt, head []byte) (string, bool) {
+	count := int(le.Uint16(head[w.count:]))
+	if count > maxSegments {
+		return "", false
+	}
+	table := make([]byte, count*w.segment)
+	if !read(f, table, w.uint(head[w.segmentsAt:])) {
+		return "", false
+	}
+	var loads []segment
+	var dynamic segment
+	for ; len(table) > 0; table = table[w.segment:] {
+		s := segment{w.uint(table[w.offset:]), w.uint(table[w.address:]), w.uint(table[w.size:])}
+		switch le.Uint32(table) {
+		case segmentLoad:
+			loads = append(loads, s)
+		case segmentDyn:
+			dynamic = s
+		}
+	}
+	strings, name, ok := w.tags(f, dynamic)
+	if !ok || name == 0 {
+		return "", ok
+	}
+	return text(f, loads, strings+name)
+}
+
+// tags are the address of the names, and where among them the soname is; 0 where
+// there is none, as no name lies there.
+func (w layout) tags(f io.ReaderAt, dynamic segment) (strings, name uint64, ok bool) {
+	if dynamic.size == 0 || dynamic.size > maxDynamic {
+		return 0, 0, false
+	}
+	table := make([]byte, dynamic.size)
+	if !read(f, table, dynamic.offset) {
+		return 0, 0, false
+	}
+	for ; len(table) >= 2*w.word; table = table[2*w.word:] {
+		value := w.uint(table[w.word:])
+		switch w.uint(table) {
+		case 0:
+			return strings, name, true
+		case tagStrings:
+			strings = value
+		case tagSoname:
+			name = value
+		}
+	}
+	return strings, name, true
+}
+
+// text is the name at address.
+func text(f io.ReaderAt, loads []segment, address uint64) (string, bool) {
+	for _, s := range loads {
+		if address < s.address || address-s.address >= s.size {
+			continue
+		}
+		b := make([]byte, min(maxName+1, s.size-(address-s.address)))
+		n, _ := readAt(f, b, s.offset+(address-s.address))
+		name, _, whole := bytes.Cut(b[:n], []byte{0})
+		return string(name), whole && plain(name)
+	}
+	return "", false
+}
+
+// plain reports whether a name can stand in the dynamic linkers' files: it is in
+// one folder, and compares the same on all machines.
+func plain(name []byte) bool {
+	for _, c := range name {
+		if c <= ' ' || c >= 0x7f || c == '/' {
+			return false
+		}
+	}
+	return len(name) > 0
+}
+
+func read(f io.ReaderAt, b []byte, at uint64) bool {
+	n, _ := readAt(f, b, at)
+	return n == len(b)
+}
+
+func readAt(f io.ReaderAt, b []byte, at uint64) (int, error) {
+	if at > 1<<62 {
+		return 0, io.EOF
+	}
+	return f.ReadAt(b, int64(at))
+}
