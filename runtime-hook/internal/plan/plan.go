@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/elf"
 )
 
 // AltRoot is a second tree in which Yocto boards keep files under the names that
@@ -56,11 +57,13 @@ type Device struct {
 }
 
 // Plan is what a container gets, in the order in which it is made: folders, the
-// outer ones first, then files, then links, then devices.
+// outer ones first, then files, then links, then devices. The libraries are some
+// of the files, by the names that programs know.
 type Plan struct {
-	Mounts  []Mount  `json:"mounts"`
-	Links   []Link   `json:"links"`
-	Devices []Device `json:"devices"`
+	Mounts    []Mount   `json:"mounts"`
+	Links     []Link    `json:"links"`
+	Devices   []Device  `json:"devices"`
+	Libraries []Library `json:"libraries"`
 }
 
 // Compile reads root, the board's file tree, for what the entries ask. What
@@ -70,6 +73,7 @@ func Compile(root string, entries []csv.Entry) (Plan, []csv.Problem) {
 		trees: []*tree{newTree(root), newTree(strings.TrimSuffix(root, "/") + AltRoot)},
 		seen:  map[string]csv.Entry{},
 		made:  map[string]csv.Entry{},
+		libs:  map[string]elf.Library{},
 	}
 	for _, e := range entries {
 		c.add(e)
@@ -84,8 +88,10 @@ type compiler struct {
 	trees    []*tree // the first that has a path gives it
 	plan     Plan
 	problems []csv.Problem
-	seen     map[string]csv.Entry // by path as listed
-	made     map[string]csv.Entry // by path in the container
+	seen     map[string]csv.Entry   // by path as listed
+	made     map[string]csv.Entry   // by path in the container
+	libs     map[string]elf.Library // by path on the board
+	sonames  []Link                 // that no entry asks for
 }
 
 func (c *compiler) problem(e csv.Entry, cause csv.Cause, unused bool, format string, args ...any) {
@@ -195,6 +201,7 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 	}
 	if end != "" {
 		c.mount(e, Mount{Source: t.host(end), Path: end, From: from(e)})
+		c.sonameLink(t, e, end)
 	}
 	for _, l := range links {
 		if end != "" {
@@ -327,12 +334,14 @@ func (c *compiler) ordered() Plan {
 			p.Links = append(p.Links, l)
 		}
 	}
+	p.Links = append(p.Links, c.sonameLinks(given)...)
 	for _, d := range c.plan.Devices {
 		// No source: those that a folder brings along do not open, and are covered.
 		if c.keeps(given, d.Path, "", 0, fs.ModeDevice|fs.ModeCharDevice) {
 			p.Devices = append(p.Devices, d)
 		}
 	}
+	p.Libraries = c.libraries(p)
 	return p
 }
 

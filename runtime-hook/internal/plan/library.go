@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/elf"
+)
+
+// Library is a name that programs ask the dynamic linker for, and the file of the
+// container that they should get.
+type Library struct {
+	Name    string      `json:"name"`
+	Path    string      `json:"path"`
+	Machine elf.Machine `json:"machine"`
+}
+
+// maxFolderLibraries bounds the files that one folder is read for.
+const maxFolderLibraries = 4096
+
+// libraries are those of p's files, links and folders, as ldconfig would find them
+// on the board: each by its soname, and each link to one by its own name.
+func (c *compiler) libraries(p Plan) (out []Library) {
+	for _, m := range p.Mounts {
+		if m.Folder {
+			out = append(out, folderLibraries(m)...)
+		} else if lib, ok := c.library(m.Source); ok {
+			out = append(out, Library{lib.Soname, m.Path, lib.Machine})
+		}
+	}
+	for _, l := range p.Links {
+		name := path.Base(l.Path)
+		if lib, ok := c.library(l.File); ok && libraryName(name) && name != lib.Soname {
+			out = append(out, Library{name, l.Path, lib.Machine})
+		}
+	}
+	return out
+}
+
+// library reads the file source of the board, once.
+func (c *compiler) library(source string) (elf.Library, bool) {
+	lib, ok := c.libs[source]
+	if !ok {
+		lib, _ = readLibrary(source)
+		c.libs[source] = lib
+	}
+	return lib, lib != elf.Library{}
+}
+
+// sonameLink has a link made by the soname of the file end of t, where no entry
+// asks for one: musl finds a library by a file's name alone, and so does an
+// ldconfig that somebody runs in the container later. Another library that the
+// board has by that name is not passed over.
+func (c *compiler) sonameLink(t *tree, e csv.Entry, end string) {
+	lib, ok := c.library(t.host(end))
+	if !ok || lib.Soname == path.Base(end) {
+		return
+	}
+	at := path.Join(path.Dir(end), lib.Soname)
+	if leads, err := t.resolve(at); err == nil && leads != end || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	c.sonames = append(c.sonames, Link{Path: at, Target: path.Base(end), File: t.host(end), From: "soname of " + from(e)})
+}
+
+// sonameLinks are those that can be made where the folders are given.
+func (c *compiler) sonameLinks(folders []Mount) (out []Link) {
+	for _, l := range c.sonames {
+		if _, rest := around(folders, l.Path); rest == "" && c.claim(csv.Entry{}, l.Path) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// libraryName reports whether ldconfig would look at a file of this name.
+func libraryName(name string) bool {
+	return strings.HasPrefix(name, "lib") && strings.Contains(name, ".so")
+}
+
+// readLibrary reads the library at source on the board. One without a soname goes
+// by its file's name.
+func readLibrary(source string) (elf.Library, bool) {
+	if !libraryName(path.Base(source)) {
+		return elf.Library{}, false
+	}
+	f, err := os.OpenFile(source, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return elf.Library{}, false
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return elf.Library{}, false
+	}
+	lib, ok := elf.Read(f)
+	if !ok {
+		return elf.Library{}, false
+	}
+	if lib.Soname == "" {
+		lib.Soname = path.Base(source)
+	}
+	return lib, true
+}
+
+// folderLibraries are those that lie in the folder m itself.
+func folderLibraries(m Mount) (out []Library) {
+	dir, err := os.Open(m.Source)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(maxFolderLibraries)
+	slices.Sort(names)
+	for _, name := range names {
+		at := m.Source + "/" + name
+		text, _ := os.Readlink(at)
+		if strings.Contains(text, "/") {
+			continue // what it leads to may not be given
+		}
+		lib, ok := readLibrary(at)
+		if text != "" {
+			lib.Soname = name
+		}
+		if ok {
+			out = append(out, Library{lib.Soname, m.Path + "/" + name, lib.Machine})
+		}
+	}
+	return out
+}
