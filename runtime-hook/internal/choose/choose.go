@@ -116,6 +116,7 @@ func (f *filter) plan(p plan.Plan) plan.Plan {
 			out.Devices = append(out.Devices, d)
 		}
 	}
+	out.Libraries = out.Given(p.Libraries)
 	return out
 }
 

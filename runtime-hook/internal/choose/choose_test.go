@@ -238,3 +238,24 @@ func TestOfCapabilities(t *testing.T) {
 		t.Errorf("the board's plan became %q", paths(p))
 	}
 }
+
+// Names lead to what is given only: a cache that named the rest would hide what
+// the image has.
+func TestCapabilityLibraries(t *testing.T) {
+	p := plan.Plan{
+		Mounts: []plan.Mount{{Path: "/usr/lib/libcuda.so.1.1"}, {Path: "/usr/lib/libEGL_nvidia.so.0"}, {Path: "/opt/lib", Folder: true}},
+		Libraries: []plan.Library{
+			{Name: "libcuda.so.1", Path: "/usr/lib/libcuda.so.1.1"},
+			{Name: "libEGL_nvidia.so.0", Path: "/usr/lib/libEGL_nvidia.so.0"},
+			{Name: "libmine.so", Path: "/opt/lib/libmine.so"},
+		},
+	}
+	s, err := From([]string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := s.Of("/", p)
+	if want := []plan.Library{p.Libraries[0], p.Libraries[2]}; err != nil || !reflect.DeepEqual(got.Libraries, want) {
+		t.Errorf("libraries %v, %v; want %v", got.Libraries, err, want)
+	}
+}

@@ -43,6 +43,23 @@ func (c *compiler) libraries(p Plan) (out []Library) {
 	return out
 }
 
+// Given are those of libs that p's files, links and folders bring.
+func (p Plan) Given(libs []Library) (out []Library) {
+	paths := map[string]bool{}
+	for _, m := range p.Mounts {
+		paths[m.Path] = true
+	}
+	for _, l := range p.Links {
+		paths[l.Path] = true
+	}
+	for _, l := range libs {
+		if paths[l.Path] || paths[path.Dir(l.Path)] {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
 // library reads the file source of the board, once.
 func (c *compiler) library(source string) (elf.Library, bool) {
 	lib, ok := c.libs[source]
