@@ -15,6 +15,7 @@ import (
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/inject"
+	"slipway/runtime-hook/internal/ldcache"
 	"slipway/runtime-hook/internal/oci"
 	"slipway/runtime-hook/internal/plan"
 )
@@ -99,6 +100,9 @@ func give(state oci.State, config oci.Config, wanted choose.Selection) (string, 
 	unix.Umask(0)
 	res, err := root.Apply(p)
 	res.Devices += theirs
+	if err == nil {
+		notes = append(notes, ldcache.Update(root, p.Libraries)...)
+	}
 	return summary(res, append(res.Skipped, notes...)), err
 }
 

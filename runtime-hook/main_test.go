@@ -128,7 +128,7 @@ func TestARM64(t *testing.T) {
 	if err != nil {
 		t.Skip("needs qemu-aarch64-static (Debian package qemu-user-static)")
 	}
-	for _, pkg := range []string{"csv", "plan", "oci"} {
+	for _, pkg := range []string{"csv", "elf", "ldcache", "oci", "plan"} {
 		t.Run(pkg, func(t *testing.T) {
 			dir := filepath.Join("internal", pkg)
 			binary := filepath.Join(t.TempDir(), pkg+".test")

@@ -1,0 +1,126 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoFile is something in an image that is no regular file where one was to be
+// read.
+var ErrNoFile = errors.New("it is no file")
+
+// Has reports whether the container has something at p, at the end of its links.
+func (r *Root) Has(p string) bool {
+	f, err := r.resolve(p)
+	if err == nil {
+		f.Close()
+	}
+	return err == nil
+}
+
+// ReadFile reads the regular file p of the container, of at most max bytes, as the
+// container's root may.
+func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
+	at, err := r.resolve(p)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
+		return nil, ErrNoFile
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	if kind, err := mode(at); err != nil || kind != unix.S_IFREG {
+		return nil, errors.Join(err, ErrNoFile)
+	}
+	if _, err := notKernel(at, p); err != nil {
+		return nil, ErrNoFile
+	}
+	var f *os.File
+	err = r.owner.in(at, func() (err error) {
+		f, err = os.Open(fdPath(at))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f, max)
+}
+
+func readAll(f *os.File, max int64) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > max {
+		return nil, fmt.Errorf("it is larger than %d KiB", max>>10)
+	}
+	data := make([]byte, info.Size())
+	n, err := io.ReadFull(f, data)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return data[:n], err
+}
+
+// WriteFile makes data the content of the file p, for the container alone: whoever
+// looks finds the old file or the new one, whole. What a link at p leads to is
+// left. Where the folder is not to be written to, the new file is mounted over the
+// old one.
+func (r *Root) WriteFile(p string, data []byte) error {
+	dir, base, err := r.parent(p)
+	if err != nil {
+		return err
+	}
+	err = r.replace(dir, base, data)
+	if err == nil || r.coverWith(p, data) == nil {
+		return nil
+	}
+	return err
+}
+
+// replace writes data under another name, which no other hook uses at the same
+// time in a folder that containers share, and renames that.
+func (r *Root) replace(dir *folder, base string, data []byte) error {
+	var random [8]byte
+	if _, err := unix.Getrandom(random[:], 0); err != nil {
+		return err
+	}
+	temp := fmt.Sprintf(".%s-slipway-%x", base, random)
+	return r.change(dir, func() error {
+		f, err := openat(dir.File, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(data)
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			err = unix.Renameat(int(dir.Fd()), temp, int(dir.Fd()), base)
+		}
+		if err != nil {
+			unix.Unlinkat(int(dir.Fd()), temp, 0)
+		}
+		return err
+	})
+}
+
+// stagingDir is the board's, and memory. A file there is gone as soon as it is
+// mounted, and its content with the last container that has it.
+const stagingDir = "/run/slipway"
+
+func (r *Root) coverWith(p string, data []byte) error {
+	f, err := os.CreateTemp(stagingDir, "file-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return r.cover(f.Name(), p, unix.S_IFREG, flags)
+}

@@ -1,0 +1,334 @@
+package ldcache
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Real caches have some hundred entries, in some ten KiB.
+const (
+	maxBytes   = 1 << 20
+	maxEntries = 1 << 14
+)
+
+// The file: a header; entries, each 24 bytes; the strings, which entries name by
+// their distance from the header; and, since glibc 2.33, an extension. ldconfig of
+// glibc before 2.32 wrote an older form in front, which no one has read since
+// glibc 2.2.
+const (
+	magic        = "glibc-ld.so.cache1.1"
+	oldMagic     = "ld.so-1.7.0"
+	headerSize   = 48
+	entrySize    = 24
+	oldHeader    = 16
+	oldEntrySize = 12
+
+	extensionMagic = 0xeaa42174
+	sectionSize    = 16
+	tagGenerator   = 0
+	tagHWCaps      = 1
+
+	endianUnset  = 0
+	endianLittle = 2
+	endianBig    = 3
+)
+
+// A broken cache is one that no ld.so makes sense of, either. An unknown one may
+// be of a C library that this package does not know.
+var (
+	errBroken  = errors.New("it is broken")
+	errUnknown = errors.New("its format is not known")
+)
+
+// cache is what an ld.so.cache says.
+type cache struct {
+	entries   []entry
+	hwcaps    []string // folder names of glibc-hwcaps, which entries name by number
+	generator string   // the program that wrote it
+}
+
+// entry is where a library is found. osVersion and hwcap say on which machines.
+type entry struct {
+	flags      uint32 // machine and C library
+	name, path string
+	osVersion  uint32
+	hwcap      uint64
+}
+
+var le = binary.LittleEndian
+
+// parse reads the content of an ld.so.cache.
+func parse(data []byte) (*cache, error) {
+	data, err := skipOld(data)
+	if err != nil || len(data) == 0 {
+		return &cache{}, err
+	}
+	if !bytes.HasPrefix(data, []byte(magic)) {
+		return nil, errUnknown
+	}
+	if len(data) < headerSize {
+		return nil, fmt.Errorf("%w: no whole header", errBroken)
+	}
+	switch data[28] & 3 {
+	case endianBig:
+		return nil, fmt.Errorf("%w: it is of a big-endian machine", errUnknown)
+	case endianUnset, endianLittle:
+	default:
+		return nil, fmt.Errorf("%w: its writer says so", errBroken)
+	}
+	f := file{data, string(data)}
+	c := &cache{}
+	if c.entries, err = f.entries(); err != nil {
+		return nil, err
+	}
+	return c, f.extension(c)
+}
+
+// file is a cache without the older form. All names are parts of its text.
+type file struct {
+	data []byte
+	text string
+}
+
+// skipOld leaves away the older form that may stand in front.
+func skipOld(data []byte) ([]byte, error) {
+	if !bytes.HasPrefix(data, []byte(oldMagic)) {
+		return data, nil
+	}
+	if len(data) < oldHeader {
+		return nil, fmt.Errorf("%w: no whole header", errBroken)
+	}
+	end := oldHeader + oldEntrySize*uint64(le.Uint32(data[12:]))
+	if end > uint64(len(data)) {
+		return nil, fmt.Errorf("%w: it ends early", errBroken)
+	}
+	// Aligned as the machine that wrote it aligns 64-bit numbers.
+	for _, to := range []uint64{8, 4} {
+		at := (end + to - 1) / to * to
+		if at < uint64(len(data)) && bytes.HasPrefix(data[at:], []byte(magic)) {
+			return data[at:], nil
+		}
+	}
+	return nil, fmt.Errorf("%w: only that of before glibc 2.2", errUnknown)
+}
+
+func (f file) entries() ([]entry, error) {
+	count := int64(le.Uint32(f.data[20:]))
+	if count > maxEntries {
+		return nil, fmt.Errorf("%w: it has %d entries", errUnknown, count)
+	}
+	if count*entrySize > int64(len(f.data)-headerSize) {
+		return nil, fmt.Errorf("%w: it ends early", errBroken)
+	}
+	out, total := make([]entry, count), 0
+	for i := range out {
+		b := f.data[headerSize+i*entrySize:]
+		name, ok1 := f.at(le.Uint32(b[4:]))
+		path, ok2 := f.at(le.Uint32(b[8:]))
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("%w: entry %d has no name or no path", errBroken, i)
+		}
+		out[i] = entry{le.Uint32(b), name, path, le.Uint32(b[12:]), le.Uint64(b[16:])}
+		total += len(name) + len(path)
+	}
+	// Names may be parts of others, but then they come to little more than the file.
+	if total > 2*maxBytes {
+		return nil, fmt.Errorf("%w: its names overlap", errBroken)
+	}
+	return out, nil
+}
+
+// at is the text at offset, up to its NUL.
+func (f file) at(offset uint32) (string, bool) {
+	if uint64(offset) >= uint64(len(f.text)) {
+		return "", false
+	}
+	s, _, ok := strings.Cut(f.text[offset:min(len(f.text), int(offset)+maxPath)], "\x00")
+	return s, ok
+}
+
+const maxPath = 4096 // PATH_MAX, with the NUL
+
+// extension reads the sections that ld.so knows. Others say nothing about the
+// entries and are left away.
+func (f file) extension(c *cache) error {
+	offset := uint64(le.Uint32(f.data[32:]))
+	if offset == 0 {
+		return nil
+	}
+	if offset%4 != 0 || offset+8 > uint64(len(f.data)) || le.Uint32(f.data[offset:]) != extensionMagic {
+		return fmt.Errorf("%w: its extension", errBroken)
+	}
+	sections := f.data[offset+8:]
+	for n := le.Uint32(f.data[offset+4:]); n > 0; n-- {
+		if len(sections) < sectionSize {
+			return fmt.Errorf("%w: its extension ends early", errBroken)
+		}
+		from, size := uint64(le.Uint32(sections[8:])), uint64(le.Uint32(sections[12:]))
+		if from+size > uint64(len(f.data)) {
+			return fmt.Errorf("%w: a section of its extension ends early", errBroken)
+		}
+		switch le.Uint32(sections) {
+		case tagGenerator:
+			c.generator = f.text[from : from+min(size, maxPath)]
+		case tagHWCaps:
+			var err error
+			if c.hwcaps, err = f.hwcaps(f.data[from : from+size]); err != nil {
+				return err
+			}
+		}
+		sections = sections[sectionSize:]
+	}
+	return nil
+}
+
+func (f file) hwcaps(offsets []byte) ([]string, error) {
+	if len(offsets) > 4*maxHWCaps {
+		return nil, fmt.Errorf("%w: it has %d kinds of processors", errBroken, len(offsets)/4)
+	}
+	var out []string
+	for ; len(offsets) >= 4; offsets = offsets[4:] {
+		name, ok := f.at(le.Uint32(offsets))
+		if !ok {
+			return nil, fmt.Errorf("%w: a kind of processor has no name", errBroken)
+		}
+		out = append(out, name)
+	}
+	return out, nil
+}
+
+const maxHWCaps = 64
+
+// add makes each name of given lead to its path: what the cache has for the same
+// name and machine gives way, also where it is for better processors only, as
+// ld.so would prefer that. It reports whether that changed anything. Of two given
+// with one name the first counts.
+func (c *cache) add(given []entry) bool {
+	given = c.distinct(given)
+	ours := make(map[key]string, len(given))
+	for _, g := range given {
+		ours[g.key()] = g.path
+	}
+	old, have := make([]entry, 0, len(c.entries)), 0
+	for _, e := range c.entries {
+		path, ok := ours[e.key()]
+		switch {
+		case !ok:
+			old = append(old, e)
+		case path == e.path && e.hwcap == 0 && e.osVersion == 0:
+			have++
+		default:
+			have = -len(c.entries)
+		}
+	}
+	less := order(given)
+	sorted := slices.IsSortedFunc(c.entries, less)
+	if sorted && have == len(given) {
+		return false
+	}
+	if !sorted {
+		slices.SortStableFunc(old, less)
+	}
+	slices.SortStableFunc(given, less)
+	c.entries = merge(given, old, less)
+	return true
+}
+
+// key is what ld.so tells libraries apart by.
+type key struct {
+	name  string
+	flags uint32
+}
+
+func (e entry) key() key { return key{canonical(e.name), e.flags} }
+
+func (c *cache) distinct(given []entry) []entry {
+	seen := make(map[key]bool, len(given))
+	out := make([]entry, 0, len(given))
+	for _, g := range given {
+		if !seen[g.key()] {
+			seen[g.key()] = true
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+func merge(a, b []entry, less func(a, b entry) int) []entry {
+	out := make([]entry, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if less(a[0], b[0]) <= 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+// encode writes the cache as ldconfig of today's glibc does, which all since
+// glibc 2.2 read.
+func (c *cache) encode() []byte {
+	stringsAt := headerSize + entrySize*len(c.entries)
+	out := make([]byte, stringsAt, stringsAt+96*len(c.entries)+256)
+	copy(out, magic)
+	le.PutUint32(out[20:], uint32(len(c.entries)))
+	out[28] = endianLittle
+	for i, e := range c.entries {
+		path := uint32(len(out))
+		out = append(append(out, e.path...), 0)
+		name := path + uint32(len(e.path)-len(e.name))
+		if !strings.HasSuffix(e.path, e.name) {
+			name = uint32(len(out))
+			out = append(append(out, e.name...), 0)
+		}
+		b := out[headerSize+i*entrySize:]
+		le.PutUint32(b, e.flags)
+		le.PutUint32(b[4:], name)
+		le.PutUint32(b[8:], path)
+		le.PutUint32(b[12:], e.osVersion)
+		le.PutUint64(b[16:], e.hwcap)
+	}
+	hwcaps := make([]byte, 0, 4*len(c.hwcaps))
+	for _, name := range c.hwcaps {
+		hwcaps = le.AppendUint32(hwcaps, uint32(len(out)))
+		out = append(append(out, name...), 0)
+	}
+	le.PutUint32(out[24:], uint32(len(out)-stringsAt))
+	return c.encodeExtension(out, hwcaps)
+}
+
+func (c *cache) encodeExtension(out, hwcaps []byte) []byte {
+	var sections [][]byte
+	tags := []uint32{}
+	if len(hwcaps) > 0 {
+		tags, sections = append(tags, tagHWCaps), append(sections, hwcaps)
+	}
+	if c.generator != "" {
+		tags, sections = append(tags, tagGenerator), append(sections, []byte(c.generator))
+	}
+	if len(sections) == 0 {
+		return out
+	}
+	for len(out)%4 != 0 {
+		out = append(out, 0)
+	}
+	le.PutUint32(out[32:], uint32(len(out)))
+	out = le.AppendUint32(out, extensionMagic)
+	out = le.AppendUint32(out, uint32(len(sections)))
+	from := len(out) + sectionSize*len(sections)
+	for i, body := range sections {
+		for _, n := range []uint32{tags[i], 0, uint32(from), uint32(len(body))} {
+			out = le.AppendUint32(out, n)
+		}
+		from += len(body)
+	}
+	for _, body := range sections {
+		out = append(out, body...)
+	}
+	return out
+}

@@ -1,0 +1,161 @@
+// Package ldcache lets the programs of a container find the libraries that it was
+// given, by the files from which dynamic linkers know where libraries are:
+// glibc's /etc/ld.so.cache and musl's /etc/ld-musl-*.path. Nothing of the
+// container runs for it, ldconfig neither.
+//
+// What the image has in these files is kept, and is not trusted. A file that is
+// not understood is left as it is; one that is broken is replaced.
+package ldcache
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/elf"
+	"slipway/runtime-hook/internal/inject"
+	"slipway/runtime-hook/internal/plan"
+)
+
+const (
+	cachePath = "/etc/ld.so.cache"
+	confPath  = "/etc/ld.so.conf.d/00-slipway.conf"
+)
+
+// Update tells the dynamic linkers that the container has of libs. It returns what
+// a user should know; a container without it may still find its libraries, by
+// paths of its own.
+func Update(root *inject.Root, libs []plan.Library) (notes []string) {
+	note := func(file string, err error) {
+		switch {
+		case errors.Is(err, errBroken):
+			notes = append(notes, fmt.Sprintf("the image's %s: %v; it was replaced", file, err))
+		case err != nil:
+			notes = append(notes, fmt.Sprintf("%s: %v; programs may need LD_LIBRARY_PATH", file, err))
+		}
+	}
+	var glibc []plan.Library
+	for _, m := range machines(libs) {
+		of := slices.DeleteFunc(slices.Clone(libs), func(l plan.Library) bool { return l.Machine != m })
+		if slices.ContainsFunc(linkers[m].glibc, root.Has) {
+			glibc = append(glibc, of...)
+		}
+		if arch := linkers[m].musl; root.Has("/lib/ld-musl-" + arch + ".so.1") {
+			file := "/etc/ld-musl-" + arch + ".path"
+			note(file, updateMusl(root, file, folders(of)))
+		}
+	}
+	if len(glibc) > 0 {
+		note(cachePath, updateCache(root, glibc))
+		note(confPath, updateConf(root, glibc))
+	}
+	return notes
+}
+
+// machines are those of libs, in their order.
+func machines(libs []plan.Library) (out []elf.Machine) {
+	for _, l := range libs {
+		if _, known := linkers[l.Machine]; known && !slices.Contains(out, l.Machine) {
+			out = append(out, l.Machine)
+		}
+	}
+	return out
+}
+
+// folders are those that libs are in, in their order.
+func folders(libs []plan.Library) (out []string) {
+	seen := map[string]bool{}
+	for _, l := range libs {
+		if dir := path.Dir(l.Path); !seen[dir] && writable(dir) {
+			seen[dir] = true
+			out = append(out, dir)
+		}
+	}
+	return out
+}
+
+// writable reports whether a folder can be named in a file of lines.
+func writable(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r") }
+
+func updateCache(root *inject.Root, libs []plan.Library) error {
+	data, err := root.ReadFile(cachePath, maxBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {
+		return err
+	}
+	c, err := parse(data)
+	if errors.Is(err, errUnknown) {
+		return err
+	}
+	if err != nil {
+		c = &cache{}
+	}
+	if !c.add(entries(libs)) {
+		return nil
+	}
+	return cmp.Or(root.WriteFile(cachePath, c.encode()), err)
+}
+
+func entries(libs []plan.Library) []entry {
+	out := make([]entry, len(libs))
+	for i, l := range libs {
+		out[i] = entry{flags: linkers[l.Machine].flags, name: l.Name, path: l.Path}
+	}
+	return out
+}
+
+// updateConf names the folders to an ldconfig that somebody runs in the container
+// later. An image without its configuration has no ldconfig, and gets none.
+func updateConf(root *inject.Root, libs []plan.Library) error {
+	if !root.Has(path.Dir(confPath)) && !root.Has("/etc/ld.so.conf") {
+		return nil
+	}
+	var text string
+	for _, dir := range folders(libs) {
+		if !known(root, dir) {
+			text += dir + "\n"
+		}
+	}
+	old, err := root.ReadFile(confPath, maxBytes)
+	if string(old) == text && (err == nil || errors.Is(err, fs.ErrNotExist)) {
+		return nil
+	}
+	err = root.WriteFile(confPath, []byte(text))
+	if errors.Is(err, unix.EROFS) {
+		return nil // no ldconfig can write there, either
+	}
+	return err
+}
+
+// known reports whether the image's ldconfig looks into dir without being told. To
+// name such a folder here, before all others, would change which of the image's
+// own libraries come first.
+func known(root *inject.Root, dir string) bool {
+	switch dir {
+	case "/lib", "/lib64", "/usr/lib", "/usr/lib64":
+		return true
+	}
+	for _, l := range linkers {
+		if dir == "/lib/"+l.dir || dir == "/usr/lib/"+l.dir {
+			return root.Has("/etc/ld.so.conf.d/" + l.dir + ".conf")
+		}
+	}
+	return false
+}
+
+func updateMusl(root *inject.Root, file string, dirs []string) error {
+	old, err := root.ReadFile(file, maxBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {
+		return err
+	}
+	path, ok := muslPath(string(old), dirs)
+	if !ok {
+		return nil
+	}
+	return root.WriteFile(file, []byte(path))
+}

@@ -1,0 +1,26 @@
+package ldcache
+
+import (
+	"slices"
+	"strings"
+)
+
+// muslDefault is where musl looks when it has no path file.
+const muslDefault = "/lib:/usr/local/lib:/usr/lib"
+
+// muslPath adds folders to the content of a path file; ok is false where nothing
+// is to be added. The image's own come first, as a library of the board is rarely
+// one for musl.
+func muslPath(old string, folders []string) (path string, ok bool) {
+	if old == "" {
+		old = muslDefault
+	}
+	have := strings.FieldsFunc(old, func(r rune) bool { return r == ':' || r == '\n' })
+	path = strings.TrimRight(old, "\n:") + "\n"
+	for _, f := range folders {
+		if !slices.Contains(have, f) && !strings.Contains(f, ":") {
+			path, ok = path+f+"\n", true
+		}
+	}
+	return path, ok
+}
