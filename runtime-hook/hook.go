@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/runtime-hook/internal/cache"
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/inject"
@@ -112,22 +113,13 @@ func chosen(wanted choose.Selection) (plan.Plan, []string, error) {
 	if err != nil {
 		return plan.Plan{}, nil, err
 	}
-	p, problems, err := compile("/")
+	lists, err := csv.ReadFiles(csv.Dir)
 	if err != nil {
 		return plan.Plan{}, nil, err
 	}
+	p, problems := cache.Compile(lists)
 	p, _, err = wanted.Of("/", p)
 	return p, append(notes, unused(problems)...), err
-}
-
-// compile reads the CSV files of the board whose file tree is root.
-func compile(root string) (plan.Plan, []csv.Problem, error) {
-	_, entries, problems, err := csv.ReadDir(filepath.Join(root, csv.Dir))
-	if err != nil {
-		return plan.Plan{}, nil, err
-	}
-	p, more := plan.Compile(root, entries)
-	return p, append(problems, more...), nil
 }
 
 func unused(problems []csv.Problem) []string {

@@ -83,33 +83,61 @@ func (e Entry) Problem(cause Cause, unused bool, format string, args ...any) Pro
 	return Problem{e.File, e.Line, cause, fmt.Sprintf(format, args...), unused}
 }
 
-// ReadDir reads all CSV files of dir, in the order of their names, as far as the
+// File is one CSV file as it was read.
+type File struct {
+	Path     string
+	Data     []byte
+	Problems []Problem // of the file as a whole
+}
+
+// ReadFiles reads the CSV files of dir, in the order of their names, as far as the
 // limits go. Files that cannot be read are problems, not errors: the others still
 // serve. A folder that is not there holds no files.
-func ReadDir(dir string) (files []string, entries []Entry, problems []Problem, err error) {
+func ReadFiles(dir string) ([]File, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil, err
+		return nil, err
 	}
-	var got lines
+	var files []File
+	left := maxBytes
 	for _, f := range list {
-		if filepath.Ext(f.Name()) != ".csv" {
-			continue
-		}
-		name := filepath.Join(dir, f.Name())
-		files = append(files, name)
-		if !got.full {
-			got.readFile(name, f.Name())
+		if filepath.Ext(f.Name()) == ".csv" {
+			read := readFile(filepath.Join(dir, f.Name()), left)
+			left -= len(read.Data)
+			files = append(files, read)
 		}
 	}
-	return files, got.entries, got.problems, nil
+	return files, nil
+}
+
+// ReadDir reads the CSV files of dir and what they say.
+func ReadDir(dir string) (paths []string, entries []Entry, problems []Problem, err error) {
+	files, err := ReadFiles(dir)
+	for _, f := range files {
+		paths = append(paths, f.Path)
+	}
+	entries, problems = Parse(files)
+	return paths, entries, problems, err
+}
+
+// Parse reads what the files say.
+func Parse(files []File) ([]Entry, []Problem) {
+	var got lines
+	for _, f := range files {
+		for _, p := range f.Problems {
+			if !got.full {
+				got.problem(p)
+			}
+		}
+		got.parse(f.Data, filepath.Base(f.Path))
+	}
+	return got.entries, got.problems
 }
 
 // lines is what was read so far. It takes no more once it is full.
 type lines struct {
 	entries  []Entry
 	problems []Problem
-	bytes    int
 	full     bool
 }
 
@@ -134,45 +162,45 @@ func (l *lines) stop(file string, line int, why string) {
 	l.full = true
 }
 
-func (l *lines) readFile(path, name string) {
-	whole := func(cause Cause, why string) {
-		l.problem(Problem{File: name, Cause: cause, Why: why, Unused: true})
+func readFile(path string, left int) File {
+	out, name := File{Path: path}, filepath.Base(path)
+	whole := func(cause Cause, why string, unused bool) {
+		out.Problems = append(out.Problems, Problem{File: name, Cause: cause, Why: why, Unused: unused})
 	}
 	// A FIFO of this name would block the open for ever.
 	info, err := os.Stat(path)
 	if err != nil {
-		whole(Missing, err.Error())
-		return
+		whole(Missing, err.Error(), true)
+		return out
 	}
 	if !info.Mode().IsRegular() {
-		whole(Refused, "not a regular file")
-		return
+		whole(Refused, "not a regular file", true)
+		return out
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		whole(Missing, err.Error())
-		return
+		whole(Missing, err.Error(), true)
+		return out
 	}
 	defer f.Close()
 	if info.Mode().Perm()&0o002 != 0 {
-		l.problem(Problem{name, 0, Dangerous, "anyone may write to it and so choose what containers get; chmod o-w it", false})
+		whole(Dangerous, "anyone may write to it and so choose what containers get; chmod o-w it", false)
 	}
-	l.parse(f, name)
-}
-
-// parse reads one file. Blank lines and those that begin with # say nothing; a
-// line that cannot be used is a problem and the rest goes on.
-func (l *lines) parse(r io.Reader, name string) {
-	left := maxBytes - l.bytes
-	data, err := io.ReadAll(io.LimitReader(r, int64(left)+1))
+	data, err := io.ReadAll(io.LimitReader(f, int64(left)+1))
 	if err == nil && len(data) > left {
 		err = fmt.Errorf("larger than %d MiB, together with the files before it; all of it is left out", maxBytes>>20)
 	}
 	if err != nil {
-		l.problem(Problem{name, 0, Bad, err.Error(), true})
-		return
+		whole(Bad, err.Error(), true)
+		return out
 	}
-	l.bytes += len(data)
+	out.Data = data
+	return out
+}
+
+// parse reads one file. Blank lines and those that begin with # say nothing; a
+// line that cannot be used is a problem and the rest goes on.
+func (l *lines) parse(data []byte, name string) {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	for n := 1; len(data) > 0 && !l.full; n++ {
 		var line []byte

@@ -29,7 +29,7 @@ const maxFolderLibraries = 4096
 func (c *compiler) libraries(p Plan) (out []Library) {
 	for _, m := range p.Mounts {
 		if m.Folder {
-			out = append(out, folderLibraries(m)...)
+			out = append(out, c.folderLibraries(m)...)
 		} else if lib, ok := c.library(m.Source); ok {
 			out = append(out, Library{lib.Soname, m.Path, lib.Machine})
 		}
@@ -64,6 +64,7 @@ func (p Plan) Given(libs []Library) (out []Library) {
 func (c *compiler) library(source string) (elf.Library, bool) {
 	lib, ok := c.libs[source]
 	if !ok {
+		c.look(source)
 		lib, _ = readLibrary(source)
 		c.libs[source] = lib
 	}
@@ -126,7 +127,8 @@ func readLibrary(source string) (elf.Library, bool) {
 }
 
 // folderLibraries are those that lie in the folder m itself.
-func folderLibraries(m Mount) (out []Library) {
+func (c *compiler) folderLibraries(m Mount) (out []Library) {
+	c.lookInto(m.Source)
 	dir, err := os.Open(m.Source)
 	if err != nil {
 		return nil
@@ -136,6 +138,7 @@ func folderLibraries(m Mount) (out []Library) {
 	slices.Sort(names)
 	for _, name := range names {
 		at := m.Source + "/" + name
+		c.look(at)
 		text, _ := os.Readlink(at)
 		if strings.Contains(text, "/") {
 			continue // what it leads to may not be given

@@ -69,11 +69,19 @@ type Plan struct {
 // Compile reads root, the board's file tree, for what the entries ask. What
 // cannot be given is a problem and the rest goes on.
 func Compile(root string, entries []csv.Entry) (Plan, []csv.Problem) {
+	p, problems, _ := Watched(root, entries)
+	return p, problems
+}
+
+// Watched is Compile, and says what of the file tree the plan rests on.
+func Watched(root string, entries []csv.Entry) (Plan, []csv.Problem, Watch) {
+	w := &watcher{seen: map[string]int{}}
 	c := &compiler{
-		trees: []*tree{newTree(root), newTree(strings.TrimSuffix(root, "/") + AltRoot)},
-		seen:  map[string]csv.Entry{},
-		made:  map[string]csv.Entry{},
-		libs:  map[string]elf.Library{},
+		watcher: w,
+		trees:   []*tree{newTree(root, w), newTree(strings.TrimSuffix(root, "/")+AltRoot, w)},
+		seen:    map[string]csv.Entry{},
+		made:    map[string]csv.Entry{},
+		libs:    map[string]elf.Library{},
 	}
 	for _, e := range entries {
 		c.add(e)
@@ -81,10 +89,11 @@ func Compile(root string, entries []csv.Entry) (Plan, []csv.Problem) {
 	if t := c.trees[0]; t.has(release) && c.seen[release].Path == "" {
 		c.add(csv.Entry{Kind: csv.Library, Path: release, File: "built in"})
 	}
-	return c.ordered(), c.problems
+	return c.ordered(), c.problems, w.list
 }
 
 type compiler struct {
+	*watcher
 	trees    []*tree // the first that has a path gives it
 	plan     Plan
 	problems []csv.Problem
@@ -369,7 +378,7 @@ func (c *compiler) keeps(folders []Mount, p, source string, kinds ...fs.FileMode
 	if source == folder.Source+"/"+rest {
 		return false
 	}
-	kind, ok := typeIn(folder.Source, rest)
+	kind, ok := c.typeIn(folder.Source, rest)
 	if ok && slices.Contains(kinds, kind) {
 		return true
 	}
@@ -394,11 +403,12 @@ func around(folders []Mount, p string) (in Mount, rest string) {
 
 // typeIn is the type of what the board has at rest in folder; false where it has
 // nothing, or where a link leads to it.
-func typeIn(folder, rest string) (fs.FileMode, bool) {
+func (c *compiler) typeIn(folder, rest string) (fs.FileMode, bool) {
 	at := folder
 	for {
 		part, after, more := strings.Cut(rest, "/")
 		at, rest = at+"/"+part, after
+		c.look(at)
 		info, err := os.Lstat(at)
 		if err != nil || more && !info.IsDir() {
 			return 0, false

@@ -27,22 +27,27 @@ const meta = `*?[\`
 // own, or that of an image on the machine that built it. All paths that go in
 // and come out are absolute within it.
 type tree struct {
+	*watcher
 	root   string
 	dirs   map[string]string // folders already resolved; most entries share theirs
 	looked int               // names that patterns were compared with
 }
 
-func newTree(root string) *tree {
-	return &tree{root: strings.TrimSuffix(root, "/"), dirs: map[string]string{}}
+func newTree(root string, w *watcher) *tree {
+	return &tree{watcher: w, root: strings.TrimSuffix(root, "/"), dirs: map[string]string{}}
 }
 
 // host is where the machine itself finds p.
 func (t *tree) host(p string) string { return t.root + p }
 
-func (t *tree) lstat(p string) (fs.FileInfo, error) { return os.Lstat(t.host(p)) }
+func (t *tree) lstat(p string) (fs.FileInfo, error) {
+	t.look(t.host(p))
+	return os.Lstat(t.host(p))
+}
 
 // readlink is the text of the link at p, "" where p is no link.
 func (t *tree) readlink(p string) (string, error) {
+	t.look(t.host(p))
 	text, err := os.Readlink(t.host(p))
 	if errors.Is(err, syscall.EINVAL) {
 		return "", nil
@@ -180,6 +185,7 @@ func (t *tree) matches(dir, pattern string) []string {
 	if err != nil {
 		return nil
 	}
+	t.lookInto(t.host(real))
 	list, err := os.ReadDir(t.host(real))
 	if err != nil {
 		return nil

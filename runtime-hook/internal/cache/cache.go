@@ -1,0 +1,227 @@
+// Package cache keeps a board's compiled plan in /run, so that the next container
+// need only look whether the board is still the same. A file that is not root's
+// alone, not whole, or of another hook counts for nothing and is replaced.
+package cache
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"io"
+	"os"
+	"reflect"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/plan"
+)
+
+// Dir is where the hook keeps what it may lose.
+const Dir = "/run/slipway"
+
+const (
+	magic    = "slipway plan 1\n"
+	maxBytes = 8 << 20
+	// slots bounds how many plans are kept: containers may choose among a board's
+	// lists.
+	slots = 4
+)
+
+// kept is a plan with all that it was made from.
+type kept struct {
+	Hook  plan.Seen // the program: another one may make another plan
+	Files []csv.File
+	Result
+}
+
+// Result is what came of compiling.
+type Result struct {
+	Plan     plan.Plan
+	Problems []csv.Problem
+	Watch    plan.Watch
+}
+
+// Compile is the board's plan for the lists, from the cache where that has it.
+func Compile(files []csv.File) (plan.Plan, []csv.Problem) {
+	name := slot(files)
+	hook, known := program()
+	if known {
+		if r, ok := load(Dir, name, hook, files); ok {
+			return r.Plan, r.Problems
+		}
+	}
+	entries, problems := csv.Parse(files)
+	p, more, watch := plan.Watched("/", entries)
+	r := Result{p, append(problems, more...), watch}
+	if known && watch.Settled(time.Now().UnixNano()) {
+		// A board whose /run cannot be written to works without.
+		_ = save(Dir, name, kept{hook, files, r})
+	}
+	return r.Plan, r.Problems
+}
+
+// slot is the file's name for these lists.
+func slot(files []csv.File) string {
+	h := fnv.New32a()
+	for _, f := range files {
+		io.WriteString(h, f.Path+"\n")
+	}
+	return fmt.Sprintf("plan.%d", h.Sum32()%slots)
+}
+
+// program is the file that this process runs.
+func program() (plan.Seen, bool) {
+	var stat unix.Stat_t
+	if err := unix.Stat("/proc/self/exe", &stat); err != nil {
+		return plan.Seen{}, false
+	}
+	return plan.Seen{Dev: uint64(stat.Dev), Inode: stat.Ino, Size: stat.Size, Changed: stat.Ctim.Nano(), Written: stat.Mtim.Nano()}, true
+}
+
+// load reads the plan that was made by the hook from the files, if there is one
+// and the board is still as it was.
+func load(dir, name string, hook plan.Seen, files []csv.File) (Result, bool) {
+	data, err := read(dir, name)
+	if err != nil {
+		return Result{}, false
+	}
+	want := head(hook, files)
+	if len(data) < len(want) || data[:len(want)] != string(want) {
+		return Result{}, false
+	}
+	r, err := decodeResult(data[len(want):])
+	return r, err == nil && r.Watch.Holds()
+}
+
+// head is how the file of a plan begins that was made by the hook from the files.
+func head(hook plan.Seen, files []csv.File) []byte {
+	b := []byte(magic + signature(reflect.TypeOf(kept{})) + "\n")
+	b = encode(b, reflect.ValueOf(hook))
+	return encode(b, reflect.ValueOf(files))
+}
+
+func encodeResult(r Result) []byte {
+	b := encode(nil, reflect.ValueOf(r))
+	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+}
+
+func decodeResult(data string) (r Result, err error) {
+	n := len(data) - 4
+	if n < 0 || crc32.ChecksumIEEE(bytesOf(data[:n])) != binary.LittleEndian.Uint32(bytesOf(data[n:])) {
+		return r, errBroken
+	}
+	d := decoder{rest: data[:n]}
+	d.decode(reflect.ValueOf(&r).Elem())
+	if d.err == nil && d.rest != "" {
+		d.err = errBroken
+	}
+	return r, d.err
+}
+
+// openDir opens the folder, if nobody but root can change what is in it.
+func openDir(dir string) (int, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if _, err := private(fd, unix.S_IFDIR); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// private refuses what is not of the kind, or not root's alone.
+func private(fd int, kind uint32) (stat unix.Stat_t, err error) {
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return stat, err
+	}
+	if stat.Mode&unix.S_IFMT != kind || stat.Uid != 0 || stat.Mode&0o022 != 0 {
+		return stat, unix.EPERM
+	}
+	return stat, nil
+}
+
+func read(dir, name string) (string, error) {
+	at, err := openDir(dir)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(at)
+	// A FIFO of this name would block the open for ever.
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	stat, err := private(fd, unix.S_IFREG)
+	if err != nil {
+		return "", err
+	}
+	if stat.Size > maxBytes {
+		return "", errBroken
+	}
+	data := make([]byte, stat.Size)
+	_, err = io.ReadFull(f, data)
+	return string(data), err
+}
+
+// save writes the file by rename, so that others read the old one or the new one.
+func save(dir, name string, k kept) error {
+	data := append(head(k.Hook, k.Files), encodeResult(k.Result)...)
+	if len(data) > maxBytes {
+		return errBroken
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	at, err := openDir(dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	f, err := openNew(at, name+".new")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return unix.Renameat(at, name+".new", at, name)
+}
+
+// openNew opens the file that becomes the next one, for one hook at a time; a
+// second one may go without. One name serves all, so a hook that is killed leaves
+// one file at most.
+func openNew(at int, name string) (*os.File, error) {
+	fd, err := unix.Openat(at, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	mine, err := private(fd, unix.S_IFREG)
+	if err == nil {
+		err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	}
+	// It may have become the current one before it was locked.
+	var named unix.Stat_t
+	if err == nil {
+		err = unix.Fstatat(at, name, &named, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil && (named.Ino != mine.Ino || named.Dev != mine.Dev) {
+		err = unix.EAGAIN
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,156 @@
+package cache
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"unsafe"
+)
+
+// The encoding follows the types: a struct is its exported fields in order, a
+// slice its length and elements, text its length and bytes, a number a varint.
+// So a field that is added to a plan is kept without a word here, and signature
+// tells files of other types apart.
+
+var errBroken = errors.New("the file is cut off or not one of ours")
+
+// encode appends v to b.
+func encode(b []byte, v reflect.Value) []byte {
+	switch v.Kind() {
+	case reflect.String:
+		b = binary.AppendUvarint(b, uint64(v.Len()))
+		return append(b, v.String()...)
+	case reflect.Bool:
+		if v.Bool() {
+			return append(b, 1)
+		}
+		return append(b, 0)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return binary.AppendVarint(b, v.Int())
+	case reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return binary.AppendUvarint(b, v.Uint())
+	case reflect.Slice:
+		b = binary.AppendUvarint(b, uint64(v.Len()))
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return append(b, v.Bytes()...)
+		}
+		for i := 0; i < v.Len(); i++ {
+			b = encode(b, v.Index(i))
+		}
+		return b
+	case reflect.Struct:
+		for i := 0; i < v.NumField(); i++ {
+			if v.Type().Field(i).IsExported() {
+				b = encode(b, v.Field(i))
+			}
+		}
+		return b
+	}
+	panic("no encoding for " + v.Type().String())
+}
+
+// decoder reads what encode wrote. Nothing is allocated for lengths that the rest
+// of the bytes cannot hold.
+type decoder struct {
+	rest string
+	err  error
+}
+
+func (d *decoder) uint() uint64 {
+	n, size := binary.Uvarint(bytesOf(d.rest[:min(len(d.rest), binary.MaxVarintLen64)]))
+	if size <= 0 {
+		d.err = errBroken
+		return 0
+	}
+	d.rest = d.rest[size:]
+	return n
+}
+
+// length is one of elements that take at least size bytes each.
+func (d *decoder) length(size int) int {
+	n := d.uint()
+	if n > uint64(len(d.rest)/max(size, 1)) {
+		d.err = errBroken
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) decode(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		n := d.length(1)
+		v.SetString(d.rest[:n])
+		d.rest = d.rest[n:]
+	case reflect.Bool:
+		v.SetBool(d.uint() != 0)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		n := d.uint()
+		v.SetInt(int64(n>>1) ^ -int64(n&1))
+	case reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(d.uint())
+	case reflect.Slice:
+		d.slice(v)
+	case reflect.Struct:
+		for i := 0; i < v.NumField() && d.err == nil; i++ {
+			if v.Type().Field(i).IsExported() {
+				d.decode(v.Field(i))
+			}
+		}
+	default:
+		panic("no encoding for " + v.Type().String())
+	}
+}
+
+func (d *decoder) slice(v reflect.Value) {
+	n := d.length(leaves(v.Type().Elem()))
+	if n == 0 || d.err != nil {
+		return
+	}
+	if v.Type().Elem().Kind() == reflect.Uint8 {
+		v.SetBytes([]byte(d.rest[:n]))
+		d.rest = d.rest[n:]
+		return
+	}
+	out := reflect.MakeSlice(v.Type(), n, n)
+	for i := 0; i < n && d.err == nil; i++ {
+		d.decode(out.Index(i))
+	}
+	v.Set(out)
+}
+
+// leaves is the least number of bytes that a value of the type takes.
+func leaves(t reflect.Type) int {
+	if t.Kind() != reflect.Struct {
+		return 1
+	}
+	n := 0
+	for i := 0; i < t.NumField(); i++ {
+		if t.Field(i).IsExported() {
+			n += leaves(t.Field(i).Type)
+		}
+	}
+	return n
+}
+
+// signature is the type in words, all that is in it included.
+func signature(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice:
+		return "[]" + signature(t.Elem())
+	case reflect.Struct:
+		var b strings.Builder
+		for i := 0; i < t.NumField(); i++ {
+			if f := t.Field(i); f.IsExported() {
+				fmt.Fprintf(&b, "%s %s;", f.Name, signature(f.Type))
+			}
+		}
+		return "{" + b.String() + "}"
+	}
+	return t.Kind().String()
+}
+
+// bytesOf is s without a copy, to be read only.
+func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
