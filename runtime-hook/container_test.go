@@ -196,10 +196,7 @@ func (l *lab) spec(c container) *specs.Spec {
 		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}}},
 		Hooks: &specs.Hooks{},
 	}
-	argv := l.hook
-	if argv == nil {
-		argv = []string{hookBinary(l.t), "hook"}
-	}
+	argv := l.hookArgv()
 	hook := []specs.Hook{{Path: argv[0], Args: argv, Env: []string{"PATH=/usr/bin:/bin"}}}
 	switch c.stage {
 	case "prestart":
@@ -214,6 +211,14 @@ func (l *lab) spec(c container) *specs.Spec {
 		c.spec(spec)
 	}
 	return spec
+}
+
+func (l *lab) hookArgv() []string {
+	l.t.Helper()
+	if l.hook != nil {
+		return l.hook
+	}
+	return []string{hookBinary(l.t), "hook"}
 }
 
 var all = []string{"NVIDIA_VISIBLE_DEVICES=all"}

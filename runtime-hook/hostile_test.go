@@ -180,7 +180,7 @@ func (l *lab) bundle() {
 	l.t.Helper()
 	config := `{"root":{"path":"rootfs"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"linux":{"namespaces":[{"type":"mount"}]}}`
 	write(l.t, filepath.Join(l.dir, "bundle/config.json"), config)
-	must(l.t, unix.Mount(l.rootfs(""), l.rootfs(""), "", unix.MS_BIND, ""))
+	must(l.t, unix.Mount(l.rootfs(""), l.rootfs(""), "", unix.MS_BIND|unix.MS_REC, ""))
 }
 
 // A state or a configuration that leads the hook to a folder or a process of the
