@@ -24,6 +24,10 @@ HOOK_SRC = "${BP}/src/slipway/runtime-hook"
 SRC_URI = " \
     file://runtime-hook;subdir=${BP}/src/slipway \
     file://modules.txt;subdir=${HOOK_SRC}/vendor \
+    file://slipway-hook.json \
+    file://slipway-precreate.json \
+    file://slipway-cdi.service \
+    file://slipway-cdi.path \
     git://github.com/cyphar/libpathrs;protocol=https;branch=main;name=pathrs;subpath=go-pathrs;destsuffix=${HOOK_SRC}/vendor/cyphar.com/go-pathrs \
     git://github.com/cyphar/filepath-securejoin;protocol=https;branch=main;name=securejoin;destsuffix=${HOOK_SRC}/vendor/github.com/cyphar/filepath-securejoin \
     git://github.com/opencontainers/runtime-spec;protocol=https;branch=main;name=spec;destsuffix=${HOOK_SRC}/vendor/github.com/opencontainers/runtime-spec \
@@ -41,7 +45,7 @@ GO_INSTALL = "${GO_IMPORT}"
 # go.mod wants Go 1.22, which Yocto has from 5.0 on. There is a layer with a newer Go
 # for 4.0, meta-lts-mixins, but it changes the Go of all other recipes as well.
 SLIPWAY_GO_CLASS = "${@'slipway-go' if d.getVar('LAYERSERIES_CORENAMES') == 'kirkstone' else 'go-mod'}"
-inherit ${SLIPWAY_GO_CLASS}
+inherit ${SLIPWAY_GO_CLASS} systemd
 
 # A static binary: containers' mounts are no place to look for a C library.
 CGO_ENABLED = "0"
@@ -50,6 +54,18 @@ GOBUILDFLAGS:remove = "-buildmode=pie"
 GO_EXTRA_LDFLAGS = "-X main.version=${PV}"
 export GOFLAGS = "-mod=vendor"
 
+# Where SRC_URI puts files: Yocto 5.1 has a folder of its own for them.
+SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
 do_install() {
 	install -D -m 0755 ${B}/${GO_BUILD_BINDIR}/runtime-hook ${D}${bindir}/slipway-hook
+	ln -s slipway-hook ${D}${bindir}/slipway-runtime
+	install -D -m 0644 ${SLIPWAY_FILES}/slipway-hook.json ${D}${datadir}/containers/oci/hooks.d/slipway-hook.json
+	# Cri-o knows no precreate, does not start with such a file in the folder above,
+	# and does not read this one.
+	install -D -m 0644 ${SLIPWAY_FILES}/slipway-precreate.json ${D}${sysconfdir}/containers/oci/hooks.d/slipway-precreate.json
+	install -d ${D}${systemd_system_unitdir}
+	install -m 0644 ${SLIPWAY_FILES}/slipway-cdi.service ${SLIPWAY_FILES}/slipway-cdi.path ${D}${systemd_system_unitdir}
 }
+
+SYSTEMD_SERVICE:${PN} = "slipway-cdi.service slipway-cdi.path"
+FILES:${PN} += "${datadir}/containers"
