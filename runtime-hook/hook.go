@@ -21,7 +21,7 @@ import (
 	"slipway/runtime-hook/internal/plan"
 )
 
-const hookUsage = `slipway-hook hook
+const hookUsage = `slipway-hook hook [--devices NAMES]
 
 Runs as an OCI hook at prestart, createRuntime or createContainer: reads the
 container's state from standard input and, where the container's environment
@@ -34,10 +34,15 @@ without one, createContainer hooks inherit the image's environment.
 
   {"path": "/usr/bin/slipway-hook", "args": ["slipway-hook", "hook"],
    "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}
+
+  --devices NAMES  in the place of the container's NVIDIA_VISIBLE_DEVICES: CDI specs
+                   say so what a container was given
 `
 
 func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if done, err := parse(flag.NewFlagSet("hook", flag.ContinueOnError), hookUsage, args, stdout, stderr); done {
+	flags := flag.NewFlagSet("hook", flag.ContinueOnError)
+	devices := flags.String("devices", "", "")
+	if done, err := parse(flags, hookUsage, args, stdout, stderr); done {
 		return err
 	}
 	state, err := oci.ReadState(stdin)
@@ -47,6 +52,9 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	config, err := oci.ReadConfig(state.Bundle)
 	if err != nil {
 		return err
+	}
+	if *devices != "" {
+		config.Env = append(config.Env, "NVIDIA_VISIBLE_DEVICES="+*devices)
 	}
 	wanted, err := choose.From(config.Env)
 	if err == nil && !wanted.Wants() {
@@ -99,9 +107,11 @@ func give(state oci.State, config oci.Config, wanted choose.Selection) (string, 
 	defer root.Close()
 	root.Spare(config.ReadOnly)
 	unix.Umask(0)
-	res, err := root.Apply(p)
+	lacks := root.Lacks(p)
+	res, err := root.Apply(lacks)
 	res.Devices += theirs
-	if err == nil {
+	res.Before = len(p.Mounts) + len(p.Links) - len(lacks.Mounts) - len(lacks.Links)
+	if err == nil && len(lacks.Mounts)+len(lacks.Links) > 0 {
 		notes = append(notes, ldcache.Update(root, p.Libraries)...)
 	}
 	return summary(res, append(res.Skipped, notes...)), err
@@ -138,6 +148,9 @@ const shown = 3
 func summary(res inject.Result, notes []string) string {
 	s := fmt.Sprintf("gave %s, %s, %s, %s",
 		count(res.Files, "file"), count(res.Folders, "folder"), count(res.Links, "link"), count(res.Devices, "device"))
+	if res.Before > 0 {
+		s += fmt.Sprintf(", and has %d from an earlier hook", res.Before)
+	}
 	if len(notes) == 0 {
 		return s
 	}

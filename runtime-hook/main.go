@@ -27,6 +27,7 @@ const usage = `slipway-hook gives containers what their board lists for them in
                          and cri-o call this; also by the name slipway-runtime)
   slipway-hook precreate run as a filter of podman's: reads a container's spec from
                          standard input and prints it with the board's devices
+  slipway-hook cdi       write a CDI spec, for docker, podman, containerd and cri-o
   slipway-hook check     say what containers would get, and which lines of the
                          CSV files are wrong
   slipway-hook version   print the version
@@ -70,6 +71,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return runtimeCommand(args[1:], stdout)
 	case "precreate":
 		return precreateCommand(args[1:], stdin, stdout, stderr)
+	case "cdi":
+		return cdiCommand(args[1:], stdout, stderr)
 	case "check":
 		return checkCommand(args[1:], stdout, stderr)
 	case "version", "--version":
@@ -79,6 +82,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		_, err := fmt.Fprint(stdout, usage)
 		return err
 	}
-	fmt.Fprintf(stderr, "slipway-hook: unknown command %q (have hook, runtime, precreate, check, version)\n", args[0])
+	fmt.Fprintf(stderr, "slipway-hook: unknown command %q (have hook, runtime, precreate, cdi, check, version)\n", args[0])
 	return errUsage
 }

@@ -33,6 +33,7 @@ func inTheWay(format string, args ...any) error {
 // Result is what was done.
 type Result struct {
 	Files, Folders, Links, Devices int
+	Before                         int      // what the container had from the board already
 	Skipped                        []string // what the image did not let in, and why
 }
 

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"slipway/runtime-hook/internal/cdi"
+	"slipway/runtime-hook/internal/choose"
+	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/oci"
+)
+
+const cdiUsage = `slipway-hook cdi [--output FILE] [--mounts] [--root DIR]
+
+Writes what the board gives as a CDI spec, for docker 25, podman 4.1, containerd 2
+and cri-o, and all later ones. Containers then ask for nvidia.com/gpu=all, for a
+GPU by number or by UUID:
+
+  podman run --device nvidia.com/gpu=all …
+
+It must be written again where the lists or the devices change; a systemd unit of
+the recipe's does that.
+
+  --output FILE  where to; - prints it (default /var/run/cdi/slipway.json, and with
+                 --root DIR, DIR/etc/cdi/slipway.json)
+  --mounts       list all files as mounts, for engines that run no hooks; links to
+                 folders are left out
+  --root DIR     of the board whose image is built at DIR
+`
+
+// installed is where boards have this program.
+const installed = "/usr/bin/" + oci.Program
+
+func cdiCommand(args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("cdi", flag.ContinueOnError)
+	output := flags.String("output", "", "")
+	mounts := flags.Bool("mounts", false, "")
+	root := flags.String("root", "/", "")
+	if done, err := parse(flags, cdiUsage, args, stdout, stderr); done {
+		return err
+	}
+	text, err := cdiText(*root, *mounts)
+	if err != nil {
+		return err
+	}
+	switch {
+	case *output == "-":
+		_, err = stdout.Write(text)
+		return err
+	case *output == "" && *root == "/":
+		*output = "/var/run/cdi/slipway.json"
+	case *output == "":
+		*output = filepath.Join(*root, "/etc/cdi/slipway.json")
+	}
+	return cdi.Write(*output, text)
+}
+
+func cdiText(root string, mounts bool) ([]byte, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	r, err := check(root)
+	if err != nil {
+		return nil, err
+	}
+	p := r.Plan
+	if len(p.Mounts)+len(p.Links)+len(p.Devices) == 0 {
+		return nil, fmt.Errorf("%s: the lists there give nothing; \"slipway-hook check\" says why", filepath.Join(root, csv.Dir))
+	}
+	b := cdi.Board{Root: root, Plan: p, GPUs: choose.GPUs(root, p)}
+	if !mounts {
+		h, err := ownHook()
+		if err != nil {
+			return nil, err
+		}
+		if root != "/" {
+			h.Path = installed
+		}
+		b.Hook, b.Env = append([]string{h.Path}, h.Args[1:]...), h.Env
+	}
+	return cdi.New(b).JSON()
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/csv"
+)
+
+func TestCDI(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "usr/lib/a.so.1"), "a")
+	write(t, filepath.Join(root, "usr/share/nvidia-container-passthrough/opt/b"), "b")
+	must(t, os.Mkdir(filepath.Join(root, "usr/lib/c"), 0o755))
+	must(t, os.Symlink("a.so.1", filepath.Join(root, "usr/lib/a.so")))
+	must(t, os.Symlink("c", filepath.Join(root, "usr/lib/d")))
+	write(t, filepath.Join(root, csv.Dir, "l4t.csv"), "sym, /usr/lib/a.so\nlib, /opt/b\ndir, /usr/lib/c\nsym, /usr/lib/d\n")
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{nil, `
+  "devices": [
+    {
+      "name": "0",
+      "containerEdits": {
+        "hooks": [
+          {
+            "hookName": "createRuntime",
+            "path": "/usr/bin/slipway-hook",
+            "args": [
+              "slipway-hook",
+              "hook",
+              "--devices=0"
+            ],
+            "env": [
+              "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+            ]
+          }
+        ]
+      }
+    },`},
+		{[]string{"--mounts"}, `
+    "mounts": [
+      {
+        "hostPath": "/usr/lib/c",
+        "containerPath": "/usr/lib/c",
+        "options": [
+          "ro",
+          "nosuid",
+          "nodev",
+          "bind",
+          "private"
+        ]
+      },
+      {
+        "hostPath": "/usr/lib/a.so.1",
+        "containerPath": "/usr/lib/a.so.1",
+        "options": [
+          "ro",
+          "nosuid",
+          "nodev",
+          "bind",
+          "private"
+        ]
+      },
+      {
+        "hostPath": "/usr/share/nvidia-container-passthrough/opt/b",
+        "containerPath": "/opt/b",
+        "options": [
+          "ro",
+          "nosuid",
+          "nodev",
+          "bind",
+          "private"
+        ]
+      },
+      {
+        "hostPath": "/usr/lib/a.so.1",
+        "containerPath": "/usr/lib/a.so",
+        "options": [
+          "ro",
+          "nosuid",
+          "nodev",
+          "bind",
+          "private"
+        ]
+      }
+    ]`},
+	}
+	for _, tt := range tests {
+		args := append([]string{"cdi", "--root", root}, tt.args...)
+		stdout, stderr, err := call("", append(args, "--output", "-")...)
+		if err != nil || !strings.Contains(stdout, tt.want) || !strings.Contains(stdout, `"NVIDIA_VISIBLE_DEVICES=void"`) || strings.Contains(stdout, root) {
+			t.Errorf("%q printed %s%s, %v; want in it %s", args, stdout, stderr, err, tt.want)
+		}
+		if _, _, err := call("", args...); err != nil {
+			t.Error(err)
+		}
+		written, err := os.ReadFile(filepath.Join(root, "etc/cdi/slipway.json"))
+		if err != nil || string(written) != stdout {
+			t.Errorf("%q wrote %s, %v; want what it prints", args, written, err)
+		}
+		left, err := os.ReadDir(filepath.Join(root, "etc/cdi"))
+		if err != nil || len(left) != 1 {
+			t.Errorf("%q left %v, %v", args, left, err)
+		}
+	}
+	if _, _, err := call("", "cdi", "--root", t.TempDir()); err == nil || !strings.Contains(err.Error(), "no *.csv there") {
+		t.Errorf("cdi of a board without lists = %v; want an error that says so", err)
+	}
+	empty := t.TempDir()
+	write(t, filepath.Join(empty, csv.Dir, "l4t.csv"), "lib, /opt/gone\n")
+	if _, _, err := call("", "cdi", "--root", empty); err == nil || !strings.Contains(err.Error(), `"slipway-hook check" says why`) {
+		t.Errorf("cdi of an empty board = %v; want an error that says what to do", err)
+	}
+}
+
+// A board with two GPUs has a name for each number, each UUID, and all.
+func TestCDIOfTwoGPUs(t *testing.T) {
+	root := t.TempDir()
+	gpus := map[string]string{"0000:01:00.0": "GPU-11111111-2222-3333-4444-555555555555", "0000:02:00.0": "GPU-66666666-2222-3333-4444-555555555555"}
+	minor := "0"
+	for _, address := range []string{"0000:01:00.0", "0000:02:00.0"} {
+		write(t, filepath.Join(root, "proc/driver/nvidia/gpus", address, "information"), "GPU UUID: \t "+gpus[address]+"\nDevice Minor: \t "+minor+"\n")
+		minor = "1"
+	}
+	nodes(t, root, "nvidia0", "nvidia1", "nvidiactl")
+	write(t, filepath.Join(root, csv.Dir, "devices.csv"), "dev, /dev/nvidia*\n")
+	stdout, _, err := call("", "cdi", "--root", root, "--output", "-")
+	must(t, err)
+	type edits struct{ DeviceNodes []struct{ Path string } }
+	var s struct {
+		ContainerEdits edits
+		Devices        []struct {
+			Name           string
+			ContainerEdits edits
+		}
+	}
+	must(t, json.Unmarshal([]byte(stdout), &s))
+	paths := func(e edits) (out []string) {
+		for _, n := range e.DeviceNodes {
+			out = append(out, n.Path)
+		}
+		return out
+	}
+	got := []string{"every: " + strings.Join(paths(s.ContainerEdits), " ")}
+	for _, d := range s.Devices {
+		got = append(got, d.Name+": "+strings.Join(paths(d.ContainerEdits), " "))
+	}
+	want := []string{
+		"every: /dev/nvidiactl",
+		"0: /dev/nvidia0", gpus["0000:01:00.0"] + ": /dev/nvidia0",
+		"1: /dev/nvidia1", gpus["0000:02:00.0"] + ": /dev/nvidia1",
+		"all: /dev/nvidia0 /dev/nvidia1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the devices are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A hook that is called twice gives everything once, by whatever the container says
+// it wants.
+func TestHookTwice(t *testing.T) {
+	for _, stage := range []string{"prestart", "createRuntime", "createContainer"} {
+		t.Run(stage, func(t *testing.T) {
+			l := newLab(t, "runc")
+			l.shell()
+			write(t, "/opt/board/lib/a.so.1", "board a")
+			write(t, "/opt/board/share/x", "board x")
+			must(t, os.Symlink("a.so.1", "/opt/board/lib/a.so"))
+			l.lists("sym, /opt/board/lib/a.so", "dir, /opt/board/share", "dev, /dev/full")
+			out, err := l.run(container{stage: stage, env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, script: "cat /opt/board/lib/a.so /opt/board/share/x; grep -c /opt/board /proc/self/mountinfo", spec: func(s *specs.Spec) {
+				//lint:ignore SA1019 Docker and podman still call hooks there
+				for _, hooks := range []*[]specs.Hook{&s.Hooks.Prestart, &s.Hooks.CreateRuntime, &s.Hooks.CreateContainer} {
+					if len(*hooks) > 0 {
+						again := (*hooks)[0]
+						again.Args = append(slices.Clone(again.Args), "--devices=0")
+						*hooks = append(*hooks, again)
+					}
+				}
+			}})
+			if err != nil || out != "board aboard x2\n" {
+				t.Errorf("the container saw %q, %v; want each mount once", out, err)
+			}
+			log, err := os.ReadFile("/run/slipway/hook.log")
+			lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+			if err != nil || len(lines) != 2 || !strings.HasSuffix(lines[0], "gave 1 file, 1 folder, 1 link, 1 device") || !strings.HasSuffix(lines[1], "gave 0 files, 0 folders, 0 links, 1 device, and has 3 from an earlier hook") {
+				t.Errorf("log %q, %v; want that the second hook had nothing left to do", log, err)
+			}
+		})
+	}
+}
+
+// nodes makes devices in the /dev of a board's file tree.
+func nodes(t *testing.T, root string, names ...string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Join(root, "dev"), 0o755))
+	for _, name := range names {
+		if err := unix.Mknod(filepath.Join(root, "dev", name), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))); err != nil {
+			t.Skipf("needs root, to make devices: %v", err)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// Package cdi writes what a board gives as a CDI spec, the file from which docker,
+// podman, containerd and cri-o take what a device of a name is. It knows no
+// container; see choose.
+package cdi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"slipway/runtime-hook/internal/choose"
+	"slipway/runtime-hook/internal/plan"
+)
+
+// Kind is what the devices are called by, as NVIDIA's own.
+const Kind = "nvidia.com/gpu"
+
+// version is the first that lets a device's name begin with a digit, and a node have
+// another path on the board.
+const version = "0.5.0"
+
+// Spec is the file. Its types are the few of the format that it uses.
+type Spec struct {
+	Version string   `json:"cdiVersion"`
+	Kind    string   `json:"kind"`
+	Devices []device `json:"devices"`
+	Edits   edits    `json:"containerEdits"` // with whichever device
+}
+
+type device struct {
+	Name  string `json:"name"`
+	Edits edits  `json:"containerEdits"`
+}
+
+type edits struct {
+	Env    []string `json:"env,omitempty"`
+	Nodes  []node   `json:"deviceNodes,omitempty"`
+	Mounts []mount  `json:"mounts,omitempty"`
+	Hooks  []hook   `json:"hooks,omitempty"`
+}
+
+// node has no number: the engine asks the board for it where a container starts.
+type node struct {
+	Path     string `json:"path"`
+	HostPath string `json:"hostPath,omitempty"`
+}
+
+type mount struct {
+	HostPath      string   `json:"hostPath"`
+	ContainerPath string   `json:"containerPath"`
+	Options       []string `json:"options"`
+}
+
+type hook struct {
+	Stage string   `json:"hookName"`
+	Path  string   `json:"path"`
+	Args  []string `json:"args"`
+	Env   []string `json:"env"`
+}
+
+// Board is what a spec is made of.
+type Board struct {
+	Root string // of its file tree, while its image is built
+	Plan plan.Plan
+	GPUs []choose.GPU
+	Hook []string // the hook's path and arguments; none for mounts in its place
+	Env  []string // the hook's
+}
+
+// New is the spec of b, with a device for each GPU by number and UUID, and all.
+func New(b Board) Spec {
+	s := Spec{Version: version, Kind: Kind, Edits: edits{
+		// Hooks that go by the variable have nothing left to do.
+		Env:   []string{"NVIDIA_VISIBLE_DEVICES=void"},
+		Nodes: b.nodes(b.shared()),
+	}}
+	if len(b.Hook) == 0 {
+		s.Edits.Mounts = b.mounts()
+	}
+	gpus := b.GPUs
+	if len(gpus) == 0 {
+		gpus = []choose.GPU{{}}
+	}
+	var all []string
+	for _, g := range gpus {
+		all = append(all, g.Nodes...)
+		s.add(b, strconv.Itoa(g.Index), g.Nodes)
+		if g.UUID != "" {
+			s.add(b, g.UUID, g.Nodes)
+		}
+	}
+	s.add(b, "all", all)
+	return s
+}
+
+func (s *Spec) add(b Board, name string, nodes []string) {
+	d := device{Name: name, Edits: edits{Nodes: b.nodes(nodes)}}
+	if len(b.Hook) > 0 {
+		args := append([]string{filepath.Base(b.Hook[0])}, b.Hook[1:]...)
+		d.Edits.Hooks = []hook{{"createRuntime", b.Hook[0], append(args, "--devices="+name), b.Env}}
+	}
+	// A device without edits is none.
+	if len(d.Edits.Nodes) == 0 && len(d.Edits.Hooks) == 0 {
+		d.Edits.Env = s.Edits.Env
+	}
+	s.Devices = append(s.Devices, d)
+}
+
+// shared are the paths of the nodes that are of no GPU.
+func (b Board) shared() (paths []string) {
+	owned := map[string]bool{}
+	for _, g := range b.GPUs {
+		for _, p := range g.Nodes {
+			owned[p] = true
+		}
+	}
+	for _, d := range b.Plan.Devices {
+		if !owned[d.Path] {
+			paths = append(paths, d.Path)
+		}
+	}
+	return paths
+}
+
+// nodes are those of the plan with the paths. What a list does not name is not given.
+func (b Board) nodes(paths []string) (nodes []node) {
+	wanted := map[string]bool{}
+	for _, p := range paths {
+		wanted[p] = true
+	}
+	for _, d := range b.Plan.Devices {
+		if !wanted[d.Path] {
+			continue
+		}
+		n := node{Path: d.Path}
+		if source := b.onBoard(d.Source); source != d.Path {
+			n.HostPath = source
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// options are those of the hook's own mounts.
+var options = []string{"ro", "nosuid", "nodev", "bind", "private"}
+
+// mounts are the plan's, for engines that run no hooks. CDI has no links: the file
+// at a link's end is mounted in its place.
+func (b Board) mounts() (mounts []mount) {
+	for _, m := range b.Plan.Mounts {
+		mounts = append(mounts, mount{b.onBoard(m.Source), m.Path, options})
+	}
+	for _, l := range b.Plan.Links {
+		if l.File != "" {
+			mounts = append(mounts, mount{b.onBoard(l.File), l.Path, options})
+		}
+	}
+	return mounts
+}
+
+// onBoard is where the board itself will find what the machine has at p.
+func (b Board) onBoard(p string) string {
+	if rest, err := filepath.Rel(b.Root, p); err == nil {
+		return filepath.Join("/", rest)
+	}
+	return p
+}
+
+// JSON is the text of the file.
+func (s Spec) JSON() ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetIndent("", "  ")
+	err := e.Encode(s)
+	return out.Bytes(), err
+}
+
+// Write puts the text where engines look for it, at once: they read the folder
+// whenever it changes. They take only names that end in json or yaml.
+func Write(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".slipway-*")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err = f.Write(text); err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

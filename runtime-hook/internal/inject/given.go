@@ -1,0 +1,41 @@
+package inject
+
+import (
+	"path"
+	"slices"
+
+	"slipway/runtime-hook/internal/plan"
+)
+
+// Lacks is p without the files, folders and links that the container has from the
+// board already: a CDI spec and a hooks folder may both call the hook.
+func (r *Root) Lacks(p plan.Plan) plan.Plan {
+	// One look tells the common case, that this is the first hook.
+	if len(p.Mounts) > 0 && !r.hasMount(p.Mounts[0]) {
+		return p
+	}
+	p.Mounts = slices.DeleteFunc(slices.Clone(p.Mounts), r.hasMount)
+	p.Links = slices.DeleteFunc(slices.Clone(p.Links), r.hasLink)
+	return p
+}
+
+// hasMount reports whether the container has at the path the very file of the board,
+// which no image can have.
+func (r *Root) hasMount(m plan.Mount) bool {
+	f, err := r.resolve(m.Path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	same, err := sameFile(int(f.Fd()), m.Source)
+	return err == nil && same
+}
+
+func (r *Root) hasLink(l plan.Link) bool {
+	dir, err := r.resolve(path.Dir(l.Path))
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return readlink(dir, path.Base(l.Path)) == l.Target
+}
