@@ -34,8 +34,14 @@ func (b *hookBench) ways(ctx context.Context) ([]way, error) {
 		{key: "peer_nocache", name: "nvidia-container-runtime, csv, without update-ldcache", runtime: peerRuntime, edit: b.askPeer(`"update-ldcache"`), given: true},
 		{key: "peer_cdi", name: "nvidia-ctk's CDI spec", runtime: runc, edit: peerCDI, timed: true, given: true, cache: true},
 		{key: "floor", name: "the floor: a hook that checks nothing", runtime: runc, edit: b.askFloor, given: true, cache: true},
-		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.askHook, given: true},
+		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.askHook, given: true, cache: true},
+		{key: "wrapper", name: "slipway-hook runtime", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.ask, given: true, cache: true},
 	}, nil
+}
+
+func (b *hookBench) ask(c *tinyboard.Container) error {
+	c.Ask()
+	return nil
 }
 
 func (b *hookBench) askHook(c *tinyboard.Container) error {

@@ -111,10 +111,11 @@ func (s soakedHook) many(ctx context.Context, n, atOnce int) error {
 	return work.Wait()
 }
 
-// start runs a container whose program fails where the board's files are not there.
+// start runs a container whose program fails where the board's files are not there, or
+// ld.so does not find them.
 func (s soakedHook) start(ctx context.Context) error {
 	library, soname := s.board.Library(0)
-	script := fmt.Sprintf("set -e; grep -q %s %s; : > %s", soname, library, s.board.Device(0))
+	script := fmt.Sprintf("set -e; grep -q %s %s; : > %s; %s", soname, library, s.board.Device(0), strings.Join(s.image.Proves(), " "))
 	c, err := s.board.NewContainer(s.image, tinyboard.Busybox, "sh", "-c", script)
 	if err != nil {
 		return err
