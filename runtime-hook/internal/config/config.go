@@ -1,0 +1,137 @@
+// Package config reads /etc/slipway/hook.toml, in which a board says what its
+// containers get and where the hook writes. Without the file, the defaults hold.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"slipway/runtime-hook/internal/csv"
+)
+
+// File is where a board keeps its settings.
+const File = "/etc/slipway/hook.toml"
+
+// maxBytes is many times what all keys and their comments take.
+const maxBytes = 64 << 10
+
+// Config is what a board has set, or the defaults.
+type Config struct {
+	CSVDir        string
+	BaseFilesOnly bool   // NVIDIA's rule: its own lists only, unless the image asks for all
+	Devices       bool   // give device nodes
+	LogFile       string // "" for none
+	LogLevel      Level
+	Runtimes      []string // names or paths; the first that the board has runs the wrapper's containers
+	CUDA          string   // these three for what the board does not tell, or tells wrongly
+	JetPack       string
+	Arch          string
+}
+
+// Defaults are what holds without a file.
+func Defaults() Config {
+	return Config{
+		CSVDir:   csv.Dir,
+		Devices:  true,
+		LogFile:  "/run/slipway/hook.log",
+		LogLevel: Line,
+		Runtimes: []string{"runc", "crun"},
+	}
+}
+
+// Level is how much the log says of each container.
+type Level string
+
+// The levels.
+const (
+	Line  Level = "line"
+	Debug Level = "debug" // also each file, link and device, and why others were left out
+)
+
+// Fault is one thing wrong with the file.
+type Fault struct {
+	File string
+	Line int // 0 for the file as a whole
+	Why  string
+}
+
+// Faults are all that is wrong with it; at least one.
+type Faults []Fault
+
+func (f Faults) Error() string {
+	at := f[0].File
+	if f[0].Line > 0 {
+		at = fmt.Sprintf("%s:%d", at, f[0].Line)
+	}
+	return fmt.Sprintf("%s: %s; mend it, or remove the file for the defaults", at, f[0].Why)
+}
+
+// Read reads the settings of the board whose file tree is root. Its errors are
+// Faults: nothing is guessed of a file that cannot be trusted or understood.
+func Read(root string) (Config, error) {
+	file := filepath.Join(root, File)
+	data, err := read(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Defaults(), nil
+	}
+	if err != nil {
+		return Config{}, Faults{{File: file, Why: err.Error()}}
+	}
+	c, faults := parse(data)
+	for i := range faults {
+		faults[i].File = file
+	}
+	if len(faults) > 0 {
+		return Config{}, faults
+	}
+	return c, nil
+}
+
+// read refuses what others than the board's root may have written. A FIFO would
+// block the open for ever.
+func read(file string) ([]byte, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, bare(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, bare(err)
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, errors.New("not a regular file")
+	case info.Mode().Perm()&0o022 != 0:
+		return nil, errors.New("others than its owner may write to it and so choose what containers get; chmod go-w it")
+	case !trusted(info):
+		return nil, errors.New("it belongs to another user than root; chown it to root")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err == nil && len(data) > maxBytes {
+		err = fmt.Errorf("larger than %d KiB", maxBytes>>10)
+	}
+	return data, bare(err)
+}
+
+// bare is err without the file's name, which the fault says.
+func bare(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
+}
+
+// nobody is whom the board's users are to a hook in a user namespace.
+const nobody = 65534
+
+func trusted(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (stat.Uid == 0 || stat.Uid == nobody || int(stat.Uid) == os.Getuid())
+}

@@ -1,0 +1,179 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	with := func(set func(*Config)) Config {
+		c := Defaults()
+		set(&c)
+		return c
+	}
+	tests := []struct {
+		text string
+		want Config
+	}{
+		{"", Defaults()},
+		{"# nothing\n\n[log]\n", Defaults()},
+		{"csv-dir = '/data/lists'", with(func(c *Config) { c.CSVDir = "/data/lists" })},
+		{"base-files-only = true\r\ndevices = false\r\n", with(func(c *Config) { c.BaseFilesOnly, c.Devices = true, false })},
+		{"[log]\nfile = ''\nlevel = \"debug\"", with(func(c *Config) { c.LogFile, c.LogLevel = "", Debug })},
+		{"log.file = \"/var/log/\\u0061.log\"", with(func(c *Config) { c.LogFile = "/var/log/a.log" })},
+		{"[runtime]\nruntimes = [\n 'crun', # first\n '/opt/runc',\n]", with(func(c *Config) { c.Runtimes = []string{"crun", "/opt/runc"} })},
+		{"[board]\ncuda = 12.10\njetpack = '6.2'\narch = 9", with(func(c *Config) { c.CUDA, c.JetPack, c.Arch = "12.10", "6.2", "9" })},
+	}
+	for _, tt := range tests {
+		got, faults := parse([]byte(tt.text))
+		if len(faults) > 0 || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("parse(%q) = %+v, %v; want %+v", tt.text, got, faults, tt.want)
+		}
+	}
+}
+
+func TestParseFaults(t *testing.T) {
+	tests := []struct {
+		text string
+		want []string // "LINE why" begins so
+	}{
+		{"\nspeed = 3", []string{`2 unknown key "speed" (have base-files-only, `}},
+		{"CSV-DIR = '/x'", []string{`1 unknown key "CSV-DIR"`}},
+		{"[log]\ncolour = 1\n[tree]\nx = 2\n", []string{`2 unknown key "log.colour"`, "3 unknown table [tree]", `4 unknown key "tree.x"`}},
+		{"\n\nbase-files-only = 'yes'", []string{"3 base-files-only: takes true or false"}},
+		{"devices = true\ndevices = false", []string{"2 devices is set above already"}},
+		{"csv-dir = 3\ncsv-dir = ['/x']", []string{"1 csv-dir: takes text", "2 csv-dir is set above"}},
+		{"csv-dir = ''", []string{`1 csv-dir: "" is not an absolute path`}},
+		{"csv-dir = 'lists'", []string{`1 csv-dir: "lists" is not an absolute path`}},
+		{"csv-dir = '/etc/../lists'", []string{"1 csv-dir: "}},
+		{"[log]\n\nlevel = 'loud'", []string{`3 log.level: unknown level "loud"`}},
+		{"[log]\nfile = 'hook.log'", []string{"2 log.file: "}},
+		{"[log]\nfile = 2020-01-01", []string{"2 log.file: takes text"}},
+		{"[[log]]\nfile = '/x'", []string{"1 [[log]] is a list"}},
+		{"log = { file = '/x' }", []string{`1 unknown key "log"`}},
+		{"[runtime]\nruntimes = 'runc'", []string{"2 runtime.runtimes: takes a list"}},
+		{"[runtime]\nruntimes = []", []string{"2 runtime.runtimes: is empty"}},
+		{"[runtime]\nruntimes = [1]", []string{"2 runtime.runtimes: takes text"}},
+		{"[runtime]\nruntimes = ['./runc']", []string{"2 runtime.runtimes: \"./runc\" is neither"}},
+		{"[board]\ncuda = 'new'", []string{`2 board.cuda: "new" is no version`}},
+		{"[board]\ncuda = 1e3", []string{`2 board.cuda: "1e3" is no version`}},
+		{"[board]\ncuda = true", []string{"2 board.cuda: takes a version"}},
+		{"devices = true\ncsv-dir = ", []string{"2 not TOML: "}},
+		{"\n\nx", []string{"3 not TOML: "}},
+		{"\n[log", []string{"2 not TOML: "}},
+		{"\ncsv-dir = '/\xff'", []string{"2 not TOML: "}},
+	}
+	for _, tt := range tests {
+		_, faults := parse([]byte(tt.text))
+		ok := len(faults) == len(tt.want)
+		for i := 0; ok && i < len(faults); i++ {
+			ok = strings.HasPrefix(fmt.Sprint(faults[i].Line, " ", faults[i].Why), tt.want[i])
+		}
+		if !ok {
+			t.Errorf("parse(%q) finds %v; want %q", tt.text, faults, tt.want)
+		}
+	}
+}
+
+func TestRead(t *testing.T) {
+	regular := func(text string, mode os.FileMode) func(string) error {
+		return func(p string) error {
+			if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+				return err
+			}
+			return os.Chmod(p, mode)
+		}
+	}
+	tests := []struct {
+		name string
+		put  func(string) error
+		want string // of the error, after the file's name
+	}{
+		{"none", func(string) error { return nil }, ""},
+		{"good", regular("devices = true", 0o644), ""},
+		{"a fault", regular("\ndevices = 1", 0o644), ":2: devices: takes true or false, without quotes; mend it, or remove the file for the defaults"},
+		{"for all to write", regular("", 0o646), ": others than its owner may write to it"},
+		{"for a group to write", regular("", 0o664), ": others than its owner may write to it"},
+		{"large", regular(strings.Repeat("#\n", maxBytes), 0o644), ": larger than 64 KiB"},
+		{"a folder", func(p string) error { return os.Mkdir(p, 0o755) }, ": not a regular file"},
+		{"a FIFO", func(p string) error { return syscall.Mkfifo(p, 0o644) }, ": not a regular file"},
+		{"a loop", func(p string) error { return os.Symlink("hook.toml", p) }, ": too many levels"},
+		{"another's", func(p string) error {
+			if err := regular("", 0o644)(p); err != nil || os.Getuid() != 0 {
+				return err
+			}
+			return os.Chown(p, 1000, 1000)
+		}, ": it belongs to another user than root"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.name == "another's" && os.Getuid() != 0 {
+				t.Skip("needs root, to give a file away")
+			}
+			root := t.TempDir()
+			file := filepath.Join(root, File)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := tt.put(file); err != nil {
+				t.Fatal(err)
+			}
+			c, err := Read(root)
+			switch {
+			case tt.want == "" && (err != nil || !reflect.DeepEqual(c, Defaults())):
+				t.Errorf("Read = %+v, %v; want the defaults", c, err)
+			case tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), file+tt.want)):
+				t.Errorf("Read = %v; want %s%s", err, file, tt.want)
+			}
+		})
+	}
+}
+
+// Whatever the file holds, each fault has a line of it, and what is let through
+// can be used.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"csv-dir = '/x'", "[log]\nlevel = \"debug\"\nfile = ''", "[runtime]\nruntimes = ['runc', \"\\u0041\"]", "[board]\ncuda = 12.6\narch = '8.7'", "\"log\".'level' = 'line'", "[[x]]\n", "x = {a = [1, 2], b = 1979-05-27T07:32:00Z}", "x = \"\"\"\n\"\"\"", "[", "\xef\xbb\xbf"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, faults := parse(data)
+		for _, x := range faults {
+			if lines := strings.Count(string(data), "\n") + 1; x.Line < 1 || x.Line > lines || x.Why == "" {
+				t.Errorf("fault %+v in %d lines", x, lines)
+			}
+		}
+		if len(faults) > 0 {
+			return
+		}
+		if !filepath.IsAbs(c.CSVDir) || c.LogLevel != Line && c.LogLevel != Debug || len(c.Runtimes) == 0 {
+			t.Errorf("let through %+v", c)
+		}
+	})
+}
+
+// The file that boards get shows what holds without it.
+func TestShippedFile(t *testing.T) {
+	data, err := os.ReadFile("../../../recipes/slipway-hook/files/hook.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := Defaults()
+	told.CUDA, told.JetPack, told.Arch = "12.6", "6.2", "8.7"
+	shown := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAll(data, []byte("$1"))
+	for text, want := range map[string]Config{string(data): Defaults(), string(shown): told} {
+		if got, faults := parse([]byte(text)); len(faults) > 0 || !reflect.DeepEqual(got, want) {
+			t.Errorf("hook.toml gives %+v, %v; want %+v", got, faults, want)
+		}
+	}
+	for key := range keys {
+		if name := key[strings.LastIndex(key, ".")+1:]; !strings.Contains(string(data), "\n#"+name+" = ") {
+			t.Errorf("hook.toml does not show %s", key)
+		}
+	}
+}
