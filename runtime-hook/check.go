@@ -66,7 +66,7 @@ func check(root string) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	files, entries, problems, err := csv.ReadDir(filepath.Join(root, csv.Dir))
+	files, entries, problems, err := csv.ReadDir(filepath.Join(root, csv.Dir), csv.All)
 	if err != nil {
 		return report{}, err
 	}

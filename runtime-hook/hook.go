@@ -5,15 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"unicode"
 
 	"golang.org/x/sys/unix"
 
-	"slipway/runtime-hook/internal/cache"
-	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/inject"
 	"slipway/runtime-hook/internal/ldcache"
@@ -27,7 +24,7 @@ Runs as an OCI hook at prestart, createRuntime or createContainer: reads the
 container's state from standard input and, where the container's environment
 has NVIDIA_VISIBLE_DEVICES (other than empty, void or none), mounts what the
 board's CSV files list into it. Each container leaves one line on standard error
-and in /run/slipway/hook.log.
+and in /run/slipway/hook.log. /etc/slipway/hook.toml changes that.
 
 In a hooks folder (podman, cri-o) or a spec's "hooks", give the entry an "env":
 without one, createContainer hooks inherit the image's environment.
@@ -56,21 +53,21 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	if *devices != "" {
 		config.Env = append(config.Env, "NVIDIA_VISIBLE_DEVICES="+*devices)
 	}
-	wanted, err := choose.From(config.Env)
+	wanted, err := ask(config.Env)
 	if err == nil && !wanted.Wants() {
 		return nil
 	}
-	log := openLog()
+	log := openLog(wanted.LogFile)
 	defer log.Close()
-	line := ""
+	line, details := "", ""
 	if err == nil {
-		line, err = give(state, config, wanted)
+		line, details, err = give(state, config, wanted)
 	}
 	if err != nil {
 		line = "failed: " + err.Error()
 	}
 	line = fmt.Sprintf("container %s: %s\n", printable(state.ID), printable(line))
-	log.WriteString(line)
+	log.WriteString(line + details)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", printable(state.ID), err)
 	}
@@ -78,58 +75,50 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	return err
 }
 
-// give brings the board's files into one container and says what it did.
-func give(state oci.State, config oci.Config, wanted choose.Selection) (string, error) {
+// give brings the board's files into one container and says what it did, in a line
+// and in detail where the settings ask for that.
+func give(state oci.State, config oci.Config, wanted request) (line, details string, err error) {
 	if !config.MountNamespace {
-		return "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
+		return "", "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
 	}
-	p, notes, err := chosen(wanted)
+	s, err := wanted.share()
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	process, err := inject.Find(state.Pid)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	nodes, rules := lacking(config, p.Devices)
-	theirs := len(p.Devices) - len(nodes)
-	p.Devices = nodes
+	nodes, rules := lacking(config, s.Devices)
 	if err := process.Allow(rules); err != nil {
-		notes = append(notes, err.Error())
+		s.notes = append(s.notes, err.Error())
 	}
+	p := s.Plan
+	p.Devices = nodes
+	res, err := apply(process, config, p)
+	res.Devices += len(s.Devices) - len(nodes)
+	return summary(res, append(res.Skipped, s.notes...)), wanted.details(s, res), err
+}
+
+// apply makes in the container what p lists.
+func apply(process inject.Process, config oci.Config, p plan.Plan) (inject.Result, error) {
 	if err := process.Enter(); err != nil {
-		return "", err
+		return inject.Result{}, err
 	}
 	root, err := process.Open(config.Rootfs)
 	if err != nil {
-		return "", err
+		return inject.Result{}, err
 	}
 	defer root.Close()
 	root.Spare(config.ReadOnly)
 	unix.Umask(0)
 	lacks := root.Lacks(p)
 	res, err := root.Apply(lacks)
-	res.Devices += theirs
 	res.Before = len(p.Mounts) + len(p.Links) - len(lacks.Mounts) - len(lacks.Links)
 	if err == nil && len(lacks.Mounts)+len(lacks.Links) > 0 {
-		notes = append(notes, ldcache.Update(root, p.Libraries)...)
+		res.Skipped = append(res.Skipped, ldcache.Update(root, p.Libraries)...)
 	}
-	return summary(res, append(res.Skipped, notes...)), err
-}
-
-// chosen is what the container gets of what the board has, and what to say of it.
-func chosen(wanted choose.Selection) (plan.Plan, []string, error) {
-	notes, err := wanted.Check("/", choose.Board{})
-	if err != nil {
-		return plan.Plan{}, nil, err
-	}
-	lists, err := csv.ReadFiles(csv.Dir)
-	if err != nil {
-		return plan.Plan{}, nil, err
-	}
-	p, problems := cache.Compile(lists)
-	p, _, err = wanted.Of("/", p)
-	return p, append(notes, unused(problems)...), err
+	return res, err
 }
 
 func unused(problems []csv.Problem) []string {
@@ -177,38 +166,6 @@ func printable(s string) string {
 		}
 		return r
 	}, s)
-}
-
-const (
-	logPath     = "/run/slipway/hook.log"
-	maxLogBytes = 1 << 20
-)
-
-// openLog opens the log, or something that takes lines and forgets them: a
-// container does not fail for want of a log. It must be opened before the hook
-// enters a container.
-func openLog() *os.File {
-	f, err := openLogFile()
-	if err != nil {
-		f, _ = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	}
-	return f
-}
-
-// openLogFile keeps one old log, as /run is memory. Two hooks that both find
-// the log full lose a few old lines at worst.
-func openLogFile() (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(logPath), 0o755); err != nil {
-		return nil, err
-	}
-	info, err := os.Lstat(logPath)
-	if err == nil && info.Size() > maxLogBytes {
-		err = os.Rename(logPath, logPath+".1")
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	return os.OpenFile(logPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o640)
 }
 
 // parse reads a command's flags; done says that there is nothing left to do.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/oci"
 	"slipway/runtime-hook/internal/wrap"
 )
@@ -16,8 +17,8 @@ const runtimeUsage = `slipway-hook runtime ARGUMENTS, or slipway-runtime ARGUMEN
 
 Stands in for runc or crun: where a container that asks for the board's files is
 made (create, run), adds to its config.json the board's devices and this hook.
-Then, and with all other commands at once, it becomes the real runtime: runc, or
-crun, whichever is in PATH first.
+Then, and with all other commands at once, it becomes the real runtime: the first
+of runc and crun that is in PATH, or of those that /etc/slipway/hook.toml names.
 
   docker      dockerd --add-runtime slipway=/usr/bin/slipway-runtime
               docker run --runtime slipway -e NVIDIA_VISIBLE_DEVICES=all …
@@ -30,9 +31,6 @@ crun, whichever is in PATH first.
 // their own before the runtime's.
 const runtimeName = "slipway-runtime"
 
-// runtimes are those that may stand behind the wrapper, the preferred one first.
-var runtimes = []string{"runc", "crun"}
-
 // runtimeCommand returns only where something is wrong.
 func runtimeCommand(args []string, stdout io.Writer) error {
 	if len(args) == 0 {
@@ -42,7 +40,9 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 	call := wrap.Parse(args)
 	err := prepare(call)
 	if err == nil {
-		err = wrap.Exec(runtimes, args)
+		// A container can be stopped and deleted whatever is wrong with the settings.
+		set, _ := config.Read("/")
+		err = wrap.Exec(set.Runtimes, args)
 	}
 	call.Report(err)
 	return err

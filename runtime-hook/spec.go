@@ -7,7 +7,6 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/oci"
 	"slipway/runtime-hook/internal/plan"
 )
@@ -23,11 +22,11 @@ func edit(data []byte, bundle string) (edited []byte, asks bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	wanted, err := choose.From(config.Env)
+	wanted, err := ask(config.Env)
 	if err != nil || !wanted.Wants() {
 		return data, false, err
 	}
-	p, _, err := chosen(wanted)
+	p, err := wanted.share()
 	if err != nil {
 		return nil, true, err
 	}

@@ -72,7 +72,8 @@ func (f Faults) Error() string {
 }
 
 // Read reads the settings of the board whose file tree is root. Its errors are
-// Faults: nothing is guessed of a file that cannot be trusted or understood.
+// Faults, and come with the defaults: nothing is guessed of a file that cannot be
+// trusted or understood.
 func Read(root string) (Config, error) {
 	file := filepath.Join(root, File)
 	data, err := read(file)
@@ -80,14 +81,14 @@ func Read(root string) (Config, error) {
 		return Defaults(), nil
 	}
 	if err != nil {
-		return Config{}, Faults{{File: file, Why: err.Error()}}
+		return Defaults(), Faults{{File: file, Why: err.Error()}}
 	}
 	c, faults := parse(data)
 	for i := range faults {
 		faults[i].File = file
 	}
 	if len(faults) > 0 {
-		return Config{}, faults
+		return Defaults(), faults
 	}
 	return c, nil
 }

@@ -90,10 +90,18 @@ type File struct {
 	Problems []Problem // of the file as a whole
 }
 
-// ReadFiles reads the CSV files of dir, in the order of their names, as far as the
-// limits go. Files that cannot be read are problems, not errors: the others still
-// serve. A folder that is not there holds no files.
-func ReadFiles(dir string) ([]File, error) {
+// All are all names.
+func All(string) bool { return true }
+
+// Base are the names of NVIDIA's own lists.
+func Base(name string) bool {
+	return name == "l4t.csv" || name == "drivers.csv" || name == "devices.csv"
+}
+
+// ReadFiles reads the CSV files of dir that count, in the order of their names, as
+// far as the limits go. Files that cannot be read are problems, not errors: the
+// others still serve. A folder that is not there holds no files.
+func ReadFiles(dir string, counts func(name string) bool) ([]File, error) {
 	list, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -101,7 +109,7 @@ func ReadFiles(dir string) ([]File, error) {
 	var files []File
 	left := maxBytes
 	for _, f := range list {
-		if filepath.Ext(f.Name()) == ".csv" {
+		if filepath.Ext(f.Name()) == ".csv" && counts(f.Name()) {
 			read := readFile(filepath.Join(dir, f.Name()), left)
 			left -= len(read.Data)
 			files = append(files, read)
@@ -110,9 +118,9 @@ func ReadFiles(dir string) ([]File, error) {
 	return files, nil
 }
 
-// ReadDir reads the CSV files of dir and what they say.
-func ReadDir(dir string) (paths []string, entries []Entry, problems []Problem, err error) {
-	files, err := ReadFiles(dir)
+// ReadDir reads the CSV files of dir that count, and what they say.
+func ReadDir(dir string, counts func(name string) bool) (paths []string, entries []Entry, problems []Problem, err error) {
+	files, err := ReadFiles(dir, counts)
 	for _, f := range files {
 		paths = append(paths, f.Path)
 	}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"slipway/runtime-hook/internal/cache"
+	"slipway/runtime-hook/internal/choose"
+	"slipway/runtime-hook/internal/config"
+	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/inject"
+	"slipway/runtime-hook/internal/plan"
+)
+
+// request is what a container asks for, and the board's settings.
+type request struct {
+	choose.Selection
+	config.Config
+}
+
+// ask reads the request of a container whose first process has the environment env.
+// Containers that ask for nothing do not depend on the board's settings; the others
+// do not start while those are wrong.
+func ask(env []string) (request, error) {
+	wanted, err := choose.From(env)
+	if err == nil && !wanted.Wants() {
+		return request{}, nil
+	}
+	set, wrong := config.Read("/")
+	if err == nil {
+		err = wrong
+	}
+	return request{wanted, set}, err
+}
+
+// share is what a container gets of what the board has, and what to say of it.
+type share struct {
+	plan.Plan
+	left  []choose.Left
+	notes []string
+}
+
+// share works out what the container gets.
+func (r request) share() (share, error) {
+	notes, err := r.Check("/", told(r.Config))
+	if err != nil {
+		return share{}, err
+	}
+	lists, err := csv.ReadFiles(r.CSVDir, r.lists())
+	if err != nil {
+		return share{}, err
+	}
+	p, problems := cache.Compile(lists)
+	p, left, err := r.Of("/", p)
+	if !r.Devices {
+		for _, d := range p.Devices {
+			left = append(left, choose.Left{Path: d.Path, Why: "devices = false in " + config.File})
+		}
+		p.Devices = nil
+	}
+	return share{p, left, append(notes, unused(problems)...)}, err
+}
+
+// told is what the settings say of the board.
+func told(set config.Config) choose.Board {
+	return choose.Board{CUDA: set.CUDA, JetPack: set.JetPack, Arch: set.Arch}
+}
+
+// lists are the files that count for the container.
+func (r request) lists() func(name string) bool {
+	if r.BaseFilesOnly && !r.AllLists() {
+		return csv.Base
+	}
+	return csv.All
+}
+
+// details are the further lines of the log for a container that got s.
+func (r request) details(s share, res inject.Result) string {
+	if r.LogLevel != config.Debug {
+		return ""
+	}
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		b.WriteString("  " + printable(fmt.Sprintf(format, args...)) + "\n")
+	}
+	for _, m := range s.Mounts {
+		line("%s %s from %s (%s)", mountKind(m), m.Path, m.Source, m.From)
+	}
+	for _, l := range s.Links {
+		line("link %s -> %s (%s)", l.Path, l.Target, l.From)
+	}
+	for _, d := range s.Devices {
+		line("device %s %d:%d (%s)", d.Path, d.Major, d.Minor, d.From)
+	}
+	for _, l := range s.left {
+		line("left out %s: %s", l.Path, l.Why)
+	}
+	for _, n := range append(res.Skipped, s.notes...) {
+		line("warning %s", n)
+	}
+	return b.String()
+}

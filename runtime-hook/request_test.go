@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a container asks for and what its board has set decide what it gets, or what
+// it is told.
+func TestRequests(t *testing.T) {
+	l := newLab(t, "runc")
+	l.shell()
+	for _, name := range []string{"libcuda.so.1", "libEGL_nvidia.so.0", "libnvrm.so"} {
+		write(t, "/opt/board/"+name, name)
+	}
+	l.lists("lib, /opt/board/libcuda.so.1", "lib, /opt/board/libEGL_nvidia.so.0", "lib, /opt/board/libnvrm.so", "dev, /opt/node")
+	must(t, unix.Mknod("/opt/node", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
+	must(t, unix.Mount("tmpfs", "/proc/driver", "tmpfs", 0, ""))
+	for i := 1; i < 3; i++ {
+		write(t, fmt.Sprintf("/proc/driver/nvidia/gpus/0000:0%d:00.0/information", i), fmt.Sprintf("GPU UUID: GPU-0%d\n", i))
+	}
+	everything := "node libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so "
+	tests := []struct {
+		name, settings string
+		env            []string
+		want           string // what the container has
+		said           string // in the log, or by the runtime where the container fails
+	}{
+		{"all of it", "", nil, everything, "gave 3 files, 0 folders, 0 links, 1 device\n"},
+		{"one GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=1"}, everything, "gave 3 files"},
+		{"no such GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=0,2"}, "", "names GPU 2; the board has GPU 0 (GPU-01), GPU 1 (GPU-02)"},
+		{"a part of a GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=0:1"}, "", "a part of a GPU (MIG)"},
+		{"to compute", "", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "node libcuda.so.1 libnvrm.so ", "gave 2 files"},
+		{"to fly", "", []string{"NVIDIA_DRIVER_CAPABILITIES=fly"}, "", "which is none (have compute, "},
+		{"details", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "node libcuda.so.1 libnvrm.so ", "\n  file /opt/board/libcuda.so.1 from /opt/board/libcuda.so.1 (test.csv:1)\n"},
+		{"what is left out", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "node libcuda.so.1 libnvrm.so ", "\n  left out /opt/board/libEGL_nvidia.so.0: it is for graphics,display\n"},
+		{"another log", "[log]\nfile = '/run/my/log'", nil, everything, ""},
+		{"another folder", "csv-dir = '/opt/none'", nil, "", "gave 0 files, 0 folders, 0 links, 0 devices\n"},
+		{"NVIDIA's lists", "base-files-only = true", nil, "", "gave 0 files"},
+		{"NVIDIA's lists and others", "base-files-only = true", []string{"NVIDIA_REQUIRE_JETPACK=csv-mounts=all"}, everything, "gave 3 files"},
+		{"no devices", "devices = false", nil, "libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 0 devices\n"},
+		{"a newer CUDA", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8 brand=tesla,driver>=470"}, "", "the board has cuda 12.6, brand none, driver unknown; take an image"},
+		{"a newer CUDA without asking", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8", "NVIDIA_DISABLE_REQUIRE=true"}, everything, "gave 3 files"},
+		{"an unknown CUDA", "", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8"}, everything, "1 warning: the image requires \"cuda>=12.8\""},
+		{"bad settings", "\ndevices = 'no'", nil, "", "/etc/slipway/hook.toml:2: devices: takes true or false"},
+		{"bad settings that do not matter", "\ndevices = 'no'", []string{"NVIDIA_VISIBLE_DEVICES=none"}, "", ""},
+	}
+	for _, tt := range tests {
+		must(t, os.RemoveAll("/run/slipway"))
+		write(t, "/etc/slipway/hook.toml", tt.settings)
+		// The mount points of the container before are there, and empty.
+		out, err := l.run(container{stage: "createRuntime", env: append(all, tt.env...), script: `
+			test -c /opt/node && rm /opt/node && printf "node "
+			for f in /opt/board/*; do test -s $f && printf "%s " ${f##*/}; done; :`})
+		said, _ := os.ReadFile("/run/slipway/hook.log")
+		if err != nil {
+			said = []byte(err.Error())
+		}
+		if out != tt.want || !strings.Contains(string(said), tt.said) {
+			t.Errorf("%s: the container has %q, and %q was said; want %q and %q", tt.name, out, said, tt.want, tt.said)
+		}
+	}
+}
