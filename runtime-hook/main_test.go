@@ -137,7 +137,8 @@ func TestARM64(t *testing.T) {
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			test := exec.Command(qemu, binary)
+			// qemu's statx tells no mounts apart, so no folder is a container's root.
+			test := exec.Command(qemu, binary, "-test.skip=^TestUpdate")
 			test.Dir = dir
 			if out, err := test.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)

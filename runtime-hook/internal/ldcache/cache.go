@@ -207,67 +207,30 @@ const maxHWCaps = 64
 // name and machine gives way, also where it is for better processors only, as
 // ld.so would prefer that. It reports whether that changed anything. Of two given
 // with one name the first counts.
-func (c *cache) add(given []entry) bool {
-	given = c.distinct(given)
-	ours := make(map[key]string, len(given))
-	for _, g := range given {
-		ours[g.key()] = g.path
+func (c *cache) add(given []entry) (changed bool) {
+	order := orderOf(given)
+	slices.SortStableFunc(given, order)
+	given = slices.CompactFunc(given, func(a, b entry) bool { return order(a, b) == 0 })
+	if !slices.IsSortedFunc(c.entries, order) {
+		slices.SortStableFunc(c.entries, order)
+		changed = true
 	}
-	old, have := make([]entry, 0, len(c.entries)), 0
+	out, same := make([]entry, 0, len(c.entries)+len(given)), 0
 	for _, e := range c.entries {
-		path, ok := ours[e.key()]
-		switch {
-		case !ok:
-			old = append(old, e)
-		case path == e.path && e.hwcap == 0 && e.osVersion == 0:
-			have++
-		default:
-			have = -len(c.entries)
+		for len(given) > 0 && order(given[0], e) < 0 {
+			changed = changed || same != 1
+			out, given, same = append(out, given[0]), given[1:], 0
 		}
-	}
-	less := order(given)
-	sorted := slices.IsSortedFunc(c.entries, less)
-	if sorted && have == len(given) {
-		return false
-	}
-	if !sorted {
-		slices.SortStableFunc(old, less)
-	}
-	slices.SortStableFunc(given, less)
-	c.entries = merge(given, old, less)
-	return true
-}
-
-// key is what ld.so tells libraries apart by.
-type key struct {
-	name  string
-	flags uint32
-}
-
-func (e entry) key() key { return key{canonical(e.name), e.flags} }
-
-func (c *cache) distinct(given []entry) []entry {
-	seen := make(map[key]bool, len(given))
-	out := make([]entry, 0, len(given))
-	for _, g := range given {
-		if !seen[g.key()] {
-			seen[g.key()] = true
-			out = append(out, g)
+		if len(given) == 0 || order(given[0], e) != 0 {
+			out = append(out, e)
+			continue
 		}
+		changed = changed || given[0] != e
+		same++
 	}
-	return out
-}
-
-func merge(a, b []entry, less func(a, b entry) int) []entry {
-	out := make([]entry, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if less(a[0], b[0]) <= 0 {
-			out, a = append(out, a[0]), a[1:]
-		} else {
-			out, b = append(out, b[0]), b[1:]
-		}
-	}
-	return append(append(out, a...), b...)
+	changed = changed || len(given) > 1 || len(given) == 1 && same != 1
+	c.entries = append(out, given...)
+	return changed
 }
 
 // encode writes the cache as ldconfig of today's glibc does, which all since
