@@ -202,7 +202,7 @@ func TestSaveAtOnce(t *testing.T) {
 		hooks.Add(1)
 		go func() {
 			defer hooks.Done()
-			for j := 0; j < 200; j++ {
+			for j := 0; j < 50; j++ {
 				_ = save(dir, "p", k) // another one is at it
 				if _, ok := load(dir, "p", k.Hook, k.Files); !ok {
 					t.Error("the file is not whole")

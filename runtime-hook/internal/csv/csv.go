@@ -194,15 +194,16 @@ func readFile(path string, left int) File {
 	if info.Mode().Perm()&0o002 != 0 {
 		whole(Dangerous, "anyone may write to it and so choose what containers get; chmod o-w it", false)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, int64(left)+1))
-	if err == nil && len(data) > left {
+	data := bytes.NewBuffer(make([]byte, 0, min(info.Size(), int64(left))+bytes.MinRead))
+	_, err = data.ReadFrom(io.LimitReader(f, int64(left)+1))
+	if err == nil && data.Len() > left {
 		err = fmt.Errorf("larger than %d MiB, together with the files before it; all of it is left out", maxBytes>>20)
 	}
 	if err != nil {
 		whole(Bad, err.Error(), true)
 		return out
 	}
-	out.Data = data
+	out.Data = data.Bytes()
 	return out
 }
 

@@ -48,6 +48,8 @@ type Root struct {
 	blank   *os.File           // the empty file that stands at the mount points
 	oldAPI  bool               // mount(2) instead of descriptors of mounts
 	oldWalk bool               // no openat2
+
+	boardMounts string // as the kernel lists them
 }
 
 // folder is one of the container's.
@@ -130,6 +132,7 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		}
 		return nil
 	}
+	p = r.giveWholes(p, &res)
 	for _, m := range p.Mounts {
 		count := &res.Files
 		if m.Folder {

@@ -64,6 +64,7 @@ type Plan struct {
 	Links     []Link    `json:"links"`
 	Devices   []Device  `json:"devices"`
 	Libraries []Library `json:"libraries"`
+	Wholes    []Whole   `json:"-"` // another way to the same
 }
 
 // Compile reads root, the board's file tree, for what the entries ask. What
@@ -351,6 +352,7 @@ func (c *compiler) ordered() Plan {
 		}
 	}
 	p.Libraries = c.libraries(p)
+	p.Wholes = c.wholes(p)
 	return p
 }
 
