@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,6 +92,7 @@ func TestWrapperCgroup2(t *testing.T) {
 			l := wrappedLab(t, engine)
 			must(t, unix.Unmount("/sys/fs/cgroup", unix.MNT_DETACH))
 			must(t, unix.Mount("cgroup2", "/sys/fs/cgroup", "cgroup2", 0, ""))
+			t.Cleanup(removeGroups)
 			write(t, "/opt/board/a.so", "board a")
 			l.lists("lib, /opt/board/a.so", "dev, /dev/loop-control", "dev, /dev/full")
 			out, err := l.run(container{env: all, script: opensAll, spec: denied})
@@ -107,6 +109,14 @@ func TestWrapperCgroup2(t *testing.T) {
 				t.Errorf("with the hook alone the container printed %q, %v, log %q; want a warning that says who can", out, err, log)
 			}
 		})
+	}
+}
+
+// removeGroups removes what a crun that fails leaves behind.
+func removeGroups() {
+	found, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/slipway-test-%d-*", os.Getpid()))
+	for _, f := range found {
+		os.Remove(f)
 	}
 }
 
@@ -131,13 +141,15 @@ func TestWrapperLeavesAlone(t *testing.T) {
 	})
 }
 
-// In a user namespace, runtimes mount the board's node of the same path.
+// In a user namespace the nodes are the hook's, and the rules the spec's.
 func TestWrapperUserNamespace(t *testing.T) {
 	loopControl(t)
 	for _, engine := range []string{"runc", "crun"} {
 		t.Run(engine, func(t *testing.T) {
 			l := wrappedLab(t, engine)
-			must(t, os.Chmod(l.dir, 0o755))
+			for _, dir := range []string{l.dir, filepath.Dir(l.dir)} {
+				must(t, os.Chmod(dir, 0o755))
+			}
 			passable(t, filepath.Dir(l.dir))
 			for _, d := range []string{"proc", "dev"} {
 				must(t, os.MkdirAll(l.rootfs(d), 0o755))
@@ -156,7 +168,8 @@ func TestWrapperUserNamespace(t *testing.T) {
 				userNamespace(hostRoot)(s)
 			}})
 			if err != nil || out != "board a other opens\n full opens\n" {
-				t.Errorf("the container printed %q, %v; want the file, and that the devices open", out, err)
+				log, _ := os.ReadFile("/run/slipway/hook.log")
+				t.Errorf("the container printed %q, %v, log %q; want the file, and that the devices open", out, err, log)
 			}
 		})
 	}

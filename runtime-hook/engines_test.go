@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// engine is a real engine in a lab, with an image and a list to give from.
+type engine struct {
+	*lab
+	program []string // and its arguments before a command
+	group   string   // the cgroup of its containers
+}
+
+// newEngine is one that has nothing of the machine's own: neither its state nor its
+// settings.
+func newEngine(t *testing.T, name, pkg string) *engine {
+	t.Helper()
+	loopControl(t)
+	if _, err := exec.LookPath(name); err != nil {
+		t.Skipf("needs %s (Debian package %s; stop what its installation starts)", name, pkg)
+	}
+	hook := hookBinary(t)
+	e := &engine{lab: newLab(t, "runc"), program: []string{name}, group: fmt.Sprintf("slipway-%s-%d", name, os.Getpid())}
+	e.shell()
+	must(t, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, ""))
+	t.Setenv("HOME", e.dir)
+	t.Setenv("TMPDIR", e.dir)
+	t.Cleanup(e.leaveNoGroup)
+	write(t, "/opt/board/a.so", "board a")
+	e.lists("lib, /opt/board/a.so", "dev, /dev/loop-control", "dev, /dev/full")
+	must(t, os.Symlink(hook, e.wrapper()))
+	return e
+}
+
+func (e *engine) wrapper() string { return filepath.Join(e.dir, runtimeName) }
+
+// leaveNoGroup removes the cgroups that engines leave behind.
+func (e *engine) leaveNoGroup() {
+	found, _ := filepath.Glob("/sys/fs/cgroup/*/" + e.group)
+	for _, top := range found {
+		var all []string
+		filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				all = append(all, p)
+			}
+			return nil
+		})
+		slices.Reverse(all)
+		for _, dir := range all {
+			err := os.Remove(dir)
+			// What watches a container ends a moment after it.
+			for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+				err = os.Remove(dir)
+			}
+			if err != nil {
+				e.t.Errorf("a cgroup is left: %v", err)
+			}
+		}
+	}
+}
+
+// do runs a command of the engine's, with the time that none should need.
+func (e *engine) do(stdin *bytes.Buffer, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	argv := append(slices.Clone(e.program), args...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%v: %w\n%s", argv, err, stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// pack is the image as a tar.
+func (e *engine) pack() *bytes.Buffer {
+	e.t.Helper()
+	out, err := exec.Command("tar", "-C", e.rootfs("/"), "-c", ".").Output()
+	must(e.t, err)
+	return bytes.NewBuffer(out)
+}
+
+// serve starts the engine's daemon and waits until it answers to ask.
+func (e *engine) serve(argv, ask []string) {
+	e.t.Helper()
+	log, err := os.Create(filepath.Join(e.dir, "log"))
+	must(e.t, err)
+	defer log.Close()
+	daemon := exec.Command(argv[0], argv[1:]...)
+	daemon.Stdout, daemon.Stderr = log, log
+	must(e.t, daemon.Start())
+	e.t.Cleanup(func() {
+		daemon.Process.Signal(syscall.SIGTERM)
+		timer := time.AfterFunc(20*time.Second, func() { daemon.Process.Kill() })
+		defer timer.Stop()
+		daemon.Wait()
+	})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		_, err := e.do(nil, ask...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			text, _ := os.ReadFile(log.Name())
+			e.t.Skipf("%s does not serve on this machine: %v\n%s", argv[0], err, text)
+		}
+	}
+}
+
+// gives fails unless the container of args gets the board's file and its devices,
+// with nothing to be warned of.
+func (e *engine) gives(by string, args ...string) {
+	e.t.Helper()
+	os.Remove("/run/slipway/hook.log")
+	out, err := e.do(nil, append(args, "/bin/sh", "-c", opensAll)...)
+	if err != nil || out != "board a loop-control opens\n full opens\n" {
+		e.t.Errorf("by %s the container printed %q, %v; want the file, and that the devices open", by, out, err)
+	}
+	log, _ := os.ReadFile("/run/slipway/hook.log")
+	if strings.Count(string(log), "\n") != 1 || !strings.HasSuffix(string(log), ": gave 1 file, 0 folders, 0 links, 2 devices\n") {
+		e.t.Errorf("by %s: log %q; want one line, of all that was given", by, log)
+	}
+}
+
+func TestDocker(t *testing.T) {
+	e := newEngine(t, "dockerd", "docker.io")
+	socket := "unix://" + filepath.Join(e.dir, "docker.sock")
+	e.program = []string{"docker", "--host", socket}
+	e.serve([]string{
+		"dockerd", "--host", socket, "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
+		"--pidfile", filepath.Join(e.dir, "pid"), "--iptables=false", "--bridge=none", "--add-runtime", "slipway=" + e.wrapper(),
+	}, []string{"version"})
+	_, err := e.do(e.pack(), "import", "-", "image")
+	must(t, err)
+	e.gives("--runtime", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=all", "image")
+	_, err = e.do(nil, "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=nonsense", "image", "ls")
+	if err == nil || !strings.Contains(err.Error(), `names "nonsense", which is no name of a GPU`) {
+		t.Errorf("docker run with nonsense: %v; want the reason in what docker prints", err)
+	}
+}
+
+func TestPodman(t *testing.T) {
+	e := newEngine(t, "podman", "podman")
+	for _, name := range []string{"root", "runroot", "tmpdir"} {
+		e.program = append(e.program, "--"+name, filepath.Join(e.dir, name))
+	}
+	e.program = append(e.program, "--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--events-backend=none")
+	_, err := e.do(e.pack(), "import", "-", "image")
+	must(t, err)
+	hooks := e.recipeHooks()
+	if out, err := exec.Command(hookBinary(t), "cdi").CombinedOutput(); err != nil {
+		t.Fatalf("cdi: %v\n%s", err, out)
+	}
+	none := "--hooks-dir=" + filepath.Join(e.dir, "none")
+	// These machines may not raise the limits that podman sets.
+	create := []string{"run", "--rm", "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024", "--cgroup-parent", e.group}
+	asks, device := "--env=NVIDIA_VISIBLE_DEVICES=all", "--device=nvidia.com/gpu=all"
+	tests := []struct {
+		name            string
+		global, options []string
+	}{
+		{"hooks folder", []string{"--runtime=runc", hooks}, []string{asks}},
+		{"runtime", []string{"--runtime=" + e.wrapper(), none}, []string{asks}},
+		{"cdi", []string{"--runtime=runc", none}, []string{device}},
+		{"everything at once", []string{"--runtime=" + e.wrapper(), hooks}, []string{asks, device}},
+	}
+	// A subtest would run outside of the lab.
+	for _, tt := range tests {
+		e.gives(tt.name, slices.Concat(tt.global, create, tt.options, []string{"image"})...)
+	}
+}
+
+// recipeHooks is the folder of hooks that the recipe ships, for the hook under test.
+func (e *engine) recipeHooks() string {
+	e.t.Helper()
+	found, err := filepath.Glob("../recipes/slipway-hook/files/*.json")
+	if err != nil || len(found) != 2 {
+		e.t.Fatalf("the recipe ships %v, %v; want two hooks", found, err)
+	}
+	for _, f := range found {
+		data, err := os.ReadFile(f)
+		must(e.t, err)
+		write(e.t, filepath.Join(e.dir, "hooks", filepath.Base(f)), strings.ReplaceAll(string(data), installed, hookBinary(e.t)))
+	}
+	return "--hooks-dir=" + filepath.Join(e.dir, "hooks")
+}
+
+func TestContainerd(t *testing.T) {
+	e := newEngine(t, "containerd", "containerd")
+	config, socket := filepath.Join(e.dir, "config.toml"), filepath.Join(e.dir, "containerd.sock")
+	write(t, config, fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
+		filepath.Join(e.dir, "root"), filepath.Join(e.dir, "run"), socket))
+	e.program = []string{"ctr", "--address", socket}
+	e.serve([]string{"containerd", "--config", config}, []string{"version"})
+	e.gives("BinaryName", "run", "--rm", "--cgroup", "/"+e.group, "--runc-binary", e.wrapper(), "--env", "NVIDIA_VISIBLE_DEVICES=all", "--rootfs", e.rootfs("/"), "slipway-test")
+}
