@@ -34,7 +34,7 @@ func edit(data []byte, bundle string) (edited []byte, asks bool, err error) {
 	nodes, rules := lacking(config, p.Devices)
 	for _, d := range nodes {
 		if runtimeMakes(config, d) {
-			add.Nodes = append(add.Nodes, node(config, d))
+			add.Nodes = append(add.Nodes, node(d))
 		}
 	}
 	for _, d := range rules {
@@ -65,19 +65,16 @@ func lacking(config oci.Config, devices []plan.Device) (nodes, rules []plan.Devi
 }
 
 // runtimeMakes reports whether the node is one for the runtime to make. Outside of
-// /dev the image has a say in what is there, which the hook takes more care of; and
-// in a user namespace runtimes mount the board's node of the same path.
+// /dev the image has a say in what is there, which the hook takes more care of. In a
+// user namespace runtimes mount the board's node of the same path, which another
+// may have; and crun (1.8) then tells hooks that the bundle is "/".
 func runtimeMakes(config oci.Config, d plan.Device) bool {
-	return strings.HasPrefix(d.Path, "/dev/") && (!config.UserNamespace || d.Source == d.Path)
+	return strings.HasPrefix(d.Path, "/dev/") && !config.UserNamespace
 }
 
-func node(config oci.Config, d plan.Device) specs.LinuxDevice {
+func node(d plan.Device) specs.LinuxDevice {
 	mode := os.FileMode(d.Mode)
-	n := specs.LinuxDevice{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor), FileMode: &mode}
-	if !config.UserNamespace {
-		n.UID, n.GID = &d.UID, &d.GID
-	}
-	return n
+	return specs.LinuxDevice{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor), FileMode: &mode, UID: &d.UID, GID: &d.GID}
 }
 
 func rule(d plan.Device) specs.LinuxDeviceCgroup {
