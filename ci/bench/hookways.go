@@ -27,6 +27,11 @@ func (b *hookBench) ways(ctx context.Context) ([]way, error) {
 	if err != nil {
 		return nil, err
 	}
+	dir := filepath.Join(b.board.Dir, "cdi")
+	ownCDI, err := cdiOf(ctx, dir, b.ours, "cdi", "--output", filepath.Join(dir, "board.json"))
+	if err != nil {
+		return nil, err
+	}
 	peerRuntime := []string{filepath.Join(b.peers, "nvidia-container-runtime")}
 	return []way{
 		{key: "plain", name: "plain runc", runtime: runc},
@@ -35,6 +40,7 @@ func (b *hookBench) ways(ctx context.Context) ([]way, error) {
 		{key: "peer_cdi", name: "nvidia-ctk's CDI spec", runtime: runc, edit: peerCDI, timed: true, given: true, cache: true},
 		{key: "floor", name: "the floor: a hook that checks nothing", runtime: runc, edit: b.askFloor, given: true, cache: true},
 		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.askHook, given: true, cache: true},
+		{key: "cdi", name: "slipway-hook cdi's spec", ours: true, runtime: runc, edit: ownCDI, timed: true, given: true, cache: true},
 		{key: "wrapper", name: "slipway-hook runtime", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.ask, given: true, cache: true},
 	}, nil
 }
