@@ -103,7 +103,7 @@ func (b *hookBench) measure(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return Print(w, append(rows, hook.row), append(addedByWays(media, ways, rows), figures...)...)
+	return Print(w, append(rows, hook.wall, hook.cpu), append(addedByWays(media, ways, rows), figures...)...)
 }
 
 // addedByWays is what each of our ways adds to plain runc, over what the peer and the

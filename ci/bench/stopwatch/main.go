@@ -1,7 +1,7 @@
 // Stopwatch runs a program and appends to a file how long that took, from before the
-// exec to after the exit, in nanoseconds, and its peak of resident memory in KiB. What
-// the kernel says of a program's memory counts that of the process which started it,
-// until the exec: so this one is small.
+// exec to after the exit, how long it was on a processor, both in nanoseconds, and its
+// peak of resident memory in KiB. What the kernel says of a program's memory counts that
+// of the process which started it, until the exec: so this one is small.
 package main
 
 import (
@@ -28,12 +28,13 @@ func run(file string, argv []string) error {
 	if err != nil {
 		return err
 	}
-	used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	state := cmd.ProcessState
+	peakKiB := state.SysUsage().(*syscall.Rusage).Maxrss
 	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	_, err = fmt.Fprintf(out, "%d %d\n", took.Nanoseconds(), used.Maxrss)
+	_, err = fmt.Fprintf(out, "%d %d %d\n", took, state.UserTime()+state.SystemTime(), peakKiB)
 	return err
 }
