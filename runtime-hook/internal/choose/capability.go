@@ -103,6 +103,7 @@ var rules = []rule{
 	{"/libv4l/", Video},
 	{"/nvhost_nvdec", Video},
 	{"/dev/dri/", drawing | Video},
+	{"/dev/fb", drawing},
 
 	{"libcudla", Compute},
 	{"libcuda", Compute},
@@ -152,7 +153,6 @@ var rules = []rule{
 	{"libtegrawfd", drawing},
 	{"libvulkan", drawing},
 	{"nvidia_icd", drawing},
-	{"fb", drawing},
 	{"nvidia-modeset", drawing},
 	{"tegra_dc_", drawing},
 
@@ -179,6 +179,7 @@ var rules = []rule{
 	{"libnvexif", Video},
 	{"libnvfnet", Video},
 	{"libnvfusacap", Video},
+	{"libnvgst", Video},
 	{"libnvid_mapper", Video},
 	{"libnvidia-encode", Video},
 	{"libnvidia-opticalflow", Video},
