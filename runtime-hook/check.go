@@ -1,23 +1,25 @@
 package main
 
 import (
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
-	"text/tabwriter"
 
+	"slipway/runtime-hook/internal/choose"
+	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/plan"
 )
 
 const checkUsage = `slipway-hook check [--root DIR] [--json]
 
-Reads the board's CSV files as the hook does and prints each line that is wrong
-(file:line, what, why) and the plan: what a container would get. Exits with 1
-where an entry could not be used.
+Reads the board's CSV files and /etc/slipway/hook.toml as the hook does and prints
+each line that is wrong (file:line, what, why) and the plan: what a container would
+get, for which NVIDIA_DRIVER_CAPABILITIES and with which GPU; and what the board is,
+for images that require something of it. Exits with 1 where an entry or a setting
+could not be used.
 
 A device that is not there is named and is no failure: the same lists serve
 boards that have only some of them.
@@ -29,12 +31,14 @@ boards that have only some of them.
   slipway-hook check --root build/rootfs --json
 `
 
-// report is what check prints as JSON.
+// report is what check finds.
 type report struct {
-	Files    []string      `json:"files"`
-	Problems []csv.Problem `json:"problems"`
-	Unused   int           `json:"unused"` // problems that kept an entry from being used
-	Plan     plan.Plan     `json:"plan"`
+	Files    []string
+	Problems []csv.Problem
+	Unused   int // problems that kept an entry or a setting from being used
+	Plan     plan.Plan
+	Board    choose.Board
+	GPUs     []choose.GPU
 }
 
 func checkCommand(args []string, stdout, stderr io.Writer) error {
@@ -66,61 +70,34 @@ func check(root string) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	files, entries, problems, err := csv.ReadDir(filepath.Join(root, csv.Dir), csv.All)
+	set, problems := settings(root)
+	dir := filepath.Join(root, set.CSVDir)
+	files, entries, wrong, err := csv.ReadDir(dir, request{Config: set}.lists())
 	if err != nil {
 		return report{}, err
 	}
 	if len(files) == 0 {
-		return report{}, fmt.Errorf("%s: no *.csv there; install the board's, or name another --root", filepath.Join(root, csv.Dir))
+		return report{}, fmt.Errorf("%s: no *.csv there; install the board's, or name another --root", dir)
 	}
 	p, more := plan.Compile(root, entries)
-	problems = append(problems, more...)
-	return report{files, problems, len(unused(problems)), p}, nil
+	problems = append(append(problems, wrong...), more...)
+	return report{
+		Files: files, Problems: problems, Unused: len(unused(problems)),
+		Plan: p, Board: choose.ReadBoard(root, told(set)), GPUs: choose.GPUs(root, p),
+	}, nil
 }
 
-func (r report) json(w io.Writer) error {
-	out := json.NewEncoder(w)
-	out.SetIndent("", "  ")
-	return out.Encode(r)
-}
-
-func (r report) text(w io.Writer) error {
-	for _, p := range r.Problems {
-		fmt.Fprintln(w, printable(p.String()))
+// settings are the board's, with what is wrong with them.
+func settings(root string) (config.Config, []csv.Problem) {
+	set, err := config.Read(root)
+	var faults config.Faults
+	errors.As(err, &faults)
+	var problems []csv.Problem
+	for _, f := range faults {
+		problems = append(problems, csv.Problem{
+			File: filepath.Base(f.File), Line: f.Line, Cause: csv.Bad, Unused: true,
+			Why: f.Why + "; until then no container starts that asks for the board's files",
+		})
 	}
-	if len(r.Problems) > 0 {
-		fmt.Fprintln(w)
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) { fmt.Fprintln(table, printableRow(cells)) }
-	row("KIND", "IN THE CONTAINER", "FROM THE BOARD", "LISTED AT")
-	for _, m := range r.Plan.Mounts {
-		row(mountKind(m), m.Path, m.Source, m.From)
-	}
-	for _, l := range r.Plan.Links {
-		row("link", l.Path, "-> "+l.Target, l.From)
-	}
-	for _, d := range r.Plan.Devices {
-		row("device", d.Path, fmt.Sprintf("%d:%d %04o", d.Major, d.Minor, d.Mode), d.From)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\n%s read; %s, of which %d kept an entry from being used\n",
-		count(len(r.Files), "CSV file"), count(len(r.Problems), "problem"), r.Unused)
-	return err
-}
-
-func printableRow(cells []string) string {
-	for i, c := range cells {
-		cells[i] = printable(c)
-	}
-	return strings.Join(cells, "\t")
-}
-
-func mountKind(m plan.Mount) string {
-	if m.Folder {
-		return "folder"
-	}
-	return "file"
+	return set, problems
 }

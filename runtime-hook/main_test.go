@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway/runtime-hook/internal/csv"
 )
@@ -76,11 +79,12 @@ drivers.csv:2: missing: the board has no /usr/lib/gone.so
 drivers.csv:3: loop: the links at /usr/lib/b go in a circle
 drivers.csv:5: duplicate: /usr/lib/a.so.1 is listed already at drivers.csv:4 as lib
 
-KIND  IN THE CONTAINER  FROM THE BOARD        LISTED AT
-file  /usr/lib/a.so.1   ROOT/usr/lib/a.so.1  drivers.csv:1
-link  /usr/lib/a.so     -> a.so.1             drivers.csv:1
+KIND  IN THE CONTAINER  FROM THE BOARD      FOR  GPU  LISTED AT
+file  /usr/lib/a.so.1   ROOT/usr/lib/a.so.1  all  -    drivers.csv:1
+link  /usr/lib/a.so     -> a.so.1            all  -    drivers.csv:1
 
-2 CSV files read; 6 problems, of which 4 kept an entry from being used
+the board: L4T unknown, JetPack unknown, CUDA unknown, arch unknown, driver unknown, SoC unknown
+2 CSV files read; 6 problems, of which 4 kept an entry or a setting from being used
 `
 	got := strings.Join(strings.Fields(strings.ReplaceAll(stdout, root, "ROOT")), " ")
 	if got != strings.Join(strings.Fields(want), " ") {
@@ -93,12 +97,84 @@ func TestCheckJSON(t *testing.T) {
 	if !errors.Is(err, errFound) {
 		t.Errorf("check = %v; want errFound", err)
 	}
-	var r report
+	var r struct {
+		Files, Problems []any
+		Unused          int
+		Plan            struct {
+			Mounts, Links []struct{ Path, Capabilities string }
+		}
+	}
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Files) != 2 || len(r.Problems) != 6 || r.Unused != 4 || len(r.Plan.Mounts) != 1 || len(r.Plan.Links) != 1 {
+	if len(r.Files) != 2 || len(r.Problems) != 6 || r.Unused != 4 || len(r.Plan.Mounts) != 1 || len(r.Plan.Links) != 1 || r.Plan.Links[0].Capabilities != "all" {
 		t.Errorf("report %+v; want 2 files, 6 problems, 4 unused, 1 mount, 1 link", r)
+	}
+}
+
+// A board of R36 says what it is, and what each of its files is for.
+func TestCheckBoard(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"etc/nv_tegra_release":        "# R36 (release), REVISION: 4.3, GCID: 1\n",
+		"proc/device-tree/compatible": "nvidia,tegra234\x00",
+		"usr/lib/libcuda.so.1.1":      "cuda",
+		"usr/lib/libnvmm.so":          "mm",
+		"etc/slipway/hook.toml":       "base-files-only = true\n[board]\ncuda = '12.9'\n",
+		csv.Dir + "/drivers.csv":      "sym, /usr/lib/libcuda.so\nlib, /usr/lib/libnvmm.so\ndev, /dev/null\n",
+		csv.Dir + "/mine.csv":         "lib, /usr/lib/not/there\n",
+	} {
+		write(t, filepath.Join(root, name), text)
+	}
+	must(t, os.Symlink("libcuda.so.1.1", filepath.Join(root, "usr/lib/libcuda.so")))
+	stdout, _, err := call("", "check", "--root", root)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		`file +/usr/lib/libcuda.so.1.1 .* compute +- +drivers.csv:1`,
+		`link +/usr/lib/libcuda.so .* compute +- +drivers.csv:1`,
+		`file +/usr/lib/libnvmm.so .* video +- +drivers.csv:2`,
+		`the board: L4T 36.4.3, JetPack 6.2, CUDA 12.9, arch 8.7, driver unknown, SoC tegra234`,
+		`1 CSV file read; 1 problem, of which 0 kept`,
+	} {
+		if !regexp.MustCompile(want).MatchString(stdout) {
+			t.Errorf("check printed\n%s\nwant a line %s", stdout, want)
+		}
+	}
+}
+
+func TestCheckSettings(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, csv.Dir, "l4t.csv"), "dev, /dev/board0\n")
+	write(t, filepath.Join(root, "etc/slipway/hook.toml"), "speed = 1\n[log]\nlevel = 'loud'\n")
+	stdout, _, err := call("", "check", "--root", root)
+	if !errors.Is(err, errFound) || !strings.Contains(stdout, "hook.toml:1: bad line: unknown key \"speed\"") || !strings.Contains(stdout, "hook.toml:3: bad line: log.level: ") {
+		t.Errorf("check = %v, %s; want both faults of hook.toml", err, stdout)
+	}
+}
+
+// Ten thousand entries take check half a second; the limit is for slow machines, and
+// for what looks at each beside each.
+func TestCheckMany(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, "usr/lib"), 0o755))
+	var list strings.Builder
+	for i := 0; i < 10000; i++ {
+		file := fmt.Sprintf("/usr/lib/libnv%d.so.1", i)
+		if i%50 == 0 {
+			write(t, filepath.Join(root, file), "x")
+		}
+		fmt.Fprintf(&list, "lib, %s\n", file)
+	}
+	write(t, filepath.Join(root, csv.Dir, "l4t.csv"), list.String())
+	start := time.Now()
+	stdout, _, err := call("", "check", "--root", root)
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if !errors.Is(err, errFound) || strings.Count(stdout, "\nfile ") != 200 {
+		t.Errorf("check = %v, and names %d files; want 200", err, strings.Count(stdout, "\nfile "))
 	}
 }
 
@@ -128,7 +204,7 @@ func TestARM64(t *testing.T) {
 	if err != nil {
 		t.Skip("needs qemu-aarch64-static (Debian package qemu-user-static)")
 	}
-	for _, pkg := range []string{"csv", "elf", "ldcache", "oci", "plan"} {
+	for _, pkg := range []string{"choose", "config", "csv", "elf", "ldcache", "oci", "plan"} {
 		t.Run(pkg, func(t *testing.T) {
 			dir := filepath.Join("internal", pkg)
 			binary := filepath.Join(t.TempDir(), pkg+".test")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"slipway/runtime-hook/internal/plan"
 )
 
 // Capability is a set of what a driver is used for, as NVIDIA_DRIVER_CAPABILITIES
@@ -211,8 +213,26 @@ var rules = []rule{
 	{"v4l2-nv", Video},
 }
 
-// Class says for what the file or device p is.
-func Class(p string) Capability {
+// Classes say for what each entry of p is, by its path in the container. A file is
+// also for what each link to it is for: none may lead nowhere.
+func Classes(p plan.Plan) map[string]Capability {
+	classes := map[string]Capability{}
+	linked := map[string]Capability{}
+	for _, l := range p.Links {
+		classes[l.Path] = class(l.Path)
+		linked[l.File] |= class(l.Path)
+	}
+	for _, d := range p.Devices {
+		classes[d.Path] = class(d.Path)
+	}
+	for _, m := range p.Mounts {
+		classes[m.Path] = class(m.Path) | linked[m.Source]
+	}
+	return classes
+}
+
+// class says for what the file or device p is.
+func class(p string) Capability {
 	base := path.Base(p)
 	for _, r := range rules {
 		if strings.HasPrefix(base, r.name) || r.name[0] == '/' && strings.Contains(p, r.name) {

@@ -90,29 +90,30 @@ func (s Selection) Of(root string, p plan.Plan) (plan.Plan, []Left, error) {
 
 // filter makes a new plan: the one that comes in may be shared.
 type filter struct {
-	wanted Capability
-	others map[string]string // nodes of the GPUs that were not chosen, and whose they are
-	left   []Left
+	wanted  Capability
+	others  map[string]string // nodes of the GPUs that were not chosen, and whose they are
+	classes map[string]Capability
+	left    []Left
 }
 
 func (f *filter) plan(p plan.Plan) plan.Plan {
 	out := p
 	out.Mounts, out.Links, out.Devices = nil, nil, nil
-	linked := linkedClasses(p.Links)
+	f.classes = Classes(p)
 	for _, m := range p.Mounts {
-		if f.fits(m.Path, linked[m.Source]|Class(m.Path)) {
+		if f.fits(m.Path) {
 			out.Mounts = append(out.Mounts, m)
 		}
 	}
 	for _, l := range p.Links {
-		if f.fits(l.Path, Class(l.Path)) {
+		if f.fits(l.Path) {
 			out.Links = append(out.Links, l)
 		}
 	}
 	for _, d := range p.Devices {
 		if owner, ok := f.others[d.Path]; ok {
 			f.left = append(f.left, Left{d.Path, "it is of " + owner})
-		} else if f.fits(d.Path, Class(d.Path)) {
+		} else if f.fits(d.Path) {
 			out.Devices = append(out.Devices, d)
 		}
 	}
@@ -120,19 +121,8 @@ func (f *filter) plan(p plan.Plan) plan.Plan {
 	return out
 }
 
-// linkedClasses are those of the links that lead to a file: it is given with each of
-// them, so that none leads nowhere.
-func linkedClasses(links []plan.Link) map[string]Capability {
-	classes := map[string]Capability{}
-	for _, l := range links {
-		if l.File != "" {
-			classes[l.File] |= Class(l.Path)
-		}
-	}
-	return classes
-}
-
-func (f *filter) fits(p string, class Capability) bool {
+func (f *filter) fits(p string) bool {
+	class := f.classes[p]
 	if class&f.wanted != 0 {
 		return true
 	}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"slipway/runtime-hook/internal/choose"
+	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/plan"
+)
+
+// use says for whom an entry of the plan is.
+type use struct {
+	Capabilities string `json:"capabilities"`
+	GPU          *int   `json:"gpu,omitempty"` // nil where it is of none alone
+}
+
+func (u use) gpu() string {
+	if u.GPU == nil {
+		return "-"
+	}
+	return fmt.Sprint(*u.GPU)
+}
+
+// uses are those of all entries of the plan, by path in the container.
+func (r report) uses() map[string]use {
+	uses := map[string]use{}
+	for p, class := range choose.Classes(r.Plan) {
+		uses[p] = use{Capabilities: class.String()}
+	}
+	for _, g := range r.GPUs {
+		for _, node := range g.Nodes {
+			if u, ok := uses[node]; ok {
+				u.GPU = &g.Index
+				uses[node] = u
+			}
+		}
+	}
+	return uses
+}
+
+// What check prints as JSON: the plan's entries, each with its use.
+type (
+	usedMount struct {
+		plan.Mount
+		use
+	}
+	usedLink struct {
+		plan.Link
+		use
+	}
+	usedDevice struct {
+		plan.Device
+		use
+	}
+	usedPlan struct {
+		Mounts    []usedMount    `json:"mounts"`
+		Links     []usedLink     `json:"links"`
+		Devices   []usedDevice   `json:"devices"`
+		Libraries []plan.Library `json:"libraries"`
+	}
+)
+
+func (r report) json(w io.Writer) error {
+	uses := r.uses()
+	p := usedPlan{Libraries: r.Plan.Libraries}
+	for _, m := range r.Plan.Mounts {
+		p.Mounts = append(p.Mounts, usedMount{m, uses[m.Path]})
+	}
+	for _, l := range r.Plan.Links {
+		p.Links = append(p.Links, usedLink{l, uses[l.Path]})
+	}
+	for _, d := range r.Plan.Devices {
+		p.Devices = append(p.Devices, usedDevice{d, uses[d.Path]})
+	}
+	out := json.NewEncoder(w)
+	out.SetIndent("", "  ")
+	return out.Encode(struct {
+		Files    []string      `json:"files"`
+		Problems []csv.Problem `json:"problems"`
+		Unused   int           `json:"unused"` // problems that kept an entry or a setting from being used
+		Board    choose.Board  `json:"board"`
+		Plan     usedPlan      `json:"plan"`
+	}{r.Files, r.Problems, r.Unused, r.Board, p})
+}
+
+func (r report) text(w io.Writer) error {
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, printable(p.String()))
+	}
+	if len(r.Problems) > 0 {
+		fmt.Fprintln(w)
+	}
+	uses := r.uses()
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) { fmt.Fprintln(table, printableRow(cells)) }
+	row("KIND", "IN THE CONTAINER", "FROM THE BOARD", "FOR", "GPU", "LISTED AT")
+	for _, m := range r.Plan.Mounts {
+		row(mountKind(m), m.Path, m.Source, uses[m.Path].Capabilities, "-", m.From)
+	}
+	for _, l := range r.Plan.Links {
+		row("link", l.Path, "-> "+l.Target, uses[l.Path].Capabilities, "-", l.From)
+	}
+	for _, d := range r.Plan.Devices {
+		row("device", d.Path, fmt.Sprintf("%d:%d %04o", d.Major, d.Minor, d.Mode), uses[d.Path].Capabilities, uses[d.Path].gpu(), d.From)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n%s read; %s, of which %d kept an entry or a setting from being used\n", printable(boardLine(r.Board, r.GPUs)),
+		count(len(r.Files), "CSV file"), count(len(r.Problems), "problem"), r.Unused)
+	return err
+}
+
+// boardLine is what images may require, and containers choose from.
+func boardLine(b choose.Board, gpus []choose.GPU) string {
+	var told []string
+	for _, f := range []struct{ name, value string }{
+		{"L4T", b.L4T},
+		{"JetPack", b.JetPack},
+		{"CUDA", b.CUDA},
+		{"arch", b.Arch},
+		{"driver", b.Driver},
+		{"SoC", b.SoC},
+	} {
+		value := f.value
+		if value == "" {
+			value = "unknown"
+		}
+		told = append(told, f.name+" "+value)
+	}
+	for _, g := range gpus {
+		told = append(told, g.String())
+	}
+	return "the board: " + strings.Join(told, ", ")
+}
+
+func printableRow(cells []string) string {
+	for i, c := range cells {
+		cells[i] = printable(c)
+	}
+	return strings.Join(cells, "\t")
+}
+
+func mountKind(m plan.Mount) string {
+	if m.Folder {
+		return "folder"
+	}
+	return "file"
+}
