@@ -174,7 +174,7 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, at string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is not a folder; list it as %s", at, rightKind(info.Mode()))
+		return fmt.Errorf("%s is %s", at, what(info.Mode()))
 	}
 	if t == c.trees[0] && csv.System(end) || csv.System(at) {
 		return fmt.Errorf("%s leads to %s, which would replace the container's own", at, end)
@@ -203,7 +203,7 @@ func (c *compiler) addFile(t *tree, e csv.Entry, at string) error {
 		c.problem(e, csv.Odd, false, "%s leads to the folder %s; the link is made, the folder is not given", at, end)
 		end = ""
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file; list it as %s", end, rightKind(info.Mode()))
+		return fmt.Errorf("%s is %s", end, what(info.Mode()))
 	case info.Mode().Perm()&0o002 != 0:
 		c.problem(e, csv.Dangerous, false, "anyone may write to %s on the board and so into every container; chmod o-w it", end)
 	case info.Mode().Perm()&0o044 == 0:
@@ -265,7 +265,7 @@ func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if info.Mode()&fs.ModeCharDevice == 0 || !ok {
-		return fmt.Errorf("%s is not a character device", at)
+		return fmt.Errorf("%s is %s", at, what(info.Mode()))
 	}
 	if !strings.HasPrefix(at, "/dev/") {
 		c.problem(e, csv.Dangerous, false, "%s is a device outside of /dev", at)
@@ -283,17 +283,21 @@ func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
 func major(dev uint64) uint32 { return uint32(dev>>8&0xfff | dev>>32&^0xfff) }
 func minor(dev uint64) uint32 { return uint32(dev&0xff | dev>>12&^0xff) }
 
-func rightKind(m fs.FileMode) string {
+// what names a thing that is listed as something else, and what to do with it.
+func what(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
-		return "dir"
+		return "a folder; list it as dir"
 	case m&fs.ModeCharDevice != 0:
-		return "dev"
-	case m.IsRegular():
-		return "lib"
-	default:
-		return "nothing: no kind fits"
+		return "a device; list it as dev"
+	case m&fs.ModeDevice != 0:
+		return "a disk or the like (a block device), which no container gets; take it out of the list"
+	case m&fs.ModeNamedPipe != 0:
+		return "a FIFO, which no kind gives; take it out of the list"
+	case m&fs.ModeSocket != 0:
+		return "a socket, which no kind gives; name it as a volume of the containers that need it"
 	}
+	return "a file; list it as lib"
 }
 
 func (c *compiler) mount(e csv.Entry, m Mount) {

@@ -217,6 +217,44 @@ func TestCompileSpecialFiles(t *testing.T) {
 	}
 }
 
+// Each thing that is listed as another kind is named, with what to do.
+func TestCompileOtherKinds(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to make a block device")
+	}
+	root := board(t, "file", "folder/")
+	at := func(name string) string { return filepath.Join(root, name) }
+	for _, err := range []error{
+		syscall.Mkfifo(at("fifo"), 0o644),
+		syscall.Mknod(at("socket"), syscall.S_IFSOCK|0o644, 0),
+		syscall.Mknod(at("disk"), syscall.S_IFBLK|0o644, 7<<8),
+		syscall.Mknod(at("node"), syscall.S_IFCHR|0o644, 1<<8|3),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := map[string]string{
+		"lib, /fifo":   "/fifo is a FIFO, which no kind gives",
+		"sym, /socket": "/socket is a socket, which no kind gives",
+		"lib, /disk":   "/disk is a disk or the like (a block device)",
+		"dev, /disk":   "/disk is a disk or the like (a block device)",
+		"lib, /node":   "/node is a device; list it as dev",
+		"lib, /folder": "/folder is a folder; list it as dir",
+		"dev, /folder": "/folder is a folder; list it as dir",
+		"dir, /node":   "/node is a device; list it as dev",
+		"dev, /file":   "/file is a file; list it as lib",
+		"dir, /fifo":   "/fifo is a FIFO, which no kind gives",
+	}
+	for list, want := range tests {
+		entries, _ := listed(t, list)
+		p, problems := Compile(root, entries)
+		if len(p.Mounts)+len(p.Devices) > 0 || len(problems) != 1 || !problems[0].Unused || !strings.Contains(problems[0].Why, want) {
+			t.Errorf("%s: %v; want %q", list, problems, want)
+		}
+	}
+}
+
 // The machine that runs the tests has the devices that every Linux has.
 func TestCompileDevices(t *testing.T) {
 	entries, _ := listed(t, "dev, /dev/null\nlib, /dev/full\ndev, /dev/zer[o]")
