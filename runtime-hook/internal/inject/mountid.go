@@ -14,7 +14,8 @@ import (
 func mountID(f *os.File) uint64 {
 	var stat unix.Statx_t
 	err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &stat)
-	if err == nil && stat.Mask&unix.STATX_MNT_ID != 0 {
+	// qemu-user says that it tells, and leaves it 0.
+	if err == nil && stat.Mask&unix.STATX_MNT_ID != 0 && stat.Mnt_id != 0 {
 		return stat.Mnt_id
 	}
 	return oldMountID(f)
