@@ -86,17 +86,20 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	if !errors.Is(err, unix.EEXIST) {
 		return place{dir.File, base}, err
 	}
-	isLink := readlink(dir.File, base) != ""
-	if isLink {
-		// Nodes that a link leads to are others' devices: /dev/null is one.
-		kind = unix.S_IFREG
-	}
-	old, err := r.coverable(p, kind)
-	if err == nil {
-		return place{dir: old}, nil
-	}
-	if !isLink {
+	old, err := openat(dir.File, base, unix.O_PATH)
+	if err != nil {
 		return place{}, err
+	}
+	have, err := mode(old)
+	if err == nil && have != unix.S_IFLNK {
+		return coverable(old, p, kind)
+	}
+	old.Close()
+	// Nodes that a link leads to are others' devices: /dev/null is one.
+	if end, err := r.resolve(p); err == nil {
+		if at, err := coverable(end, p, unix.S_IFREG); err == nil {
+			return at, nil
+		}
 	}
 	if err := r.removeLink(dir, base); err != nil {
 		return place{}, err
@@ -104,13 +107,9 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	return place{dir.File, base}, r.create(dir, base)
 }
 
-// coverable opens what the container has at p: a regular file, or a node where one
-// is to go.
-func (r *Root) coverable(p string, kind uint32) (*os.File, error) {
-	f, err := r.resolve(p)
-	if err != nil {
-		return nil, err
-	}
+// coverable is the place of f, which the container has at p, if that is a regular
+// file, or a node where one is to go. It closes what is not.
+func coverable(f *os.File, p string, kind uint32) (place, error) {
 	have, err := mode(f)
 	if err == nil && have != unix.S_IFREG && have != kind {
 		err = inTheWay("%s is there and is no file", p)
@@ -120,9 +119,9 @@ func (r *Root) coverable(p string, kind uint32) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, err
+		return place{}, err
 	}
-	return f, nil
+	return place{dir: f}, nil
 }
 
 // create makes an empty file. The first one is made, the others are more names of
