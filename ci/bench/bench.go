@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -37,9 +38,25 @@ func (r Row) Median() time.Duration {
 // Measure runs the variants in turn, n rounds after one that is not counted, so
 // that a drift of the machine's speed meets them all alike.
 func Measure(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
+	turn := make([]int, len(variants))
+	for i := range turn {
+		turn[i] = i
+	}
+	return measureInOrder(ctx, n, func() []int { return turn }, variants)
+}
+
+// MeasureShuffled is Measure with another order in each round, for variants that leave
+// the kernel something to clean up: that is not always the same one's burden.
+func MeasureShuffled(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
+	random := rand.New(rand.NewPCG(1, 1)) // the same orders in each run
+	return measureInOrder(ctx, n, func() []int { return random.Perm(len(variants)) }, variants)
+}
+
+func measureInOrder(ctx context.Context, n int, order func() []int, variants []Variant) ([]Row, error) {
 	rows := make([]Row, len(variants))
 	for round := -1; round < n; round++ {
-		for i, v := range variants {
+		for _, i := range order() {
+			v := variants[i]
 			took, err := once(ctx, v)
 			if err != nil {
 				return nil, fmt.Errorf("%s, round %d: %w", v.Name, round+1, err)

@@ -91,7 +91,7 @@ func (b *hookBench) measure(ctx context.Context, w io.Writer) error {
 			variants = append(variants, b.variant(m, way))
 		}
 	}
-	rows, err := Measure(ctx, hookRounds, variants...)
+	rows, err := MeasureShuffled(ctx, hookRounds, variants...)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"slipway/ci/tinyboard"
 )
@@ -96,13 +97,21 @@ func (b *hookBench) floorPlan() string {
 	return plan.String()
 }
 
+// rest is for what the kernel does after a container has ended: it takes down a
+// namespace's mounts when nobody waits for it.
+const rest = 20 * time.Millisecond
+
 // variant is the life of a container on a medium that gets the files in a way.
 func (b *hookBench) variant(m *medium, way way) Variant {
 	var c *tinyboard.Container
 	return Variant{
-		Name:    m.name + ": " + way.name,
-		Prepare: func(context.Context) (err error) { c, err = b.container(m, way, tinyboard.Program); return err },
-		Run:     func(ctx context.Context) error { return b.live(ctx, c, way, nil) },
+		Name: m.name + ": " + way.name,
+		Prepare: func(context.Context) (err error) {
+			c, err = b.container(m, way, tinyboard.Program)
+			time.Sleep(rest)
+			return err
+		},
+		Run: func(ctx context.Context) error { return b.live(ctx, c, way, nil) },
 	}
 }
 
