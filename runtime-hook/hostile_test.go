@@ -244,3 +244,27 @@ func added(before, after string) string {
 	}
 	return strings.Join(out, "\n")
 }
+
+// A process that shares the image's files can hold a lease on one, which lets
+// others wait 45 s before they open it. The hook does without the file then.
+func TestHostileLease(t *testing.T) {
+	found, err := filepath.Glob("/usr/lib/*-linux-gnu*/liblzma.so.5")
+	if err != nil || len(found) == 0 {
+		t.Skip("needs liblzma.so.5 (Debian package liblzma5)")
+	}
+	l := newLab(t, "runc")
+	l.lists("lib, " + found[0])
+	for _, p := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/etc/ld.so.cache"} {
+		write(t, l.rootfs(p), "")
+	}
+	f, err := os.OpenFile(l.rootfs("/etc/ld.so.cache"), os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("needs a file system with leases for temporary files: %v", err)
+	}
+	out, err := hostile(t, state(t, l.container(), filepath.Join(l.dir, "bundle")))
+	if err != nil || !strings.Contains(out, "/etc/ld.so.cache: ") {
+		t.Errorf("%q, %v; want that the rest arrives, and a word about the cache", out, err)
+	}
+}
