@@ -365,10 +365,20 @@ func TestEscape(t *testing.T) {
 			for name, attack := range escapes {
 				t.Run(engine+"/"+stage+"/"+name, func(t *testing.T) {
 					l := newLab(t, engine)
-					escape(t, l, stage, attack)
+					escape(t, l, stage, attack, 0)
 				})
 			}
 		}
+	}
+}
+
+// A folder that is given whole is no way out, either.
+func TestEscapeWhole(t *testing.T) {
+	for i, name := range names(escapes) {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, []string{"runc", "crun"}[i%2])
+			escape(t, l, []string{"createContainer", "createRuntime"}[i/2%2], escapes[name], 30)
+		})
 	}
 }
 
@@ -378,14 +388,17 @@ func link(t *testing.T, l *lab, target, at string) {
 	must(t, os.Symlink(target, l.rootfs(at)))
 }
 
-func escape(t *testing.T, l *lab, stage string, attack func(*testing.T, *lab)) {
+// more is how many more libraries the board has: with many, their folder is given
+// whole.
+func escape(t *testing.T, l *lab, stage string, attack func(*testing.T, *lab), more int) {
 	l.shell()
 	write(t, "/opt/victim/file", "the board's own")
 	write(t, "/opt/board/lib/a.so", "board a")
 	write(t, "/opt/board/share/s", "board s")
 	must(t, os.Symlink("a.so", "/opt/board/lib/a"))
 	must(t, unix.Mknod("/opt/board/full", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
-	l.lists("lib, /opt/board/lib/a.so", "sym, /opt/board/lib/a", "dir, /opt/board/share", "dev, /opt/board/full")
+	list := []string{"lib, /opt/board/lib/a.so", "sym, /opt/board/lib/a", "dir, /opt/board/share", "dev, /opt/board/full"}
+	l.lists(append(list, l.libraries("/opt/board/lib", more)...)...)
 	attack(t, l)
 	hookBinary(t)
 	before := look(t)
@@ -397,6 +410,16 @@ func escape(t *testing.T, l *lab, stage string, attack func(*testing.T, *lab)) {
 	if after := look(t); after != before {
 		t.Errorf("the board changed from\n%s\nto\n%s", before, after)
 	}
+}
+
+// libraries makes n files in dir and lists them.
+func (l *lab) libraries(dir string, n int) (list []string) {
+	for i := 0; i < n; i++ {
+		p := fmt.Sprintf("%s/more%d.so", dir, i)
+		write(l.t, p, p)
+		list = append(list, "lib, "+p)
+	}
+	return list
 }
 
 // look lists the board's files, what is in them, and its mounts.

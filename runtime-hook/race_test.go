@@ -47,7 +47,8 @@ func race(t *testing.T, l *lab) {
 	must(t, os.Mkdir("/opt/board/links", 0o755))
 	must(t, os.Symlink("../lib/a.so", "/opt/board/links/a"))
 	must(t, unix.Mknod("/opt/board/full", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
-	l.lists("lib, /opt/board/lib/a.so", "lib, /opt/board/lib/b.so", "sym, /opt/board/links/a", "dir, /opt/board/share", "dev, /opt/board/full")
+	list := []string{"lib, /opt/board/lib/a.so", "lib, /opt/board/lib/b.so", "sym, /opt/board/links/a", "dir, /opt/board/share", "dev, /opt/board/full"}
+	l.lists(append(list, l.libraries("/opt/board/whole", 20)...)...)
 	must(t, os.MkdirAll(l.rootfs("/vol"), 0o755))
 	must(t, unix.Mount("/opt/board/lib", l.rootfs("/vol"), "", unix.MS_BIND, ""))
 	l.bundle()
@@ -63,6 +64,8 @@ func race(t *testing.T, l *lab) {
 		{"opt/board/lib", "/vol"},
 		{"opt/board/lib/a.so", l.board("/opt/victim/lib/a.so")},
 		{"opt/board/lib/b.so", "/proc/self/fd/3"},
+		{"opt/board/whole", l.board("/opt/victim")},
+		{"opt/board/whole", "lib"},
 		{"opt/board/links", l.board("/opt/victim")},
 		{"opt/board/share", l.board("/opt/victim")},
 		{"opt/board/full", l.board("/opt/victim/lib/a.so")},
