@@ -8,8 +8,10 @@ import (
 
 	"slipway/runtime-hook/internal/cdi"
 	"slipway/runtime-hook/internal/choose"
+	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/oci"
+	"slipway/runtime-hook/internal/plan"
 )
 
 const cdiUsage = `slipway-hook cdi [--output FILE] [--mounts] [--root DIR]
@@ -62,13 +64,9 @@ func cdiText(root string, mounts bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := check(root)
+	p, err := boardPlan(root)
 	if err != nil {
 		return nil, err
-	}
-	p := r.Plan
-	if len(p.Mounts)+len(p.Links)+len(p.Devices) == 0 {
-		return nil, fmt.Errorf("%s: the lists there give nothing; \"slipway-hook check\" says why", filepath.Join(root, csv.Dir))
 	}
 	b := cdi.Board{Root: root, Plan: p, GPUs: choose.GPUs(root, p)}
 	if !mounts {
@@ -82,4 +80,25 @@ func cdiText(root string, mounts bool) ([]byte, error) {
 		b.Hook, b.Env = append([]string{h.Path}, h.Args[1:]...), h.Env
 	}
 	return cdi.New(b).JSON()
+}
+
+// boardPlan is all that the board whose file tree is root gives by its settings.
+func boardPlan(root string) (plan.Plan, error) {
+	set, err := config.Read(root)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	dir := filepath.Join(root, set.CSVDir)
+	_, entries, _, err := csv.ReadDir(dir, request{Config: set}.lists())
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	p, _ := plan.Compile(root, entries)
+	if !set.Devices {
+		p.Devices = nil
+	}
+	if len(p.Mounts)+len(p.Links)+len(p.Devices) == 0 {
+		return plan.Plan{}, fmt.Errorf("%s: the lists there give nothing; \"slipway-hook check\" says why", dir)
+	}
+	return p, nil
 }

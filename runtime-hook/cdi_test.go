@@ -113,8 +113,10 @@ func TestCDI(t *testing.T) {
 			t.Errorf("%q left %v, %v", args, left, err)
 		}
 	}
-	if _, _, err := call("", "cdi", "--root", t.TempDir()); err == nil || !strings.Contains(err.Error(), "no *.csv there") {
-		t.Errorf("cdi of a board without lists = %v; want an error that says so", err)
+	write(t, filepath.Join(root, "etc/slipway/hook.toml"), "csv-dir = \"/etc/none\"\n")
+	must(t, os.Chmod(filepath.Join(root, "etc/slipway/hook.toml"), 0o644))
+	if _, _, err := call("", "cdi", "--root", root); err == nil || !strings.Contains(err.Error(), "/etc/none: the lists there give nothing") {
+		t.Errorf("cdi of a board without lists = %v; want an error that says where", err)
 	}
 	empty := t.TempDir()
 	write(t, filepath.Join(empty, csv.Dir, "l4t.csv"), "lib, /opt/gone\n")
