@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -178,8 +179,14 @@ func TestHookTwice(t *testing.T) {
 			write(t, "/opt/board/lib/a.so.1", "board a")
 			write(t, "/opt/board/share/x", "board x")
 			must(t, os.Symlink("a.so.1", "/opt/board/lib/a.so"))
-			l.lists("sym, /opt/board/lib/a.so", "dir, /opt/board/share", "dev, /dev/full")
-			out, err := l.run(container{stage: stage, env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, script: "cat /opt/board/lib/a.so /opt/board/share/x; grep -c /opt/board /proc/self/mountinfo", spec: func(s *specs.Spec) {
+			lists := []string{"sym, /opt/board/lib/a.so", "dir, /opt/board/share", "dev, /dev/full"}
+			for i := range 20 {
+				name := fmt.Sprintf("/opt/whole/lib%d.so", i)
+				write(t, name, "board")
+				lists = append(lists, "lib, "+name)
+			}
+			l.lists(lists...)
+			out, err := l.run(container{stage: stage, env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, script: "cat /opt/board/lib/a.so /opt/board/share/x; grep -c /opt/board /proc/self/mountinfo; cat /opt/whole/lib7.so", spec: func(s *specs.Spec) {
 				//lint:ignore SA1019 Docker and podman still call hooks there
 				for _, hooks := range []*[]specs.Hook{&s.Hooks.Prestart, &s.Hooks.CreateRuntime, &s.Hooks.CreateContainer} {
 					if len(*hooks) > 0 {
@@ -189,12 +196,12 @@ func TestHookTwice(t *testing.T) {
 					}
 				}
 			}})
-			if err != nil || out != "board aboard x2\n" {
+			if err != nil || out != "board aboard x2\nboard" {
 				t.Errorf("the container saw %q, %v; want each mount once", out, err)
 			}
 			log, err := os.ReadFile("/run/slipway/hook.log")
 			lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-			if err != nil || len(lines) != 2 || !strings.HasSuffix(lines[0], "gave 1 file, 1 folder, 1 link, 1 device") || !strings.HasSuffix(lines[1], "gave 0 files, 0 folders, 0 links, 1 device, and has 3 from an earlier hook") {
+			if err != nil || len(lines) != 2 || !strings.HasSuffix(lines[0], "gave 21 files, 1 folder, 1 link, 1 device") || !strings.HasSuffix(lines[1], "gave 0 files, 0 folders, 0 links, 1 device, and has 23 from an earlier hook") {
 				t.Errorf("log %q, %v; want that the second hook had nothing left to do", log, err)
 			}
 		})

@@ -143,12 +143,15 @@ func TestDocker(t *testing.T) {
 	e := newEngine(t, "dockerd", "docker.io")
 	socket := "unix://" + filepath.Join(e.dir, "docker.sock")
 	e.program = []string{"docker", "--host", socket}
+	must(t, os.Symlink(hookBinary(t), filepath.Join(e.dir, gpusName)))
+	t.Setenv("PATH", e.dir+":"+os.Getenv("PATH"))
 	e.serve([]string{
 		"dockerd", "--host", socket, "--data-root", filepath.Join(e.dir, "data"), "--exec-root", filepath.Join(e.dir, "exec"),
 		"--pidfile", filepath.Join(e.dir, "pid"), "--iptables=false", "--bridge=none", "--add-runtime", "slipway=" + e.wrapper(),
 	}, []string{"version"})
 	_, err := e.do(e.pack(), "import", "-", "image")
 	must(t, err)
+	e.gives("--gpus", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--gpus=all", "image")
 	e.gives("--runtime", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=all", "image")
 	_, err = e.do(nil, "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=nonsense", "image", "ls")
 	if err == nil || !strings.Contains(err.Error(), `names "nonsense", which is no name of a GPU`) {

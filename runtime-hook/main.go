@@ -42,10 +42,7 @@ var errUsage = errors.New("usage")
 var errFound = errors.New("found")
 
 func main() {
-	args := os.Args[1:]
-	if filepath.Base(os.Args[0]) == runtimeName {
-		args = append([]string{"runtime"}, args...)
-	}
+	args := command(filepath.Base(os.Args[0]), os.Args[1:])
 	err := run(args, os.Stdin, os.Stdout, os.Stderr)
 	switch {
 	case err == nil:
@@ -57,6 +54,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "slipway-hook:", printable(err.Error()))
 		os.Exit(1)
 	}
+}
+
+// command is what the arguments mean under the name that the program was called by.
+func command(name string, args []string) []string {
+	switch {
+	case name == runtimeName:
+		return append([]string{"runtime"}, args...)
+	case name == gpusName && len(args) == 1 && args[0] == "prestart":
+		return []string{"hook"}
+	}
+	return args
 }
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {

@@ -31,6 +31,9 @@ of runc and crun that is in PATH, or of those that /etc/slipway/hook.toml names.
 // their own before the runtime's.
 const runtimeName = "slipway-runtime"
 
+// gpusName is the hook that docker calls for --gpus where it finds it in PATH.
+const gpusName = "nvidia-container-runtime-hook"
+
 // runtimeCommand returns only where something is wrong.
 func runtimeCommand(args []string, stdout io.Writer) error {
 	if len(args) == 0 {

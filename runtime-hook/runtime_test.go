@@ -234,6 +234,7 @@ func TestPrecreate(t *testing.T) {
 	l.lists("dev, /dev/full")
 	asks := `{"root":{"path":"/r"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]}}`
 	out, _, err := call(asks, "precreate")
+	must(t, err)
 	var s specs.Spec
 	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Root.Path != "/r" || len(s.Linux.Devices) != 1 || len(s.Linux.Resources.Devices) != 1 || len(s.Hooks.CreateRuntime) != 1 {
 		t.Errorf("precreate printed %s, %v; want one device, one rule, one hook", out, err)
