@@ -27,6 +27,7 @@ var licenceTexts = map[string]string{
 	"6c833965e9ca4cf8": "MIT", // "The MIT License (MIT)"
 	"6ad3654379e72bbd": "MIT", // "The MIT License"
 	"0cf21bdfd1964a97": "MIT", // without a title
+	"c1ebbf30401272f9": "MIT", // "The MIT License (MIT)", go-toml v2
 	"986c3c3199a93b91": "BSD-2-Clause",
 	"cb1ce31a60c2422f": "BSD-3-Clause", // Google LLC
 	"526279aa5ce65fb2": "BSD-3-Clause", // Google Inc.
