@@ -44,7 +44,7 @@ func (c *compiler) wholes(p Plan) (out []Whole) {
 			continue
 		}
 		w := Whole{dirs[dir], dir, given.below(dir)}
-		if w.Entries < leastWhole || !given.all(w) {
+		if w.Entries < leastWhole || p.entangles(dir) || !given.all(w) {
 			continue
 		}
 		c.lookAll(w.Source)
@@ -53,6 +53,18 @@ func (c *compiler) wholes(p Plan) (out []Whole) {
 		}
 	}
 	return out
+}
+
+// entangles reports whether p gives more in dir than files and links, which could
+// not be made there, or dir lies in a folder that p gives.
+func (p Plan) entangles(dir string) bool {
+	in := func(inner, outer string) bool { return strings.HasPrefix(inner+"/", outer+"/") }
+	for _, m := range p.Mounts {
+		if m.Folder && (in(m.Path, dir) || in(dir, m.Path)) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.Devices, func(d Device) bool { return in(d.Path, dir) })
 }
 
 // given is what a plan gives, by path in the container: a file's source, or what a

@@ -60,6 +60,15 @@ func TestWholes(t *testing.T) {
 			}
 			return os.WriteFile(root+"/opt/few/a", nil, 0o644)
 		}, "lib, /opt/few/a\n", []string{"/opt/lib 18"}},
+		{"a folder in it comes from elsewhere", func(root string) error {
+			return os.MkdirAll(root+AltRoot+"/opt/lib/sub", 0o755)
+		}, "dir, /opt/lib/sub\n", nil},
+		{"a device in it comes from elsewhere", func(root string) error {
+			if err := os.MkdirAll(root+AltRoot+"/opt/lib", 0o755); err != nil {
+				return err
+			}
+			return unix.Mknod(root+AltRoot+"/opt/lib/gpu", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 7)))
+		}, "dev, /opt/lib/gpu\n", nil},
 		{"it is given as a folder", func(string) error { return nil }, "dir, /opt/lib\n", nil},
 	}
 	for _, tt := range tests {
