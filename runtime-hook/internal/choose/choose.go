@@ -19,8 +19,19 @@ type Selection struct {
 	requires     []requirement
 }
 
-// maxValueBytes bounds the variables that are read: the environment is the image's.
-const maxValueBytes = 64 << 10
+// The environment is the image's, so what is read of it is bounded. Real images have
+// a requirement or two, of a kilobyte.
+const (
+	maxValueBytes   = 16 << 10
+	maxRequirements = 16
+)
+
+const (
+	visibleDevices     = "NVIDIA_VISIBLE_DEVICES"
+	driverCapabilities = "NVIDIA_DRIVER_CAPABILITIES"
+	disableRequire     = "NVIDIA_DISABLE_REQUIRE"
+	requirePrefix      = "NVIDIA_REQUIRE_"
+)
 
 // From reads the environment of a container's first process. It fails where that
 // asks for something that cannot be: a capability that nobody knows, or a part of
@@ -31,10 +42,10 @@ func From(env []string) (Selection, error) {
 		return Selection{}, err
 	}
 	s := Selection{allLists: vars[requireJetPack] == allLists}
-	if s.gpus, s.wants, err = names(vars["NVIDIA_VISIBLE_DEVICES"]); err != nil || !s.wants {
+	if s.gpus, s.wants, err = names(vars[visibleDevices]); err != nil || !s.wants {
 		return Selection{}, err
 	}
-	if s.capabilities, err = capabilities(vars["NVIDIA_DRIVER_CAPABILITIES"]); err != nil {
+	if s.capabilities, err = capabilities(vars[driverCapabilities]); err != nil {
 		return Selection{}, err
 	}
 	s.requires, err = requirements(vars)
@@ -46,14 +57,17 @@ func From(env []string) (Selection, error) {
 func variables(env []string) (map[string]string, error) {
 	vars := map[string]string{}
 	for _, e := range env {
-		if !strings.HasPrefix(e, "NVIDIA_") {
-			continue
-		}
 		name, value, _ := strings.Cut(e, "=")
-		vars[name] = value
+		switch {
+		case name == visibleDevices, name == driverCapabilities, name == disableRequire, strings.HasPrefix(name, requirePrefix):
+			vars[name] = value
+		}
+		if len(vars) > maxRequirements+3 {
+			return nil, fmt.Errorf("the container has more than %d variables %s*; take some away", maxRequirements, requirePrefix)
+		}
 	}
 	for name, value := range vars {
-		if len(value) > maxValueBytes {
+		if len(name)+len(value) > maxValueBytes {
 			return nil, fmt.Errorf("the container's %.80s is %d bytes long; at most %d are read: set it to less", name, len(value), maxValueBytes)
 		}
 	}

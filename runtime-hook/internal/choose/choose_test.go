@@ -1,6 +1,7 @@
 package choose
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -34,6 +35,23 @@ const (
 	uuid0 = "GPU-5a3ef5ba-0000-0000-0000-000000000001"
 	uuid1 = "GPU-5a3ef5ba-0000-0000-0000-000000000002"
 )
+
+// What an image may have is up to the image.
+func TestFromManyVariables(t *testing.T) {
+	env := []string{"NVIDIA_VISIBLE_DEVICES=all"}
+	for i := 0; i < 1<<18; i++ {
+		env = append(env, fmt.Sprintf("NVIDIA_%d=x", i))
+	}
+	if s, err := From(env); err != nil || !s.Wants() {
+		t.Errorf("From with %d variables = %v", len(env), err)
+	}
+	for i := 0; i < 100; i++ {
+		env = append(env, fmt.Sprintf("NVIDIA_REQUIRE_%d=cuda>=1", i))
+	}
+	if _, err := From(env); err == nil || !strings.Contains(err.Error(), "more than 16 variables NVIDIA_REQUIRE_*") {
+		t.Errorf("From with 100 requirements = %v; want a refusal", err)
+	}
+}
 
 // twoGPUs is a board whose second GPU was found first.
 func twoGPUs(t *testing.T) string {
@@ -106,7 +124,7 @@ func TestFromRefuses(t *testing.T) {
 		{"NVIDIA_VISIBLE_DEVICES=70000", "no name of a GPU"},
 		{"NVIDIA_VISIBLE_DEVICES=GPU-1", "no name of a GPU"},
 		{"NVIDIA_VISIBLE_DEVICES=amd.com/gpu=0", `"amd.com/gpu=0", which is no name of a GPU`},
-		{"NVIDIA_VISIBLE_DEVICES=" + strings.Repeat("0,", 2000), "more than 1024"},
+		{"NVIDIA_VISIBLE_DEVICES=" + strings.Repeat("0,", 2000), "more than 256"},
 		{"NVIDIA_VISIBLE_DEVICES=" + strings.Repeat("0", 1<<20), "1048576 bytes long"},
 		{"NVIDIA_DRIVER_CAPABILITIES=compute,flying", `"flying", which is none (have compute, `},
 		{"NVIDIA_REQUIRE_CUDA=cuda", "no condition"},

@@ -36,7 +36,7 @@ type name struct {
 }
 
 // maxNames is more than any board has, and bounds what an image may ask.
-const maxNames = 1024
+const maxNames = 256
 
 // names reads NVIDIA_VISIBLE_DEVICES. No names stand for all GPUs.
 func names(value string) (gpus []name, wants bool, err error) {

@@ -36,12 +36,12 @@ var operators = []string{"!=", "<=", ">=", "=", "<", ">"}
 
 // requirements reads the container's, in the order of their names.
 func requirements(vars map[string]string) ([]requirement, error) {
-	if skip, _ := strconv.ParseBool(vars["NVIDIA_DISABLE_REQUIRE"]); skip {
+	if skip, _ := strconv.ParseBool(vars[disableRequire]); skip {
 		return nil, nil
 	}
 	var out []requirement
 	for variable, value := range vars {
-		if !strings.HasPrefix(variable, "NVIDIA_REQUIRE_") || variable == requireMounts {
+		if !strings.HasPrefix(variable, requirePrefix) || variable == requireMounts {
 			continue
 		}
 		r := requirement{variable: variable, value: value}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"slipway/runtime-hook/internal/csv"
@@ -129,10 +130,21 @@ func bare(err error) error {
 	return err
 }
 
-// nobody is whom the board's users are to a hook in a user namespace.
+// nobody is whom the board's root is to a hook in a user namespace.
 const nobody = 65534
 
 func trusted(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && (stat.Uid == 0 || stat.Uid == nobody || int(stat.Uid) == os.Getuid())
+	switch {
+	case !ok:
+		return false
+	case stat.Uid == 0 || int(stat.Uid) == os.Getuid():
+		return true
+	}
+	return stat.Uid == nobody && inUserNamespace()
+}
+
+func inUserNamespace() bool {
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295"
 }

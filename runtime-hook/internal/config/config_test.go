@@ -90,6 +90,14 @@ func TestRead(t *testing.T) {
 			return os.Chmod(p, mode)
 		}
 	}
+	owned := func(uid int) func(string) error {
+		return func(p string) error {
+			if err := regular("", 0o644)(p); err != nil {
+				return err
+			}
+			return os.Chown(p, uid, uid)
+		}
+	}
 	tests := []struct {
 		name string
 		put  func(string) error
@@ -104,16 +112,12 @@ func TestRead(t *testing.T) {
 		{"a folder", func(p string) error { return os.Mkdir(p, 0o755) }, ": not a regular file"},
 		{"a FIFO", func(p string) error { return syscall.Mkfifo(p, 0o644) }, ": not a regular file"},
 		{"a loop", func(p string) error { return os.Symlink("hook.toml", p) }, ": too many levels"},
-		{"another's", func(p string) error {
-			if err := regular("", 0o644)(p); err != nil || os.Getuid() != 0 {
-				return err
-			}
-			return os.Chown(p, 1000, 1000)
-		}, ": it belongs to another user than root"},
+		{"another's", owned(1000), ": it belongs to another user than root"},
+		{"nobody's", owned(nobody), ": it belongs to another user than root"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.name == "another's" && os.Getuid() != 0 {
+			if strings.Contains(tt.name, "'s") && os.Getuid() != 0 {
 				t.Skip("needs root, to give a file away")
 			}
 			root := t.TempDir()
