@@ -80,6 +80,9 @@ func check(root string) (report, error) {
 		return report{}, fmt.Errorf("%s: no *.csv there; install the board's, or name another --root", dir)
 	}
 	p, more := plan.Compile(root, entries)
+	if !set.Devices {
+		p.Devices = nil
+	}
 	problems = append(append(problems, wrong...), more...)
 	return report{
 		Files: files, Problems: problems, Unused: len(unused(problems)),

@@ -65,3 +65,33 @@ func TestRequests(t *testing.T) {
 		}
 	}
 }
+
+// The wrapper keeps to the settings too; with faults in them it makes no container
+// that asks, and all else goes on.
+func TestWrapperSettings(t *testing.T) {
+	l := wrappedLab(t, "runc")
+	write(t, "/opt/board/a.so", "board a")
+	l.lists("lib, /opt/board/a.so", "dev, /dev/full")
+	tests := []struct {
+		settings string
+		env      []string
+		want     string // printed by the container, or in the error
+		devices  int
+	}{
+		{"[runtime]\nruntimes = ['/opt/none', 'runc']", all, "board a", 1},
+		{"[runtime]\nruntimes = ['crun']", all, "found none of crun: install one", 1},
+		{"devices = false", all, "board a", 0},
+		{"devices = 0", all, "/etc/slipway/hook.toml:1: devices: takes true or false", 0},
+		{"devices = 0", nil, "", 0},
+	}
+	for _, tt := range tests {
+		write(t, "/etc/slipway/hook.toml", tt.settings)
+		out, err := l.run(container{env: tt.env, script: "test -s /opt/board/a.so && cat /opt/board/a.so; :"})
+		if err != nil {
+			out = err.Error()
+		}
+		if !strings.Contains(out, tt.want) || (tt.want == "") != (out == "") || len(l.config().Linux.Devices) != tt.devices {
+			t.Errorf("with %q and %q: %q, %d devices; want %q, %d", tt.settings, tt.env, out, len(l.config().Linux.Devices), tt.want, tt.devices)
+		}
+	}
+}
