@@ -16,9 +16,9 @@ const (
 )
 
 // The file: a header; entries, each 24 bytes; the strings, which entries name by
-// their distance from the header; and, since glibc 2.33, an extension. ldconfig of
-// glibc before 2.32 wrote an older form in front, which no one has read since
-// glibc 2.2.
+// their distance from the header; and, since glibc 2.33, an extension, whose places
+// count from the beginning of the file. ldconfig of glibc before 2.32 wrote an older
+// form in front, which no one has read since glibc 2.2.
 const (
 	magic        = "glibc-ld.so.cache1.1"
 	oldMagic     = "ld.so-1.7.0"
@@ -63,6 +63,7 @@ var le = binary.LittleEndian
 
 // parse reads the content of an ld.so.cache.
 func parse(data []byte) (*cache, error) {
+	all := int64(len(data))
 	data, err := skipOld(data)
 	if err != nil || len(data) == 0 {
 		return &cache{}, err
@@ -80,7 +81,7 @@ func parse(data []byte) (*cache, error) {
 	default:
 		return nil, fmt.Errorf("%w: its writer says so", errBroken)
 	}
-	f := file{data, string(data)}
+	f := file{data, string(data), all - int64(len(data))}
 	c := &cache{}
 	if c.entries, err = f.entries(); err != nil {
 		return nil, err
@@ -90,8 +91,9 @@ func parse(data []byte) (*cache, error) {
 
 // file is a cache without the older form. All names are parts of its text.
 type file struct {
-	data []byte
-	text string
+	data    []byte
+	text    string
+	skipped int64 // bytes of the older form
 }
 
 // skipOld leaves away the older form that may stand in front.
@@ -156,34 +158,47 @@ const maxPath = 4096 // PATH_MAX, with the NUL
 // extension reads the sections that ld.so knows. Others say nothing about the
 // entries and are left away.
 func (f file) extension(c *cache) error {
-	offset := uint64(le.Uint32(f.data[32:]))
+	offset := le.Uint32(f.data[32:])
 	if offset == 0 {
 		return nil
 	}
-	if offset%4 != 0 || offset+8 > uint64(len(f.data)) || le.Uint32(f.data[offset:]) != extensionMagic {
+	body, ok := f.part(offset, 8)
+	if !ok || offset%4 != 0 || le.Uint32(body) != extensionMagic {
 		return fmt.Errorf("%w: its extension", errBroken)
 	}
-	sections := f.data[offset+8:]
-	for n := le.Uint32(f.data[offset+4:]); n > 0; n-- {
-		if len(sections) < sectionSize {
-			return fmt.Errorf("%w: its extension ends early", errBroken)
-		}
-		from, size := uint64(le.Uint32(sections[8:])), uint64(le.Uint32(sections[12:]))
-		if from+size > uint64(len(f.data)) {
+	count := le.Uint32(body[4:])
+	sections, ok := f.part(offset+8, count*sectionSize)
+	if !ok || count > maxSections {
+		return fmt.Errorf("%w: its extension ends early", errBroken)
+	}
+	for ; len(sections) > 0; sections = sections[sectionSize:] {
+		body, ok := f.part(le.Uint32(sections[8:]), le.Uint32(sections[12:]))
+		if !ok {
 			return fmt.Errorf("%w: a section of its extension ends early", errBroken)
 		}
 		switch le.Uint32(sections) {
 		case tagGenerator:
-			c.generator = f.text[from : from+min(size, maxPath)]
+			c.generator = string(body[:min(len(body), maxPath)])
 		case tagHWCaps:
 			var err error
-			if c.hwcaps, err = f.hwcaps(f.data[from : from+size]); err != nil {
+			if c.hwcaps, err = f.hwcaps(body); err != nil {
 				return err
 			}
 		}
-		sections = sections[sectionSize:]
 	}
 	return nil
+}
+
+const maxSections = 64
+
+// part is what lies at offset of the whole file.
+func (f file) part(offset, size uint32) ([]byte, bool) {
+	from := int64(offset) - f.skipped
+	to := from + int64(size)
+	if from < 0 || to > int64(len(f.data)) {
+		return nil, false
+	}
+	return f.data[from:to], true
 }
 
 func (f file) hwcaps(offsets []byte) ([]string, error) {

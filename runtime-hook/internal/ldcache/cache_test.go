@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -228,6 +229,16 @@ func TestParse(t *testing.T) {
 		return b
 	}
 	extension := int(le.Uint32(good[32:]))
+	// behind is good behind the older form, from which the extension's places count.
+	behind := func(old []byte) []byte {
+		move := uint32(len(old))
+		return append(old, change(func(b []byte) []byte {
+			for _, at := range []int{32, extension + 8 + 8, extension + 8 + sectionSize + 8} {
+				le.PutUint32(b[at:], le.Uint32(b[at:])+move)
+			}
+			return b
+		})...)
+	}
 	tests := []struct {
 		name  string
 		input []byte
@@ -235,8 +246,9 @@ func TestParse(t *testing.T) {
 	}{
 		{"good", good, nil},
 		{"empty", nil, nil},
-		{"behind the old form, aligned by 8", append(old(1, 4), good...), nil},
-		{"behind the old form, aligned by 4", append(old(1, 0), good...), nil},
+		{"behind the old form, aligned by 8", behind(old(1, 4)), nil},
+		{"behind the old form, aligned by 4", behind(old(1, 0)), nil},
+		{"an extension in the old form", append(old(9, 4), good...), errBroken},
 		{"only the old form", old(3, 100), errUnknown},
 		{"half of the old form", old(3, 0)[:20], errBroken},
 		{"another version", []byte("glibc-ld.so.cache2.0" + string(good[20:])), errUnknown},
@@ -260,8 +272,12 @@ func TestParse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := parse(tt.input); !errors.Is(err, tt.want) {
+			c, err := parse(tt.input)
+			if !errors.Is(err, tt.want) {
 				t.Errorf("parse = %v; want %v", err, tt.want)
+			}
+			if strings.HasPrefix(tt.name, "behind") && !reflect.DeepEqual(c.hwcaps, []string{"x86-64-v2"}) {
+				t.Errorf("hwcaps %q", c.hwcaps)
 			}
 		})
 	}
