@@ -39,12 +39,10 @@ func (c *compiler) wholes(p Plan) (out []Whole) {
 		paths = append(paths, dir)
 	}
 	slices.Sort(paths)
+	below := given.below()
 	for _, dir := range paths {
-		if n := len(out); n > 0 && strings.HasPrefix(dir, out[n-1].Path+"/") || strings.Count(dir, "/") < 2 || wide[dir] {
-			continue
-		}
-		w := Whole{dirs[dir], dir, given.below(dir)}
-		if w.Entries < leastWhole || p.entangles(dir) || !given.all(w) {
+		w := Whole{dirs[dir], dir, below[dir]}
+		if w.Entries < leastWhole || strings.Count(dir, "/") < 2 || wide[dir] || in(out, dir) || p.entangles(dir) || !given.all(w) {
 			continue
 		}
 		c.lookAll(w.Source)
@@ -55,16 +53,21 @@ func (c *compiler) wholes(p Plan) (out []Whole) {
 	return out
 }
 
+// in reports whether dir lies in one of the wholes.
+func in(wholes []Whole, dir string) bool {
+	return slices.ContainsFunc(wholes, func(w Whole) bool { return strings.HasPrefix(dir, w.Path+"/") })
+}
+
 // entangles reports whether p gives more in dir than files and links, which could
 // not be made there, or dir lies in a folder that p gives.
 func (p Plan) entangles(dir string) bool {
-	in := func(inner, outer string) bool { return strings.HasPrefix(inner+"/", outer+"/") }
+	within := func(inner, outer string) bool { return strings.HasPrefix(inner+"/", outer+"/") }
 	for _, m := range p.Mounts {
-		if m.Folder && (in(m.Path, dir) || in(dir, m.Path)) {
+		if m.Folder && (within(m.Path, dir) || within(dir, m.Path)) {
 			return true
 		}
 	}
-	return slices.ContainsFunc(p.Devices, func(d Device) bool { return in(d.Path, dir) })
+	return slices.ContainsFunc(p.Devices, func(d Device) bool { return within(d.Path, dir) })
 }
 
 // given is what a plan gives, by path in the container: a file's source, or what a
@@ -74,11 +77,13 @@ type given map[string]string
 // linkTo begins what a link says; no source begins so.
 const linkTo = "-> "
 
-// below counts what lies in dir.
-func (g given) below(dir string) (n int) {
+// below counts what lies in each folder, and in those in it.
+func (g given) below() map[string]int {
+	n := map[string]int{}
 	for p := range g {
-		if strings.HasPrefix(p, dir+"/") {
-			n++
+		for p != "/" {
+			p = path.Dir(p)
+			n[p]++
 		}
 	}
 	return n

@@ -38,6 +38,19 @@ func TestWholes(t *testing.T) {
 			}
 			return os.WriteFile(root+"/opt/lib/sub/b", nil, 0o644)
 		}, "lib, /opt/lib/sub/b\n", []string{"/opt/lib 19"}},
+		{"one beside it, between it and one in it", func(root string) error {
+			for i := 0; i < 16; i++ {
+				for _, d := range []string{"/opt/lib-2", "/opt/lib/sub"} {
+					if err := os.MkdirAll(root+d, 0o755); err != nil {
+						return err
+					}
+					if err := os.WriteFile(fmt.Sprint(root, d, "/", i), nil, 0o644); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}, "lib, /opt/lib-2/*\nlib, /opt/lib/sub/*\n", []string{"/opt/lib 34", "/opt/lib-2 16"}},
 		{"a folder in it that is not", func(root string) error {
 			if err := os.Mkdir(root+"/opt/lib/sub", 0o755); err != nil {
 				return err
