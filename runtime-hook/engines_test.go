@@ -167,7 +167,7 @@ func TestPodman(t *testing.T) {
 	e.program = append(e.program, "--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--events-backend=none")
 	_, err := e.do(e.pack(), "import", "-", "image")
 	must(t, err)
-	hooks := e.recipeHooks()
+	hook, precreate := e.recipeHooks()
 	if out, err := exec.Command(hookBinary(t), "cdi").CombinedOutput(); err != nil {
 		t.Fatalf("cdi: %v\n%s", err, out)
 	}
@@ -179,10 +179,11 @@ func TestPodman(t *testing.T) {
 		name            string
 		global, options []string
 	}{
-		{"hooks folder", []string{"--runtime=runc", hooks}, []string{asks}},
+		{"hook", []string{"--runtime=runc", "--hooks-dir=" + hook}, []string{asks}},
+		{"precreate, by the settings", []string{"--runtime=runc"}, []string{asks}},
 		{"runtime", []string{"--runtime=" + e.wrapper(), none}, []string{asks}},
 		{"cdi", []string{"--runtime=runc", none}, []string{device}},
-		{"everything at once", []string{"--runtime=" + e.wrapper(), hooks}, []string{asks, device}},
+		{"everything at once", []string{"--runtime=" + e.wrapper(), "--hooks-dir=" + hook, "--hooks-dir=" + precreate}, []string{asks, device}},
 	}
 	// A subtest would run outside of the lab.
 	for _, tt := range tests {
@@ -190,19 +191,27 @@ func TestPodman(t *testing.T) {
 	}
 }
 
-// recipeHooks is the folder of hooks that the recipe ships, for the hook under test.
-func (e *engine) recipeHooks() string {
+// recipeHooks installs podman's hooks and settings as the recipe does, for the hook
+// under test, and returns the hooks' folders.
+func (e *engine) recipeHooks() (hook, precreate string) {
 	e.t.Helper()
-	found, err := filepath.Glob("../recipes/slipway-hook/files/*.json")
-	if err != nil || len(found) != 2 {
-		e.t.Fatalf("the recipe ships %v, %v; want two hooks", found, err)
+	hook, precreate = filepath.Join(e.dir, "hooks"), "/etc/containers/oci/hooks.d"
+	e.install("slipway-hook.json", hook+"/slipway-hook.json", installed, hookBinary(e.t))
+	e.install("slipway-precreate.json", precreate+"/slipway-precreate.json", installed, hookBinary(e.t))
+	// Precreate alone: where it is called, it adds the hook.
+	e.install("podman.conf", "/etc/containers/containers.conf.d/slipway.conf", "/usr/share/containers/oci/hooks.d", filepath.Join(e.dir, "none"))
+	return hook, precreate
+}
+
+// install writes a file of the recipe's, with one text in it replaced.
+func (e *engine) install(file, at, old, text string) {
+	e.t.Helper()
+	data, err := os.ReadFile("../recipes/slipway-hook/files/" + file)
+	must(e.t, err)
+	if !strings.Contains(string(data), old) {
+		e.t.Fatalf("%s has no %s", file, old)
 	}
-	for _, f := range found {
-		data, err := os.ReadFile(f)
-		must(e.t, err)
-		write(e.t, filepath.Join(e.dir, "hooks", filepath.Base(f)), strings.ReplaceAll(string(data), installed, hookBinary(e.t)))
-	}
-	return "--hooks-dir=" + filepath.Join(e.dir, "hooks")
+	write(e.t, at, strings.ReplaceAll(string(data), old, text))
 }
 
 func TestContainerd(t *testing.T) {

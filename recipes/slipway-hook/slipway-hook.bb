@@ -27,6 +27,7 @@ SRC_URI = " \
     file://modules.txt;subdir=${HOOK_SRC}/vendor \
     file://slipway-hook.json \
     file://slipway-precreate.json \
+    file://podman.conf \
     file://slipway-cdi.service \
     file://slipway-cdi.path \
     file://hook.toml \
@@ -68,6 +69,7 @@ do_install() {
 	# Cri-o knows no precreate, does not start with such a file in the folder above,
 	# and does not read this one.
 	install -D -m 0644 ${SLIPWAY_FILES}/slipway-precreate.json ${D}${sysconfdir}/containers/oci/hooks.d/slipway-precreate.json
+	install -D -m 0644 ${SLIPWAY_FILES}/podman.conf ${D}${sysconfdir}/containers/containers.conf.d/slipway.conf
 	install -d ${D}${systemd_system_unitdir}
 	install -m 0644 ${SLIPWAY_FILES}/slipway-cdi.service ${SLIPWAY_FILES}/slipway-cdi.path ${D}${systemd_system_unitdir}
 }
