@@ -25,9 +25,16 @@ const deadline = 10 * time.Second
 // hostile runs the hook itself, with what a hostile runtime would write to it.
 func hostile(t *testing.T, stdin io.Reader) (stderr string, err error) {
 	t.Helper()
+	return hostileTo(t, stdin, "hook")
+}
+
+// hostileTo does the same with another command.
+func hostileTo(t *testing.T, stdin io.Reader, args ...string) (stderr string, err error) {
+	t.Helper()
+	binary := hookBinary(t)
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, hookBinary(t), "hook")
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Stdin, cmd.WaitDelay = stdin, time.Second
 	var out bytes.Buffer
 	cmd.Stderr = &out
@@ -266,5 +273,62 @@ func TestHostileLease(t *testing.T) {
 	out, err := hostile(t, state(t, l.container(), filepath.Join(l.dir, "bundle")))
 	if err != nil || !strings.Contains(out, "/etc/ld.so.cache: ") {
 		t.Errorf("%q, %v; want that the rest arrives, and a word about the cache", out, err)
+	}
+}
+
+// What an image sets in its environment is refused or obeyed, and said in a line.
+func TestHostileEnvironment(t *testing.T) {
+	l := newLab(t, "runc")
+	write(t, "/opt/board/a.so", "board a")
+	l.lists("lib, /opt/board/a.so", "dev, /dev/full")
+	pid := l.container()
+	long := strings.Repeat("x", 1<<20)
+	for i, value := range []string{
+		"all\x1b[2J\n\u202e", long, strings.Repeat("0,", 1<<18), strings.Repeat("nvidia.com/gpu=", 1<<16),
+		"99999999999999999999", "-1", "../../../dev/sda", "GPU-\x00", "=", ",", "cuda>=" + long, "cuda>=1.1 " + strings.Repeat("arch>=5 ", 1<<16),
+		"csv-mounts=all", strings.Repeat("(", 1<<16), "\xff\xfe",
+	} {
+		for j, name := range []string{"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA", "NVIDIA_REQUIRE_JETPACK", "NVIDIA_REQUIRE_" + value, "NVIDIA_DISABLE_REQUIRE"} {
+			if os.Getenv("SLIPWAY_LONG") == "" && (i+j)%3 != 0 {
+				continue
+			}
+			config := map[string]any{
+				"root":    map[string]any{"path": "rootfs"},
+				"process": map[string]any{"env": []string{"NVIDIA_VISIBLE_DEVICES=all", name + "=" + value}},
+				"linux":   map[string]any{"namespaces": []map[string]any{{"type": "mount"}}},
+			}
+			data, err := json.Marshal(config)
+			must(t, err)
+			write(t, filepath.Join(l.dir, "bundle/config.json"), string(data))
+			out, _ := hostile(t, state(t, pid, filepath.Join(l.dir, "bundle")))
+			if out != "" {
+				onePlainLine(t, fmt.Sprintf("%.30s=%.30q", name, value), out)
+			}
+		}
+	}
+}
+
+// The front ends that edit a container's spec take no more from it than the hook.
+func TestHostileSpec(t *testing.T) {
+	l := newLab(t, "runc")
+	write(t, "/opt/board/a.so", "board a")
+	l.lists("lib, /opt/board/a.so", "dev, /dev/full")
+	good := `{"root":{"path":"rootfs"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"linux":{"namespaces":[{"type":"mount"}]}`
+	for name, spec := range map[string]io.Reader{
+		"endless":              endless(" "),
+		"endless depth":        endless(`{"a":`),
+		"endless list":         io.MultiReader(strings.NewReader(good+`,"hooks":[`), endless("{},")),
+		"hooks of a type":      strings.NewReader(good + `,"hooks":"\u001b[31m"}`),
+		"deep hooks":           strings.NewReader(good + `,"hooks":` + strings.Repeat("[", 1<<20)),
+		"hooks twice":          strings.NewReader(good + `,"hooks":{},"Hooks":{"createRuntime":[]}}`),
+		"a list that ends so":  strings.NewReader(good + `,"hooks":{"createRuntime":[}}`),
+		"escapes for a key":    strings.NewReader(good + `,"hooks":{"createRuntime":{"\u001b[31m":1}}}`),
+		"not UTF-8":            strings.NewReader(good + ",\"hooks\":{\"createRuntime\":\"\xff\"}}"),
+		"resources of a type":  strings.NewReader(`{"root":{"path":"r"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"linux":{"resources":[]}}`),
+		"devices of a type":    strings.NewReader(`{"root":{"path":"r"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"linux":{"devices":{}}}`),
+		"many devices in vain": strings.NewReader(`{"root":{"path":"r"},"linux":{"devices":[` + strings.Repeat(`{"path":"/dev/full"},`, 1<<18) + `7]}}`),
+	} {
+		out, err := hostileTo(t, spec, "precreate")
+		plainRefusal(t, name, out, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,17 @@ func (l *lab) exchange(list []exchanged) (stop func()) {
 		must(l.t, os.MkdirAll(filepath.Dir(l.rootfs(e.name)), 0o755))
 		must(l.t, unix.Symlinkat(e.target, at, fmt.Sprintf("link%d", i)))
 	}
+	others := slices.Clone(list)
+	for i := range others {
+		others[i].target = fmt.Sprintf("link%d", i)
+	}
+	swapped := l.exchangeIn(root, others)
+	return func() { swapped(); root.Close() }
+}
+
+// exchangeIn does so with names that are there, below root.
+func (l *lab) exchangeIn(root *os.File, list []exchanged) (stop func()) {
+	at := int(root.Fd())
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -128,15 +140,15 @@ func (l *lab) exchange(list []exchanged) (stop func()) {
 				return
 			default:
 			}
-			e, other := list[i%len(list)], fmt.Sprintf("link%d", i%len(list))
+			e := list[i%len(list)]
 			// Once there and once back, with time for a hook between.
 			for range [2]struct{}{} {
-				_ = unix.Renameat2(at, e.name, at, other, unix.RENAME_EXCHANGE)
+				_ = unix.Renameat2(at, e.name, at, e.target, unix.RENAME_EXCHANGE)
 				time.Sleep(time.Duration(i%7) * 30 * time.Microsecond)
 			}
 		}
 	}()
-	return func() { close(end); <-ended; root.Close() }
+	return func() { close(end); <-ended }
 }
 
 // errFailed is a hook that gave up, as it may.
@@ -156,6 +168,9 @@ func (l *lab) raceOnce(hook func(pid int) []string) error {
 	if ctx.Err() != nil {
 		return errors.New("the hook hangs")
 	}
+	if err := l.onlyFiles(pid); err != nil {
+		return err
+	}
 	for _, line := range strings.Split(added(before, mountsOf(l.t, pid)), "\n") {
 		f := strings.Fields(line)
 		switch {
@@ -170,4 +185,44 @@ func (l *lab) raceOnce(hook func(pid int) []string) error {
 		return errFailed
 	}
 	return nil
+}
+
+// onlyFiles looks at what a container has of /opt/board/lib.
+func (l *lab) onlyFiles(pid int) error {
+	dir := fmt.Sprintf("/proc/%d/root%s", pid, l.rootfs("/opt/board/lib"))
+	list, _ := os.ReadDir(dir) // raced away, or never made
+	for _, f := range list {
+		if kind := f.Type() &^ os.ModeSymlink; kind != 0 {
+			return fmt.Errorf("%s is a %v in the container", f.Name(), kind)
+		}
+		if info, err := os.Stat(dir + "/" + f.Name()); err == nil && !info.Mode().IsRegular() {
+			return fmt.Errorf("%s leads to a %v in the container", f.Name(), info.Mode())
+		}
+	}
+	return nil
+}
+
+// What the board has under a listed name becomes something else while hooks run:
+// none of them waits for it, and none gives anything but files and links.
+func TestRaceOnBoard(t *testing.T) {
+	l := newLab(t, "runc")
+	write(t, "/opt/board/lib/a.so", "board a")
+	write(t, "/opt/board/lib/b.so", "board b")
+	l.lists("lib, /opt/board/lib/a.so", "lib, /opt/board/lib/b.so")
+	must(t, unix.Mkfifo("/opt/fifo", 0o666))
+	must(t, unix.Mknod("/opt/full", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
+	l.bundle()
+	l.hookArgv()
+	root, err := os.Open("/opt")
+	must(t, err)
+	defer root.Close()
+	defer l.exchangeIn(root, []exchanged{{"board/lib/a.so", "fifo"}, {"board/lib/b.so", "full"}})()
+	runs, end := 0, time.Now().Add(raceFor())
+	for ; time.Now().Before(end); runs++ {
+		err := l.raceOnce(func(int) []string { return l.hookArgv() })
+		if err != nil && !errors.Is(err, errFailed) {
+			t.Fatalf("container %d: %v", runs, err)
+		}
+	}
+	t.Logf("%d containers", runs)
 }
