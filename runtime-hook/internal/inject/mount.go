@@ -23,7 +23,7 @@ func (r *Root) mount(m plan.Mount) error {
 		// What was resolved below it before now names what the mount hides.
 		defer delete(r.dirs, m.Path)
 		defer at.Close()
-		err = r.bind(m.Source, m.Path, place{dir: at.File}, flags)
+		err = r.bind(m.Source, m.Path, place{dir: at.File}, unix.S_IFDIR, flags)
 		// No user namespace may see what a mount of the board hides.
 		if errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
@@ -71,7 +71,7 @@ func (r *Root) cover(source, p string, kind uint32, flags uintptr) error {
 		return err
 	}
 	defer at.close()
-	return r.bind(source, p, at, flags)
+	return r.bind(source, p, at, kind, flags)
 }
 
 // mountPoint finds or makes the file p in the container for something of the kind.
@@ -171,29 +171,33 @@ func (r *Root) takeBlank(dir *os.File, base string) {
 	r.blank = f
 }
 
-// bind mounts source, of the board, at the place, which is p of the container:
-// alone, without what is mounted below it, and so that no later mount spreads.
-func (r *Root) bind(source, p string, at place, flags uintptr) error {
+// bind mounts source, of the board and the kind, at the place, which is p of the
+// container: alone, without what is mounted below it, and so that no later mount
+// spreads.
+func (r *Root) bind(source, p string, at place, kind uint32, flags uintptr) error {
 	if r.oldAPI {
-		return r.bindOld(source, p, at, flags)
+		return r.bindOld(source, p, at, kind, flags)
 	}
-	err := bindNew(source, at, flags)
+	err := bindNew(source, at, kind, flags)
 	// Linux before 5.12, or a seccomp filter that does not know these calls.
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		r.oldAPI = true
-		return r.bindOld(source, p, at, flags)
+		return r.bindOld(source, p, at, kind, flags)
 	}
 	return err
 }
 
 // bindNew moves the mount into place when it has all its flags already: there is
 // no moment at which it could be written to.
-func bindNew(source string, at place, flags uintptr) error {
+func bindNew(source string, at place, kind uint32, flags uintptr) error {
 	fd, err := cloneMount(source)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", source, err)
 	}
 	defer closeFD(fd)
+	if err := still(fd, source, kind); err != nil {
+		return err
+	}
 	// The three flags have the same values here as with mount(2).
 	attr := unix.MountAttr{Attr_set: uint64(flags), Propagation: unix.MS_PRIVATE}
 	if err := setMount(fd, &attr, 0); err != nil {
@@ -206,9 +210,9 @@ func bindNew(source string, at place, flags uintptr) error {
 }
 
 // bindOld does the same with mount(2), which takes names only: those of
-// descriptors. Flags need a second call on the new mount, which is found by
-// resolving p again and used only if it is what was just mounted.
-func (r *Root) bindOld(source, p string, at place, flags uintptr) error {
+// descriptors. Flags need a second call on the new mount, which is looked up at the
+// place again and used only if it is what was just mounted.
+func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) error {
 	on, err := at.open()
 	if err != nil {
 		return err
@@ -221,10 +225,23 @@ func (r *Root) bindOld(source, p string, at place, flags uintptr) error {
 		return err
 	}
 	defer src.Close()
+	if err := still(int(src.Fd()), source, kind); err != nil {
+		return err
+	}
 	if err := unix.Mount(fdPath(src), fdPath(on), "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
-	top, err := r.resolve(p)
+	if err := r.setOld(src, p, at, flags); err != nil {
+		// It can be written to. This takes away what lies on the descriptor, wherever
+		// that is by now.
+		return errors.Join(err, unix.Unmount(fdPath(on), unix.MNT_DETACH))
+	}
+	return nil
+}
+
+// setOld sets the flags of the mount of src at the place.
+func (r *Root) setOld(src *os.File, p string, at place, flags uintptr) error {
+	top, err := r.top(p, at)
 	if err != nil {
 		return err
 	}
@@ -240,6 +257,28 @@ func (r *Root) bindOld(source, p string, at place, flags uintptr) error {
 		return fmt.Errorf("mount flags: %w", err)
 	}
 	return unix.Mount("", fdPath(top), "", unix.MS_PRIVATE, "")
+}
+
+// still reports an error where source, which fd is open on, is no longer of the
+// kind that it was when the plan was made: a FIFO can be written to in a read-only
+// mount.
+func still(fd int, source string, kind uint32) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT != kind {
+		return fmt.Errorf("%s changed while it was given", source)
+	}
+	return nil
+}
+
+// top opens what is mounted at the place, which is p of the container.
+func (r *Root) top(p string, at place) (*os.File, error) {
+	if at.base == "" {
+		return r.resolve(p)
+	}
+	return openat(at.dir, at.base, unix.O_PATH)
 }
 
 // lockedFlags are those of the mount that f is on. In a user namespace none of
