@@ -77,11 +77,29 @@ func capability(word string) (Capability, bool) {
 // and for none.
 const drawing = Graphics | Display
 
-// rule says for what files and devices are whose name begins with name, or whose
-// path holds it where it has a slash.
+// rule says for what files and devices are whose name begins with name.
 type rule struct {
 	name string
 	is   Capability
+}
+
+// folders classify all that lies in or below a folder of the name; the first that
+// fits counts, before all rules.
+var folders = []rule{
+	{"lib32", Compat32},
+	{"i386-linux-gnu", Compat32},
+	{"arm-linux-gnueabihf", Compat32},
+	{"weston", drawing},
+	{"tegra-egl", drawing},
+	{"gbm", drawing},
+	{"egl_vendor.d", drawing},
+	{"egl_external_platform.d", drawing},
+	{"vulkan", drawing},
+	{"vulkansc", drawing},
+	{"xorg", drawing},
+	{"gstreamer-1.0", Video},
+	{"libv4l", Video},
+	{"dri", drawing | Video},
 }
 
 // rules classify what lists of L4T R32 to R39 name, and NVIDIA's desktop driver; the
@@ -89,24 +107,6 @@ type rule struct {
 // What has no rule is for all: NVIDIA's core libraries (libnvrm_*, libnvos, libnvsci*
 // and the like), the nodes of the GPU and its memory, power and sensors.
 var rules = []rule{
-	{"/lib32/", Compat32},
-	{"/i386-linux-gnu/", Compat32},
-	{"/arm-linux-gnueabihf/", Compat32},
-
-	{"/weston/", drawing},
-	{"/tegra-egl/", drawing},
-	{"/gbm/", drawing},
-	{"/egl_vendor.d/", drawing},
-	{"/egl_external_platform.d/", drawing},
-	{"/vulkan/", drawing},
-	{"/vulkansc/", drawing},
-	{"/xorg/", drawing},
-	{"/gstreamer-1.0/", Video},
-	{"/libv4l/", Video},
-	{"/nvhost_nvdec", Video},
-	{"/dev/dri/", drawing | Video},
-	{"/dev/fb", drawing},
-
 	{"libcudla", Compute},
 	{"libcuda", Compute},
 	{"libnvcudla", Compute},
@@ -156,6 +156,7 @@ var rules = []rule{
 	{"libvulkan", drawing},
 	{"nvidia_icd", drawing},
 	{"nvidia-modeset", drawing},
+	{"fb", drawing},
 	{"tegra_dc_", drawing},
 
 	{"libnvidia-cfg", Utility},
@@ -206,6 +207,7 @@ var rules = []rule{
 	{"libv4l", Video},
 	{"libvdpau_nvidia", Video},
 	{"nvhost-msenc", Video},
+	{"nvhost_nvdec", Video},
 	{"nvhost-nvdec", Video},
 	{"nvhost-nvenc", Video},
 	{"nvhost-nvjpg", Video},
@@ -216,28 +218,47 @@ var rules = []rule{
 // Classes say for what each entry of p is, by its path in the container. A file is
 // also for what each link to it is for: none may lead nowhere.
 func Classes(p plan.Plan) map[string]Capability {
-	classes := map[string]Capability{}
-	linked := map[string]Capability{}
+	c, out, linked := classes{}, map[string]Capability{}, map[string]Capability{}
 	for _, l := range p.Links {
-		classes[l.Path] = class(l.Path)
-		linked[l.File] |= class(l.Path)
+		out[l.Path] = c.of(l.Path)
+		linked[l.File] |= out[l.Path]
 	}
 	for _, d := range p.Devices {
-		classes[d.Path] = class(d.Path)
+		out[d.Path] = c.of(d.Path)
 	}
 	for _, m := range p.Mounts {
-		classes[m.Path] = class(m.Path) | linked[m.Source]
+		out[m.Path] = c.of(m.Path) | linked[m.Source]
 	}
-	return classes
+	return out
 }
 
-// class says for what the file or device p is.
-func class(p string) Capability {
-	base := path.Base(p)
+// classes are those of folders, which most entries share; 0 for one that has none.
+type classes map[string]Capability
+
+// of says for what the file or device p is.
+func (c classes) of(p string) Capability {
+	dir, base := path.Split(p)
+	is, ok := c[dir]
+	if !ok {
+		is = folderClass(dir)
+		c[dir] = is
+	}
+	if is != 0 {
+		return is
+	}
 	for _, r := range rules {
-		if strings.HasPrefix(base, r.name) || r.name[0] == '/' && strings.Contains(p, r.name) {
+		if strings.HasPrefix(base, r.name) {
 			return r.is
 		}
 	}
 	return all
+}
+
+func folderClass(dir string) Capability {
+	for _, r := range folders {
+		if strings.Contains(dir, "/"+r.name+"/") {
+			return r.is
+		}
+	}
+	return 0
 }
