@@ -40,6 +40,7 @@ SRC_URI = " \
 SRCREV_pathrs = "080908395e75a32a5c4dbe9b318bf93643429f9f"
 SRCREV_securejoin = "8096a959c5d7a248976a3531a030f5c4da0a44d0"
 SRCREV_spec = "92249139eea7161e13745abd4cb6d0ea02a3227a"
+# v2.2.4 as meta-virtualization's recipes have it; not yet fetched by this one.
 SRCREV_toml = "ee07c9203b72060f12e31c04ace80e8a187d5a67"
 SRCREV_sys = "863b3c4ac4975ff758815fa8d01acb6771f37177"
 SRCREV_FORMAT = "securejoin"
