@@ -189,6 +189,13 @@ func TestPodman(t *testing.T) {
 	for _, tt := range tests {
 		e.gives(tt.name, slices.Concat(tt.global, create, tt.options, []string{"image"})...)
 	}
+	if out, err := exec.Command(hookBinary(t), "cdi", "--mounts").CombinedOutput(); err != nil {
+		t.Fatalf("cdi --mounts: %v\n%s", err, out)
+	}
+	out, err := e.do(nil, slices.Concat([]string{"--runtime=runc", none}, create, []string{device, "image", "/bin/sh", "-c", opensAll})...)
+	if err != nil || out != "board a loop-control opens\n full opens\n" {
+		t.Errorf("without hooks the container printed %q, %v; want the file, and that the devices open", out, err)
+	}
 }
 
 // recipeHooks installs podman's hooks and settings as the recipe does, for the hook

@@ -36,7 +36,7 @@ const gpusName = "nvidia-container-runtime-hook"
 
 // runtimeCommand returns only where something is wrong.
 func runtimeCommand(args []string, stdout io.Writer) error {
-	if len(args) == 0 {
+	if len(args) == 0 || len(args) == 1 && (args[0] == "-h" || args[0] == "--help") {
 		_, err := fmt.Fprint(stdout, runtimeUsage)
 		return err
 	}
