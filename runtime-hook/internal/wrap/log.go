@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Report writes err where engines look for a runtime's errors. Standard error alone
@@ -13,7 +15,8 @@ func (c Call) Report(err error) {
 	if c.Log == "" {
 		return
 	}
-	f, openErr := os.OpenFile(c.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	// A pipe that nobody reads does not hold this up.
+	f, openErr := os.OpenFile(c.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o644)
 	if openErr != nil {
 		return
 	}
