@@ -88,12 +88,15 @@ var archs = map[string]string{
 	"tegra264": "11.0",
 }
 
+// compatible are the names of the board in its device tree.
+const compatible = "/proc/device-tree/compatible"
+
 // ReadBoard asks the board whose file tree is root. What is told already counts.
 func ReadBoard(root string, told Board) Board {
 	b := told
 	b.L4T = l4t(start(filepath.Join(root, "/etc/nv_tegra_release")))
 	b.Driver = driver(start(filepath.Join(root, "/proc/driver/nvidia/version")))
-	b.SoC = soc(start(filepath.Join(root, "/proc/device-tree/compatible")))
+	b.SoC = soc(start(filepath.Join(root, compatible)))
 	jetpack, cuda := release(b.L4T)
 	tell(&b.JetPack, jetpack)
 	tell(&b.CUDA, cuda)

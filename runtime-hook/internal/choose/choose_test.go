@@ -188,6 +188,27 @@ func TestOfGPUs(t *testing.T) {
 	}
 }
 
+// Thor's GPU is one, whichever of the older boards' nodes it has too.
+func TestThorWithOldNodes(t *testing.T) {
+	root := twoGPUs(t)
+	p := devices("/dev/nvgpu/igpu0/ctrl", "/dev/nvidia1", "/dev/nvidia0")
+	if got := len(GPUs(root, p)); got != 3 {
+		t.Errorf("an older board has %d GPUs; want its own and two more", got)
+	}
+	at := filepath.Join(root, compatible)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at, []byte("nvidia,p3971-0089\x00nvidia,tegra264\x00"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := From([]string{"NVIDIA_VISIBLE_DEVICES=0"})
+	got, _, err := s.Of(root, p)
+	if want := []string{"/dev/nvgpu/igpu0/ctrl", "/dev/nvidia1"}; err != nil || !reflect.DeepEqual(paths(got), want) {
+		t.Errorf("gives %q, %v; want %q", paths(got), err, want)
+	}
+}
+
 // A Thor has a node for its display too, which belongs to no GPU.
 func TestOneGPUAndADisplay(t *testing.T) {
 	root := tree(t, map[string]string{"proc/driver/nvidia/gpus/0000:01:00.0/information": "GPU UUID: GPU-????????-????-????-????-????????????\nDevice Minor: 0\n"})

@@ -175,6 +175,8 @@ func GPUs(root string, p plan.Plan) []GPU {
 	switch {
 	case len(gpus) == 0 && len(own) == 0:
 		gpus = byNode(p)
+	case len(gpus) > 0 && len(own) > 0 && ownOnPCI(root):
+		gpus[0].Nodes = append(gpus[0].Nodes, own...)
 	case len(own) > 0:
 		gpus = append([]GPU{{Nodes: own}}, gpus...)
 	}
@@ -241,6 +243,12 @@ func start(file string) string {
 	defer f.Close()
 	data, _ := io.ReadAll(io.LimitReader(f, 4096))
 	return string(data)
+}
+
+// ownOnPCI reports whether the GPU of the SoC is on a PCI bus and the first there, as
+// Thor's is: what it has of older boards' nodes would be its own.
+func ownOnPCI(root string) bool {
+	return soc(start(filepath.Join(root, compatible))) == "tegra264"
 }
 
 // ownNodes are those of the GPU that is part of a SoC, up to Orin.
