@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/runtime-hook/internal/plan"
 )
 
 // What a container asks for and what its board has set decide what it gets, or what
@@ -17,27 +20,24 @@ func TestRequests(t *testing.T) {
 	for _, name := range []string{"libcuda.so.1", "libEGL_nvidia.so.0", "libnvrm.so"} {
 		write(t, "/opt/board/"+name, name)
 	}
-	l.lists("lib, /opt/board/libcuda.so.1", "lib, /opt/board/libEGL_nvidia.so.0", "lib, /opt/board/libnvrm.so", "dev, /opt/node")
-	must(t, unix.Mknod("/opt/node", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
-	must(t, unix.Mount("tmpfs", "/proc/driver", "tmpfs", 0, ""))
-	for i := 1; i < 3; i++ {
-		write(t, fmt.Sprintf("/proc/driver/nvidia/gpus/0000:0%d:00.0/information", i), fmt.Sprintf("GPU UUID: GPU-0%d\n", i))
-	}
-	everything := "node libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so "
+	l.lists("lib, /opt/board/libcuda.so.1", "lib, /opt/board/libEGL_nvidia.so.0", "lib, /opt/board/libnvrm.so", "dev, /dev/nvidia[0-9]", "dev, /dev/nvidiactl")
+	twoGPUs(t, l)
+	everything := "nvidia0 nvidia1 nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so "
 	tests := []struct {
 		name, settings string
 		env            []string
 		want           string // what the container has
 		said           string // in the log, or by the runtime where the container fails
 	}{
-		{"all of it", "", nil, everything, "gave 3 files, 0 folders, 0 links, 1 device\n"},
-		{"one GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=1"}, everything, "gave 3 files"},
+		{"all of it", "", nil, everything, "gave 3 files, 0 folders, 0 links, 3 devices\n"},
+		{"one GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=1"}, "nvidia1 nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 2 devices\n"},
+		{"the other's details", "[log]\nlevel = 'debug'", []string{"NVIDIA_VISIBLE_DEVICES=nvidia.com/gpu=0"}, "nvidia0 nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "\n  left out /dev/nvidia1: it is of GPU 1 (GPU-02)\n"},
 		{"no such GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=0,2"}, "", "names GPU 2; the board has GPU 0 (GPU-01), GPU 1 (GPU-02)"},
 		{"a part of a GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=0:1"}, "", "a part of a GPU (MIG)"},
-		{"to compute", "", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "node libcuda.so.1 libnvrm.so ", "gave 2 files"},
+		{"to compute", "", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "gave 2 files"},
 		{"to fly", "", []string{"NVIDIA_DRIVER_CAPABILITIES=fly"}, "", "which is none (have compute, "},
-		{"details", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "node libcuda.so.1 libnvrm.so ", "\n  file /opt/board/libcuda.so.1 from /opt/board/libcuda.so.1 (test.csv:1)\n"},
-		{"what is left out", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "node libcuda.so.1 libnvrm.so ", "\n  left out /opt/board/libEGL_nvidia.so.0: it is for graphics,display\n"},
+		{"details", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "\n  file /opt/board/libcuda.so.1 from /opt/board/libcuda.so.1 (test.csv:1)\n"},
+		{"what is left out", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "\n  left out /opt/board/libEGL_nvidia.so.0: it is for graphics,display\n"},
 		{"another log", "[log]\nfile = '/run/my/log'", nil, everything, ""},
 		{"another folder", "csv-dir = '/opt/none'", nil, "", "gave 0 files, 0 folders, 0 links, 0 devices\n"},
 		{"NVIDIA's lists", "base-files-only = true", nil, "", "gave 0 files"},
@@ -54,7 +54,7 @@ func TestRequests(t *testing.T) {
 		write(t, "/etc/slipway/hook.toml", tt.settings)
 		// The mount points of the container before are there, and empty.
 		out, err := l.run(container{stage: "createRuntime", env: append(all, tt.env...), script: `
-			test -c /opt/node && rm /opt/node && printf "node "
+			for f in /dev/nvidia*; do test -c $f && printf "%s " ${f##*/}; done
 			for f in /opt/board/*; do test -s $f && printf "%s " ${f##*/}; done; :`})
 		said, _ := os.ReadFile("/run/slipway/hook.log")
 		if err != nil {
@@ -63,6 +63,26 @@ func TestRequests(t *testing.T) {
 		if out != tt.want || !strings.Contains(string(said), tt.said) {
 			t.Errorf("%s: the container has %q, and %q was said; want %q and %q", tt.name, out, said, tt.want, tt.said)
 		}
+	}
+}
+
+// twoGPUs gives the lab two GPUs, in a driver's words, with nodes that open.
+func twoGPUs(t *testing.T, l *lab) {
+	t.Helper()
+	must(t, unix.Mount("tmpfs", "/proc/driver", "tmpfs", 0, ""))
+	// A tree of the board that is looked into where /dev lacks something.
+	for _, d := range []string{"share", "work-share"} {
+		must(t, os.Mkdir(filepath.Join(l.dir, d), 0o755))
+	}
+	options := fmt.Sprintf("lowerdir=/usr/share,upperdir=%s/share,workdir=%s/work-share", l.dir, l.dir)
+	must(t, unix.Mount("overlay", "/usr/share", "overlay", 0, options))
+	dev := plan.AltRoot + "/dev/"
+	must(t, os.MkdirAll(dev, 0o755))
+	for _, name := range []string{"nvidia0", "nvidia1", "nvidiactl"} {
+		must(t, unix.Mknod(dev+name, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
+	}
+	for i := 0; i < 2; i++ {
+		write(t, fmt.Sprintf("/proc/driver/nvidia/gpus/0000:0%d:00.0/information", i+1), fmt.Sprintf("GPU UUID: GPU-0%d\nDevice Minor: %d\n", i+1, i))
 	}
 }
 
