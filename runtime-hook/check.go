@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"path/filepath"
 
@@ -72,12 +71,13 @@ func check(root string) (report, error) {
 	}
 	set, problems := settings(root)
 	dir := filepath.Join(root, set.CSVDir)
-	files, entries, wrong, err := csv.ReadDir(dir, request{Config: set}.lists())
+	wanted := request{Config: set}
+	files, entries, wrong, err := csv.ReadDir(dir, wanted.lists())
 	if err != nil {
 		return report{}, err
 	}
 	if len(files) == 0 {
-		return report{}, fmt.Errorf("%s: no *.csv there; install the board's, or name another --root", dir)
+		return report{}, errors.New(wanted.noLists(dir) + ", or name another --root")
 	}
 	p, more := plan.Compile(root, entries)
 	if !set.Devices {

@@ -154,7 +154,7 @@ func TestDocker(t *testing.T) {
 	e.gives("--gpus", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--gpus=all", "image")
 	e.gives("--runtime", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=all", "image")
 	_, err = e.do(nil, "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=nonsense", "image", "ls")
-	if err == nil || !strings.Contains(err.Error(), `names "nonsense", which is no name of a GPU`) {
+	if err == nil || !strings.Contains(err.Error(), `failed: slipway-runtime: NVIDIA_VISIBLE_DEVICES names "nonsense", which is no name of a GPU`) {
 		t.Errorf("docker run with nonsense: %v; want the reason in what docker prints", err)
 	}
 }

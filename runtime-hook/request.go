@@ -50,6 +50,9 @@ func (r request) share() (share, error) {
 	if err != nil {
 		return share{}, err
 	}
+	if len(lists) == 0 {
+		notes = append(notes, r.noLists(r.CSVDir))
+	}
 	p, problems := cache.Compile(lists)
 	p, left, err := r.Of("/", p)
 	if !r.Devices {
@@ -72,6 +75,14 @@ func (r request) lists() func(name string) bool {
 		return csv.Base
 	}
 	return csv.All
+}
+
+// noLists says that dir, where the lists should be, has none.
+func (r request) noLists(dir string) string {
+	if r.BaseFilesOnly && !r.AllLists() {
+		return dir + ": no l4t.csv, drivers.csv or devices.csv there, and " + config.File + " says base-files-only"
+	}
+	return dir + ": no *.csv there; install the board's"
 }
 
 // details are the further lines of the log for a container that got s.

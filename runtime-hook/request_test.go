@@ -39,8 +39,8 @@ func TestRequests(t *testing.T) {
 		{"details", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "\n  file /opt/board/libcuda.so.1 from /opt/board/libcuda.so.1 (test.csv:1)\n"},
 		{"what is left out", "[log]\nlevel = 'debug'", []string{"NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidia0 nvidia1 nvidiactl libcuda.so.1 libnvrm.so ", "\n  left out /opt/board/libEGL_nvidia.so.0: it is for graphics,display\n"},
 		{"another log", "[log]\nfile = '/run/my/log'", nil, everything, ""},
-		{"another folder", "csv-dir = '/opt/none'", nil, "", "gave 0 files, 0 folders, 0 links, 0 devices\n"},
-		{"NVIDIA's lists", "base-files-only = true", nil, "", "gave 0 files"},
+		{"another folder", "csv-dir = '/opt/none'", nil, "", "gave 0 files, 0 folders, 0 links, 0 devices; 1 warning: /opt/none: no *.csv there; install the board's\n"},
+		{"NVIDIA's lists", "base-files-only = true", nil, "", "1 warning: /etc/nvidia-container-runtime/host-files-for-container.d: no l4t.csv, drivers.csv or devices.csv there, and /etc/slipway/hook.toml says base-files-only"},
 		{"NVIDIA's lists and others", "base-files-only = true", []string{"NVIDIA_REQUIRE_JETPACK=csv-mounts=all"}, everything, "gave 3 files"},
 		{"no devices", "devices = false", nil, "libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 0 devices\n"},
 		{"a newer CUDA", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8 brand=tesla,driver>=470"}, "", "the board has cuda 12.6, brand none, driver unknown; take an image"},
@@ -99,7 +99,7 @@ func TestWrapperSettings(t *testing.T) {
 		devices  int
 	}{
 		{"[runtime]\nruntimes = ['/opt/none', 'runc']", all, "board a", 1},
-		{"[runtime]\nruntimes = ['crun']", all, "found none of crun: install one", 1},
+		{"[runtime]\nruntimes = ['crun']", all, "found none of crun other than this program: install one", 1},
 		{"devices = false", all, "board a", 0},
 		{"devices = 0", all, "/etc/slipway/hook.toml:1: devices: takes true or false", 0},
 		{"devices = 0", nil, "", 0},

@@ -47,7 +47,7 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 		set, _ := config.Read("/")
 		err = wrap.Exec(set.Runtimes, args)
 	}
-	call.Report(err)
+	call.Report(fmt.Errorf("%s: %w", runtimeName, err))
 	return err
 }
 
@@ -64,12 +64,9 @@ func prepare(call wrap.Call) error {
 	if err != nil {
 		return err
 	}
-	edited, asks, err := edit(data, filepath.Dir(call.Config))
-	if err != nil {
-		return fmt.Errorf("%s: %w", call.Config, err)
-	}
-	if !asks {
-		return nil
+	edited, asks, err := edit(call.Config, data, filepath.Dir(call.Config))
+	if err != nil || !asks {
+		return err
 	}
 	return oci.Replace(call.Config, edited)
 }
@@ -88,12 +85,14 @@ func precreateCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) 
 	if done, err := parse(flag.NewFlagSet("precreate", flag.ContinueOnError), precreateUsage, args, stdout, stderr); done {
 		return err
 	}
+	const name = "spec on standard input"
 	data, err := oci.ReadSpec(stdin)
-	if err == nil {
-		data, _, err = edit(data, "/")
-	}
 	if err != nil {
-		return fmt.Errorf("spec on standard input: %w", err)
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	data, _, err = edit(name, data, "/")
+	if err != nil {
+		return err
 	}
 	_, err = stdout.Write(data)
 	return err

@@ -193,7 +193,7 @@ func TestWrapperFails(t *testing.T) {
 		t.Errorf("with no config.json: %s; want what runc says", got)
 	}
 	write(t, filepath.Join(bundle, "config.json"), `{"root":{"path":"r"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]},"linux":{},"Linux":{}}`)
-	if got := wrapper("create", "--bundle", bundle, "c1"); !strings.Contains(got, `"level":"error","msg":"`+bundle+"/config.json: ") || !strings.Contains(got, "one field") {
+	if got := wrapper("create", "--bundle", bundle, "c1"); !strings.Contains(got, `"level":"error","msg":"slipway-runtime: `+bundle+"/config.json: ") || !strings.Contains(got, "one field") {
 		t.Errorf("with two linux: %s; want the file and why, as an entry of the log", got)
 	}
 	runc := filepath.Join(filepath.Dir(l.engine), "runc")

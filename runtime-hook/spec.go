@@ -16,11 +16,12 @@ import (
 const hookEnv = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
 // edit adds to data, the config.json of bundle, what a hook alone cannot give: the
-// devices, and the hook itself. A container that does not ask keeps its own.
-func edit(data []byte, bundle string) (edited []byte, asks bool, err error) {
+// devices, and the hook itself. A container that does not ask keeps its own. Errors
+// call the config.json by name where it is at fault.
+func edit(name string, data []byte, bundle string) (edited []byte, asks bool, err error) {
 	config, err := oci.ParseConfig(data, bundle)
 	if err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("%s: %w", name, err)
 	}
 	wanted, err := ask(config.Env)
 	if err != nil || !wanted.Wants() {
@@ -45,8 +46,10 @@ func edit(data []byte, bundle string) (edited []byte, asks bool, err error) {
 			return nil, true, err
 		}
 	}
-	edited, err = oci.Edit(data, add)
-	return edited, true, err
+	if edited, err = oci.Edit(data, add); err != nil {
+		return nil, true, fmt.Errorf("%s: %w", name, err)
+	}
+	return edited, true, nil
 }
 
 // lacking is which of the devices the runtime does not make by itself, and which

@@ -48,7 +48,7 @@ func find(runtimes []string, path string) (string, error) {
 			}
 		}
 	}
-	return "", errors.New("found none of " + strings.Join(runtimes, ", ") + ": install one, in PATH (" + path + ")")
+	return "", errors.New("found none of " + strings.Join(runtimes, ", ") + " other than this program: install one, in PATH (" + path + ")")
 }
 
 func candidates(name, path string) []string {
