@@ -111,6 +111,11 @@ func apply(process inject.Process, config oci.Config, p plan.Plan) (inject.Resul
 	}
 	defer root.Close()
 	root.Spare(config.ReadOnly)
+	if config.Shared {
+		if err := root.Shared(); err != nil {
+			return inject.Result{}, err
+		}
+	}
 	unix.Umask(0)
 	lacks := root.Lacks(p)
 	res, err := root.Apply(lacks)

@@ -39,6 +39,9 @@ func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
 	if _, err := notKernel(at, p); err != nil {
 		return nil, ErrNoFile
 	}
+	if err := r.mayCopy(at, p); err != nil {
+		return nil, err
+	}
 	var f *os.File
 	err = r.owner.in(at, func() (err error) {
 		// Who has a lease on the file lets others wait 45 s.
@@ -70,12 +73,15 @@ func readAll(f *os.File, max int64) ([]byte, error) {
 
 // WriteFile makes data the content of the file p, for the container alone: whoever
 // looks finds the old file or the new one, whole. What a link at p leads to is
-// left. Where the folder is not to be written to, the new file is mounted over the
-// old one.
+// left. Where the folder is not to be written to, or is a volume, the new file is
+// mounted over the old one.
 func (r *Root) WriteFile(p string, data []byte) error {
 	dir, base, err := r.parent(p)
 	if err != nil {
 		return err
+	}
+	if dir.volume {
+		return r.coverWith(p, data)
 	}
 	err = r.replace(dir, base, data)
 	if err == nil || r.coverWith(p, data) == nil {

@@ -41,6 +41,9 @@ func (r *Root) symlink(target string, dir *folder, base string) error {
 
 // removeLink makes room where the image has a link.
 func (r *Root) removeLink(dir *folder, base string) error {
+	if dir.volume {
+		return inTheWay("%s is a link in a volume, where nothing is replaced", base)
+	}
 	if err := r.change(dir, func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) }); err != nil {
 		return fmt.Errorf("replace the image's link: %w", err)
 	}

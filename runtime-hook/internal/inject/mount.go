@@ -23,6 +23,9 @@ func (r *Root) mount(m plan.Mount) error {
 		// What was resolved below it before now names what the mount hides.
 		defer delete(r.dirs, m.Path)
 		defer at.Close()
+		if err := r.mayCover(at.File, m.Path); err != nil {
+			return err
+		}
 		err = r.bind(m.Source, m.Path, place{dir: at.File}, unix.S_IFDIR, flags)
 		// No user namespace may see what a mount of the board hides.
 		if errors.Is(err, unix.EINVAL) {
@@ -92,12 +95,12 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 	}
 	have, err := mode(old)
 	if err == nil && have != unix.S_IFLNK {
-		return coverable(old, p, kind)
+		return r.coverable(old, p, kind)
 	}
 	old.Close()
 	// Nodes that a link leads to are others' devices: /dev/null is one.
 	if end, err := r.resolve(p); err == nil {
-		if at, err := coverable(end, p, unix.S_IFREG); err == nil {
+		if at, err := r.coverable(end, p, unix.S_IFREG); err == nil {
 			return at, nil
 		}
 	}
@@ -109,13 +112,16 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 
 // coverable is the place of f, which the container has at p, if that is a regular
 // file, or a node where one is to go. It closes what is not.
-func coverable(f *os.File, p string, kind uint32) (place, error) {
+func (r *Root) coverable(f *os.File, p string, kind uint32) (place, error) {
 	have, err := mode(f)
 	if err == nil && have != unix.S_IFREG && have != kind {
 		err = inTheWay("%s is there and is no file", p)
 	}
 	if err == nil {
 		_, err = notKernel(f, p)
+	}
+	if err == nil {
+		err = r.mayCover(f, p)
 	}
 	if err != nil {
 		f.Close()

@@ -41,10 +41,12 @@ type Result struct {
 // that entered the container's mount namespace.
 type Root struct {
 	dir     *os.File
+	id      uint64             // of its mount
 	inside  bool               // the hook runs in the container
 	owner   *owner             // who makes things; nil for the hook itself
 	dirs    map[string]*folder // resolved once; most entries share theirs
 	spared  map[uint64]bool    // mounts that nothing is made in
+	shared  map[uint64]bool    // mounts that nothing is mounted in
 	blank   *os.File           // the empty file that stands at the mount points
 	oldAPI  bool               // mount(2) instead of descriptors of mounts
 	oldWalk bool               // no openat2
@@ -55,8 +57,9 @@ type Root struct {
 // folder is one of the container's.
 type folder struct {
 	*os.File
-	spared bool // nothing is made in it
-	noDev  bool // nodes in it do not open
+	volume bool  // it is not on the container's root mount
+	closed error // why nothing is made in it
+	noDev  bool  // nodes in it do not open
 }
 
 // Open opens the container's root folder, after Enter.
@@ -73,7 +76,7 @@ func (p Process) Open(rootfs string) (*Root, error) {
 		dir.Close()
 		return nil, fmt.Errorf("the container's root %s is a folder of the board; no runtime has mounted it", rootfs)
 	}
-	r := &Root{dir: dir, inside: p.pid == 0, owner: p.owner, spared: map[uint64]bool{}, dirs: map[string]*folder{}}
+	r := &Root{dir: dir, id: mountID(dir), inside: p.pid == 0, owner: p.owner, spared: map[uint64]bool{}, dirs: map[string]*folder{}}
 	r.dirs["/"] = &folder{File: dir}
 	return r, nil
 }
@@ -86,7 +89,7 @@ func (r *Root) Spare(paths []string) {
 		if err != nil {
 			continue // then nothing is reached through it either
 		}
-		if id := mountID(f); id != mountID(r.dir) {
+		if id := mountID(f); id != r.id {
 			r.spared[id] = true
 		}
 		f.Close()
@@ -217,8 +220,8 @@ func (r *Root) ordinary(f *os.File, dir string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	spared := len(r.spared) > 0 && r.spared[mountID(f)]
-	return &folder{f, spared, stat.Flags&unix.ST_NODEV != 0}, nil
+	volume, closed := r.volume(f, dir)
+	return &folder{f, volume, closed, stat.Flags&unix.ST_NODEV != 0}, nil
 }
 
 // notKernel refuses the kernel's own file systems. A link of the image may lead
@@ -240,7 +243,7 @@ func notKernel(f *os.File, p string) (stat unix.Statfs_t, err error) {
 // add runs make, which makes base in dir, unless that is there.
 func (r *Root) add(dir *folder, base string, make func() error) error {
 	// Where nothing may be made, the call would not say whether base is there.
-	if r.owner != nil || dir.spared {
+	if r.owner != nil || dir.closed != nil {
 		var stat unix.Stat_t
 		if err := unix.Fstatat(int(dir.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW); !errors.Is(err, unix.ENOENT) {
 			return cmp.Or(err, error(unix.EEXIST))
@@ -252,8 +255,8 @@ func (r *Root) add(dir *folder, base string, make func() error) error {
 // change runs do, which makes or removes one name in dir, for the container's
 // root.
 func (r *Root) change(dir *folder, do func() error) error {
-	if dir.spared {
-		return unix.EROFS
+	if dir.closed != nil {
+		return dir.closed
 	}
 	err := r.owner.in(dir.File, do)
 	if errors.Is(err, unix.EACCES) {

@@ -61,7 +61,7 @@ func (r *Root) lacksFolder(dir string) bool {
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	defer f.Close()
-	if id := mountID(f); id == 0 || id != mountID(r.dir) {
+	if id := mountID(f); id == 0 || id != r.id {
 		return false
 	}
 	list, err := openat(f, ".", unix.O_RDONLY|unix.O_DIRECTORY)

@@ -36,6 +36,7 @@ type Config struct {
 	MountNamespace bool     // it has, or joins, a mount namespace
 	UserNamespace  bool     // the same
 	ReadOnly       []string // where in the container something is mounted read-only
+	Shared         bool     // the board may see what is mounted in it
 	Hooked         bool     // the runtime will call this program's hook
 
 	nodes []specs.LinuxDevice
@@ -87,6 +88,8 @@ type spec struct {
 		Namespaces []specs.LinuxNamespace
 		Devices    []specs.LinuxDevice
 		Resources  *struct{ Devices []specs.LinuxDeviceCgroup }
+
+		RootfsPropagation string
 	}
 }
 
@@ -110,6 +113,7 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 		c.MountNamespace = s.has(specs.MountNamespace)
 		c.UserNamespace = s.has(specs.UserNamespace)
 		c.nodes = s.Linux.Devices
+		c.Shared = shared(s.Linux.RootfsPropagation)
 		if s.Linux.Resources != nil {
 			c.rules = s.Linux.Resources.Devices
 		}
@@ -118,6 +122,7 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 		if readOnly(m.Options) {
 			c.ReadOnly = append(c.ReadOnly, m.Destination)
 		}
+		c.Shared = c.Shared || slices.ContainsFunc(m.Options, shared)
 	}
 	return c, nil
 }
@@ -136,6 +141,8 @@ func (s spec) hooked() bool {
 	return s.Hooks != nil && (slices.ContainsFunc(s.Hooks.Prestart, ours) ||
 		slices.ContainsFunc(s.Hooks.CreateRuntime, ours) || slices.ContainsFunc(s.Hooks.CreateContainer, ours))
 }
+
+func shared(option string) bool { return option == "shared" || option == "rshared" }
 
 func readOnly(options []string) (ro bool) {
 	for _, o := range options {

@@ -53,6 +53,8 @@ func TestParseConfig(t *testing.T) {
 			Config{Rootfs: "/r", ReadOnly: []string{"/a", "/d"}},
 			"",
 		},
+		{"volume that the board sees", `{"root":{"path":"/r"},"mounts":[{"destination":"/a","options":["rbind","rshared"]}]}`, Config{Rootfs: "/r", Shared: true}, ""},
+		{"root that the board sees", `{"root":{"path":"/r"},"linux":{"rootfsPropagation":"shared"}}`, Config{Rootfs: "/r", Shared: true}, ""},
 		{"user namespace", `{"root":{"path":"/r"},"linux":{"namespaces":[{"type":"user"}]}}`, Config{Rootfs: "/r", UserNamespace: true}, ""},
 		{"our hook", `{"root":{"path":"/r"},"hooks":{"prestart":[{"path":"/x"}],"createRuntime":[{"path":"/opt/slipway-hook","args":["slipway-hook","hook","--devices=all"]}]}}`, Config{Rootfs: "/r", Hooked: true}, ""},
 		{"another's hook", `{"root":{"path":"/r"},"hooks":{"createRuntime":[{"path":"/opt/slipway-hook","args":["slipway-hook"]},{"path":"/bin/hook","args":["hook","hook"]}],"poststop":[{"path":"/opt/slipway-hook","args":["slipway-hook","hook"]}]}}`, Config{Rootfs: "/r"}, ""},

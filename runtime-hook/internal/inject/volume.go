@@ -1,0 +1,122 @@
+package inject
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A volume is whatever is mounted in a container beside its root: most often a
+// folder of the board. A link of the image may lead into one, where neither the
+// image's author nor the container's user need have any rights. So:
+//   - where such a link leads, nothing is made, and nothing is read to be copied;
+//   - what a volume has is covered at most, and never removed or replaced;
+//   - nothing is mounted in a volume that the board shares, as the board would see it.
+
+// Shared must be called where the container may have volumes that the board shares.
+func (r *Root) Shared() error {
+	text, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return err
+	}
+	r.shared = sharedMounts(string(text))
+	return nil
+}
+
+// sharedMounts are the mounts of a mountinfo that give to others what is mounted on
+// them.
+func sharedMounts(mountinfo string) map[uint64]bool {
+	ids := map[uint64]bool{}
+	for _, line := range strings.Split(mountinfo, "\n") {
+		before, _, _ := strings.Cut(line, " - ")
+		f := strings.Fields(before)
+		for _, option := range f[min(6, len(f)):] {
+			if strings.HasPrefix(option, "shared:") {
+				id, _ := strconv.ParseUint(f[0], 10, 64)
+				ids[id] = true
+			}
+		}
+	}
+	return ids
+}
+
+// volume tells of the folder f, which dir leads to, if it is in a volume, and why
+// nothing may be made in it.
+func (r *Root) volume(f *os.File, dir string) (volume bool, closed error) {
+	id := mountID(f)
+	switch {
+	case id == r.id:
+		return false, nil
+	case r.shared[id]:
+		return true, isShared(dir)
+	case !r.leads(dir, f):
+		return true, inTheWay("a link of the image leads from %s into a volume", dir)
+	case r.spared[id]:
+		return true, unix.EROFS
+	}
+	return true, nil
+}
+
+func isShared(p string) error {
+	return inTheWay("%s is in a volume that the board shares (shared, rshared), which would get the mount too", p)
+}
+
+// mayCover refuses what nothing may be mounted on.
+func (r *Root) mayCover(f *os.File, p string) error {
+	if len(r.shared) > 0 && r.shared[mountID(f)] {
+		return isShared(p)
+	}
+	same, err := sameFiles(f, r.dir)
+	if err == nil && same {
+		err = inTheWay("%s is the container's root there", p)
+	}
+	return err
+}
+
+// mayCopy refuses a file that the container's user might not be able to read.
+func (r *Root) mayCopy(f *os.File, p string) error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return err
+	}
+	if stat.Mode&0o004 == 0 {
+		return fmt.Errorf("it is not for everybody to read (mode %o)", stat.Mode&0o7777)
+	}
+	if mountID(f) != r.id && !r.leads(p, f) {
+		return errors.New("it is a link of the image into a volume")
+	}
+	return nil
+}
+
+// leads reports whether p leads to f without any link.
+func (r *Root) leads(p string, f *os.File) bool {
+	at := r.dir
+	for _, part := range strings.Split(strings.Trim(p, "/"), "/") {
+		next, err := openat(at, part, unix.O_PATH)
+		if at != r.dir {
+			at.Close()
+		}
+		if err != nil {
+			return false
+		}
+		at = next
+	}
+	defer at.Close()
+	same, err := sameFiles(at, f)
+	return err == nil && same && mountID(at) == mountID(f)
+}
+
+func sameFiles(f, g *os.File) (bool, error) {
+	var a, b unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &a); err != nil {
+		return false, err
+	}
+	if err := unix.Fstat(int(g.Fd()), &b); err != nil {
+		return false, err
+	}
+	return a.Dev == b.Dev && a.Ino == b.Ino, nil
+}
