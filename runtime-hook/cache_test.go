@@ -59,3 +59,26 @@ func TestPlanIsKept(t *testing.T) {
 		t.Errorf("what is kept is %v; want a file for root alone", info.Mode())
 	}
 }
+
+// A folder in which everything is listed is one mount, unless the board's settings
+// say otherwise; then containers can add to it.
+func TestWholeFolders(t *testing.T) {
+	l := newLab(t, "runc")
+	l.shell()
+	l.lists(l.libraries("/opt/board/lib", 20)...)
+	for settings, want := range map[string]string{
+		"":                        "1\n20\nRead-only file system\n",
+		"whole-folders = false\n": "20\n20\n",
+	} {
+		must(t, os.RemoveAll(l.rootfs("/opt")))
+		write(t, "/etc/slipway/hook.toml", settings)
+		must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
+		out, err := l.run(container{stage: "createRuntime", env: all, script: `
+			grep -c ' /opt/board/lib' /proc/self/mountinfo
+			ls /opt/board/lib | grep -c so
+			(: > /opt/board/lib/more) 2>&1 | grep -o 'Read-only file system'; :`})
+		if err != nil || out != want {
+			t.Errorf("with settings %q the container printed %q, %v; want %q", settings, out, err, want)
+		}
+	}
+}

@@ -54,6 +54,9 @@ func (r request) share() (share, error) {
 		notes = append(notes, r.noLists(r.CSVDir))
 	}
 	p, problems := cache.Compile(lists)
+	if !r.WholeFolders {
+		p.Wholes = nil
+	}
 	p, left, err := r.Of("/", p)
 	if !r.Devices {
 		for _, d := range p.Devices {

@@ -26,6 +26,7 @@ type Config struct {
 	CSVDir        string
 	BaseFilesOnly bool   // NVIDIA's rule: its own lists only, unless the image asks for all
 	Devices       bool   // give device nodes
+	WholeFolders  bool   // give a folder in which everything is listed as one mount
 	LogFile       string // "" for none
 	LogLevel      Level
 	Runtimes      []string // names or paths; the first that the board has runs the wrapper's containers
@@ -37,11 +38,12 @@ type Config struct {
 // Defaults are what holds without a file.
 func Defaults() Config {
 	return Config{
-		CSVDir:   csv.Dir,
-		Devices:  true,
-		LogFile:  "/run/slipway/hook.log",
-		LogLevel: Line,
-		Runtimes: []string{"runc", "crun"},
+		CSVDir:       csv.Dir,
+		Devices:      true,
+		WholeFolders: true,
+		LogFile:      "/run/slipway/hook.log",
+		LogLevel:     Line,
+		Runtimes:     []string{"runc", "crun"},
 	}
 }
 

@@ -25,6 +25,7 @@ func TestParse(t *testing.T) {
 		{"# nothing\n\n[log]\n", Defaults()},
 		{"csv-dir = '/data/lists'", with(func(c *Config) { c.CSVDir = "/data/lists" })},
 		{"base-files-only = true\r\ndevices = false\r\n", with(func(c *Config) { c.BaseFilesOnly, c.Devices = true, false })},
+		{"whole-folders = false", with(func(c *Config) { c.WholeFolders = false })},
 		{"[log]\nfile = ''\nlevel = \"debug\"", with(func(c *Config) { c.LogFile, c.LogLevel = "", Debug })},
 		{"log.file = \"/var/log/\\u0061.log\"", with(func(c *Config) { c.LogFile = "/var/log/a.log" })},
 		{"[runtime]\nruntimes = [\n 'crun', # first\n '/opt/runc',\n]", with(func(c *Config) { c.Runtimes = []string{"crun", "/opt/runc"} })},

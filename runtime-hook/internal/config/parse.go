@@ -16,6 +16,7 @@ var keys = map[string]func(*Config, *unstable.Node) error{
 	"csv-dir":          func(c *Config, v *unstable.Node) error { return absolute(&c.CSVDir, v) },
 	"base-files-only":  func(c *Config, v *unstable.Node) error { return boolean(&c.BaseFilesOnly, v) },
 	"devices":          func(c *Config, v *unstable.Node) error { return boolean(&c.Devices, v) },
+	"whole-folders":    func(c *Config, v *unstable.Node) error { return boolean(&c.WholeFolders, v) },
 	"log.file":         func(c *Config, v *unstable.Node) error { return logFile(&c.LogFile, v) },
 	"log.level":        func(c *Config, v *unstable.Node) error { return level(&c.LogLevel, v) },
 	"runtime.runtimes": func(c *Config, v *unstable.Node) error { return programs(&c.Runtimes, v) },
