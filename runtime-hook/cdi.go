@@ -56,6 +56,9 @@ func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	case *output == "":
 		*output = filepath.Join(*root, "/etc/cdi/slipway.json")
 	}
+	for _, rival := range cdi.Rivals(*output) {
+		fmt.Fprintf(stderr, "slipway-hook: beside %s, which has devices of the same names, engines know neither's: remove that file, and disable what writes it (nvidia-cdi-refresh.path and .service)\n", printable(rival))
+	}
 	return cdi.Write(*output, text)
 }
 

@@ -114,6 +114,12 @@ func TestCDI(t *testing.T) {
 			t.Errorf("%q left %v, %v", args, left, err)
 		}
 	}
+	rival := filepath.Join(root, "etc/cdi/nvidia.yaml")
+	write(t, rival, "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
+	write(t, filepath.Join(root, "etc/cdi/other.yaml"), "---\ncdiVersion: 0.5.0\nkind: example.com/gpu\n")
+	if _, stderr, err := call("", "cdi", "--root", root); err != nil || !strings.Contains(stderr, "beside "+rival+", which has devices of the same names") || strings.Contains(stderr, "other.yaml") {
+		t.Errorf("cdi beside NVIDIA's file = %v, and said %q; want a warning of it alone", err, stderr)
+	}
 	write(t, filepath.Join(root, "etc/slipway/hook.toml"), "csv-dir = \"/etc/none\"\n")
 	must(t, os.Chmod(filepath.Join(root, "etc/slipway/hook.toml"), 0o644))
 	if _, _, err := call("", "cdi", "--root", root); err == nil || !strings.Contains(err.Error(), "/etc/none: the lists there give nothing") {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -176,6 +177,33 @@ func (s Spec) JSON() ([]byte, error) {
 	e.SetIndent("", "  ")
 	err := e.Encode(s)
 	return out.Bytes(), err
+}
+
+// Rivals are the specs beside path whose devices have the same names, as NVIDIA's own
+// does. Of two in one folder engines take neither.
+func Rivals(path string) (found []string) {
+	dir := filepath.Dir(path)
+	specs, _ := os.ReadDir(dir)
+	for _, f := range specs {
+		p, ext := filepath.Join(dir, f.Name()), filepath.Ext(f.Name())
+		if p != path && (ext == ".json" || ext == ".yaml") && f.Type().IsRegular() && hasKind(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// maxHeadBytes hold the beginning of a spec, where its kind is.
+const maxHeadBytes = 64 << 10
+
+func hasKind(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head, _ := io.ReadAll(io.LimitReader(f, maxHeadBytes))
+	return bytes.Contains(head, []byte(` "`+Kind+`"`)) || bytes.Contains(head, []byte(" "+Kind+"\n"))
 }
 
 // Write puts the text where engines look for it, at once: they read the folder
