@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // Real caches have some hundred entries, in some ten KiB.
@@ -81,7 +82,8 @@ func parse(data []byte) (*cache, error) {
 	default:
 		return nil, fmt.Errorf("%w: its writer says so", errBroken)
 	}
-	f := file{data, string(data), all - int64(len(data))}
+	// No copy, as nothing changes data.
+	f := file{data, unsafe.String(&data[0], len(data)), all - int64(len(data))}
 	c := &cache{}
 	if c.entries, err = f.entries(); err != nil {
 		return nil, err
@@ -224,8 +226,10 @@ const maxHWCaps = 64
 // with one name the first counts.
 func (c *cache) add(given []entry) (changed bool) {
 	order := orderOf(given)
-	slices.SortStableFunc(given, order)
+	// The other way round, as lists mostly are: that is quick.
+	slices.SortStableFunc(given, func(a, b entry) int { return order(b, a) })
 	given = slices.CompactFunc(given, func(a, b entry) bool { return order(a, b) == 0 })
+	slices.Reverse(given)
 	if !slices.IsSortedFunc(c.entries, order) {
 		slices.SortStableFunc(c.entries, order)
 		changed = true
