@@ -46,14 +46,7 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	if err != nil {
 		return err
 	}
-	config, err := oci.ReadConfig(state.Bundle)
-	if err != nil {
-		return err
-	}
-	if *devices != "" {
-		config.Env = append(config.Env, "NVIDIA_VISIBLE_DEVICES="+*devices)
-	}
-	wanted, err := ask(config.Env)
+	config, wanted, err := read(state, *devices)
 	if err == nil && !wanted.Wants() {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/inject"
+	"slipway/runtime-hook/internal/oci"
 	"slipway/runtime-hook/internal/plan"
 )
 
@@ -31,6 +32,22 @@ func ask(env []string) (request, error) {
 		err = wrong
 	}
 	return request{wanted, set}, err
+}
+
+// read reads a container's config.json and request. Devices stand in the place of
+// those that the container names, where there are any.
+func read(state oci.State, devices string) (oci.Config, request, error) {
+	c, err := oci.ReadConfig(state.Bundle)
+	if err != nil {
+		// The board's settings say where this is logged.
+		set, _ := config.Read("/")
+		return c, request{Config: set}, err
+	}
+	if devices != "" {
+		c.Env = append(c.Env, "NVIDIA_VISIBLE_DEVICES="+devices)
+	}
+	wanted, err := ask(c.Env)
+	return c, wanted, err
 }
 
 // share is what a container gets of what the board has, and what to say of it.

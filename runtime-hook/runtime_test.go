@@ -247,3 +247,22 @@ func TestPrecreate(t *testing.T) {
 		t.Errorf("precreate = %q, %v; want an error that says where", out, err)
 	}
 }
+
+// What crun tells hooks of a container with a user namespace and devices of its own
+// is wrong; the log says so.
+func TestCrunNamesNoBundle(t *testing.T) {
+	l := namespacedLab(t, "crun")
+	l.lists("dev, /dev/full")
+	l.giveImage(hostRoot)
+	out, err := l.run(container{stage: "createRuntime", env: all, script: "echo started", spec: func(s *specs.Spec) {
+		userNamespace(hostRoot)(s)
+		s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/kmsg", Type: "c", Major: 1, Minor: 11}}
+	}})
+	if err == nil && out == "started\n" {
+		t.Skip("this crun names the bundle; 1.8 does not")
+	}
+	log, _ := os.ReadFile("/run/slipway/hook.log")
+	if err == nil || !strings.Contains(string(log), "failed: open /config.json: no such file or directory; crun 1.8 names /") {
+		t.Errorf("the container printed %q, %v, log %q; want a failure that says why", out, err, log)
+	}
+}

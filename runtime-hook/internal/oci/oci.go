@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,6 +69,9 @@ func ReadState(r io.Reader) (State, error) {
 func ReadConfig(bundle string) (Config, error) {
 	path := filepath.Join(bundle, "config.json")
 	data, err := ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && bundle == "/" {
+		return Config{}, fmt.Errorf("%w; crun 1.8 names / where a container with a user namespace has devices in its spec: use runc, or slipway-runtime without the devices", err)
+	}
 	if err != nil {
 		return Config{}, err
 	}
