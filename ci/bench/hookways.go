@@ -2,10 +2,7 @@ package bench
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"slipway/ci/tinyboard"
@@ -55,46 +52,6 @@ func (b *hookBench) askHook(c *tinyboard.Container) error {
 	c.Ask()
 	c.CreateRuntime(b.ours, "hook")
 	return nil
-}
-
-// askFloor names the floor as the hook, and writes what it is to do.
-func (b *hookBench) askFloor(c *tinyboard.Container) error {
-	plan := filepath.Join(b.dir, "memory/floor.plan")
-	c.CreateRuntime(b.floor, plan)
-	return os.WriteFile(plan, []byte(b.floorPlan()), 0o644)
-}
-
-func (b *hookBench) floorPlan() string {
-	var plan strings.Builder
-	fmt.Fprintf(&plan, "cache\t%s\n", b.cache)
-	made := map[string]bool{"/": true, "/dev": true}
-	var folder func(dir string)
-	folder = func(dir string) {
-		if !made[dir] {
-			made[dir] = true
-			folder(filepath.Dir(dir))
-			fmt.Fprintf(&plan, "dir\t%s\n", dir)
-		}
-	}
-	put := func(kind, path string, more ...string) {
-		folder(filepath.Dir(path))
-		fmt.Fprintln(&plan, strings.Join(append([]string{kind, path}, more...), "\t"))
-	}
-	for i := range hookSize.Libraries {
-		path, _ := b.board.Library(i)
-		put("file", path)
-	}
-	for i := range hookSize.Links {
-		path, _ := b.board.Library(i)
-		put("link", b.board.Link(i), filepath.Base(path))
-	}
-	for i := range hookSize.Folders {
-		put("folder", b.board.Folder(i))
-	}
-	for i := range hookSize.Devices {
-		put("null", b.board.Device(i))
-	}
-	return plan.String()
 }
 
 // rest is for what the kernel does after a container has ended: it takes down a

@@ -2,10 +2,11 @@
 // mount points, links and devices, mounts, and puts an ld cache in place. It checks
 // nothing and trusts everybody, and serves only the bench, which measures it. The mount
 // points are names of one empty file: that is cheaper than many files, above all on a
-// disk.
+// disk. Each file has a mount of its own.
 //
 // Its argument is a file with a line for each thing, of fields with tabs between:
-// "cache FROM", "dir PATH", "file PATH", "folder PATH", "link PATH TARGET", "null PATH".
+// "cache FROM" is the first. "make PATH" makes a folder, and "in PATH" is the one that
+// the lines after it are in: "file NAME", "folder NAME", "link NAME TARGET", "null NAME".
 package main
 
 import (
@@ -46,18 +47,16 @@ func run(plan string) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Openat(root, empty, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
-	if err != nil {
-		return err
-	}
-	unix.Close(fd)
+	f := floor{root: root}
 	for line := range strings.SplitSeq(strings.TrimSuffix(rest, "\n"), "\n") {
-		if err := give(root, strings.Split(line, "\t")); err != nil {
+		if err := f.give(strings.Split(line, "\t")); err != nil {
 			return err
 		}
 	}
-	if err := unix.Unlinkat(root, empty, 0); err != nil {
-		return err
+	if f.empty != "" {
+		if err := unix.Unlinkat(root, f.empty, 0); err != nil {
+			return err
+		}
 	}
 	return put(root, cache)
 }
@@ -85,32 +84,63 @@ func enter(pid, rootfs string) (int, error) {
 	return unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 }
 
-// empty is the file whose names the mount points are.
-const empty = "floor.empty"
+// floor is where it is: the container's root, and the same folder on the board and in
+// the container.
+type floor struct {
+	root, from, at int
+	empty          string // the file whose names the mount points are
+}
 
-func give(root int, f []string) error {
-	at := f[1][1:] // in the container, from its root
-	switch f[0] {
-	case "dir":
-		return unix.Mkdirat(root, at, 0o755)
+func (f *floor) give(line []string) error {
+	what, name := line[0], line[1]
+	switch what {
+	case "make":
+		return unix.Mkdirat(f.root, name[1:], 0o755)
+	case "in":
+		return f.in(name)
 	case "link":
-		return unix.Symlinkat(f[2], root, at)
+		return unix.Symlinkat(line[2], f.at, name)
 	case "null":
-		return unix.Mknodat(root, at, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
+		return unix.Mknodat(f.at, name, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))
 	case "folder":
-		if err := unix.Mkdirat(root, at, 0o755); err != nil {
+		if err := unix.Mkdirat(f.at, name, 0o755); err != nil {
 			return err
 		}
 	case "file":
-		if err := unix.Linkat(root, empty, root, at, 0); err != nil {
+		if err := f.point(name); err != nil {
 			return err
 		}
 	}
-	return mount(f[1], root, at)
+	return f.mount(name)
 }
 
-func mount(from string, root int, at string) error {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+func (f *floor) in(dir string) (err error) {
+	if f.at != 0 {
+		unix.Close(f.at)
+		unix.Close(f.from)
+	}
+	if f.at, err = unix.Openat(f.root, dir[1:], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return err
+	}
+	f.from, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return err
+}
+
+// point makes a mount point.
+func (f *floor) point(name string) error {
+	if f.empty == "" {
+		f.empty = "floor.empty"
+		fd, err := unix.Openat(f.root, f.empty, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o644)
+		if err != nil {
+			return err
+		}
+		unix.Close(fd)
+	}
+	return unix.Linkat(f.root, f.empty, f.at, name, 0)
+}
+
+func (f *floor) mount(name string) error {
+	fd, err := unix.OpenTree(f.from, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return err
 	}
@@ -119,7 +149,7 @@ func mount(from string, root int, at string) error {
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return err
 	}
-	return unix.MoveMount(fd, "", root, at, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	return unix.MoveMount(fd, "", f.at, name, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 // put puts the cache in place of the image's.
