@@ -14,6 +14,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Variant is one way to do a job.
@@ -27,11 +29,14 @@ type Variant struct {
 type Row struct {
 	Name  string
 	Times []time.Duration
+	CPU   []time.Duration // on processors, where that was measured
 }
 
 // Median is the middle of the row's times.
-func (r Row) Median() time.Duration {
-	t := slices.Sorted(slices.Values(r.Times))
+func (r Row) Median() time.Duration { return median(r.Times) }
+
+func median(times []time.Duration) time.Duration {
+	t := slices.Sorted(slices.Values(times))
 	return t[len(t)/2]
 }
 
@@ -46,10 +51,36 @@ func Measure(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
 }
 
 // MeasureShuffled is Measure with another order in each round, for variants that leave
-// the kernel something to clean up: that is not always the same one's burden.
+// the kernel something to clean up: that is not always the same one's burden. It also
+// measures how long this process and the programs that it waited for are on processors:
+// that varies less where others use the machine.
 func MeasureShuffled(ctx context.Context, n int, variants ...Variant) ([]Row, error) {
 	random := rand.New(rand.NewPCG(1, 1)) // the same orders in each run
-	return measureInOrder(ctx, n, func() []int { return random.Perm(len(variants)) }, variants)
+	used := make([][]time.Duration, len(variants))
+	timed := slices.Clone(variants)
+	for i, v := range variants {
+		timed[i].Run = func(ctx context.Context) error {
+			before := processorTime()
+			err := v.Run(ctx)
+			used[i] = append(used[i], processorTime()-before)
+			return err
+		}
+	}
+	rows, err := measureInOrder(ctx, n, func() []int { return random.Perm(len(variants)) }, timed)
+	for i := range rows {
+		rows[i].CPU = used[i][1:] // the first round is not counted
+	}
+	return rows, err
+}
+
+func processorTime() (sum time.Duration) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var used unix.Rusage
+		if unix.Getrusage(who, &used) == nil { // which fails for no valid argument
+			sum += time.Duration(used.Utime.Nano() + used.Stime.Nano())
+		}
+	}
+	return sum
 }
 
 func measureInOrder(ctx context.Context, n int, order func() []int, variants []Variant) ([]Row, error) {
@@ -95,9 +126,13 @@ func Over(name string, peer, ours Row) Ratio {
 // Print writes the table of the rows and, as its last line, the ratios.
 func Print(w io.Writer, rows []Row, ratios ...Ratio) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tn\t")
+	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tn\t")
 	for _, r := range rows {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%d\t\n", r.Name, ms(r.Median()), ms(slices.Min(r.Times)), ms(slices.Max(r.Times)), len(r.Times))
+		cpu := "-"
+		if len(r.CPU) > 0 {
+			cpu = ms(median(r.CPU))
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Name, ms(r.Median()), ms(slices.Min(r.Times)), ms(slices.Max(r.Times)), cpu, len(r.Times))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

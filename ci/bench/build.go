@@ -118,12 +118,14 @@ func unread(c engine.Command, log string) func(context.Context) error {
 }
 
 // added is what each round of a takes longer than that of b, in the middle.
-func added(a, b Row) time.Duration {
-	d := Row{Times: make([]time.Duration, len(a.Times))}
-	for i := range a.Times {
-		d.Times[i] = a.Times[i] - b.Times[i]
+func added(a, b Row) time.Duration { return medianAdded(a.Times, b.Times) }
+
+func medianAdded(a, b []time.Duration) time.Duration {
+	d := make([]time.Duration, len(a))
+	for i := range a {
+		d[i] = a[i] - b[i]
 	}
-	return d.Median()
+	return median(d)
 }
 
 // addRecipes adds many recipes to a layer, and an image that wants all of them.

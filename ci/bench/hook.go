@@ -103,11 +103,11 @@ func (b *hookBench) measure(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return Print(w, append(rows, hook.wall, hook.cpu), append(addedByWays(media, ways, rows), figures...)...)
+	return Print(w, append(rows, hook.row), append(addedByWays(media, ways, rows), figures...)...)
 }
 
 // addedByWays is what each of our ways adds to plain runc, over what the peer and the
-// floor add.
+// floor add: of the time that passes, and of that on processors.
 func addedByWays(media media, ways []way, rows []Row) []Ratio {
 	var all []Ratio
 	for i, m := range media {
@@ -115,15 +115,20 @@ func addedByWays(media media, ways []way, rows []Row) []Ratio {
 		for j, way := range ways {
 			of[way.key] = rows[i*len(ways)+j]
 		}
-		adds := func(key string) float64 { return float64(added(of[key], of["plain"])) }
+		over := func(key, other string) {
+			plain, a, b := of["plain"], of[key], of[other]
+			name := "_" + key + "_over_" + other + "_" + m.name
+			wall := float64(added(a, plain)) / float64(added(b, plain))
+			cpu := float64(medianAdded(a.CPU, plain.CPU)) / float64(medianAdded(b.CPU, plain.CPU))
+			all = append(all, Ratio{"added" + name, wall}, Ratio{"cpu" + name, cpu})
+		}
 		for _, way := range ways {
 			if way.ours {
-				all = append(all,
-					Ratio{"added_" + way.key + "_over_peer_" + m.name, adds(way.key) / adds("peer")},
-					Ratio{"added_" + way.key + "_over_floor_" + m.name, adds(way.key) / adds("floor")})
+				over(way.key, "peer")
+				over(way.key, "floor")
 			}
 		}
-		all = append(all, Ratio{"added_peer_cdi_over_peer_" + m.name, adds("peer_cdi") / adds("peer")})
+		over("peer_cdi", "peer")
 	}
 	return all
 }

@@ -16,8 +16,8 @@ const aloneRounds = 100
 // hookProcess is our hook's process, as runc starts it: its times from exec to exit and
 // on a processor, and the most memory that it had.
 type hookProcess struct {
-	wall, cpu Row
-	peakKiB   int64
+	row     Row
+	peakKiB int64
 }
 
 // alone measures the hook in containers of which it measures nothing else. What the
@@ -37,17 +37,17 @@ func (b *hookBench) alone(ctx context.Context, m *medium) (hookProcess, error) {
 	if err != nil {
 		return hookProcess{}, err
 	}
-	p := hookProcess{wall: Row{Name: lives.Name}, cpu: Row{Name: lives.Name + ", on a processor"}}
+	p := hookProcess{row: Row{Name: lives.Name}}
 	for line := range strings.Lines(string(text)) {
 		var took, cpu time.Duration
 		var peakKiB int64
 		if _, err := fmt.Sscan(line, &took, &cpu, &peakKiB); err != nil {
 			return hookProcess{}, fmt.Errorf("%s: %w", file, err)
 		}
-		p.wall.Times, p.cpu.Times = append(p.wall.Times, took), append(p.cpu.Times, cpu)
+		p.row.Times, p.row.CPU = append(p.row.Times, took), append(p.row.CPU, cpu)
 		p.peakKiB = max(p.peakKiB, peakKiB)
 	}
-	p.wall.Times, p.cpu.Times = p.wall.Times[1:], p.cpu.Times[1:] // the first round is not counted
+	p.row.Times, p.row.CPU = p.row.Times[1:], p.row.CPU[1:] // the first round is not counted
 	return p, nil
 }
 
@@ -57,10 +57,10 @@ func (p hookProcess) figures(program string) ([]Ratio, error) {
 		return nil, err
 	}
 	const mb = 1e6
-	milliseconds := func(r Row) float64 { return float64(r.Median().Microseconds()) / 1000 }
+	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return []Ratio{
-		{"hook_ms", milliseconds(p.wall)},
-		{"hook_cpu_ms", milliseconds(p.cpu)},
+		{"hook_ms", milliseconds(p.row.Median())},
+		{"hook_cpu_ms", milliseconds(median(p.row.CPU))},
 		{"rss_mb", float64(p.peakKiB) * 1024 / mb},
 		{"binary_mb", float64(info.Size()) / mb},
 	}, nil

@@ -161,7 +161,8 @@ func watch(pid string) (int, error) {
 	return unix.PidfdOpen(n, 0)
 }
 
-// await waits for the process behind the descriptor to end.
+// await waits for the process behind the descriptor to end, and takes it over: what it
+// and the hooks that it called used of the processors is then among our children's.
 func await(ctx context.Context, pidfd int) error {
 	for ctx.Err() == nil {
 		fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
@@ -170,7 +171,7 @@ func await(ctx context.Context, pidfd int) error {
 			return err
 		}
 		if n > 0 {
-			return nil
+			return unix.Waitid(unix.P_PIDFD, pidfd, nil, unix.WEXITED, nil)
 		}
 	}
 	return context.Cause(ctx)

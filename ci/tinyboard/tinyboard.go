@@ -87,6 +87,10 @@ func (b *Board) Join() error {
 }
 
 func (b *Board) begin() error {
+	// What runc create leaves becomes this process's child.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return err
 	}
