@@ -28,7 +28,7 @@ the recipe's does that.
   --output FILE  where to; - prints it (default /var/run/cdi/slipway.json, and with
                  --root DIR, DIR/etc/cdi/slipway.json)
   --mounts       list all files as mounts, for engines that run no hooks; links to
-                 folders are left out
+                 folders are left out, and no ld.so is told of the libraries
   --root DIR     of the board whose image is built at DIR
 `
 

@@ -20,9 +20,10 @@ made (create, run), adds to its config.json the board's devices and this hook.
 Then, and with all other commands at once, it becomes the real runtime: the first
 of runc and crun that is in PATH, or of those that /etc/slipway/hook.toml names.
 
-  docker      dockerd --add-runtime slipway=/usr/bin/slipway-runtime
+  docker      {"runtimes": {"slipway": {"path": "/usr/bin/slipway-runtime"}}}
               docker run --runtime slipway -e NVIDIA_VISIBLE_DEVICES=all …
-  containerd  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.slipway]
+  containerd  (beside an entry for runc, which is needed as soon as there is one)
+              [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.slipway]
                 runtime_type = "io.containerd.runc.v2"
                 options.BinaryName = "/usr/bin/slipway-runtime"
 `
