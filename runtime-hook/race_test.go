@@ -16,10 +16,10 @@ import (
 )
 
 // raceFor is how long a race goes on: a few hundred containers. SLIPWAY_LONG=1
-// makes it 20 s.
+// makes it 10 s.
 func raceFor() time.Duration {
 	if os.Getenv("SLIPWAY_LONG") != "" {
-		return 20 * time.Second
+		return 10 * time.Second
 	}
 	return time.Second
 }
@@ -48,7 +48,10 @@ func race(t *testing.T, l *lab) {
 	must(t, os.Mkdir("/opt/board/links", 0o755))
 	must(t, os.Symlink("../lib/a.so", "/opt/board/links/a"))
 	must(t, unix.Mknod("/opt/board/full", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
-	list := []string{"lib, /opt/board/lib/a.so", "lib, /opt/board/lib/b.so", "sym, /opt/board/links/a", "dir, /opt/board/share", "dev, /opt/board/full"}
+	list := []string{"lib, /opt/board/lib/a.so", "lib, /opt/board/lib/b.so", "sym, /opt/board/links/a", "dir, /opt/board/share", "dev, /opt/board/full", "lib, " + l.realLibrary()}
+	for _, name := range []string{"ld.so.cache", "ld.so.conf", "ld.so.conf.d/x.conf"} {
+		write(t, l.rootfs("/etc/"+name), "")
+	}
 	l.lists(append(list, l.libraries("/opt/board/whole", 20)...)...)
 	must(t, os.MkdirAll(l.rootfs("/vol"), 0o755))
 	must(t, unix.Mount("/opt/board/lib", l.rootfs("/vol"), "", unix.MS_BIND, ""))
@@ -68,6 +71,9 @@ func race(t *testing.T, l *lab) {
 		{"opt/board/lib/b.so", "/proc/self/fd/3"},
 		{"opt/board/whole", l.board("/opt/victim")},
 		{"opt/board/whole", "lib"},
+		{"etc", l.board("/opt/victim")},
+		{"etc/ld.so.cache", l.board("/opt/victim/lib/a.so")},
+		{"etc/ld.so.conf.d", l.board("/opt/victim")},
 		{"opt/board/links", l.board("/opt/victim")},
 		{"opt/board/share", l.board("/opt/victim")},
 		{"opt/board/full", l.board("/opt/victim/lib/a.so")},
