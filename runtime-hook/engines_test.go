@@ -35,7 +35,9 @@ func newEngine(t *testing.T, name, pkg string) *engine {
 	hook := hookBinary(t)
 	e := &engine{lab: newLab(t, "runc"), program: []string{name}, group: fmt.Sprintf("slipway-%s-%d", name, os.Getpid())}
 	e.shell()
-	must(t, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, ""))
+	for _, dir := range []string{"/dev/shm", "/var/lib"} {
+		must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, ""))
+	}
 	t.Setenv("HOME", e.dir)
 	t.Setenv("TMPDIR", e.dir)
 	t.Cleanup(e.leaveNoGroup)
