@@ -70,6 +70,9 @@ func TestHostileState(t *testing.T) {
 		"endless text":   io.MultiReader(strings.NewReader(`{"id":"`), endless("x")),
 		"endless depth":  endless(`{"annotations":`),
 		"endless list":   io.MultiReader(strings.NewReader(`{"annotations":[`), endless("1,")),
+		"a long id":      strings.NewReader(`{"id":"` + strings.Repeat("x", 1<<19) + `","pid":1,"bundle":"/b"}`),
+		"a long bundle":  strings.NewReader(`{"id":"c","pid":1,"bundle":"` + strings.Repeat("x", 1<<19) + `"}`),
+		"a long path":    strings.NewReader(`{"id":"c","pid":1,"bundle":"/` + strings.Repeat("x/", 1<<18) + `"}`),
 		"numbers":        strings.NewReader(`{"id":"c","pid":99999999999999999999,"bundle":"/b"}`),
 		"escapes":        strings.NewReader(`{"id":"c","pid":1,"bundle":"/\u001b[31m\nred"}`),
 	}

@@ -21,6 +21,8 @@ import (
 const (
 	maxStateBytes  = 1 << 20
 	maxConfigBytes = 32 << 20
+	maxIDBytes     = 1024 // runtimes name a folder by it
+	maxPathBytes   = 4095 // PATH_MAX without its NUL
 )
 
 // State is the container as the runtime names it.
@@ -57,8 +59,10 @@ func ReadState(r io.Reader) (State, error) {
 	switch {
 	case s.ID == "":
 		return State{}, errors.New("state on standard input: no id; a container runtime writes it")
+	case len(s.ID) > maxIDBytes || len(s.Bundle) > maxPathBytes:
+		return State{}, fmt.Errorf("state on standard input: an id of %d bytes, a bundle of %d", len(s.ID), len(s.Bundle))
 	case !filepath.IsAbs(s.Bundle) || strings.ContainsRune(s.Bundle, 0):
-		return State{}, fmt.Errorf("state on standard input: bundle %q is not an absolute path", s.Bundle)
+		return State{}, fmt.Errorf("state on standard input: bundle %.200q is not an absolute path", s.Bundle)
 	case s.Pid < 0:
 		return State{}, fmt.Errorf("state on standard input: pid %d", s.Pid)
 	}
@@ -105,6 +109,9 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 	}
 	if s.Root == nil || s.Root.Path == "" || strings.ContainsRune(s.Root.Path, 0) {
 		return Config{}, errors.New("no root.path")
+	}
+	if len(s.Root.Path) > maxPathBytes {
+		return Config{}, fmt.Errorf("root.path has %d bytes", len(s.Root.Path))
 	}
 	c := Config{Rootfs: s.Root.Path, Hooked: s.hooked()}
 	if !filepath.IsAbs(c.Rootfs) {
