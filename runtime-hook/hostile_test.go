@@ -122,6 +122,9 @@ func TestHostileConfig(t *testing.T) {
 		},
 		"the wrong types":  func(p string) error { return os.WriteFile(p, []byte(`{"root":[],"process":7,"mounts":{}}`), 0o644) },
 		"a root of a type": func(p string) error { return os.WriteFile(p, []byte(`{"root":{"path":{"a":1}}}`), 0o644) },
+		"a long root": func(p string) error {
+			return os.WriteFile(p, []byte(strings.Replace(good, "rootfs", strings.Repeat("x/", 1<<19), 1)+"}"), 0o644)
+		},
 		"keys twice": func(p string) error {
 			return os.WriteFile(p, []byte(good+`,"root":{"path":""},"Root":{"Path":""}}`), 0o644)
 		},
