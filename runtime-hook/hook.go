@@ -1,17 +1,13 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 
-	"slipway/runtime-hook/internal/csv"
 	"slipway/runtime-hook/internal/inject"
 	"slipway/runtime-hook/internal/ldcache"
 	"slipway/runtime-hook/internal/oci"
@@ -117,70 +113,4 @@ func apply(process inject.Process, config oci.Config, p plan.Plan) (inject.Resul
 		res.Skipped = append(res.Skipped, ldcache.Update(root, p.Libraries)...)
 	}
 	return res, err
-}
-
-func unused(problems []csv.Problem) []string {
-	var out []string
-	for _, p := range problems {
-		if p.Unused {
-			out = append(out, p.String())
-		}
-	}
-	return out
-}
-
-// shown bounds the line of a container; check lists everything.
-const shown = 3
-
-func summary(res inject.Result, notes []string) string {
-	s := fmt.Sprintf("gave %s, %s, %s, %s",
-		count(res.Files, "file"), count(res.Folders, "folder"), count(res.Links, "link"), count(res.Devices, "device"))
-	if res.Before > 0 {
-		s += fmt.Sprintf(", and has %d from an earlier hook", res.Before)
-	}
-	if len(notes) == 0 {
-		return s
-	}
-	s += fmt.Sprintf("; %s: %s", count(len(notes), "warning"), strings.Join(notes[:min(shown, len(notes))], "; "))
-	if len(notes) > shown {
-		s += "; \"slipway-hook check\" lists all of the board's"
-	}
-	return s
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// printable keeps a name from an image or a CSV on one line of a log, and from
-// being obeyed by a terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
-// parse reads a command's flags; done says that there is nothing left to do.
-func parse(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
-	flags.SetOutput(io.Discard)
-	flags.Usage = func() {}
-	err = flags.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		_, err = fmt.Fprint(stdout, usage)
-		return true, err
-	}
-	if err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("takes no argument %q", flags.Arg(0))
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "slipway-hook %s: %v\nslipway-hook %s -h says more\n", flags.Name(), err, flags.Name())
-		return true, errUsage
-	}
-	return false, nil
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -92,4 +93,23 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stderr, "slipway-hook: unknown command %q (have hook, runtime, precreate, cdi, check, version)\n", args[0])
 	return errUsage
+}
+
+// parse reads a command's flags; done says that there is nothing left to do.
+func parse(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
+	flags.SetOutput(io.Discard)
+	flags.Usage = func() {}
+	err = flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		_, err = fmt.Fprint(stdout, usage)
+		return true, err
+	}
+	if err == nil && flags.NArg() > 0 {
+		err = fmt.Errorf("takes no argument %q", flags.Arg(0))
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "slipway-hook %s: %v\nslipway-hook %s -h says more\n", flags.Name(), err, flags.Name())
+		return true, errUsage
+	}
+	return false, nil
 }

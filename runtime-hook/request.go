@@ -1,14 +1,10 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-
 	"slipway/runtime-hook/internal/cache"
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/csv"
-	"slipway/runtime-hook/internal/inject"
 	"slipway/runtime-hook/internal/oci"
 	"slipway/runtime-hook/internal/plan"
 )
@@ -103,31 +99,4 @@ func (r request) noLists(dir string) string {
 		return dir + ": no l4t.csv, drivers.csv or devices.csv there, and " + config.File + " says base-files-only"
 	}
 	return dir + ": no *.csv there; install the board's"
-}
-
-// details are the further lines of the log for a container that got s.
-func (r request) details(s share, res inject.Result) string {
-	if r.LogLevel != config.Debug {
-		return ""
-	}
-	var b strings.Builder
-	line := func(format string, args ...any) {
-		b.WriteString("  " + printable(fmt.Sprintf(format, args...)) + "\n")
-	}
-	for _, m := range s.Mounts {
-		line("%s %s from %s (%s)", mountKind(m), m.Path, m.Source, m.From)
-	}
-	for _, l := range s.Links {
-		line("link %s -> %s (%s)", l.Path, l.Target, l.From)
-	}
-	for _, d := range s.Devices {
-		line("device %s %d:%d (%s)", d.Path, d.Major, d.Minor, d.From)
-	}
-	for _, l := range s.left {
-		line("left out %s: %s", l.Path, l.Why)
-	}
-	for _, n := range append(res.Skipped, s.notes...) {
-		line("warning %s", n)
-	}
-	return b.String()
 }

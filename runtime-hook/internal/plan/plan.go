@@ -165,11 +165,7 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 }
 
 func (c *compiler) addFolder(t *tree, e csv.Entry, at string) error {
-	end, err := t.resolve(at)
-	if err != nil {
-		return err
-	}
-	info, err := t.lstat(end)
+	end, info, err := t.stat(at)
 	if err != nil {
 		return err
 	}
@@ -255,11 +251,7 @@ func lexical(at, text string) string {
 }
 
 func (c *compiler) addDevice(t *tree, e csv.Entry, at string) error {
-	end, err := t.resolve(at)
-	if err != nil {
-		return err
-	}
-	info, err := t.lstat(end)
+	end, info, err := t.stat(at)
 	if err != nil {
 		return err
 	}

@@ -64,6 +64,14 @@ func (t *tree) resolve(p string) (string, error) {
 	return t.walk(path.Dir(at), path.Base(at))
 }
 
+// stat follows all links of p and says what is at their end.
+func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
+	if end, err = t.resolve(p); err == nil {
+		info, err = t.lstat(end)
+	}
+	return end, info, err
+}
+
 // settle follows the links of p's folder and leaves p's last part as it is.
 func (t *tree) settle(p string) (string, error) {
 	dir, base := path.Split(path.Clean(p))

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"slipway/runtime-hook/internal/config"
+	"slipway/runtime-hook/internal/csv"
+	"slipway/runtime-hook/internal/inject"
+)
+
+// shown bounds the line of a container; check lists everything.
+const shown = 3
+
+// summary is the line of the log for a container.
+func summary(res inject.Result, notes []string) string {
+	s := fmt.Sprintf("gave %s, %s, %s, %s",
+		count(res.Files, "file"), count(res.Folders, "folder"), count(res.Links, "link"), count(res.Devices, "device"))
+	if res.Before > 0 {
+		s += fmt.Sprintf(", and has %d already", res.Before)
+	}
+	if len(notes) == 0 {
+		return s
+	}
+	s += fmt.Sprintf("; %s: %s", count(len(notes), "warning"), strings.Join(notes[:min(shown, len(notes))], "; "))
+	if len(notes) > shown {
+		s += "; \"slipway-hook check\" lists all of the board's"
+	}
+	return s
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// details are the further lines of the log for a container that got s.
+func (r request) details(s share, res inject.Result) string {
+	if r.LogLevel != config.Debug {
+		return ""
+	}
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		b.WriteString("  " + printable(fmt.Sprintf(format, args...)) + "\n")
+	}
+	for _, m := range s.Mounts {
+		line("%s %s from %s (%s)", mountKind(m), m.Path, m.Source, m.From)
+	}
+	for _, l := range s.Links {
+		line("link %s -> %s (%s)", l.Path, l.Target, l.From)
+	}
+	for _, d := range s.Devices {
+		line("device %s %d:%d (%s)", d.Path, d.Major, d.Minor, d.From)
+	}
+	for _, l := range s.left {
+		line("left out %s: %s", l.Path, l.Why)
+	}
+	for _, n := range append(res.Skipped, s.notes...) {
+		line("warning %s", n)
+	}
+	return b.String()
+}
+
+// unused are the problems that kept something from being used, one a line.
+func unused(problems []csv.Problem) []string {
+	var out []string
+	for _, p := range problems {
+		if p.Unused {
+			out = append(out, p.String())
+		}
+	}
+	return out
+}
+
+// printable keeps a name from an image or a CSV on one line of a log, and from
+// being obeyed by a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
