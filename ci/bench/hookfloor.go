@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"slipway/ci/tinyboard"
@@ -15,21 +17,23 @@ func (b *hookBench) askFloor(c *tinyboard.Container) error {
 	return os.WriteFile(plan, []byte(b.floorPlan()), 0o644)
 }
 
-// floorPlan is the list for the floor: the folders, the outer ones first, and what is in
-// each.
+// floorPlan is the list for the floor: the folders that the image lacks, the outer ones
+// first, and what is in each.
 func (b *hookBench) floorPlan() string {
 	lines := []string{"cache\t" + b.cache}
-	var folders []string
-	in := map[string][]string{"/": nil, "/dev": nil} // which every container has
+	there := map[string]bool{"/": true, "/dev": true}
+	for dir := b.board.Shared(); dir != "/"; dir = filepath.Dir(dir) {
+		there[dir] = true
+	}
 	var folder func(dir string)
 	folder = func(dir string) {
-		if _, ok := in[dir]; !ok {
+		if !there[dir] {
+			there[dir] = true
 			folder(filepath.Dir(dir))
-			in[dir] = nil
-			folders = append(folders, dir)
 			lines = append(lines, "make\t"+dir)
 		}
 	}
+	in := map[string][]string{}
 	put := func(kind, path string, more ...string) {
 		dir, name := filepath.Split(path)
 		dir = filepath.Clean(dir)
@@ -50,10 +54,8 @@ func (b *hookBench) floorPlan() string {
 	for i := range hookSize.Devices {
 		put("null", b.board.Device(i))
 	}
-	for _, dir := range folders {
-		if len(in[dir]) > 0 {
-			lines = append(append(lines, "in\t"+dir), in[dir]...)
-		}
+	for _, dir := range slices.Sorted(maps.Keys(in)) {
+		lines = append(append(lines, "in\t"+dir), in[dir]...)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

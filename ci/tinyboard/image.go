@@ -54,6 +54,7 @@ func (b *Board) NewImage(ctx context.Context, dir string) (Image, error) {
 		m.links(), m.copy(b.Hook, Program), m.copy(loader, loader),
 		Write(m.path("/etc/ld.so.conf"), []byte("include /etc/ld.so.conf.d/*.conf\n"), 0o644),
 		Write(m.path("/etc/ld.so.conf.d/image.conf"), []byte(filepath.Dir(real)+"\n"), 0o644),
+		Write(m.path(filepath.Join(b.Shared(), "libimage.so")), sharedObject("libimage.so"), 0o644),
 		Write(m.path(proof), sharedObject("proof.so", needed...), 0o755),
 	}
 	if err := m.copy(HostBusybox, Busybox); !errors.Is(err, os.ErrNotExist) {

@@ -128,14 +128,18 @@ func (b *Board) end() {
 // and in no one's way.
 const devices = "/dev/shm"
 
-// shared is how many of four libraries are in the folder of all: on real boards the
-// rest is in folders that hold nothing else.
+// shared is how many of four libraries are in the folder Shared: on real boards the rest
+// is in folders that hold nothing else.
 const shared = 3
+
+// Shared is a folder in which the image has a library too, as in /usr/lib: it cannot be
+// given as a whole.
+func (b *Board) Shared() string { return filepath.Join(b.Dir, "board/lib") }
 
 // Library is the path of the board's library i, and the name that programs know it by.
 // Where a link leads to it, that is the link's.
 func (b *Board) Library(i int) (path, soname string) {
-	dir := filepath.Join(b.Dir, "board/lib")
+	dir := b.Shared()
 	if i%4 >= shared {
 		dir = filepath.Join(dir, "plugins")
 	}
