@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -119,8 +121,12 @@ func (r *Root) replace(dir *folder, base string, data []byte) error {
 // mounted, and its content with the last container that has it.
 const stagingDir = "/run/slipway"
 
+// staged begins the names of these files.
+const staged = "file-"
+
 func (r *Root) coverWith(p string, data []byte) error {
-	f, err := os.CreateTemp(stagingDir, "file-")
+	clearStaging(time.Now().Add(-time.Minute))
+	f, err := os.CreateTemp(stagingDir, staged)
 	if err != nil {
 		return err
 	}
@@ -130,4 +136,15 @@ func (r *Root) coverWith(p string, data []byte) error {
 		return err
 	}
 	return r.cover(f.Name(), p, unix.S_IFREG, flags)
+}
+
+// clearStaging takes away what hooks left that were killed before then. Others, that
+// run now, have theirs for a millisecond.
+func clearStaging(then time.Time) {
+	left, _ := filepath.Glob(stagingDir + "/" + staged + "*")
+	for _, file := range left {
+		if info, err := os.Lstat(file); err == nil && info.ModTime().Before(then) {
+			os.Remove(file)
+		}
+	}
 }
