@@ -22,8 +22,8 @@ func openLog(file string) *os.File {
 	return f
 }
 
-// openLogFile keeps one old log, as /run is memory. Two hooks that both find
-// the log full lose a few old lines at worst. A FIFO without a reader does not open.
+// openLogFile keeps one old log, as /run is memory. A FIFO without a reader does not
+// open.
 func openLogFile(file string) (*os.File, error) {
 	if file == "" {
 		return nil, errors.New("no log is wanted")
@@ -33,13 +33,32 @@ func openLogFile(file string) (*os.File, error) {
 	}
 	info, err := os.Lstat(file)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: not a regular file", file)
+		return nil, fmt.Errorf("%s: not a regular file", file)
 	}
-	if err == nil && info.Size() > maxLogBytes {
-		err = os.Rename(file, file+".1")
+	f, openErr := appendTo(file)
+	if err != nil || openErr != nil || info.Size() <= maxLogBytes {
+		return f, openErr
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
+	defer f.Close()
+	putAside(f, file)
+	return appendTo(file)
+}
+
+func appendTo(file string) (*os.File, error) {
 	return os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
+}
+
+// putAside renames the full log f, unless another hook does or did: a second one
+// would put the new log in the place of the old.
+func putAside(f *os.File, file string) {
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
+	mine, err := f.Stat()
+	if err != nil {
+		return
+	}
+	if named, err := os.Lstat(file); err == nil && os.SameFile(mine, named) && mine.Size() > maxLogBytes {
+		_ = os.Rename(file, file+".1")
+	}
 }
