@@ -240,6 +240,37 @@ func TestHostileTarget(t *testing.T) {
 	}
 }
 
+// For a container without a device cgroup of its own, the hook does not change the
+// engine's: the one that it runs in.
+func TestHostileCgroup(t *testing.T) {
+	l := newLab(t, "runc")
+	group, err := os.MkdirTemp("/sys/fs/cgroup/devices", "slipway-test-")
+	if err != nil {
+		t.Skip("needs version 1 of the device cgroup")
+	}
+	t.Cleanup(func() { os.Remove(group) })
+	must(t, os.WriteFile(group+"/devices.deny", []byte("a"), 0))
+	l.lists("dev, /dev/full")
+	within := func(argv ...string) *exec.Cmd {
+		script := "echo $$ > " + group + "/cgroup.procs && exec \"$@\""
+		return exec.Command("sh", append([]string{"-c", script, "sh"}, argv...)...)
+	}
+	container := within("sleep", "300")
+	container.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	l.bundle()
+	must(t, container.Start())
+	defer func() { container.Process.Kill(); container.Wait() }()
+	hook := within(l.hookArgv()...)
+	hook.Stdin = state(t, container.Process.Pid, filepath.Join(l.dir, "bundle"))
+	out, err := hook.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "no device cgroup of its own") {
+		t.Errorf("the hook said %q, %v", out, err)
+	}
+	if rules, err := os.ReadFile(group + "/devices.list"); err != nil || len(rules) > 0 {
+		t.Errorf("the engine's rules became %q, %v", rules, err)
+	}
+}
+
 func mountsOf(t *testing.T, pid int) string {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))

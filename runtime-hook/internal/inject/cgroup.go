@@ -44,10 +44,19 @@ func (p Process) Allow(devices []plan.Device) error {
 
 // deviceCgroup is the folder of the container's device cgroup, version 1.
 func (p Process) deviceCgroup() (string, error) {
-	proc := "self"
-	if p.pid > 0 {
-		proc = fmt.Sprint(p.pid)
+	own, ownErr := deviceGroup("self")
+	if p.pid == 0 {
+		return own, ownErr
 	}
+	group, err := deviceGroup(fmt.Sprint(p.pid))
+	if err == nil && group == own {
+		err = errors.New("the container has no device cgroup of its own, and the engine's stays as it is")
+	}
+	return group, err
+}
+
+// deviceGroup is the folder of a process's device cgroup.
+func deviceGroup(proc string) (string, error) {
 	groups, err := os.ReadFile("/proc/" + proc + "/cgroup")
 	if err != nil {
 		return "", err

@@ -23,11 +23,14 @@ func Find(pid int) (Process, error) {
 		return Process{}, err
 	}
 	if inside || pid <= 1 {
-		return Process{}, nil
+		return Process{}, notHost()
 	}
 	same, err := sameNamespace("mnt", pid)
-	if err != nil || same {
+	if err != nil {
 		return Process{}, err
+	}
+	if same {
+		return Process{}, notHost()
 	}
 	owner, err := ownerOf(pid)
 	return Process{pid, owner}, err
@@ -48,7 +51,7 @@ func sameNamespace(kind string, pid int) (bool, error) {
 // namespace. The caller must be locked to its thread and must not give it back.
 func (p Process) Enter() error {
 	if p.pid == 0 {
-		return notHost()
+		return nil
 	}
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", p.pid))
 	if err != nil {
