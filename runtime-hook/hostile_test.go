@@ -240,6 +240,37 @@ func TestHostileTarget(t *testing.T) {
 	}
 }
 
+// In a container that runs already, every path is the container's, those of /proc
+// too: the hook leaves it.
+func TestHostileRoot(t *testing.T) {
+	l := newLab(t, "runc")
+	l.shell()
+	write(t, "/opt/board/a.so", "board a")
+	l.lists("lib, /opt/board/a.so")
+	l.bundle()
+	for _, name := range []string{"1", "thread-self"} {
+		write(t, l.rootfs("/proc/"+name+"/ns/mnt"), name)
+	}
+	must(t, os.MkdirAll(l.rootfs(l.rootfs("")), 0o755))
+	must(t, os.Mkdir(l.rootfs("/board"), 0o755))
+	busybox := l.rootfs("/bin/busybox")
+	script := fmt.Sprintf("cd %[1]s && pivot_root . board && cd / && /bin/busybox umount -l /board && /bin/busybox mount -t tmpfs x %[1]s && echo in && exec /bin/busybox sleep 300", l.rootfs(""))
+	container := exec.Command("unshare", "--mount", busybox, "sh", "-c", script)
+	started, err := container.StdoutPipe()
+	must(t, err)
+	must(t, container.Start())
+	defer func() { container.Process.Kill(); container.Wait() }()
+	if _, err := started.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	hook := exec.Command(l.hookArgv()[0], "hook")
+	hook.Stdin = state(t, container.Process.Pid, filepath.Join(l.dir, "bundle"))
+	out, err := hook.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "has another root than the board") {
+		t.Errorf("the hook said %q, %v", out, err)
+	}
+}
+
 // For a container without a device cgroup of its own, the hook does not change the
 // engine's: the one that it runs in.
 func TestHostileCgroup(t *testing.T) {

@@ -66,8 +66,17 @@ func (p Process) Enter() error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
+	board, err := os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer board.Close()
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the mount namespace of process %d: %w", p.pid, err)
+	}
+	// From here on every path is one of that namespace, /proc and the files to give too.
+	if same, err := sameFile(int(board.Fd()), "/"); err != nil || !same {
+		return errors.Join(err, fmt.Errorf("process %d has another root than the board, as in a container that runs; call the hook at createRuntime, createContainer or prestart", p.pid))
 	}
 	return notHost()
 }
