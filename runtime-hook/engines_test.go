@@ -191,6 +191,10 @@ func TestPodman(t *testing.T) {
 	for _, tt := range tests {
 		e.gives(tt.name, slices.Concat(tt.global, create, tt.options, []string{"image"})...)
 	}
+	_, err = e.do(nil, slices.Concat([]string{"--runtime=runc"}, create, []string{"--env=NVIDIA_VISIBLE_DEVICES=nonsense", "image", "ls"})...)
+	if err == nil || !strings.Contains(err.Error(), `names "nonsense", which is no name of a GPU`) {
+		t.Errorf("podman run with nonsense: %v; want the reason in what podman prints", err)
+	}
 	if out, err := exec.Command(hookBinary(t), "cdi", "--mounts").CombinedOutput(); err != nil {
 		t.Fatalf("cdi --mounts: %v\n%s", err, out)
 	}

@@ -22,15 +22,34 @@ func precreateCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) 
 	if done, err := parse(flag.NewFlagSet("precreate", flag.ContinueOnError), precreateUsage, args, stdout, stderr); done {
 		return err
 	}
-	const name = "spec on standard input"
 	data, err := oci.ReadSpec(stdin)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	if err == nil {
+		data, err = filter(data)
 	}
-	data, _, err = edit(name, data, "/")
 	if err != nil {
-		return err
+		return fmt.Errorf("spec on standard input: %w", err)
 	}
 	_, err = stdout.Write(data)
 	return err
+}
+
+// filter adds to a container's spec what it asks for. Where that cannot be given, it
+// adds the hook, which will say why: what a filter says podman does not show.
+func filter(data []byte) ([]byte, error) {
+	config, err := oci.ParseConfig(data, "/")
+	if err != nil {
+		return nil, err
+	}
+	add, asks, err := additions(config)
+	if err == nil && !asks {
+		return data, nil
+	}
+	if err != nil {
+		hook, err := missingHook(config)
+		if err != nil {
+			return nil, err
+		}
+		add = oci.Additions{Hook: hook}
+	}
+	return oci.Edit(data, add)
 }

@@ -15,23 +15,33 @@ import (
 // createContainer hook has the image's.
 const hookEnv = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
-// edit adds to data, the config.json of bundle, what a hook alone cannot give: the
-// devices, and the hook itself. A container that does not ask keeps its own. Errors
-// call the config.json by name where it is at fault.
+// edit adds to data, the config.json of bundle, what the container asks for. One that
+// does not ask keeps its own. Errors call the config.json by name where it is at fault.
 func edit(name string, data []byte, bundle string) (edited []byte, asks bool, err error) {
 	config, err := oci.ParseConfig(data, bundle)
 	if err != nil {
 		return nil, false, fmt.Errorf("%s: %w", name, err)
 	}
+	add, asks, err := additions(config)
+	if err != nil || !asks {
+		return data, asks, err
+	}
+	if edited, err = oci.Edit(data, add); err != nil {
+		return nil, true, fmt.Errorf("%s: %w", name, err)
+	}
+	return edited, true, nil
+}
+
+// additions are what a hook alone cannot give: the devices, and the hook itself.
+func additions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	wanted, err := ask(config.Env)
 	if err != nil || !wanted.Wants() {
-		return data, false, err
+		return oci.Additions{}, false, err
 	}
 	p, err := wanted.share()
 	if err != nil {
-		return nil, true, err
+		return oci.Additions{}, true, err
 	}
-	add := oci.Additions{}
 	nodes, rules := lacking(config, p.Devices)
 	for _, d := range nodes {
 		if runtimeMakes(config, d) {
@@ -41,15 +51,8 @@ func edit(name string, data []byte, bundle string) (edited []byte, asks bool, er
 	for _, d := range rules {
 		add.Rules = append(add.Rules, rule(d))
 	}
-	if !config.Hooked {
-		if add.Hook, err = ownHook(); err != nil {
-			return nil, true, err
-		}
-	}
-	if edited, err = oci.Edit(data, add); err != nil {
-		return nil, true, fmt.Errorf("%s: %w", name, err)
-	}
-	return edited, true, nil
+	add.Hook, err = missingHook(config)
+	return add, true, err
 }
 
 // lacking is which of the devices the runtime does not make by itself, and which
@@ -91,4 +94,12 @@ func ownHook() (*specs.Hook, error) {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	return &specs.Hook{Path: self, Args: []string{oci.Program, "hook"}, Env: []string{hookEnv}}, nil
+}
+
+// missingHook is our hook, nil where the container has it.
+func missingHook(config oci.Config) (*specs.Hook, error) {
+	if config.Hooked {
+		return nil, nil
+	}
+	return ownHook()
 }
