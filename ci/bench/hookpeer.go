@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"tags.cncf.io/container-device-interface/pkg/cdi"
-
 	"slipway/ci/tinyboard"
 	"slipway/layers/engine"
 	"slipway/layers/progress"
@@ -56,20 +54,4 @@ func (b *hookBench) peerCDI(ctx context.Context) (func(*tinyboard.Container) err
 	dir := filepath.Join(b.board.Dir, "cdi.peer")
 	return cdiOf(ctx, dir, filepath.Join(b.peers, "nvidia-ctk"), "cdi", "generate", "--mode=csv",
 		"--nvidia-cdi-hook-path="+filepath.Join(b.peers, "nvidia-cdi-hook"), "--output="+filepath.Join(dir, "board.yaml"))
-}
-
-// cdiOf calls a program that writes a CDI spec into dir, and edits containers by that
-// as containerd 2 does, for which the specs are read already.
-func cdiOf(ctx context.Context, dir string, argv ...string) (func(*tinyboard.Container) error, error) {
-	if err := engine.Run(ctx, engine.Command{Argv: argv}); err != nil {
-		return nil, err
-	}
-	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
-	if err != nil {
-		return nil, err
-	}
-	return func(c *tinyboard.Container) error {
-		_, err := cache.InjectDevices(c.Spec, "nvidia.com/gpu=all")
-		return err
-	}, nil
 }

@@ -5,7 +5,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+
 	"slipway/ci/tinyboard"
+	"slipway/layers/engine"
 )
 
 // way is one way to give a container the board's files.
@@ -40,6 +43,22 @@ func (b *hookBench) ways(ctx context.Context) ([]way, error) {
 		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.askHook, given: true, cache: true},
 		{key: "cdi", name: "slipway-hook cdi's spec", ours: true, runtime: runc, edit: ownCDI, timed: true, given: true, cache: true},
 		{key: "wrapper", name: "slipway-hook runtime", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.ask, given: true, cache: true},
+	}, nil
+}
+
+// cdiOf calls a program that writes a CDI spec into dir, and edits containers by that
+// as containerd 2 does, for which the specs are read already.
+func cdiOf(ctx context.Context, dir string, argv ...string) (func(*tinyboard.Container) error, error) {
+	if err := engine.Run(ctx, engine.Command{Argv: argv}); err != nil {
+		return nil, err
+	}
+	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
+	if err != nil {
+		return nil, err
+	}
+	return func(c *tinyboard.Container) error {
+		_, err := cache.InjectDevices(c.Spec, "nvidia.com/gpu=all")
+		return err
 	}, nil
 }
 
