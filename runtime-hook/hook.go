@@ -60,8 +60,9 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	if err != nil {
 		return fmt.Errorf("container %s: %w", printable(state.ID), err)
 	}
-	_, err = fmt.Fprint(stderr, "slipway-hook: ", line)
-	return err
+	// As with the log, no container fails for want of this.
+	fmt.Fprint(stderr, "slipway-hook: ", line)
+	return nil
 }
 
 // give brings the board's files into one container and says what it did, in a line

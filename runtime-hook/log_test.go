@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -38,5 +39,21 @@ func TestLogRotates(t *testing.T) {
 		if got := strings.Count(string(now)+string(before), "container "); got != hooks || !bytes.HasPrefix(before, full) {
 			t.Fatalf("round %d: %d of %d lines are there, and %d of %d bytes put aside", round, got, hooks, len(before), len(full))
 		}
+	}
+}
+
+// A container does not fail where the hook can say nothing.
+func TestNobodyListens(t *testing.T) {
+	l := newLab(t, "runc")
+	write(t, "/opt/board/a.so", "board a")
+	l.lists("lib, /opt/board/a.so")
+	must(t, os.MkdirAll("/run/slipway/hook.log", 0o755))
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	must(t, err)
+	defer full.Close()
+	hook := exec.Command(l.hookArgv()[0], "hook")
+	hook.Stdin, hook.Stderr = state(t, l.container(), filepath.Join(l.dir, "bundle")), full
+	if err := hook.Run(); err != nil {
+		t.Errorf("the hook fails: %v", err)
 	}
 }

@@ -229,6 +229,32 @@ func TestWrapperKeepsFile(t *testing.T) {
 	}
 }
 
+// A config.json that is a link gives way to a file, and what it leads to stays. In a
+// bundle on a read-only medium it cannot, which is said.
+func TestWrapperBundle(t *testing.T) {
+	l := wrappedLab(t, "runc")
+	l.lists("dev, /dev/full")
+	bundle, shared := filepath.Join(l.dir, "bundle"), filepath.Join(l.dir, "shared.json")
+	const config = `{"ociVersion":"1.0.2","root":{"path":"rootfs"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]}}`
+	write(t, shared, config)
+	must(t, os.Symlink(shared, filepath.Join(bundle, "config.json")))
+	exec.Command(l.engine, "create", "--bundle", bundle, "slipway-test-link").Run()
+	here, err := os.ReadFile(filepath.Join(bundle, "config.json"))
+	if there, err := os.ReadFile(shared); err != nil || string(there) != config {
+		t.Errorf("what the link leads to became %s, %v", there, err)
+	}
+	if err != nil || !strings.Contains(string(here), "/dev/full") {
+		t.Errorf("config.json is %s, %v; want the device in it", here, err)
+	}
+	write(t, filepath.Join(bundle, "config.json"), config)
+	must(t, unix.Mount(bundle, bundle, "", unix.MS_BIND, ""))
+	must(t, unix.Mount("", bundle, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	out, err := exec.Command(l.engine, "create", "--bundle", bundle, "slipway-test-link").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "read-only file system; where a bundle cannot be written to, CDI") {
+		t.Errorf("in a read-only bundle: %s, %v", out, err)
+	}
+}
+
 func TestPrecreate(t *testing.T) {
 	l := newLab(t, "runc")
 	l.lists("dev, /dev/full")

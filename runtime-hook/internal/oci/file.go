@@ -42,7 +42,7 @@ func Replace(path string, data []byte) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".config.json.*")
 	if err != nil {
-		return err
+		return fmt.Errorf("add the board's devices: %w; where a bundle cannot be written to, CDI or the hook give what they can", err)
 	}
 	defer f.Close()
 	if err := fill(f, data, info); err != nil {
