@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"time"
 
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/plan"
@@ -206,13 +208,28 @@ func hasKind(path string) bool {
 	return bytes.Contains(head, []byte(` "`+Kind+`"`)) || bytes.Contains(head, []byte(" "+Kind+"\n"))
 }
 
+// unfinished begins the names of files that are being written.
+const unfinished = ".slipway-"
+
+// clearOld takes away what writers left that were killed before then.
+func clearOld(dir string, then time.Time) {
+	list, _ := os.ReadDir(dir)
+	for _, f := range list {
+		info, err := f.Info()
+		if err == nil && info.Mode().IsRegular() && strings.HasPrefix(f.Name(), unfinished) && info.ModTime().Before(then) {
+			os.Remove(filepath.Join(dir, f.Name()))
+		}
+	}
+}
+
 // Write puts the text where engines look for it, at once: they read the folder
 // whenever it changes. They take only names that end in json or yaml.
 func Write(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".slipway-*")
+	clearOld(filepath.Dir(path), time.Now().Add(-time.Minute))
+	f, err := os.CreateTemp(filepath.Dir(path), unfinished+"*")
 	if err != nil {
 		return err
 	}
