@@ -526,8 +526,8 @@ func readOnlyVolume(t *testing.T, l *lab, stage string) {
 	l.lists("lib, /opt/board/b.so")
 	_, err = l.run(container{stage: stage, env: all, spec: volume})
 	log, _ := os.ReadFile("/run/slipway/hook.log")
-	if err == nil || !strings.Contains(string(log), "b.so: read-only file system") {
-		t.Errorf("%v, log %q; want a failure that says read-only file system", err, log)
+	if err == nil || !strings.Contains(string(log), "b.so: read-only file system; what is mounted there lacks it") {
+		t.Errorf("%v, log %q; want a failure that says read-only file system, and what to do", err, log)
 	}
 	noHint(t)
 	if after := look(t); after != before {

@@ -130,6 +130,8 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: %v", from, err))
 		case errors.Is(err, unix.EROFS) && r.readOnly():
 			return fmt.Errorf("%s: %s: %w; crun makes a read-only root so before createContainer: there, use createRuntime or prestart", from, name, err)
+		case errors.Is(err, unix.EROFS):
+			return fmt.Errorf("%s: %s: %w; what is mounted there lacks it: mount that elsewhere, or so that it can be written to", from, name, err)
 		default:
 			return fmt.Errorf("%s: %s: %w", from, name, err)
 		}
