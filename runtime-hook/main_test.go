@@ -115,6 +115,16 @@ func TestCheckJSON(t *testing.T) {
 	}
 }
 
+// Programs that read the report need not know of null.
+func TestCheckJSONOfLittle(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, csv.Dir, "l4t.csv"), "# nothing\n")
+	stdout, _, err := call("", "check", "--json", "--root", root)
+	if err != nil || strings.Contains(stdout, "null") {
+		t.Errorf("check printed %s, %v; want lists that are empty", stdout, err)
+	}
+}
+
 // A board of R36 says what it is, and what each of its files is for.
 func TestCheckBoard(t *testing.T) {
 	root := t.TempDir()

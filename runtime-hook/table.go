@@ -66,7 +66,7 @@ type (
 
 func (r report) json(w io.Writer) error {
 	uses := r.uses()
-	p := usedPlan{Libraries: r.Plan.Libraries}
+	p := usedPlan{[]usedMount{}, []usedLink{}, []usedDevice{}, append([]plan.Library{}, r.Plan.Libraries...)}
 	for _, m := range r.Plan.Mounts {
 		p.Mounts = append(p.Mounts, usedMount{m, uses[m.Path]})
 	}
@@ -84,7 +84,7 @@ func (r report) json(w io.Writer) error {
 		Unused   int           `json:"unused"` // problems that kept an entry or a setting from being used
 		Board    choose.Board  `json:"board"`
 		Plan     usedPlan      `json:"plan"`
-	}{r.Files, r.Problems, r.Unused, r.Board, p})
+	}{r.Files, append([]csv.Problem{}, r.Problems...), r.Unused, r.Board, p})
 }
 
 func (r report) text(w io.Writer) error {
