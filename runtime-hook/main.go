@@ -33,7 +33,7 @@ const usage = `slipway-hook gives containers what their board lists for them in
                          CSV files are wrong
   slipway-hook version   print the version
 
-slipway-hook COMMAND -h says more.
+slipway-hook COMMAND -h says more. /etc/slipway/hook.toml has the board's settings.
 `
 
 // errUsage is a command line that makes no sense; what it was has been printed.
