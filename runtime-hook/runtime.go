@@ -47,7 +47,7 @@ func runtimeCommand(args []string, stdout io.Writer) error {
 		set, _ := config.Read("/")
 		err = wrap.Exec(set.Runtimes, args)
 	}
-	call.Report(fmt.Errorf("%s: %w", runtimeName, err))
+	call.Report(printable(runtimeName + ": " + err.Error()))
 	return err
 }
 

@@ -196,6 +196,10 @@ func TestWrapperFails(t *testing.T) {
 	if got := wrapper("create", "--bundle", bundle, "c1"); !strings.Contains(got, `"level":"error","msg":"slipway-runtime: `+bundle+"/config.json: ") || !strings.Contains(got, "one field") {
 		t.Errorf("with two linux: %s; want the file and why, as an entry of the log", got)
 	}
+	write(t, filepath.Join(bundle, "config.json"), `{"root":{"path":"r"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all","NVIDIA_REQUIRE_A\nlevel fatal\u001b[2J=cuda"]}}`)
+	if got := wrapper("--log-format", "text", "create", "--bundle", bundle, "c1"); !strings.Contains(got, "NVIDIA_REQUIRE_A?level fatal?[2J") || strings.Contains(got, "A\nlevel") {
+		t.Errorf("with a name of two lines: %q; want one", got)
+	}
 	runc := filepath.Join(filepath.Dir(l.engine), "runc")
 	must(t, os.Remove(runc))
 	must(t, os.Symlink(l.engine, runc))
