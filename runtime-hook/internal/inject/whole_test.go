@@ -110,3 +110,31 @@ func TestWholeInTheWay(t *testing.T) {
 		}
 	})
 }
+
+// Where the image has something in a folder, one in that can be given whole still,
+// and nothing is given twice where it has not.
+func TestWholeInWhole(t *testing.T) {
+	for own, want := range map[string]int{"": 2, "/opt/lib/own": 5} {
+		eachWay(t, func(t *testing.T, old bool) {
+			board, rootfs := stage(t)
+			p := wholePlan(t, board)
+			must(t, os.Mkdir(board+"/lib/sub", 0o755))
+			for _, name := range []string{"/lib/sub/s.so", "/lib/sub/t.so"} {
+				must(t, os.WriteFile(board+name, []byte("board"), 0o644))
+				p.Mounts = append(p.Mounts, plan.Mount{Source: board + name, Path: "/opt" + name})
+			}
+			p.Wholes[0].Entries += 2
+			p.Wholes = append(p.Wholes, plan.Whole{Source: board + "/lib/sub", Path: "/opt/lib/sub", Entries: 2})
+			if own != "" {
+				must(t, os.MkdirAll(rootfs+"/opt/lib", 0o755))
+				must(t, os.WriteFile(rootfs+own, nil, 0o644))
+			}
+			res := apply(t, rootfs, old, p)
+			text, err := os.ReadFile(rootfs + "/opt/lib/sub/s.so")
+			got := mounts(t, rootfs)
+			if wantRes := (Result{Files: 6, Links: 1}); !reflect.DeepEqual(res, wantRes) || len(got) != want || err != nil || string(text) != "board" {
+				t.Errorf("with %q in the image: result %+v, mounts %q, %q, %v; want %+v and %d mounts", own, res, got, text, err, wantRes, want)
+			}
+		})
+	}
+}

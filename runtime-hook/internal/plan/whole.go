@@ -21,7 +21,11 @@ type Whole struct {
 // small may be shared with what a container installs later, and saves little.
 const leastWhole = 16
 
-// wholes are the folders of p that can be given whole, none of them in another.
+// mostWholes bounds how often what lies deep is looked at.
+const mostWholes = 32
+
+// wholes are the folders of p that can be given whole, an outer one before those in
+// it: where the image has something in that one, they still can.
 func (c *compiler) wholes(p Plan) (out []Whole) {
 	given := given{}
 	dirs := map[string]string{} // in the container: on the board
@@ -41,8 +45,11 @@ func (c *compiler) wholes(p Plan) (out []Whole) {
 	slices.Sort(paths)
 	below := given.below()
 	for _, dir := range paths {
+		if len(out) == mostWholes {
+			break
+		}
 		w := Whole{dirs[dir], dir, below[dir]}
-		if w.Entries < leastWhole || strings.Count(dir, "/") < 2 || wide[dir] || in(out, dir) || p.entangles(dir) || !given.all(w) {
+		if w.Entries < leastWhole || strings.Count(dir, "/") < 2 || wide[dir] || p.entangles(dir) || !given.all(w) {
 			continue
 		}
 		c.lookAll(w.Source)
@@ -51,11 +58,6 @@ func (c *compiler) wholes(p Plan) (out []Whole) {
 		}
 	}
 	return out
-}
-
-// in reports whether dir lies in one of the wholes.
-func in(wholes []Whole, dir string) bool {
-	return slices.ContainsFunc(wholes, func(w Whole) bool { return strings.HasPrefix(dir, w.Path+"/") })
 }
 
 // entangles reports whether p gives more in dir than files and links, which could

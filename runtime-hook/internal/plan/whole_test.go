@@ -50,7 +50,7 @@ func TestWholes(t *testing.T) {
 				}
 			}
 			return nil
-		}, "lib, /opt/lib-2/*\nlib, /opt/lib/sub/*\n", []string{"/opt/lib 34", "/opt/lib-2 16"}},
+		}, "lib, /opt/lib-2/*\nlib, /opt/lib/sub/*\n", []string{"/opt/lib 34", "/opt/lib-2 16", "/opt/lib/sub 16"}},
 		{"a folder in it that is not", func(root string) error {
 			if err := os.Mkdir(root+"/opt/lib/sub", 0o755); err != nil {
 				return err
