@@ -201,7 +201,7 @@ func TestCheckGood(t *testing.T) {
 }
 
 func TestHookWithoutMountNamespace(t *testing.T) {
-	bundle := t.TempDir()
+	bundle := newLab(t, "runc").dir
 	write(t, filepath.Join(bundle, "config.json"), `{"root":{"path":"rootfs"},"process":{"env":["NVIDIA_VISIBLE_DEVICES=all"]}}`)
 	state, err := json.Marshal(map[string]any{"id": "a\nb", "pid": 1, "bundle": bundle})
 	must(t, err)

@@ -155,8 +155,7 @@ func TestWrapperUserNamespace(t *testing.T) {
 				must(t, os.MkdirAll(l.rootfs(d), 0o755))
 			}
 			write(t, "/opt/board/a.so", "board a")
-			must(t, os.MkdirAll("/usr/share/nvidia-container-passthrough", 0o755))
-			must(t, unix.Mount("tmpfs", "/usr/share/nvidia-container-passthrough", "tmpfs", 0, ""))
+			must(t, unix.Mount("tmpfs", "/usr/share", "tmpfs", 0, ""))
 			other := "/usr/share/nvidia-container-passthrough/dev/other"
 			must(t, os.MkdirAll(filepath.Dir(other), 0o755))
 			must(t, unix.Mknod(other, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
