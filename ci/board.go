@@ -80,13 +80,15 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 // Flash writes the board's last build to a device. An image with a data partition
 // gets keys with it, those of the artifact's folder. A virtual board must get them:
 // nothing else lets anybody in. What bitbake made has no place for them.
-func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, device string, how flash.Options) error {
+func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options) error {
 	a, err := images.OpenArtifact(BoardDir(opt, spec))
 	if err != nil {
 		return err
 	}
-	if err := off(spec, opt, device); err != nil {
-		return err
+	for _, device := range devices {
+		if err := off(spec, opt, device); err != nil {
+			return err
+		}
 	}
 	if _, err := a.Partition("data"); err == nil || spec.Machine != nil {
 		id, err := flash.NewIdentity(a.Dir())
@@ -95,11 +97,11 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 		}
 		how.Identity = &id
 	}
-	receipt, err := flash.Write(ctx, spec, a, device, how)
-	if err != nil {
+	receipts, err := flash.WriteAll(ctx, spec, a, devices, how)
+	if len(receipts) == 0 {
 		return err
 	}
-	return writeJSON(w, receipt)
+	return errors.Join(err, writeJSON(w, receipts))
 }
 
 // off refuses the disk of a virtual board that is on.

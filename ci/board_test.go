@@ -83,23 +83,23 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 			writeArtifact(t, dir, images.Artifact{Board: "toy", Key: "0123456789abcdef", Partitions: tt.partitions})
 			to := filepath.Join(t.TempDir(), "card.img")
 			var out bytes.Buffer
-			err := Flash(t.Context(), &out, spec, opt, to, flash.Options{})
+			err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{})
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("Flash = %v; want %s", err, tt.want)
 				}
 				return
 			}
-			var receipt flash.Receipt
-			if err != nil || json.Unmarshal(out.Bytes(), &receipt) != nil {
+			var receipts []flash.Receipt
+			if err != nil || json.Unmarshal(out.Bytes(), &receipts) != nil || len(receipts) != 1 {
 				t.Fatalf("Flash = %v, and wrote %q; want a receipt", err, out.String())
 			}
 			if info, err := os.Stat(to); err != nil || info.Size() != 8<<20 {
 				t.Errorf("%s: %v, %v; want 8 MiB", to, info, err)
 			}
 			_, err = os.Stat(filepath.Join(dir, "id_ed25519"))
-			if made := err == nil; made != tt.keys || (receipt.HostKey != "") != tt.keys {
-				t.Errorf("keys made: %v, host key %q; want %v", made, receipt.HostKey, tt.keys)
+			if made := err == nil; made != tt.keys || (receipts[0].HostKey != "") != tt.keys {
+				t.Errorf("keys made: %v, host key %q; want %v", made, receipts[0].HostKey, tt.keys)
 			}
 		})
 	}

@@ -146,7 +146,7 @@ func (u *up) flash(ctx context.Context) (string, error) {
 		return "", err
 	}
 	disk := filepath.Join(dir, qemu.DiskName)
-	receipt, err := flash.Write(ctx, u.spec, u.artifact, disk, flash.Options{Identity: &id, Yes: disk})
+	receipt, err := flash.Write(ctx, u.spec, u.artifact, disk, flash.Options{Identity: &id, Yes: []string{disk}})
 	return fmt.Sprintf("%d MiB written and read back, host key %s", receipt.WrittenBytes>>20, receipt.HostKey), err
 }
 

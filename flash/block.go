@@ -16,19 +16,19 @@ import (
 // table and a boot loader's first stage: without it, nothing boots or mounts.
 const headBytes = 1 << 20
 
-func toBlock(ctx context.Context, j *job) error {
-	f, err := claim(j.device)
+func (c *imageCopy) toBlock(ctx context.Context) error {
+	f, err := claim(c.device)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	d := openDisk(f)
 	defer d.close()
-	if err := d.place(alignedBuffer(int(min(headBytes, j.device.SizeBytes))), 0); err != nil {
+	if err := d.place(alignedBuffer(int(min(headBytes, c.device.SizeBytes))), 0); err != nil {
 		return fmt.Errorf("erase the partition table: %w", err)
 	}
-	if err := j.overwrite(ctx, d); err != nil {
-		return fmt.Errorf("%w\n  %s is not whole: its first MiB, with the partition table, is zeroed; flash it again", err, j.device.Path)
+	if err := c.overwrite(ctx, d); err != nil {
+		return fmt.Errorf("%w\n  %s is not whole: its first MiB, with the partition table, is zeroed; flash it again", err, c.device.Path)
 	}
 	// Without udev nobody else tells the kernel. Where it cannot (a loop device
 	// without partitions), the next open finds the new table.
@@ -79,16 +79,16 @@ func settle(f *os.File, want Device) error {
 }
 
 // overwrite leaves the device whole, or with zeros at its beginning.
-func (j *job) overwrite(ctx context.Context, d *disk) error {
-	t := j.transfer(d, min(headBytes, j.blocks.ImageSize))
-	j.step.Detail("erasing")
-	if err := j.eraseEnd(ctx, d); err != nil {
+func (c *imageCopy) overwrite(ctx context.Context, d *disk) error {
+	t := c.transfer(d, min(headBytes, c.blocks.ImageSize))
+	c.step.Detail("erasing")
+	if err := c.eraseEnd(ctx, d); err != nil {
 		return err
 	}
 	if err := t.zeroHoles(ctx); err != nil {
 		return err
 	}
-	if err := j.fill(ctx, t); err != nil {
+	if err := c.fill(ctx, t); err != nil {
 		return err
 	}
 	if err := context.Cause(ctx); err != nil {
@@ -103,9 +103,9 @@ func (j *job) overwrite(ctx context.Context, d *disk) error {
 
 // eraseEnd removes a former partition table's second copy, which lies at the end
 // of a device that is larger than the image.
-func (j *job) eraseEnd(ctx context.Context, d *disk) error {
-	from := max(j.blocks.ImageSize, j.device.SizeBytes-headBytes)
-	return d.zero(ctx, from, j.device.SizeBytes-from)
+func (c *imageCopy) eraseEnd(ctx context.Context, d *disk) error {
+	from := max(c.blocks.ImageSize, c.device.SizeBytes-headBytes)
+	return d.zero(ctx, from, c.device.SizeBytes-from)
 }
 
 // place writes p and makes sure that the device has it.

@@ -62,7 +62,7 @@ func TestWriteBlock(t *testing.T) {
 		t.Run(args[0], func(t *testing.T) {
 			device, _ := loop(t, deviceSize, args...)
 			a := artifact(t)
-			receipt, err := Write(t.Context(), spec, a, device, Options{Yes: device})
+			receipt, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestWriteBlockOddSize(t *testing.T) {
 			}
 			device, _ := loop(t, (size+511)/512*512)
 			a := describe(t, a.Dir(), mapOf(t, f))
-			if _, err := Write(t.Context(), spec, a, device, Options{Yes: device}); err != nil {
+			if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err != nil {
 				t.Fatal(err)
 			}
 			same(t, "device", read(t, device)[:size], image(t, a))
@@ -108,7 +108,7 @@ func TestWriteBlockIdentity(t *testing.T) {
 	needMke2fs(t)
 	device, _ := loop(t, deviceSize)
 	a, id := artifact(t), newTestIdentity(t)
-	if _, err := Write(t.Context(), spec, a, device, Options{Yes: device, Identity: &id}); err != nil {
+	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}, Identity: &id}); err != nil {
 		t.Fatal(err)
 	}
 	got, want := read(t, device), image(t, a)
@@ -131,7 +131,7 @@ func TestWriteBlockByBmaptoolsMap(t *testing.T) {
 	path := filepath.Join(a.Dir(), "disk.bmap")
 	run(t, "bmaptool", "create", "-o", path, filepath.Join(a.Dir(), "disk.img"))
 	a = describe(t, a.Dir(), mapFrom(t, path))
-	if _, err := Write(t.Context(), spec, a, device, Options{Yes: device}); err != nil {
+	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "device", read(t, device)[:imageSize], image(t, a))
@@ -149,7 +149,7 @@ func TestWriteBlockFails(t *testing.T) {
 			device, _ := loop(t, deviceSize)
 			a := artifact(t)
 			ctx := test.prepare(t, a)
-			_, err := Write(ctx, spec, a, device, Options{Yes: device})
+			_, err := Write(ctx, spec, a, device, Options{Yes: []string{device}})
 			if err == nil || !strings.Contains(err.Error(), test.wantErr) || !strings.Contains(err.Error(), "is not whole") {
 				t.Errorf("Write = %v; want an error with %q that says that the device is not whole", err, test.wantErr)
 			}
@@ -169,7 +169,7 @@ func TestWriteBlockInterruptedAnywhere(t *testing.T) {
 	before := read(t, device)
 	for range 10 {
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(100*time.Millisecond))
-		_, err := Write(ctx, spec, a, device, Options{Yes: device})
+		_, err := Write(ctx, spec, a, device, Options{Yes: []string{device}})
 		cancel()
 		switch {
 		case err == nil:
@@ -196,7 +196,7 @@ func TestWriteBlockRefuses(t *testing.T) {
 			return device, Options{}
 		}, wantErr: "not confirmed"},
 		{name: "confirmed as another", prepare: func(_ *testing.T, device, _ string) (string, Options) {
-			return device, Options{Yes: device + "0"}
+			return device, Options{Yes: []string{device + "0"}}
 		}, wantErr: "confirmed as"},
 		{name: "read-only", args: []string{"--read-only"}, wantErr: "read-only"},
 		{name: "mounted", prepare: mounted, wantErr: "mounted on"},
@@ -206,29 +206,29 @@ func TestWriteBlockRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			mounted(t, device, file)
-			return link, Options{Yes: device}
+			return link, Options{Yes: []string{device}}
 		}, wantErr: "mounted on"},
 		{name: "its file", prepare: func(_ *testing.T, _, file string) (string, Options) {
-			return file, Options{Yes: file}
+			return file, Options{Yes: []string{file}}
 		}, wantErr: "behind /dev/loop"},
 		{name: "behind another loop device", prepare: func(t *testing.T, device, _ string) (string, Options) {
 			attach(t, device)
-			return device, Options{Yes: device}
+			return device, Options{Yes: []string{device}}
 		}, wantErr: "behind /dev/loop"},
 		{name: "loop device over a device", prepare: func(t *testing.T, device, _ string) (string, Options) {
 			over := attach(t, device)
-			return over, Options{Yes: over}
+			return over, Options{Yes: []string{over}}
 		}, wantErr: "name that itself"},
 		{name: "opened by another program alone", prepare: func(t *testing.T, device, _ string) (string, Options) {
 			keep(t, device, unix.O_EXCL)
-			return device, Options{Yes: device}
+			return device, Options{Yes: []string{device}}
 		}, wantErr: "in use"},
 		{name: "locked by another program", prepare: func(t *testing.T, device, _ string) (string, Options) {
 			f := keep(t, device, 0)
 			if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
 				t.Fatal(err)
 			}
-			return device, Options{Yes: device}
+			return device, Options{Yes: []string{device}}
 		}, wantErr: "locked"},
 		{name: "swapped after it was confirmed", prepare: func(t *testing.T, device, file string) (string, Options) {
 			return device, Options{Confirm: func(Device) error {
@@ -254,7 +254,7 @@ func TestWriteBlockRefuses(t *testing.T) {
 				test.size = deviceSize
 			}
 			device, file := loop(t, test.size, test.args...)
-			name, o := device, Options{Yes: device}
+			name, o := device, Options{Yes: []string{device}}
 			if test.prepare != nil {
 				name, o = test.prepare(t, device, file)
 			}
@@ -282,7 +282,7 @@ func mounted(t *testing.T, device, _ string) (string, Options) {
 		t.Skipf("cannot mount here: %v", err)
 	}
 	t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
-	return device, Options{Yes: device}
+	return device, Options{Yes: []string{device}}
 }
 
 func keep(t *testing.T, path string, flags int) *os.File {
@@ -305,7 +305,7 @@ func TestWriteBlockRefusesPartition(t *testing.T) {
 	if _, err := os.Stat(partition); err != nil {
 		t.Skipf("nobody makes partitions' nodes here: %v", err)
 	}
-	_, err := Write(t.Context(), spec, artifact(t), partition, Options{Yes: partition})
+	_, err := Write(t.Context(), spec, artifact(t), partition, Options{Yes: []string{partition}})
 	if err == nil || !strings.Contains(err.Error(), "name the whole disk, "+device) {
 		t.Errorf("Write = %v; want it to name the disk", err)
 	}

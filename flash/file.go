@@ -13,51 +13,51 @@ import (
 
 // toFile makes a virtual disk beside its final name and renames it when it is
 // whole. Nobody else may read it: it holds the board's private host key.
-func toFile(ctx context.Context, j *job) error {
-	if err := j.unchanged(); err != nil {
+func (c *imageCopy) toFile(ctx context.Context) error {
+	if err := c.unchanged(); err != nil {
 		return err
 	}
-	dir := filepath.Dir(j.device.Path)
+	dir := filepath.Dir(c.device.Path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := newPending(j.device.Path)
+	f, err := newPending(c.device.Path)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	if err := j.room(dir); err != nil { // what a killed flash left is gone by now
+	if err := c.room(dir); err != nil { // what a killed flash left is gone by now
 		return err
 	}
-	if err := f.Truncate(j.blocks.ImageSize); err != nil {
+	if err := f.Truncate(c.blocks.ImageSize); err != nil {
 		return err
 	}
 	d := openDisk(f.File)
 	defer d.close()
 	// A new file is one hole, so there is nothing to zero.
-	if err := j.fill(ctx, j.transfer(d, 0)); err != nil {
+	if err := c.fill(ctx, c.transfer(d, 0)); err != nil {
 		return err
 	}
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	return j.replace(f)
+	return c.replace(f)
 }
 
 // replace gives f the virtual disk's name. The disk that has it may not be that
 // which was confirmed any more, or may be a running machine's by now, which would
 // go on writing to a file without a name.
-func (j *job) replace(f *pending) error {
+func (c *imageCopy) replace(f *pending) error {
 	if err := f.Sync(); err != nil { // takes long, so it comes before the last look
 		return err
 	}
-	if err := j.unchanged(); err != nil {
+	if err := c.unchanged(); err != nil {
 		return err
 	}
-	if !j.device.exists {
+	if !c.device.exists {
 		return f.rename(unix.RENAME_NOREPLACE)
 	}
-	if old, err := os.OpenFile(j.device.Path, os.O_RDWR|unix.O_NOFOLLOW, 0); err == nil {
+	if old, err := os.OpenFile(c.device.Path, os.O_RDWR|unix.O_NOFOLLOW, 0); err == nil {
 		defer old.Close()
 		// A machine that is started just now does not get its own lock.
 		lock := unix.Flock_t{Type: unix.F_WRLCK}
@@ -69,15 +69,15 @@ func (j *job) replace(f *pending) error {
 }
 
 // unchanged proves that the virtual disk still is what was shown.
-func (j *job) unchanged() error {
-	now, err := here.examine(j.device.Path)
+func (c *imageCopy) unchanged() error {
+	now, err := here.examine(c.device.Path)
 	if err != nil {
 		return err
 	}
 	if now.Refused != "" {
 		return fmt.Errorf("refused: %s", now.Refused)
 	}
-	if was := j.device; now.Kind != was.Kind || now.Path != was.Path || now.exists != was.exists || now.sequence != was.sequence {
+	if was := c.device; now.Kind != was.Kind || now.Path != was.Path || now.exists != was.exists || now.sequence != was.sequence {
 		return errChanged
 	}
 	return nil
@@ -188,14 +188,14 @@ func (p *pending) close() {
 }
 
 // room finds a full file system before it is filled.
-func (j *job) room(dir string) error {
+func (c *imageCopy) room(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("find out how much room %s has: %w", dir, err)
 	}
-	need := j.blocks.Mapped()
-	if j.seed != nil {
-		need += j.seed.blocks.Mapped()
+	need := c.blocks.Mapped()
+	if c.seed != nil {
+		need += c.seed.blocks.Mapped()
 	}
 	if free := int64(st.Bavail) * int64(st.Frsize); free < need {
 		return fmt.Errorf("%s has room for %s, the image needs %s", dir, sizeText(free), sizeText(need))

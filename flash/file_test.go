@@ -98,7 +98,7 @@ func TestWriteFileLooksAgain(t *testing.T) {
 		}
 		t.Run(test.name+" while it is written", func(t *testing.T) {
 			path := start(t)
-			_, err := Write(meanwhile(path, func() { test.happens(t, path) }), spec, a, path, Options{Yes: path})
+			_, err := Write(meanwhile(path, func() { test.happens(t, path) }), spec, a, path, Options{Yes: []string{path}})
 			check(t, path, err)
 		})
 		if !test.exists {

@@ -4,10 +4,7 @@
 package flash
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,8 +20,6 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images"
-	"slipway/images/bmap"
-	"slipway/layers/progress"
 )
 
 // ReceiptName is the file beside an artifact that says where it went last.
@@ -33,7 +28,7 @@ const ReceiptName = "flash.json"
 // Options is what a flash may be told.
 type Options struct {
 	Identity *Identity          // written into the data partition; nil leaves that as the image has it
-	Yes      string             // confirms without asking: the device's serial; the path for files, loop devices, and what is removable and has no serial
+	Yes      []string           // confirm without asking, each a device: its serial; the path for files, loop devices, and what is removable and has no serial
 	Confirm  func(Device) error // asks a person where Yes is empty; see Ask
 	DryRun   bool               // stop before the first write
 	Out      io.Writer          // where the device and what will be done is shown; nil shows nothing
@@ -55,53 +50,125 @@ type Receipt struct {
 	DryRun        bool      `json:"dryRun,omitempty"`
 }
 
-// flashers is how each kind of device is written.
-var flashers = map[string]func(context.Context, *job) error{File: toFile, Block: toBlock}
-
-// job is one flash.
-type job struct {
+// request is what a flasher is asked for: one artifact, on devices of its kind.
+type request struct {
+	spec     images.Spec
 	artifact images.Artifact
-	image    images.File
-	source   *os.File
-	blocks   bmap.Map
-	device   Device
-	place    images.Partition // where the identity goes, if there is one
-	seed     *seed            // nil: the data partition stays as the image has it
-	step     *progress.Step
-	receipt  Receipt
+	devices  []Device
+	options  Options
 }
 
-// Write puts the artifact's disk image onto device and reads it back. A virtual
-// disk appears whole or not at all. A block device that was not finished holds
-// zeros where its partition table belongs, so that nothing takes it for whole;
-// Write can simply be called again.
+// job is one flash. Everything that can be refused was refused when it was made,
+// without a byte written anywhere. Then it is shown, confirmed by a person, and run.
+type job interface {
+	show(w io.Writer)
+	// plan is what run would do. It opens no device for writing.
+	plan(ctx context.Context) ([]Receipt, error)
+	// run returns a receipt of each device that is whole, also where others failed.
+	run(ctx context.Context) ([]Receipt, error)
+	// close is called once, whether the job was run or not.
+	close()
+}
+
+// flashers is how each kind of device is written.
+var flashers = map[string]func(context.Context, request) (job, error){
+	File:  newImageJob,
+	Block: newImageJob,
+}
+
+// Write is WriteAll for one device.
 func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, device string, o Options) (Receipt, error) {
-	receipt, err := write(ctx, spec, artifact, device, o)
+	receipts, err := WriteAll(ctx, spec, artifact, []string{device}, o)
 	if err != nil {
-		return Receipt{}, fmt.Errorf("flash %s to %s: %w", spec.Board, device, err)
+		return Receipt{}, err
 	}
-	return receipt, nil
+	return receipts[0], nil
 }
 
-func write(ctx context.Context, spec images.Spec, artifact images.Artifact, device string, o Options) (Receipt, error) {
-	d, err := choose(spec, artifact, device)
+// WriteAll puts the artifact onto devices of one kind and proves that it is there. A
+// virtual disk appears whole or not at all. A block device that was not finished holds
+// zeros where its partition table belongs, so that nothing takes it for whole;
+// WriteAll can simply be called again. Where a device fails, the others are finished
+// all the same: the receipts are of those that are whole.
+func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
+	receipts, err := writeAll(ctx, spec, artifact, devices, o)
 	if err != nil {
-		return Receipt{}, err
+		err = fmt.Errorf("flash %s to %s: %w", spec.Board, strings.Join(devices, ", "), err)
 	}
-	j, err := prepare(artifact, d, o.Identity != nil)
+	return receipts, err
+}
+
+func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
+	chosen, err := chooseAll(spec, artifact, devices)
 	if err != nil {
-		return Receipt{}, err
+		return nil, err
 	}
-	defer j.source.Close()
-	j.show(o)
+	j, err := flashers[chosen[0].Kind](ctx, request{spec: spec, artifact: artifact, devices: chosen, options: o})
+	if err != nil {
+		return nil, err
+	}
+	defer j.close()
+	if o.Out != nil {
+		j.show(o.Out)
+	}
 	if o.DryRun {
-		j.receipt.DryRun = true
-		return j.receipt, nil
+		return j.plan(ctx)
 	}
-	if err := o.agree(ctx, d); err != nil {
-		return Receipt{}, err
+	for _, d := range chosen {
+		if err := o.agree(ctx, d); err != nil {
+			return nil, err
+		}
 	}
-	return j.run(ctx, o)
+	return record(artifact, func() ([]Receipt, error) { return j.run(ctx) })
+}
+
+// record keeps the receipts beside the artifact. From the first write on, an earlier
+// one may no longer be true.
+func record(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt, error) {
+	path := filepath.Join(artifact.Dir(), ReceiptName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	receipts, err := work()
+	if len(receipts) == 0 {
+		return nil, err
+	}
+	return receipts, errors.Join(err, save(path, receipts))
+}
+
+// chooseAll examines each device. They are written side by side, so they have to be
+// different ones of one kind.
+func chooseAll(spec images.Spec, artifact images.Artifact, devices []string) ([]Device, error) {
+	if len(devices) == 0 {
+		return nil, errors.New("no device is named; devices lists them")
+	}
+	var chosen []Device
+	for _, name := range devices {
+		d, err := choose(spec, artifact, name)
+		if err != nil {
+			return nil, several(devices, name, err)
+		}
+		if i := slices.IndexFunc(chosen, d.same); i >= 0 {
+			return nil, fmt.Errorf("%s and %s are the same device", devices[i], name)
+		}
+		if first := chosen; len(first) > 0 && first[0].Kind != d.Kind {
+			return nil, fmt.Errorf("%s is a device of kind %s, %s of kind %s; flash them one after another", devices[0], first[0].Kind, name, d.Kind)
+		}
+		chosen = append(chosen, d)
+	}
+	return chosen, nil
+}
+
+// several says which of several devices an error is about.
+func several(devices []string, name string, err error) error {
+	if len(devices) < 2 {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+func (d Device) same(other Device) bool {
+	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
 }
 
 // choose finds out what device is and refuses what must not be written.
@@ -125,113 +192,6 @@ func choose(spec images.Spec, artifact images.Artifact, device string) (Device, 
 	return d, nil
 }
 
-var packed = []string{".zst", ".gz", ".xz", ".bz2"}
-
-// prepare reads all that there is to know before anything is written.
-func prepare(artifact images.Artifact, d Device, withIdentity bool) (*job, error) {
-	image, err := artifact.File(images.DiskImage)
-	if err != nil {
-		return nil, err
-	}
-	if ending := filepath.Ext(image.Name); slices.Contains(packed, ending) {
-		return nil, fmt.Errorf("%s is packed (%s), and this version writes plain disks; for a board built by bitbake, set IMAGE_FSTYPES = \"wic wic.bmap\" and build again", artifact.Path(image), ending)
-	}
-	blocks, mapSum, err := readMap(artifact)
-	if err != nil {
-		return nil, err
-	}
-	if blocks.ImageSize != image.SizeBytes {
-		return nil, fmt.Errorf("the block map is of another image: of %d bytes, %s has %d; %s", blocks.ImageSize, image.Name, image.SizeBytes, remake(artifact))
-	}
-	if d.Kind == Block && d.SizeBytes < image.SizeBytes {
-		return nil, fmt.Errorf("it has %s, the image needs %s", sizeText(d.SizeBytes), sizeText(image.SizeBytes))
-	}
-	var place images.Partition
-	if withIdentity {
-		if place, err = identityPlace(artifact, image); err != nil {
-			return nil, err
-		}
-	}
-	source, err := os.Open(artifact.Path(image))
-	if err != nil {
-		return nil, err
-	}
-	return &job{
-		artifact: artifact, image: image, source: source, blocks: blocks, device: d, place: place,
-		receipt: Receipt{
-			Board: artifact.Board, Key: artifact.Key, Device: d,
-			ImageSHA256: image.SHA256, MapSHA256: mapSum, ImageBytes: image.SizeBytes,
-		},
-	}, nil
-}
-
-// readMap reads the block map and proves it by the artifact's digest; the map's
-// own digests then prove the image, piece by piece while it is written.
-func readMap(artifact images.Artifact) (bmap.Map, string, error) {
-	file, err := artifact.File(images.BlockMap)
-	if err != nil {
-		return bmap.Map{}, "", fmt.Errorf("%w; for a board built by bitbake, add wic.bmap to IMAGE_FSTYPES; then %s", err, remake(artifact))
-	}
-	data, err := readLimited(artifact.Path(file))
-	if err != nil {
-		return bmap.Map{}, "", err
-	}
-	sum := sha256.Sum256(data)
-	if got := hex.EncodeToString(sum[:]); got != file.SHA256 {
-		return bmap.Map{}, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", artifact.Path(file), got, file.SHA256, remake(artifact))
-	}
-	m, err := bmap.Read(bytes.NewReader(data))
-	if err != nil {
-		return bmap.Map{}, "", fmt.Errorf("%s: %w", artifact.Path(file), err)
-	}
-	return m, file.SHA256, nil
-}
-
-// mapLimit is more than any block map that bmap.Read takes.
-const mapLimit = 64 << 20
-
-func readLimited(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, mapLimit+1))
-	if err == nil && len(data) > mapLimit {
-		err = fmt.Errorf("%s: more than %d MiB, which no block map has", path, mapLimit>>20)
-	}
-	return data, err
-}
-
-// remake is what to do where a file is not what the artifact says. A build alone
-// would find that nothing changed: it looks at the files' sizes only.
-func remake(artifact images.Artifact) string {
-	return fmt.Sprintf("remove %s and build again", filepath.Join(artifact.Dir(), images.ArtifactName))
-}
-
-// identityPlace is the partition that carries the identity.
-func identityPlace(artifact images.Artifact, image images.File) (images.Partition, error) {
-	part, err := artifact.Partition("data")
-	if err != nil {
-		return part, fmt.Errorf("the image has no place for an SSH identity: %w", err)
-	}
-	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > image.SizeBytes-part.OffsetBytes {
-		return part, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, image.SizeBytes)
-	}
-	return part, nil
-}
-
-func (j *job) show(o Options) {
-	if o.Out == nil {
-		return
-	}
-	j.device.describe(o.Out)
-	fmt.Fprintf(o.Out, "Image %s of board %s, key %.12s: %s, of which %s hold data.\n", j.image.Name, j.artifact.Board, j.artifact.Key, sizeText(j.image.SizeBytes), sizeText(j.blocks.Mapped()))
-	if o.DryRun {
-		fmt.Fprintf(o.Out, "Dry run: all of %s would be replaced, read back and compared. Nothing was written.\n", j.device.Path)
-	}
-}
-
 // agree makes sure that the user means this very device.
 func (o Options) agree(ctx context.Context, d Device) error {
 	name, what := d.Path, "its path"
@@ -239,10 +199,10 @@ func (o Options) agree(ctx context.Context, d Device) error {
 		name, what = d.Serial, "its serial"
 	}
 	switch {
-	case o.Yes != "" && o.Yes == name, o.Yes != "" && d.Kind == File && samePath(o.Yes, d.Path):
+	case slices.ContainsFunc(o.Yes, func(yes string) bool { return yes != "" && (yes == name || d.Kind == File && samePath(yes, d.Path)) }):
 		return nil
-	case o.Yes != "":
-		return fmt.Errorf("confirmed as %q, but %s is %q; nothing was written", o.Yes, what, name)
+	case len(o.Yes) > 0:
+		return fmt.Errorf("confirmed as %q, but %s is %q; nothing was written", strings.Join(o.Yes, ", "), what, name)
 	case !d.exists:
 		return nil
 	case d.fixed():
@@ -273,79 +233,8 @@ func ask(ctx context.Context, confirm func(Device) error, d Device) error {
 	}
 }
 
-// run writes, proves, pins the board's new host key, and leaves a receipt.
-func (j *job) run(ctx context.Context, o Options) (Receipt, error) {
-	began := time.Now()
-	if o.Identity != nil {
-		if err := j.plant(ctx, *o.Identity); err != nil {
-			return Receipt{}, err
-		}
-		defer j.seed.close()
-	}
-	// From here on, an earlier receipt may no longer be true.
-	receipt := filepath.Join(j.artifact.Dir(), ReceiptName)
-	if err := os.Remove(receipt); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Receipt{}, err
-	}
-	j.step = progress.Start(ctx, "flash", 2*j.blocks.Mapped(), progress.Bytes)
-	err := flashers[j.device.Kind](ctx, j)
-	took := time.Since(began)
-	j.step.End(fmt.Sprintf("%s written to %s and read back in %.1f s", sizeText(j.receipt.WrittenBytes), j.device.Path, took.Seconds()), err)
-	if err != nil {
-		return Receipt{}, err
-	}
-	if o.Identity != nil {
-		if err := o.Identity.pin(j.artifact.Board); err != nil {
-			return Receipt{}, fmt.Errorf("pin the host key: %w", err)
-		}
-	}
-	j.receipt.Seconds, j.receipt.Finished = took.Seconds(), time.Now().UTC()
-	return j.receipt, j.receipt.save(receipt)
-}
-
-// plant makes the file system that carries the identity.
-func (j *job) plant(ctx context.Context, id Identity) (err error) {
-	j.receipt.HostKey = id.Fingerprint()
-	j.seed, err = newSeed(ctx, j.place, id)
-	return err
-}
-
-// transfer is the image's way onto d. Its first head bytes are kept back.
-func (j *job) transfer(d *disk, head int64) *transfer {
-	return &transfer{
-		name: j.source.Name(), remedy: remake(j.artifact), source: j.source, blocks: j.blocks,
-		to: d, head: alignedBuffer(int(head)), count: j.step.Add,
-	}
-}
-
-// fill writes the image, reads it back, and does the same with the identity.
-func (j *job) fill(ctx context.Context, t *transfer) error {
-	j.step.Detail("writing")
-	if err := t.write(ctx); err != nil {
-		return err
-	}
-	if err := t.to.sync(); err != nil {
-		return err
-	}
-	j.receipt.WrittenBytes = j.blocks.Mapped()
-	j.step.Detail("reading back")
-	if err := t.verify(ctx); err != nil {
-		return err
-	}
-	j.receipt.VerifiedBytes = j.blocks.Mapped()
-	if j.seed == nil {
-		return nil
-	}
-	if err := j.seed.apply(ctx, t.to); err != nil {
-		return err
-	}
-	j.receipt.WrittenBytes += j.seed.blocks.Mapped()
-	j.receipt.VerifiedBytes += j.seed.blocks.Mapped()
-	return nil
-}
-
-func (r Receipt) save(path string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
+func save(path string, receipts []Receipt) error {
+	data, err := json.MarshalIndent(receipts, "", "  ")
 	if err != nil {
 		return err
 	}

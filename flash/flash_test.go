@@ -164,11 +164,11 @@ func TestWriteFile(t *testing.T) {
 	if want := int64(mapped); receipt.WrittenBytes != want || receipt.VerifiedBytes != want {
 		t.Errorf("written, verified = %d, %d; want %d", receipt.WrittenBytes, receipt.VerifiedBytes, want)
 	}
-	var saved Receipt
+	var saved []Receipt
 	if err := json.Unmarshal(read(t, filepath.Join(a.Dir(), ReceiptName)), &saved); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(receipt, saved, cmp.FilterPath(unexported, cmp.Ignore())); diff != "" {
+	if diff := cmp.Diff([]Receipt{receipt}, saved, cmp.FilterPath(unexported, cmp.Ignore())); diff != "" {
 		t.Errorf("%s (-returned +saved):\n%s", ReceiptName, diff)
 	}
 }
@@ -194,13 +194,13 @@ func TestWriteFileReplacesOnlyWhatWasConfirmed(t *testing.T) {
 		wantErr string
 	}{
 		{name: "not confirmed", to: path, wantErr: "not confirmed"},
-		{name: "another path", to: path, options: Options{Yes: "/disk.img"}, wantErr: "confirmed as"},
+		{name: "another path", to: path, options: Options{Yes: []string{"/disk.img"}}, wantErr: "confirmed as"},
 		{name: "answered no", to: path, options: Options{Confirm: func(Device) error { return refuse }}, wantErr: "no"},
 		{name: "typed wrongly", to: path, options: Options{Confirm: Ask(strings.NewReader("sdb\n"), io.Discard)}, wantErr: "not confirmed"},
-		{name: "dry run", to: path, options: Options{Yes: path, DryRun: true}},
+		{name: "dry run", to: path, options: Options{Yes: []string{path}, DryRun: true}},
 		{name: "typed", to: path, options: Options{Confirm: Ask(strings.NewReader("disk.img\n"), io.Discard)}},
-		{name: "path", to: path, options: Options{Yes: path}},
-		{name: "through a link", to: link, options: Options{Yes: link}},
+		{name: "path", to: path, options: Options{Yes: []string{path}}},
+		{name: "through a link", to: link, options: Options{Yes: []string{link}}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -313,7 +313,7 @@ func TestWriteFileFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx := test.prepare(t, a)
-			_, err := Write(ctx, spec, a, path, Options{Yes: path})
+			_, err := Write(ctx, spec, a, path, Options{Yes: []string{path}})
 			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 				t.Errorf("Write = %v; want an error with %q", err, test.wantErr)
 			}
@@ -409,7 +409,7 @@ func TestNoPlaceForIdentity(t *testing.T) {
 					t.Errorf("Write (dry: %v) = %v; want an error about the partition", o.DryRun, err)
 				}
 			}
-			if _, err := Write(t.Context(), spec, a, path, Options{Yes: path}); err != nil {
+			if _, err := Write(t.Context(), spec, a, path, Options{Yes: []string{path}}); err != nil {
 				t.Errorf("Write without an identity: %v", err)
 			}
 		})
@@ -438,7 +438,7 @@ func TestWriteFileInterruptedAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(100*time.Millisecond))
-		_, err := Write(ctx, spec, a, path, Options{Yes: path})
+		_, err := Write(ctx, spec, a, path, Options{Yes: []string{path}})
 		cancel()
 		if err != nil {
 			same(t, "virtual disk", read(t, path), old)
@@ -527,5 +527,43 @@ func TestProgressCountsWritingAndReading(t *testing.T) {
 	}
 	if !slices.IsSortedFunc(events, func(a, b progress.Event) int { return int(a.Count - b.Count) }) {
 		t.Error("progress went backwards")
+	}
+}
+
+func TestWriteAll(t *testing.T) {
+	a, dir := artifact(t), t.TempDir()
+	one, two := filepath.Join(dir, "one.img"), filepath.Join(dir, "two.img")
+	receipts, err := WriteAll(t.Context(), spec, a, []string{one, two}, Options{})
+	if err != nil || len(receipts) != 2 {
+		t.Fatalf("WriteAll = %v, %v; want two receipts", receipts, err)
+	}
+	for i, path := range []string{one, two} {
+		same(t, "virtual disk", read(t, path), image(t, a))
+		if receipts[i].Device.Path != path {
+			t.Errorf("receipt %d is of %s; want %s", i, receipts[i].Device.Path, path)
+		}
+	}
+	id := newTestIdentity(t)
+	for _, test := range []struct {
+		name    string
+		devices []string
+		options Options
+		wantErr string
+	}{
+		{name: "none", wantErr: "no device is named"},
+		{name: "twice", devices: []string{one, dir + "/../" + filepath.Base(dir) + "/one.img"}, wantErr: "same device"},
+		{name: "one not confirmed", devices: []string{one, two}, options: Options{Yes: []string{one}}, wantErr: "confirmed as"},
+		{name: "one board's keys", devices: []string{one, two}, options: Options{Yes: []string{one, two}, Identity: &id}, wantErr: "one board's"},
+		{name: "one cannot be written", devices: []string{one, "/dev/null"}, options: Options{Yes: []string{one, "/dev/null"}}, wantErr: "neither a file nor a block device"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			damage(t, one, 5)
+			before := read(t, one)
+			_, err := WriteAll(t.Context(), spec, a, test.devices, test.options)
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("WriteAll = %v; want an error with %q", err, test.wantErr)
+			}
+			same(t, "virtual disk", read(t, one), before)
+		})
 	}
 }

@@ -255,18 +255,18 @@ func TestAgree(t *testing.T) {
 		options Options
 		wantErr string
 	}{
-		{name: "card by its serial", device: card, options: Options{Yes: "4C53"}},
+		{name: "card by its serial", device: card, options: Options{Yes: []string{"4C53"}}},
 		{name: "card by answer", device: card, options: Options{Confirm: yes}},
-		{name: "card by its path", device: card, options: Options{Yes: "/dev/sda"}, wantErr: "its serial"},
-		{name: "card by another's serial, though answered", device: card, options: Options{Yes: "4C54", Confirm: yes}, wantErr: "confirmed as"},
+		{name: "card by its path", device: card, options: Options{Yes: []string{"/dev/sda"}}, wantErr: "its serial"},
+		{name: "card by another's serial, though answered", device: card, options: Options{Yes: []string{"4C54"}, Confirm: yes}, wantErr: "confirmed as"},
 		{name: "card unasked", device: card, wantErr: "not confirmed"},
-		{name: "card without a serial by its path", device: unlabelled, options: Options{Yes: "/dev/sdb"}},
-		{name: "card without a serial by another path", device: unlabelled, options: Options{Yes: "/dev/sdc"}, wantErr: "its path"},
+		{name: "card without a serial by its path", device: unlabelled, options: Options{Yes: []string{"/dev/sdb"}}},
+		{name: "card without a serial by another path", device: unlabelled, options: Options{Yes: []string{"/dev/sdc"}}, wantErr: "its path"},
 		{name: "card without a serial, unasked", device: unlabelled, wantErr: `its path, "/dev/sdb"`},
-		{name: "disk by its serial", device: disk, options: Options{Yes: "S4EW"}},
+		{name: "disk by its serial", device: disk, options: Options{Yes: []string{"S4EW"}}},
 		{name: "disk by answer", device: disk, options: Options{Confirm: yes}, wantErr: "not removable"},
 		{name: "disk without a serial", device: nameless, options: Options{Confirm: yes}, wantErr: "not removable"},
-		{name: "disk without a serial by its path", device: nameless, options: Options{Yes: "/dev/vda"}, wantErr: "confirmed as"},
+		{name: "disk without a serial by its path", device: nameless, options: Options{Yes: []string{"/dev/vda"}}, wantErr: "confirmed as"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -72,3 +72,8 @@ func arrange(args []string) []string {
 func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
+
+// list is what stands between the commas; paths may have blanks.
+func list(names string) []string {
+	return strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
+}

@@ -141,18 +141,19 @@ func firstError(err error, then func() error) error {
 
 // Flash writes a board's image to a device, after showing what it would erase.
 //
-// The device is a file (a virtual disk) or a whole disk. It is refused when it is
-// in use, the system's own, too small, or not removable unless its serial is given.
+// The device is a file (a virtual disk) or a whole disk, or several of them with
+// commas between. It is refused when it is in use, the system's own, too small, or not
+// removable unless its serial is given.
 //
 // Examples: "flash virt build/virt/machine/disk.img"; "flash BOARD /dev/sdX -dryrun"
 // to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script.
 func Flash(ctx context.Context, board, device string,
-	yes *string, // the device's serial (or path, where it has none), instead of being asked
+	yes *string, // each device's serial (or path, where it has none), with commas between, instead of being asked
 	dryRun *bool, // show what would be done, write nothing
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		return ci.Flash(ctx, os.Stdout, spec, options, device, flash.Options{
-			Yes: given(yes, ""), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+		return ci.Flash(ctx, os.Stdout, spec, options, list(device), flash.Options{
+			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		})
 	})
 }

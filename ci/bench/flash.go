@@ -189,7 +189,7 @@ func (b *flashBench) settle(context.Context) error {
 
 func (b *flashBench) ours(ctx context.Context) error {
 	spec := images.Spec{Board: "bench", Flash: images.Flash{Kinds: []string{flash.Block}}}
-	_, err := flash.Write(ctx, spec, b.artifact, b.device, flash.Options{Yes: b.device})
+	_, err := flash.Write(ctx, spec, b.artifact, b.device, flash.Options{Yes: []string{b.device}})
 	return err
 }
 
