@@ -1,0 +1,139 @@
+package tegra
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// vendor is NVIDIA's number on the USB bus.
+const vendor = "0955"
+
+// module is what a product number in recovery mode stands for.
+type module struct{ chip, name string }
+
+// modules are NVIDIA's product numbers in recovery mode. 7045 is a board's debug
+// chip and is none of them.
+var modules = map[string]module{
+	"7721": {"t210", "Jetson TX1"},
+	"7f21": {"t210", "Jetson Nano"},
+	"7c18": {"t186", "Jetson TX2"},
+	"7418": {"t186", "Jetson TX2 4GB"},
+	"7018": {"t186", "Jetson TX2i"},
+	"7019": {"t194", "Jetson AGX Xavier"},
+	"7819": {"t194", "Jetson AGX Xavier Industrial"},
+	"7919": {"t194", "Jetson AGX Xavier Industrial"},
+	"7e19": {"t194", "Jetson Xavier NX"},
+	"7023": {"t234", "Jetson AGX Orin 64GB"},
+	"7223": {"t234", "Jetson AGX Orin 32GB"},
+	"7323": {"t234", "Jetson Orin NX 16GB"},
+	"7423": {"t234", "Jetson Orin NX 8GB"},
+	"7523": {"t234", "Jetson Orin Nano 8GB"},
+	"7623": {"t234", "Jetson Orin Nano 4GB"},
+	"7026": {"t264", "Jetson Thor T5000"},
+	"7226": {"t264", "Jetson Thor T4000"},
+}
+
+// running are product numbers of a Jetson whose Linux or flashing system is up.
+var running = map[string]string{
+	"7020": "runs its Linux",
+	"7035": "runs NVIDIA's flashing system",
+}
+
+// Recovery is a Jetson that waits in recovery mode.
+type Recovery struct {
+	Port    string `json:"port"`
+	Product string `json:"product"` // NVIDIA's number, four hexadecimal digits
+	Chip    string `json:"chip"`    // t234
+	Module  string `json:"module"`
+	Number  int    `json:"number"` // the kernel's count on the bus: another one each time the board comes
+	Mbit    int    `json:"mbit,omitempty"`
+}
+
+// portName is how the kernel names a place on the bus.
+var portName = regexp.MustCompile(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
+
+// List finds the Jetsons in recovery mode below sys, which is /sys.
+func List(sys string) ([]Recovery, error) {
+	dir := filepath.Join(sys, "bus/usb/devices")
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // no USB at all
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list USB devices: %w", err)
+	}
+	var found []Recovery
+	for _, e := range entries {
+		if r, ok := recoveryAt(sys, e.Name()); ok {
+			found = append(found, r)
+		}
+	}
+	slices.SortFunc(found, func(a, b Recovery) int { return strings.Compare(a.Port, b.Port) })
+	return found, nil
+}
+
+// At is the Jetson in recovery mode on a port.
+func At(sys, port string) (Recovery, error) {
+	if !portName.MatchString(port) {
+		return Recovery{}, fmt.Errorf("%q is no USB port; it looks like 1-2.3, and devices lists those with a Jetson", port)
+	}
+	if r, ok := recoveryAt(sys, port); ok {
+		return r, nil
+	}
+	return Recovery{}, fmt.Errorf("USB port %s: %s", port, absent(sys, port))
+}
+
+func recoveryAt(sys, port string) (Recovery, bool) {
+	if !portName.MatchString(port) || attribute(sys, port, "idVendor") != vendor {
+		return Recovery{}, false
+	}
+	product := attribute(sys, port, "idProduct")
+	m, ok := modules[product]
+	return Recovery{
+		Port: port, Product: product, Chip: m.chip, Module: m.name,
+		Number: number(attribute(sys, port, "devnum")), Mbit: number(attribute(sys, port, "speed")),
+	}, ok
+}
+
+// absent says what is there instead, and what to do.
+func absent(sys, port string) string {
+	const enter = "; bring the board into recovery mode: hold its button (or bridge FC REC to ground) while it gets power"
+	v, p := attribute(sys, port, "idVendor"), attribute(sys, port, "idProduct")
+	switch {
+	case v == "":
+		return "nothing is connected there" + enter + ", or see what devices lists"
+	case v == vendor && running[p] != "":
+		return "the Jetson there " + running[p] + enter
+	case v == vendor && p == "7045":
+		return "that is the board's debug chip, not its module; the module has a port of its own" + enter
+	}
+	name := engine.OneLine(attribute(sys, port, "product"))
+	return fmt.Sprintf("USB device %s:%s %s is no Jetson in recovery mode%s", engine.OneLine(v), engine.OneLine(p), name, enter)
+}
+
+// attribute is what the kernel says of a device; "" where it says nothing.
+func attribute(sys, port, name string) string {
+	const longest = 256
+	data, err := os.ReadFile(filepath.Join(sys, "bus/usb/devices", port, name))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data[:min(len(data), longest)]))
+}
+
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
