@@ -1,0 +1,64 @@
+package source
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+const (
+	pieceBytes = 1 << 20 // no piece crosses a multiple of it
+	alignment  = 4096    // what direct I/O asks of memory on every disk that is sold today
+	// A shorter run of zeros is handed on as data: an additional write costs more.
+	minZeroBytes = 64 << 10
+)
+
+// Piece is a part of the unpacked image: Len bytes of zeros, of which there may be
+// many, where Data is nil; else Data, which is at most 1 MiB, does not cross a multiple
+// of 1 MiB of Off, and begins at a multiple of 4096 in memory.
+type Piece struct {
+	Off, Len int64
+	Data     []byte
+
+	memory *memory
+}
+
+// Free gives the piece's memory back. It is called once; without it the garbage
+// collector does the work.
+func (p Piece) Free() {
+	if p.memory != nil {
+		p.memory.free()
+	}
+}
+
+// memory holds one piece, or several that share it.
+type memory struct {
+	bytes []byte // pieceBytes long
+	users atomic.Int32
+}
+
+var pool = sync.Pool{New: func() any { return &memory{bytes: Buffer(pieceBytes)} }}
+
+func take() *memory {
+	m := pool.Get().(*memory)
+	m.users.Store(1)
+	return m
+}
+
+func (m *memory) free() {
+	if m.users.Add(-1) == 0 {
+		pool.Put(m)
+	}
+}
+
+// Buffer makes n bytes of memory for direct I/O.
+func Buffer(n int) []byte {
+	p := make([]byte, n+alignment)
+	skip := alignment - int(uintptr(unsafe.Pointer(&p[0]))%alignment)
+	return p[skip : skip+n : skip+n]
+}
+
+var zeroBlock [alignment]byte
+
+func isZero(block []byte) bool { return bytes.Equal(block, zeroBlock[:len(block)]) }

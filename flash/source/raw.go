@@ -1,0 +1,77 @@
+package source
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// sectionBytes is how much of a plain image one goroutine reads: also what a block
+// map of ours has as its largest range.
+const sectionBytes = 8 << 20
+
+type raw struct {
+	packed
+	parts []Section
+}
+
+func newRaw(f packed) *raw {
+	return &raw{packed: f, parts: partsOf(f.sizeBytes)}
+}
+
+func partsOf(size int64) []Section {
+	parts := make([]Section, 0, (size+sectionBytes-1)/sectionBytes)
+	for off := int64(0); off < size; off += sectionBytes {
+		parts = append(parts, Section{off, min(sectionBytes, size-off)})
+	}
+	return parts
+}
+
+func (r *raw) unpackedBytes() int64 { return r.sizeBytes }
+func (r *raw) sections() []Section  { return r.parts }
+func (r *raw) close()               {}
+
+// finish finds a file that was cut or grew while it was read.
+func (r *raw) finish() error {
+	info, err := r.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != r.sizeBytes {
+		return errors.New("the file changed while it was read; wait until it is whole")
+	}
+	return nil
+}
+
+func (r *raw) decode(i int, to *cutter) error {
+	end := r.parts[i].Off + r.parts[i].Len
+	for off := r.parts[i].Off; off < end; {
+		data, hole, err := r.nextData(off, end)
+		if err != nil {
+			return err
+		}
+		if err := to.skipZeros(data - off); err != nil {
+			return err
+		}
+		if err := to.readFrom(r.File, data, hole-data); err != nil {
+			return err
+		}
+		off = hole
+	}
+	return nil
+}
+
+// nextData asks the file system where data is from off on. It says end where there
+// is none; a file system that cannot tell says that all of it is data. The offset of
+// the file that this moves is nobody's.
+func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
+	data, err = unix.Seek(int(r.Fd()), off, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) || err == nil && data >= end {
+		return end, end, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	hole, err = unix.Seek(int(r.Fd()), data, unix.SEEK_HOLE)
+	return data, min(hole, end), err
+}
