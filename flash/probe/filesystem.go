@@ -1,0 +1,244 @@
+package probe
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+var fileSystems = []kind{
+	{name: "crypto_LUKS", magic: "LUKS\xba\xbe", at: []int64{0}, read: luks},
+	{name: "BitLocker", magic: "-FVE-FS-", at: []int64{3}},
+	{name: "swap", magic: "SWAPSPACE2", at: swapEnds, read: swap},
+	{name: "swap", magic: "SWAP-SPACE", at: swapEnds},
+	{name: "swsuspend", magic: "S1SUSPEND", at: swapEnds},
+	{name: "xfs", magic: "XFSB", at: []int64{0}, read: xfs},
+	{name: "squashfs", magic: "hsqs", at: []int64{0}},
+	{name: "erofs", magic: "\xe2\xe1\xf5\xe0", at: []int64{1024}, read: erofs},
+	{name: "f2fs", magic: "\x10\x20\xf5\xf2", at: []int64{1024}, read: f2fs},
+	{name: "exfat", magic: "EXFAT   ", at: []int64{3}, read: exfat},
+	{name: "ntfs", magic: "NTFS    ", at: []int64{3}, read: ntfs},
+	{name: "ext2", magic: "\x53\xef", at: []int64{1024 + 0x38}, read: ext},
+	{name: "btrfs", magic: "_BHRfS_M", at: []int64{0x10040}, read: btrfs},
+	{name: "apfs", magic: "NXSB", at: []int64{32}},
+	{name: "hfsplus", magic: "H+\x00\x04", at: []int64{1024}},
+	{name: "iso9660", magic: "\x01CD001", at: []int64{32768}, read: iso},
+	{name: "udf", magic: "\x00BEA01", at: []int64{32768}},
+	{name: "vfat", read: fat}, // has no magic worth the name, so it comes last
+}
+
+var swapEnds = []int64{4096 - 10, 8192 - 10, 16384 - 10, 32768 - 10, 65536 - 10}
+
+func luks(s *source, _ int64) (Content, bool) {
+	p := s.at(0, 208)
+	if p == nil {
+		return Content{}, false
+	}
+	c := Content{UUID: text(p[168:208])}
+	if be.Uint16(p[6:]) == 2 {
+		c.Label = text(p[24:72])
+	}
+	return c, true
+}
+
+func swap(s *source, _ int64) (Content, bool) {
+	p := s.at(1036, 32)
+	if p == nil {
+		return Content{}, false
+	}
+	return Content{UUID: uuid(p[:16]), Label: text(p[16:32])}, true
+}
+
+func xfs(s *source, _ int64) (Content, bool) {
+	p := s.at(0, 120)
+	if p == nil || bits.OnesCount32(be.Uint32(p[4:])) != 1 { // block size
+		return Content{}, false
+	}
+	return Content{UUID: uuid(p[32:48]), Label: text(p[108:120])}, true
+}
+
+func erofs(s *source, at int64) (Content, bool) {
+	p := s.at(at, 80)
+	if p == nil {
+		return Content{}, false
+	}
+	return Content{UUID: uuid(p[48:64]), Label: text(p[64:80])}, true
+}
+
+func f2fs(s *source, at int64) (Content, bool) {
+	p := s.at(at, 124+1024)
+	if p == nil {
+		return Content{}, false
+	}
+	return Content{UUID: uuid(p[108:124]), Label: wide(p[124:])}, true
+}
+
+// What tells ext2, 3 and 4 apart are features that the older ones lack.
+const (
+	extJournal       = 0x4
+	extJournalDevice = 0x8
+	ext3Incompatible = 0x2 | 0x4 | 0x10
+	ext3ReadOnly     = 0x1 | 0x2 | 0x4
+)
+
+func ext(s *source, _ int64) (Content, bool) {
+	p := s.at(1024, 0x88)
+	if p == nil || le.Uint32(p) == 0 || le.Uint32(p[0x18:]) > 6 { // inodes; block size above 64 KiB
+		return Content{}, false
+	}
+	c := Content{Type: "ext2", UUID: uuid(p[0x68:0x78]), Label: text(p[0x78:0x88])}
+	compatible, incompatible, readOnly := le.Uint32(p[0x5c:]), le.Uint32(p[0x60:]), le.Uint32(p[0x64:])
+	switch {
+	case incompatible&extJournalDevice != 0:
+		c.Type, c.Part = "jbd", "an ext4 file system, as its journal"
+	case incompatible&^ext3Incompatible != 0 || readOnly&^ext3ReadOnly != 0:
+		c.Type = "ext4"
+	case compatible&extJournal != 0:
+		c.Type = "ext3"
+	}
+	return c, true
+}
+
+func btrfs(s *source, at int64) (Content, bool) {
+	p := s.at(at-0x40, 0x12b+256)
+	if p == nil {
+		return Content{}, false
+	}
+	c := Content{UUID: uuid(p[0x20:0x30]), Label: text(p[0x12b:])}
+	if n := le.Uint64(p[0x88:]); n > 1 {
+		c.Part = named(fmt.Sprintf("a btrfs over %d devices", n), c.Label)
+	}
+	return c, true
+}
+
+// iso: the time at which it was made serves as its UUID.
+func iso(s *source, at int64) (Content, bool) {
+	p := s.at(at, 2048)
+	if p == nil {
+		return Content{}, false
+	}
+	c := Content{Label: text(p[40:72])}
+	for _, when := range [][]byte{p[830:846], p[813:829]} {
+		if d := string(when); strings.Trim(d, "0123456789") == "" && strings.Trim(d, "0") != "" {
+			c.UUID = fmt.Sprintf("%s-%s-%s-%s-%s-%s-%s", d[:4], d[4:6], d[6:8], d[8:10], d[10:12], d[12:14], d[14:])
+			break
+		}
+	}
+	return c, true
+}
+
+// directoryBytes is how much of a root directory is looked through for the label.
+const directoryBytes = 32 << 10
+
+func fat(s *source, _ int64) (Content, bool) {
+	p := s.at(0, 512)
+	if p == nil || !likeFAT(p) {
+		return Content{}, false
+	}
+	sector, cluster := int64(le.Uint16(p[11:])), int64(p[13])
+	reserved, tables, rootEntries := int64(le.Uint16(p[14:])), int64(p[16]), int64(le.Uint16(p[17:]))
+	perTable, extra := int64(le.Uint16(p[22:])), p[0x24:]
+	root, rootBytes := reserved*sector, rootEntries*32
+	if perTable == 0 { // FAT32 has its root directory among the files
+		perTable, extra = int64(le.Uint32(p[36:])), p[0x40:]
+		root += (int64(le.Uint32(p[44:])) - 2) * cluster * sector
+		rootBytes = cluster * sector
+	}
+	root += tables * perTable * sector
+	c := Content{}
+	if extra[2] == 0x29 || extra[2] == 0x28 { // serial and label follow
+		c.UUID, c.Label = short(extra[3:7]), text(extra[7:18])
+	}
+	if label := fatLabel(s.at(root, int(min(rootBytes, directoryBytes)))); label != "" {
+		c.Label = label
+	}
+	if c.Label == "NO NAME" {
+		c.Label = ""
+	}
+	return c, true
+}
+
+// likeFAT looks for numbers that a boot sector of FAT must have: a boot loader's
+// first sector has the same last two bytes.
+func likeFAT(p []byte) bool {
+	sector, cluster, media := le.Uint16(p[11:]), p[13], p[21]
+	return p[510] == 0x55 && p[511] == 0xaa && (p[0] == 0xeb || p[0] == 0xe9) &&
+		bits.OnesCount16(sector) == 1 && sector >= 512 && sector <= 4096 &&
+		bits.OnesCount8(cluster) == 1 && le.Uint16(p[14:]) > 0 && (p[16] == 1 || p[16] == 2) &&
+		(media == 0xf0 || media >= 0xf8)
+}
+
+func fatLabel(dir []byte) string {
+	for ; len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
+		if dir[0] != 0xe5 && dir[11]&0x3f == 0x08 { // not deleted, and nothing but a label
+			return text(dir[:11])
+		}
+	}
+	return ""
+}
+
+// short is a number of four bytes as FAT and exFAT show it.
+func short(p []byte) string {
+	if n := le.Uint32(p); n != 0 {
+		return fmt.Sprintf("%04X-%04X", n>>16, n&0xffff)
+	}
+	return ""
+}
+
+func exfat(s *source, _ int64) (Content, bool) {
+	p := s.at(0, 512)
+	if p == nil || p[108] < 9 || p[108] > 12 || p[109] > 25-p[108] {
+		return Content{}, false
+	}
+	c := Content{UUID: short(p[100:])}
+	cluster := int64(1) << (p[108] + p[109])
+	root := int64(le.Uint32(p[88:]))<<p[108] + (int64(le.Uint32(p[96:]))-2)*cluster
+	for dir := s.at(root, int(min(cluster, directoryBytes))); len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
+		if n := int(dir[1]); dir[0] == 0x83 && n <= 11 {
+			c.Label = wide(dir[2 : 2+2*n])
+		}
+	}
+	return c, true
+}
+
+// ntfs: the label is an attribute of the fourth file of the master file table.
+func ntfs(s *source, _ int64) (Content, bool) {
+	p := s.at(0, 512)
+	if p == nil || bits.OnesCount16(le.Uint16(p[11:])) != 1 {
+		return Content{}, false
+	}
+	c := Content{UUID: fmt.Sprintf("%016X", le.Uint64(p[0x48:]))}
+	cluster := int64(le.Uint16(p[11:])) * int64(p[13])
+	record := int64(int8(p[0x40])) * cluster // of clusters, or a power of two where negative
+	if n := int8(p[0x40]); n < 0 {
+		record = 1 << min(-int(n), 16)
+	}
+	table := le.Uint64(p[0x30:])
+	if record < 512 || record > 64<<10 || cluster == 0 || table > uint64(s.size/cluster) {
+		return c, true
+	}
+	c.Label = ntfsLabel(s.at(int64(table)*cluster+3*record, int(record)))
+	return c, true
+}
+
+func ntfsLabel(p []byte) string {
+	const volumeName = 0x60
+	if len(p) < 24 || string(p[:4]) != "FILE" {
+		return ""
+	}
+	for at := int(le.Uint16(p[20:])); at+24 <= len(p); {
+		length := int(le.Uint32(p[at+4:]))
+		if length < 24 || length > len(p)-at {
+			return ""
+		}
+		if a := p[at : at+length]; le.Uint32(a) == volumeName {
+			from, n := int(le.Uint16(a[20:])), int(le.Uint32(a[16:]))
+			if n < 0 || from > len(a) || n > len(a)-from {
+				return ""
+			}
+			return wide(a[from : from+n])
+		}
+		at += length
+	}
+	return ""
+}

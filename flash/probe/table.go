@@ -1,0 +1,230 @@
+package probe
+
+import (
+	"cmp"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+)
+
+const (
+	maxPartitions = 256 // Linux shows no more of any disk
+	maxEntryBytes = 512 << 10
+	maxLogical    = 64
+)
+
+// table reads the partition table, if there is one. What a file system puts into
+// the first sector can look like a table of partitions too.
+func (s *source) table(sector int64, holds string) *Table {
+	mbr := s.mbr(max(sector, 512), holds)
+	t := s.gpt(sector, mbr)
+	if t == nil {
+		t = mbr
+	}
+	if t == nil {
+		return nil
+	}
+	slices.SortStableFunc(t.Partitions, func(a, b Partition) int { return cmp.Compare(a.OffsetBytes, b.OffsetBytes) })
+	for _, p := range t.Partitions {
+		if p.SizeBytes > s.size-p.OffsetBytes {
+			t.fault("partition %d ends behind the disk's end", p.Number)
+		}
+	}
+	return t
+}
+
+func (t *Table) fault(format string, args ...any) {
+	t.Faults = append(t.Faults, fmt.Sprintf(format, args...))
+}
+
+// gptHeader is one of the two copies.
+type gptHeader struct {
+	sector  int64
+	uuid    string
+	other   uint64 // sector of the other copy
+	entries []byte
+	each    int
+}
+
+// gpt reads the first copy, else the second one. A card written by a program that
+// took the sectors for larger or smaller has its first copy in another place.
+func (s *source) gpt(sector int64, mbr *Table) *Table {
+	sizes := []int64{512, 4096}
+	if sector == 4096 {
+		sizes = []int64{4096, 512}
+	}
+	for _, size := range sizes {
+		first, last := s.gptHeader(size, size), s.gptHeader(size, s.size-s.size%size-size)
+		if first == nil && last == nil {
+			continue
+		}
+		if first != nil && last == nil && int64(first.other) < s.size/size {
+			last = s.gptHeader(size, int64(first.other)*size)
+		}
+		t := &Table{Type: "gpt", Hybrid: mbr != nil && mbr.Hybrid}
+		t.judge(first, last, s.size/size)
+		if mbr == nil {
+			t.fault("no protective MBR before it")
+		}
+		if sector != 0 && size != sector {
+			t.fault("made for sectors of %d bytes, while the device has %d: the kernel does not see it", size, sector)
+		}
+		h := first
+		if h == nil {
+			h = last
+		}
+		t.UUID, t.Partitions = h.uuid, h.partitions(s.size)
+		return t
+	}
+	if mbr != nil && mbr.Type == "gpt" {
+		mbr.fault("both copies of the GPT are damaged or gone")
+	}
+	return nil
+}
+
+// judge compares the two copies.
+func (t *Table) judge(first, last *gptHeader, sectors int64) {
+	switch {
+	case first == nil:
+		t.fault("the first copy is damaged; the second, at the end, is whole")
+	case last == nil:
+		t.fault("the second copy, at the end, is damaged or missing")
+	case first.uuid != last.uuid || string(first.entries) != string(last.entries):
+		t.fault("the two copies differ")
+	case int64(first.other) != sectors-1:
+		t.fault("the second copy is not at the end: the table was made for a smaller disk")
+	}
+}
+
+// gptHeader reads the copy at a place and proves it by its checksums.
+func (s *source) gptHeader(sector, at int64) *gptHeader {
+	p := s.at(at, 512)
+	if p == nil || string(p[:8]) != "EFI PART" {
+		return nil
+	}
+	size, n, each := le.Uint32(p[12:]), le.Uint32(p[80:]), le.Uint32(p[84:])
+	if size < 92 || size > 512 || each < 128 || each > 4096 || each%8 != 0 || n == 0 || n > maxEntryBytes/each {
+		return nil
+	}
+	header := slices.Clone(p[:size])
+	clear(header[16:20])
+	from := le.Uint64(p[72:])
+	if crc32.ChecksumIEEE(header) != le.Uint32(p[16:]) || from > uint64(s.size/sector) {
+		return nil
+	}
+	entries := s.at(int64(from)*sector, int(n*each))
+	if entries == nil || crc32.ChecksumIEEE(entries) != le.Uint32(p[88:]) {
+		return nil
+	}
+	return &gptHeader{sector: sector, uuid: guid(p[56:72]), other: le.Uint64(p[32:]), entries: entries, each: int(each)}
+}
+
+func (h *gptHeader) partitions(size int64) []Partition {
+	var all []Partition
+	for i := 0; (i+1)*h.each <= len(h.entries) && len(all) < maxPartitions; i++ {
+		e := h.entries[i*h.each:]
+		first, last := le.Uint64(e[32:]), le.Uint64(e[40:])
+		kind := guid(e[:16])
+		if kind == "" || first > last || first >= uint64(size/h.sector) {
+			continue
+		}
+		all = append(all, Partition{
+			Number: i + 1, OffsetBytes: int64(first) * h.sector,
+			SizeBytes: (int64(min(last, 1<<50)) - int64(first) + 1) * h.sector,
+			Type:      kind, Name: wide(e[56:128]), UUID: guid(e[16:32]),
+		})
+	}
+	return all
+}
+
+// guid is a UUID whose first three numbers are little-endian; all zeros are none.
+func guid(p []byte) string {
+	if strings.Trim(string(p[:16]), "\x00") == "" {
+		return ""
+	}
+	return fmt.Sprintf("%08x-%04x-%04x-%x-%x", le.Uint32(p), le.Uint16(p[4:]), le.Uint16(p[6:]), p[8:10], p[10:16])
+}
+
+const protective = 0xee
+
+// mbr reads the old kind of table. One that only protects a GPT is of type gpt.
+func (s *source) mbr(sector int64, holds string) *Table {
+	p := s.at(0, 512)
+	if p == nil || p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
+		return nil
+	}
+	t := &Table{Type: "dos", UUID: fmt.Sprintf("%08x", le.Uint32(p[440:]))}
+	guarded := false
+	for i, e := range mbrEntries(p) {
+		if e.boot&0x7f != 0 { // a boot sector, not a table
+			return nil
+		}
+		guarded = guarded || e.kind == protective
+		if !e.valid(s.size / sector) {
+			continue
+		}
+		if e.kind != protective {
+			t.Partitions = append(t.Partitions, e.partition(i+1, 0, sector, t.UUID))
+		}
+		if e.extended() {
+			t.Partitions = append(t.Partitions, s.logical(e.start, sector, t.UUID)...)
+		}
+	}
+	if guarded {
+		t.Type, t.Hybrid = "gpt", len(t.Partitions) > 0
+	}
+	if !guarded && len(t.Partitions) == 0 {
+		return nil
+	}
+	return t
+}
+
+// mbrEntry is a quarter of an old table.
+type mbrEntry struct {
+	boot, kind   byte
+	start, count int64 // sectors
+}
+
+func mbrEntries(p []byte) []mbrEntry {
+	all := make([]mbrEntry, 4)
+	for i := range all {
+		e := p[446+16*i:]
+		all[i] = mbrEntry{boot: e[0], kind: e[4], start: int64(le.Uint32(e[8:])), count: int64(le.Uint32(e[12:]))}
+	}
+	return all
+}
+
+func (e mbrEntry) valid(sectors int64) bool {
+	return e.kind != 0 && e.count > 0 && e.start > 0 && e.start < sectors
+}
+
+func (e mbrEntry) extended() bool { return e.kind == 0x05 || e.kind == 0x0f || e.kind == 0x85 }
+
+func (e mbrEntry) partition(n int, base, sector int64, disk string) Partition {
+	return Partition{
+		Number: n, OffsetBytes: (base + e.start) * sector, SizeBytes: e.count * sector,
+		Type: fmt.Sprintf("%02x", e.kind), UUID: fmt.Sprintf("%s-%02x", disk, n),
+	}
+}
+
+// logical follows the chain of tables in an extended partition. Each names one
+// partition and the next table, counted from the first; the chain may only go on.
+func (s *source) logical(extended, sector int64, disk string) []Partition {
+	var all []Partition
+	for at, last := extended, int64(-1); at > last && len(all) < maxLogical; {
+		p := s.at(at*sector, 512)
+		if p == nil || p[510] != 0x55 || p[511] != 0xaa {
+			break
+		}
+		e := mbrEntries(p)
+		if e[0].valid(s.size/sector-at) && !e[0].extended() {
+			all = append(all, e[0].partition(5+len(all), at, sector, disk))
+		}
+		if !e[1].extended() || !e[1].valid(s.size/sector-extended) {
+			break
+		}
+		last, at = at, extended+e[1].start
+	}
+	return all
+}
