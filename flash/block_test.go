@@ -231,14 +231,14 @@ func TestWriteBlockRefuses(t *testing.T) {
 			return device, Options{Yes: []string{device}}
 		}, wantErr: "locked"},
 		{name: "swapped after it was confirmed", prepare: func(t *testing.T, device, file string) (string, Options) {
-			return device, Options{Confirm: func(Device) error {
+			return device, Options{Confirm: func([]Device) error {
 				run(t, "losetup", "--detach", device)
 				run(t, "losetup", device, file)
 				return nil
 			}}
 		}, wantErr: "not the device any more"},
 		{name: "mounted after it was confirmed", prepare: func(t *testing.T, device, file string) (string, Options) {
-			return device, Options{Confirm: func(Device) error {
+			return device, Options{Confirm: func([]Device) error {
 				mounted(t, device, file)
 				return nil
 			}}

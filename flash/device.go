@@ -1,11 +1,9 @@
 package flash
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 )
@@ -25,6 +23,9 @@ type Device struct {
 	Bus        string    `json:"bus,omitempty"` // usb, mmc, nvme, ata, scsi, virtio or loop
 	Model      string    `json:"model,omitempty"`
 	Serial     string    `json:"serial,omitempty"`
+	Port       string    `json:"port,omitempty"`    // where it is plugged in: usb:1-2
+	Twin       string    `json:"twin,omitempty"`    // another device with the same serial
+	Guarded    string    `json:"guarded,omitempty"` // why it is written only where named by its serial
 	SizeBytes  int64     `json:"sizeBytes"`
 	Removable  bool      `json:"removable"`
 	Number     string    `json:"number,omitempty"` // the kernel's, major:minor
@@ -93,22 +94,6 @@ func (d Device) describe(w io.Writer) {
 	fmt.Fprintln(w)
 	for _, p := range d.Partitions {
 		fmt.Fprintf(w, "  %s  %s\n", p.Name, sizeText(p.SizeBytes))
-	}
-}
-
-// Ask returns a Confirm for a terminal: whoever sits there types the device's name.
-func Ask(in io.Reader, out io.Writer) func(Device) error {
-	return func(d Device) error {
-		name := filepath.Base(d.Path)
-		fmt.Fprintf(out, "All that is on %s will be lost. Type %s to go on: ", d.Path, name)
-		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
-		if err != nil && err != io.EOF {
-			return err
-		}
-		if typed := strings.TrimSpace(line); typed != name {
-			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written", typed, name)
-		}
-		return nil
 	}
 }
 

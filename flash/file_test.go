@@ -106,7 +106,7 @@ func TestWriteFileLooksAgain(t *testing.T) {
 		}
 		t.Run(test.name+" before the answer", func(t *testing.T) {
 			path := start(t)
-			_, err := Write(t.Context(), spec, a, path, Options{Confirm: func(Device) error {
+			_, err := Write(t.Context(), spec, a, path, Options{Confirm: func([]Device) error {
 				test.happens(t, path)
 				return nil
 			}})

@@ -27,11 +27,11 @@ const ReceiptName = "flash.json"
 
 // Options is what a flash may be told.
 type Options struct {
-	Identity *Identity          // written into the data partition; nil leaves that as the image has it
-	Yes      []string           // confirm without asking, each a device: its serial; the path for files, loop devices, and what is removable and has no serial
-	Confirm  func(Device) error // asks a person where Yes is empty; see Ask
-	DryRun   bool               // stop before the first write
-	Out      io.Writer          // where the device and what will be done is shown; nil shows nothing
+	Identity *Identity            // written into the data partition; nil leaves that as the image has it
+	Yes      []string             // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
+	Confirm  func([]Device) error // asks a person where Yes is empty; see Ask
+	DryRun   bool                 // stop before the first write
+	Out      io.Writer            // where the device and what will be done is shown; nil shows nothing
 }
 
 // Receipt says what was written where, and that it was read back.
@@ -114,10 +114,8 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if o.DryRun {
 		return j.plan(ctx)
 	}
-	for _, d := range chosen {
-		if err := o.agree(ctx, d); err != nil {
-			return nil, err
-		}
+	if err := o.agree(ctx, chosen); err != nil {
+		return nil, err
 	}
 	return record(artifact, func() ([]Receipt, error) { return j.run(ctx) })
 }
@@ -190,47 +188,6 @@ func choose(spec images.Spec, artifact images.Artifact, device string) (Device, 
 		return Device{}, fmt.Errorf("refused: %s", d.Refused)
 	}
 	return d, nil
-}
-
-// agree makes sure that the user means this very device.
-func (o Options) agree(ctx context.Context, d Device) error {
-	name, what := d.Path, "its path"
-	if d.Kind == Block && d.Bus != "loop" && (d.Serial != "" || d.fixed()) {
-		name, what = d.Serial, "its serial"
-	}
-	switch {
-	case slices.ContainsFunc(o.Yes, func(yes string) bool { return yes != "" && (yes == name || d.Kind == File && samePath(yes, d.Path)) }):
-		return nil
-	case len(o.Yes) > 0:
-		return fmt.Errorf("confirmed as %q, but %s is %q; nothing was written", strings.Join(o.Yes, ", "), what, name)
-	case !d.exists:
-		return nil
-	case d.fixed():
-		return fmt.Errorf("not removable, so it is written only when confirmed by its serial, %q; nothing was written", d.Serial)
-	case o.Confirm == nil:
-		return fmt.Errorf("not confirmed: confirm it by %s, %q; nothing was written", what, name)
-	}
-	return ask(ctx, o.Confirm, d)
-}
-
-func samePath(a, b string) bool {
-	if real, err := filepath.EvalSymlinks(a); err == nil {
-		a = real
-	}
-	a, err := filepath.Abs(a)
-	return err == nil && a == b
-}
-
-// ask does not wait for an answer any longer once the context has ended.
-func ask(ctx context.Context, confirm func(Device) error, d Device) error {
-	answer := make(chan error, 1)
-	go func() { answer <- confirm(d) }()
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 func save(path string, receipts []Receipt) error {

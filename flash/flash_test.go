@@ -195,7 +195,7 @@ func TestWriteFileReplacesOnlyWhatWasConfirmed(t *testing.T) {
 	}{
 		{name: "not confirmed", to: path, wantErr: "not confirmed"},
 		{name: "another path", to: path, options: Options{Yes: []string{"/disk.img"}}, wantErr: "confirmed as"},
-		{name: "answered no", to: path, options: Options{Confirm: func(Device) error { return refuse }}, wantErr: "no"},
+		{name: "answered no", to: path, options: Options{Confirm: func([]Device) error { return refuse }}, wantErr: "no"},
 		{name: "typed wrongly", to: path, options: Options{Confirm: Ask(strings.NewReader("sdb\n"), io.Discard)}, wantErr: "not confirmed"},
 		{name: "dry run", to: path, options: Options{Yes: []string{path}, DryRun: true}},
 		{name: "typed", to: path, options: Options{Confirm: Ask(strings.NewReader("disk.img\n"), io.Discard)}},
@@ -400,7 +400,7 @@ func TestNoPlaceForIdentity(t *testing.T) {
 			a.Partitions = parts
 			path := filepath.Join(t.TempDir(), "disk.img")
 			put(t, path, "old")
-			o := Options{Identity: &id, Confirm: func(Device) error {
+			o := Options{Identity: &id, Confirm: func([]Device) error {
 				t.Error("asked for an image that cannot be written")
 				return errors.New("no")
 			}}

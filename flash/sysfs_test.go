@@ -248,7 +248,7 @@ func TestAgree(t *testing.T) {
 	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", exists: true}
 	nameless := Device{Path: "/dev/vda", Kind: Block, Bus: "virtio", exists: true}
 	unlabelled := Device{Path: "/dev/sdb", Kind: Block, Bus: "usb", Removable: true, exists: true}
-	yes := func(Device) error { return nil }
+	yes := func([]Device) error { return nil }
 	tests := []struct {
 		name    string
 		device  Device
@@ -270,7 +270,7 @@ func TestAgree(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			err := test.options.agree(t.Context(), test.device)
+			err := test.options.agree(t.Context(), []Device{test.device})
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("agree = %v; want an error with %q", err, test.wantErr)
 			}

@@ -1,0 +1,126 @@
+package flash
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// token is what confirms a device without a person at a terminal, and what that is.
+// A path says nothing about a card that can be another one by now, so it will do only
+// where there is nothing better.
+func (d Device) token() (token, what string) {
+	switch {
+	case d.Kind != Block || d.Bus == "loop":
+		return d.Path, "its path"
+	case d.Twin != "":
+		return d.Port, fmt.Sprintf("its port (%s has the same serial)", d.Twin)
+	case d.Serial != "" || d.fixed():
+		return d.Serial, "its serial"
+	}
+	return d.Path, "its path"
+}
+
+// guard says why a device is written only where somebody gave its token; a name that
+// is typed under a question does not do. "" where it does.
+func (d Device) guard() string {
+	if d.fixed() {
+		return "not removable"
+	}
+	return d.Guarded
+}
+
+// agree makes sure that the user means these very devices.
+func (o Options) agree(ctx context.Context, devices []Device) error {
+	if len(o.Yes) > 0 {
+		return o.agreed(devices)
+	}
+	var open []Device
+	for _, d := range devices {
+		token, what := d.token()
+		switch {
+		case !d.exists:
+		case d.guard() != "":
+			return fmt.Errorf("%s: %s, so it is written only when confirmed by %s, %q; nothing was written", d.Path, d.guard(), what, token)
+		case o.Confirm == nil:
+			return fmt.Errorf("%s: not confirmed: confirm it by %s, %q; nothing was written", d.Path, what, token)
+		default:
+			open = append(open, d)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return ask(ctx, o.Confirm, open)
+}
+
+// agreed compares what was given with the devices. What names none of them was meant
+// for another one, so that something is wrong.
+func (o Options) agreed(devices []Device) error {
+	for _, d := range devices {
+		if token, what := d.token(); !slices.ContainsFunc(o.Yes, d.named) {
+			return fmt.Errorf("confirmed as %q, but %s of %s is %q; nothing was written", strings.Join(o.Yes, ", "), what, d.Path, token)
+		}
+	}
+	for _, yes := range o.Yes {
+		if !slices.ContainsFunc(devices, func(d Device) bool { return d.named(yes) }) {
+			return fmt.Errorf("confirmed as %q, which is none of the devices; nothing was written", yes)
+		}
+	}
+	return nil
+}
+
+func (d Device) named(yes string) bool {
+	token, _ := d.token()
+	return yes != "" && (yes == token || d.Kind == File && samePath(yes, d.Path))
+}
+
+func samePath(a, b string) bool {
+	if real, err := filepath.EvalSymlinks(a); err == nil {
+		a = real
+	}
+	a, err := filepath.Abs(a)
+	return err == nil && a == b
+}
+
+// ask does not wait for an answer any longer once the context has ended.
+func ask(ctx context.Context, confirm func([]Device) error, devices []Device) error {
+	answer := make(chan error, 1)
+	go func() { answer <- confirm(devices) }()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Ask returns a Confirm for a terminal: whoever sits there types the devices' names.
+func Ask(in io.Reader, out io.Writer) func([]Device) error {
+	lines := bufio.NewReader(io.LimitReader(in, 4096))
+	return func(devices []Device) error {
+		var paths, names []string
+		for _, d := range devices {
+			paths, names = append(paths, d.Path), append(names, filepath.Base(d.Path))
+		}
+		want := strings.Join(names, " ")
+		fmt.Fprintf(out, "All that is on %s will be lost. Type %s to go on: ", strings.Join(paths, ", "), want)
+		line, err := lines.ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if typed := strings.TrimSpace(line); !slices.Equal(words(typed), words(want)) {
+			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written", typed, want)
+		}
+		return nil
+	}
+}
+
+func words(names string) []string {
+	return strings.FieldsFunc(names, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
+}
