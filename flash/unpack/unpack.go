@@ -1,0 +1,166 @@
+// Package unpack takes an archive from outside apart into a folder that is this
+// user's alone: tar, tar.gz, tar.zst and zip, told by content. What an archive could
+// do to the machine beyond filling that folder is refused by name, and a folder that
+// did not become whole is removed.
+package unpack
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/progress"
+)
+
+// Limits are what an archive may claim at most.
+type Limits struct {
+	Entries   int
+	Bytes     int64 // of all files, holes included
+	NameBytes int
+	Ratio     int64 // of what was decompressed to what was read
+	Free      int64 // what may come out of an archive whatever the ratio
+}
+
+// Usual is more than any package of an image needs: NVIDIA's tools are some thousand
+// files, and gzip makes at most 1032 bytes of one.
+var Usual = Limits{Entries: 200_000, Bytes: 1 << 40, NameBytes: 1024, Ratio: 1100, Free: 64 << 20}
+
+func (l Limits) bomb(out, in int64) bool { return out > l.Free && out/l.Ratio > in }
+
+// Source is the archive.
+type Source struct {
+	Path   string
+	SHA256 string // where it is known; another content is refused
+}
+
+// Into takes the archive apart into dir, which must not be there yet and is there
+// only when all of it is. It returns the archive's SHA-256.
+func Into(ctx context.Context, from Source, dir string, limits Limits) (string, error) {
+	step := progress.Start(ctx, "unpack", 0, "")
+	sum, files, err := into(ctx, from, dir, limits, step)
+	step.End(fmt.Sprintf("%d files", files), err)
+	if err != nil {
+		return "", fmt.Errorf("unpack %s: %w", from.Path, err)
+	}
+	return sum, nil
+}
+
+func into(ctx context.Context, from Source, dir string, limits Limits, step *progress.Step) (sum string, files int, err error) {
+	f, err := os.Open(from.Path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return "", 0, errors.New("not a file")
+	}
+	if err := room(filepath.Dir(dir), info.Size()); err != nil {
+		return "", 0, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", 0, err
+	}
+	t, err := newTree(ctx, dir, limits, step)
+	if err == nil {
+		sum, err = t.take(f, info.Size())
+		err = errors.Join(err, t.close())
+	}
+	if err == nil && from.SHA256 != "" && sum != from.SHA256 {
+		err = fmt.Errorf("its sha256 is %s, %s was said; it was damaged on its way or is another one: get it again", sum, from.SHA256)
+	}
+	if err != nil {
+		return "", 0, errors.Join(explain(err), os.RemoveAll(dir))
+	}
+	return sum, len(t.files), nil
+}
+
+// take reads an archive of any form into the tree.
+func (t *tree) take(f *os.File, size int64) (string, error) {
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return "", fmt.Errorf("read its first bytes: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	if isZip(head[:n]) {
+		if err := t.hash(f, sum); err != nil {
+			return "", err
+		}
+		return hex.EncodeToString(sum.Sum(nil)), t.zip(f, size)
+	}
+	in := bufio.NewReaderSize(io.TeeReader(t.endable(f), sum), 1<<20)
+	return hexAfter(sum, t.tar(in, head[:n]))
+}
+
+// hexAfter is the sum as text, of which nothing is said before all was read.
+func hexAfter(sum hash.Hash, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+func (t *tree) hash(f *os.File, into io.Writer) error {
+	t.step.Detail("checking")
+	if _, err := io.Copy(into, t.endable(f)); err != nil {
+		return err
+	}
+	_, err := f.Seek(0, io.SeekStart)
+	return err
+}
+
+// endable is r that ends with the context.
+func (t *tree) endable(r io.Reader) io.Reader { return endable{t.ctx, r} }
+
+type endable struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (e endable) Read(p []byte) (int, error) {
+	if err := context.Cause(e.ctx); err != nil {
+		return 0, err
+	}
+	return e.Reader.Read(p)
+}
+
+// room refuses to begin where not even the packed form would fit.
+func room(dir string, need int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < need {
+		return fmt.Errorf("%s has %d MiB free, the archive alone has %d MiB: make room there", dir, free>>20, need>>20)
+	}
+	return nil
+}
+
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("no room for what is in it: %w; make room and try again", err)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("it ends in the middle: %w; get it again", err)
+	case errors.Is(err, fs.ErrExist):
+		return fmt.Errorf("%w; two names of the archive are one here", err)
+	}
+	return err
+}
