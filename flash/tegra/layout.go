@@ -1,0 +1,266 @@
+package tegra
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// What a layout may be at most. NVIDIA's have some sixty partitions on two devices.
+const (
+	layoutBytes      = 4 << 20
+	layoutDevices    = 16
+	layoutPartitions = 2000
+)
+
+// layout is NVIDIA's description of a board's storage.
+type layout struct {
+	name    string
+	devices []storage
+}
+
+// storage is one device of a layout.
+type storage struct {
+	kind       string // spi, sdmmc_boot, sdmmc_user, sdcard, nvme, external, ...
+	sectorSize int64
+	sectors    int64 // 0: not said
+	partitions []partition
+}
+
+type partition struct {
+	name, kind, file string
+	sizeBytes        int64 // -1: all that is left
+	fills            bool  // up to the end of the device, whatever its size says
+}
+
+// root is whether the device holds the root file system, not the boot firmware.
+func (s storage) root() bool { return s.kind != "spi" && s.kind != "sdmmc_boot" }
+
+// table is whether a partition is the device's table itself.
+func (p partition) table() bool {
+	switch p.kind {
+	case "GP1", "GPT", "protective_master_boot_record", "primary_gpt", "secondary_gpt":
+		return true
+	}
+	return false
+}
+
+func readLayout(path string) (layout, error) {
+	data, err := readSmall(path, layoutBytes)
+	if err != nil {
+		return layout{}, err
+	}
+	l, err := parseLayout(data)
+	if err != nil {
+		return layout{}, fmt.Errorf("%s: %w", path, err)
+	}
+	l.name = filepath.Base(path)
+	return l, nil
+}
+
+// xmlLayout is what is read of the file; encoding/xml expands no entities of the
+// file's own.
+type xmlLayout struct {
+	XMLName xml.Name `xml:"partition_layout"`
+	Devices []struct {
+		Type       string `xml:"type,attr"`
+		SectorSize string `xml:"sector_size,attr"`
+		Sectors    string `xml:"num_sectors,attr"`
+		Partitions []struct {
+			Name      string `xml:"name,attr"`
+			Type      string `xml:"type,attr"`
+			Size      string `xml:"size"`
+			Attribute string `xml:"allocation_attribute"`
+			File      string `xml:"filename"`
+		} `xml:"partition"`
+	} `xml:"device"`
+}
+
+func parseLayout(data []byte) (layout, error) {
+	if err := shallow(data); err != nil {
+		return layout{}, err
+	}
+	var x xmlLayout
+	if err := xml.Unmarshal(data, &x); err != nil {
+		return layout{}, err
+	}
+	if len(x.Devices) == 0 || len(x.Devices) > layoutDevices {
+		return layout{}, fmt.Errorf("%d devices; a layout has between 1 and %d", len(x.Devices), layoutDevices)
+	}
+	var l layout
+	for _, d := range x.Devices {
+		s := storage{kind: strings.TrimSpace(d.Type)}
+		var err error
+		if s.sectorSize, err = amount(d.SectorSize, 512); err != nil || s.sectorSize < 1 || s.sectorSize > 1<<20 {
+			return layout{}, fmt.Errorf("device %s: sector_size %q is no size of a sector", quoteShort(s.kind), short(d.SectorSize))
+		}
+		if s.sectors, err = amount(d.Sectors, 0); err != nil || s.sectors < 0 || s.sectors > 1<<40 {
+			return layout{}, fmt.Errorf("device %s: num_sectors %q is no number of sectors", quoteShort(s.kind), short(d.Sectors))
+		}
+		if len(d.Partitions) > layoutPartitions {
+			return layout{}, fmt.Errorf("device %s: more than %d partitions", quoteShort(s.kind), layoutPartitions)
+		}
+		for _, p := range d.Partitions {
+			made, err := newPartition(p.Name, p.Type, p.Size, p.Attribute, p.File)
+			if err != nil {
+				return layout{}, fmt.Errorf("device %s: partition %s: %w", quoteShort(s.kind), quoteShort(p.Name), err)
+			}
+			s.partitions = append(s.partitions, made)
+		}
+		l.devices = append(l.devices, s)
+	}
+	return l, nil
+}
+
+func newPartition(name, kind, size, attribute, file string) (partition, error) {
+	p := partition{name: strings.TrimSpace(name), kind: strings.TrimSpace(kind), file: strings.TrimSpace(file)}
+	if p.name == "" || len(p.name) > 128 || p.name != engine.OneLine(p.name) {
+		return p, errors.New("no name that a partition can have")
+	}
+	if p.file != "" && (!filepath.IsLocal(p.file) || p.file != engine.OneLine(p.file)) {
+		return p, fmt.Errorf("its file %s leads out of the package", quoteShort(p.file))
+	}
+	size = strings.TrimSpace(size)
+	var err error
+	if strings.HasPrefix(strings.ToLower(size), "0xffffffff") {
+		p.sizeBytes = -1
+	} else if p.sizeBytes, err = amount(size, 0); err != nil || p.sizeBytes < 0 {
+		return p, fmt.Errorf("size %q is no number of bytes", short(size))
+	}
+	a, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimSpace(attribute), "0x"), 16, 64)
+	if err != nil && strings.TrimSpace(attribute) != "" {
+		return p, fmt.Errorf("allocation_attribute %q is no hexadecimal number", short(attribute))
+	}
+	p.fills = a&0x800 != 0
+	return p, nil
+}
+
+// amount reads a decimal or hexadecimal number, as NVIDIA's tools do.
+func amount(s string, otherwise int64) (int64, error) {
+	if s = strings.TrimSpace(s); s == "" {
+		return otherwise, nil
+	}
+	return strconv.ParseInt(s, 0, 62)
+}
+
+func short(s string) string { return engine.OneLine(s[:min(len(s), 60)]) }
+
+func quoteShort(s string) string { return strconv.Quote(short(s)) }
+
+// shallow refuses a file whose elements lie deeper than a layout's, before it is
+// decoded by recursion.
+func shallow(data []byte) error {
+	const deepest = 16
+	d := xml.NewDecoder(bytes.NewReader(data))
+	for depth := 0; ; {
+		token, err := d.RawToken()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch token.(type) {
+		case xml.StartElement:
+			depth++
+		case xml.EndElement:
+			depth--
+		}
+		if depth > deepest {
+			return fmt.Errorf("elements lie %d deep", depth)
+		}
+	}
+}
+
+// needed is the size of a disk that holds all partitions of the layout's device for
+// the root file system, with room for tables and alignment; 0 where it has none.
+func (l layout) needed() int64 {
+	for _, d := range l.devices {
+		if !d.root() {
+			continue
+		}
+		all := int64(64 << 20)
+		for _, p := range d.partitions {
+			if p.sizeBytes > 0 && !p.table() {
+				all = min(all+p.sizeBytes+1<<20, 1<<60) // each begins at a multiple of 1 MiB
+			}
+		}
+		return all
+	}
+	return 0
+}
+
+// check compares the layout with the files of the package, before anything is done
+// to a board: the tools find out when the partition is being written. stands is what
+// the scripts put in the place of words like APPFILE.
+func (l layout) check(dir string, stands map[string]string) error {
+	var wrong []error
+	for _, d := range l.devices {
+		var used int64
+		for _, p := range d.partitions {
+			if p.sizeBytes > 0 && !p.fills && used <= 1<<60 {
+				used += min(p.sizeBytes, 1<<60)
+			}
+			if err := p.check(dir, stands); err != nil {
+				wrong = append(wrong, fmt.Errorf("%s: %w", l.name, err))
+			}
+		}
+		if all := d.sectors * d.sectorSize; d.sectors > 0 && d.sectors < 1<<62/d.sectorSize && used > all {
+			wrong = append(wrong, fmt.Errorf("%s: the partitions of device %s have %d bytes together, the device has %d; make ROOTFSPART_SIZE smaller or the device's sectors (TEGRA_EXTERNAL_DEVICE_SECTORS, TEGRA_INTERNAL_DEVICE_SECTORS) more, and build again",
+				l.name, quoteShort(d.kind), used, all))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func (p partition) check(dir string, stands map[string]string) error {
+	file := p.file
+	if other, ok := stands[file]; ok {
+		file = other
+	}
+	if file == "" || p.sizeBytes <= 0 || p.fills || p.table() || !filepath.IsLocal(file) {
+		return nil
+	}
+	has, err := contentBytes(filepath.Join(dir, file))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the signing step makes it
+	}
+	if err != nil {
+		return err
+	}
+	if has > p.sizeBytes {
+		return fmt.Errorf("partition %s has %d bytes, its file %s needs %d; make the partition larger (ROOTFSPART_SIZE for APP) or the file smaller, and build again", p.name, p.sizeBytes, file, has)
+	}
+	return nil
+}
+
+// contentBytes is how much a file fills: a sparse image of Android's says more than
+// it has.
+func contentBytes(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	var head [28]byte
+	if _, err := io.ReadFull(f, head[:]); err != nil {
+		return info.Size(), nil // shorter than any sparse image
+	}
+	if le := binary.LittleEndian; le.Uint32(head[:]) == 0xed26ff3a {
+		return int64(le.Uint32(head[12:])) * int64(le.Uint32(head[16:])), nil
+	}
+	return info.Size(), nil
+}

@@ -1,0 +1,191 @@
+package tegra
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Package is an unpacked tegraflash package.
+type Package struct {
+	Dir     string
+	Release string // R36.4.4; "" where the package does not say
+	Chip    string // t234
+	Machine string
+	Flow    string // how it is put onto a board: see the flows
+
+	vars    map[string]string // .env.initrd-flash
+	layouts []layout
+	helper  string // the script of its scripts
+}
+
+// The flows.
+const (
+	Initrd  = "initrd-flash"  // a small Linux on the board exports its storage
+	Unified = "unified flash" // NVIDIA's tool for Thor writes all
+	Direct  = "doflash.sh"    // the boot loader in recovery mode writes all
+)
+
+// chips are named in packages by number.
+var chips = map[string]string{"0x21": "t210", "0x18": "t186", "0x19": "t194", "0x23": "t234", "0x26": "t264"}
+
+// helpers are the scripts that only one chip's packages have.
+var helpers = map[string]string{
+	"tegra210-flash-helper.sh": "t210", "tegra186-flash-helper.sh": "t186",
+	"tegra194-flash-helper.sh": "t194", "tegra234-flash-helper.sh": "t234",
+	"tegra-flash-helper.sh": "", // of all chips since R36
+}
+
+// Open reads what a package is, from its contents.
+func Open(dir string) (*Package, error) {
+	p := &Package{Dir: dir}
+	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.readLayouts} {
+		if err := step(); err != nil {
+			return nil, fmt.Errorf("tegraflash package: %w", err)
+		}
+	}
+	return p, nil
+}
+
+func (p *Package) has(name string) bool {
+	info, err := os.Stat(filepath.Join(p.Dir, name))
+	return err == nil && info.Mode().IsRegular()
+}
+
+func (p *Package) readVars() (err error) {
+	p.vars, err = readVars(filepath.Join(p.Dir, ".env.initrd-flash"))
+	p.Machine = p.vars["MACHINE"]
+	for _, name := range []string{"ROOTFS_IMAGE", "DATAFILE", "LNXFILE", "FLASH_HELPER"} {
+		if v := p.vars[name]; v != "" && !filepath.IsLocal(v) && err == nil {
+			err = fmt.Errorf(".env.initrd-flash: %s %s leads out of the package", name, quoteShort(v))
+		}
+	}
+	return err
+}
+
+func (p *Package) readRelease() error {
+	vars, err := readVars(filepath.Join(p.Dir, "bsp_version"))
+	if err != nil || vars["BSP_BRANCH"] == "" {
+		return err
+	}
+	p.Release = strings.TrimRight("R"+strings.Join([]string{vars["BSP_BRANCH"], vars["BSP_MAJOR"], vars["BSP_MINOR"]}, "."), ".")
+	if !regexp.MustCompile(`^R[0-9]{1,3}(\.[0-9]{1,3}){0,2}$`).MatchString(p.Release) {
+		return fmt.Errorf("bsp_version: %s is no release of L4T", quoteShort(p.Release))
+	}
+	return nil
+}
+
+// generation is the branch of L4T, 0 where it is not said.
+func (p *Package) generation() int {
+	branch, _, _ := strings.Cut(strings.TrimPrefix(p.Release, "R"), ".")
+	return number(branch)
+}
+
+func (p *Package) findHelper() error {
+	p.helper = filepath.Base(cmp.Or(p.vars["FLASH_HELPER"], "."))
+	if p.has(p.helper) {
+		return nil
+	}
+	for name := range helpers {
+		if p.has(name) {
+			p.helper = name
+			return nil
+		}
+	}
+	return fmt.Errorf("%s has none of its helper scripts (tegra-flash-helper.sh and others): it is no tegraflash package, or was built without its tools (TEGRA_SIGNING_EXCLUDE_TOOLS)", p.Dir)
+}
+
+// findChip asks the package's variables, and the name of its helper where those are
+// missing.
+func (p *Package) findChip() error {
+	p.Chip = helpers[p.helper]
+	if id := p.vars["CHIPID"]; id != "" {
+		if p.Chip = chips[id]; p.Chip == "" {
+			return fmt.Errorf(".env.initrd-flash: CHIPID %s is not known here", quoteShort(id))
+		}
+	}
+	if p.Chip != "" {
+		return nil
+	}
+	data, err := readSmall(filepath.Join(p.Dir, "flashvars"), varsBytes)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for line := range bytes.Lines(data) {
+		if id, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("CHIPID=")); ok {
+			p.Chip = chips[string(bytes.Trim(id, `"'`))]
+		}
+	}
+	return nil // some packages do not say; the board does
+}
+
+// findFlow prefers the initrd: it can say what came of it, and takes no time to make
+// sparse copies.
+func (p *Package) findFlow() error {
+	switch {
+	case p.vars != nil && p.has("initrd-flash") && p.has("initrd-flash.img") && p.Chip == "t264":
+		p.Flow = Unified
+	case p.vars != nil && p.has("initrd-flash") && p.has("initrd-flash.img"):
+		p.Flow = Initrd
+	case p.has("doflash.sh"):
+		p.Flow = Direct
+	default:
+		return fmt.Errorf("%s has neither initrd-flash with .env.initrd-flash and initrd-flash.img nor doflash.sh: it is not whole; build again", p.Dir)
+	}
+	if p.Flow == Unified && !p.has("create_l4t_bsp_images.py") {
+		return fmt.Errorf("%s is for Thor and has no create_l4t_bsp_images.py: it is not whole; build again", p.Dir)
+	}
+	return nil
+}
+
+func (p *Package) readLayouts() error {
+	for _, name := range []string{"flash.xml.in", "external-flash.xml.in"} {
+		l, err := readLayout(filepath.Join(p.Dir, name))
+		if errors.Is(err, os.ErrNotExist) && (name != "flash.xml.in" || p.presigned()) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		p.layouts = append(p.layouts, l)
+	}
+	return nil
+}
+
+func (p *Package) presigned() bool { return p.has(".presigning-vars") }
+
+// Check compares the package's layouts with its files.
+func (p *Package) Check() error {
+	stands := map[string]string{
+		"APPFILE": p.vars["ROOTFS_IMAGE"], "APPFILE_b": p.vars["ROOTFS_IMAGE"],
+		"DATAFILE": p.vars["DATAFILE"],
+	}
+	var wrong []error
+	for _, l := range p.layouts {
+		wrong = append(wrong, l.check(p.Dir, stands))
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return fmt.Errorf("the package does not fit together, and no board was touched:\n%w", err)
+	}
+	if image := p.vars["ROOTFS_IMAGE"]; image != "" && !p.has(image) {
+		return fmt.Errorf("the package has no %s, its root file system: build again", image)
+	}
+	return nil
+}
+
+// shared are the large files that the scripts only read, which copies of a package
+// may have in common.
+func (p *Package) shared() []string {
+	return slices.DeleteFunc([]string{p.vars["ROOTFS_IMAGE"], p.vars["DATAFILE"]}, func(name string) bool { return name == "" })
+}
+
+// Describe says what the package is in a line.
+func (p *Package) Describe() string {
+	return fmt.Sprintf("%s for %s (%s), by %s", cmp.Or(p.Release, "L4T of unknown release"), cmp.Or(p.Machine, "unknown machine"), cmp.Or(p.Chip, "unknown chip"), p.Flow)
+}

@@ -1,0 +1,145 @@
+package tegra
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// The variables of a package lie in files that its scripts source. Here they are
+// read, never run: assignments of plain words, and nothing that a shell would expand.
+const (
+	varsBytes  = 64 << 10
+	varsLines  = 1000
+	valueBytes = 4096
+)
+
+// name is a variable, or an element of bash's associative arrays.
+var varName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_]*\])?$`)
+
+// readVars reads a file of assignments; one that is not there has none.
+func readVars(path string) (map[string]string, error) {
+	data, err := readSmall(path, varsBytes)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	vars, err := parseVars(string(data))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return vars, nil
+}
+
+// readSmall reads a file that has no reason to be large.
+func readSmall(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, fmt.Errorf("%s is not a file", path))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s: more than %d KiB, which no such file has", path, limit>>10)
+	}
+	return data, err
+}
+
+func parseVars(text string) (map[string]string, error) {
+	vars := map[string]string{}
+	n := 0
+	for line := range strings.Lines(text) {
+		if n++; n > varsLines {
+			return nil, fmt.Errorf("more than %d lines", varsLines)
+		}
+		if err := parseLine(vars, strings.TrimSpace(line)); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	return vars, nil
+}
+
+// parseLine reads the assignments of one line.
+func parseLine(vars map[string]string, line string) error {
+	for line != "" && line[0] != '#' {
+		name, rest, ok := strings.Cut(line, "=")
+		if name = strings.TrimPrefix(name, "export "); !ok || !varName.MatchString(name) {
+			return fmt.Errorf("%.60q is no assignment of a plain value", engine.OneLine(line))
+		}
+		value, rest, err := parseValue(rest)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		vars[name] = value
+		line = strings.TrimLeft(rest, " \t;")
+	}
+	return nil
+}
+
+// parseValue reads a word of plain and quoted parts up to a space.
+func parseValue(s string) (value, rest string, err error) {
+	var b strings.Builder
+	for s != "" && !strings.ContainsRune(" \t;", rune(s[0])) {
+		if b.Len() > valueBytes {
+			return "", "", fmt.Errorf("a value of more than %d bytes", valueBytes)
+		}
+		var part string
+		switch s[0] {
+		case '\'':
+			part, s, err = quoted(s[1:], '\'')
+		case '"':
+			part, s, err = quoted(s[1:], '"')
+		default:
+			part, s, err = bare(s)
+		}
+		if err != nil {
+			return "", "", err
+		}
+		b.WriteString(part)
+	}
+	return b.String(), s, nil
+}
+
+// quoted reads up to the closing quote.
+func quoted(s string, quote byte) (part, rest string, err error) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == quote:
+			return b.String(), s[i+1:], nil
+		case c < ' ' && c != '\t', c == 0x7f:
+			return "", "", errors.New("a control character")
+		case quote == '"' && (c == '$' || c == '`'):
+			return "", "", fmt.Errorf("%q would be expanded by a shell; only plain values are read", c)
+		case quote == '"' && c == '\\':
+			if i+1 == len(s) || !strings.ContainsRune(`"\$`+"`", rune(s[i+1])) {
+				return "", "", errors.New("a backslash before a plain character")
+			}
+			i++
+			b.WriteByte(s[i])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "", "", fmt.Errorf("no closing %c", quote)
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:,+@%=\-]+`)
+
+func bare(s string) (part, rest string, err error) {
+	part = plain.FindString(s)
+	if part == "" {
+		return "", "", fmt.Errorf("%q outside of quotes; only plain values are read", s[:1])
+	}
+	return part, s[len(part):], nil
+}
