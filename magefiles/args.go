@@ -20,6 +20,7 @@ var optional = map[string]string{
 // there are.
 var wanted = map[string][]string{
 	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
+	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
 }
 
@@ -41,7 +42,7 @@ func lacking(args []string) string {
 	if len(named) >= len(all) {
 		return ""
 	}
-	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address"}
+	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path"}
 	missing := all[len(named)]
 	return fmt.Sprintf("%s: the %s is missing (%s); -h %[1]s explains it", args[1], missing, from[missing])
 }

@@ -1,0 +1,229 @@
+// Package bfb reads, checks, makes and takes apart BlueField boot streams, as
+// mlx-mkbfb does, and makes and judges the bf.cfg that goes with one. What a stream
+// is pushed through is rshim's.
+//
+// A stream is a row of images: a header of 24 bytes, little-endian, the image, and
+// zeros up to a multiple of 8. Behind the last image other data may follow, a bf.cfg
+// or a root file system, which the installer in the stream reads.
+package bfb
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+const (
+	magic       = 0x13026642
+	headerBytes = 24
+	major       = 1
+	minor       = 2
+)
+
+// Image is one image of a stream, as its header says.
+type Image struct {
+	Name        string `json:"name"` // with its version, as a file of it is called
+	About       string `json:"about"`
+	ID          uint8  `json:"id"`
+	Version     int    `json:"version"` // of the hardware that it is for
+	NextVersion int    `json:"nextVersion"`
+	SizeBytes   int64  `json:"sizeBytes"`
+	OffsetBytes int64  `json:"offsetBytes"` // of its data
+	CRC32       uint32 `json:"crc32"`       // of its data and the padding
+	Following   uint64 `json:"following"`   // bitmap of the ids that follow
+	Minor       int    `json:"minor"`       // of the format's version, 1.Minor
+}
+
+// Stream is what a file holds.
+type Stream struct {
+	Images        []Image  `json:"images"`
+	StreamBytes   int64    `json:"streamBytes"`
+	TrailingBytes int64    `json:"trailingBytes"`   // behind the images
+	Notes         []string `json:"notes,omitempty"` // what is unusual, but not wrong
+}
+
+// padded is the room that so many bytes take.
+func padded(n int64) int64 { return (n + 7) &^ 7 }
+
+// Read reads the headers of a stream. Check proves the images.
+func Read(r io.ReaderAt, size int64) (Stream, error) {
+	var s Stream
+	if size < headerBytes {
+		return s, fmt.Errorf("%d bytes are too few for a boot stream, whose first header alone has %d", size, headerBytes)
+	}
+	for s.StreamBytes < size {
+		i, err := readHeader(r, s.StreamBytes, size)
+		if errors.Is(err, errNoHeader) && len(s.Images) > 0 {
+			break
+		}
+		if err == nil {
+			err = s.admit(i)
+		}
+		if err != nil {
+			return s, fmt.Errorf("header at byte %d: %w", s.StreamBytes, err)
+		}
+		s.Images = append(s.Images, i)
+		s.StreamBytes = i.OffsetBytes + padded(i.SizeBytes)
+	}
+	s.TrailingBytes = size - s.StreamBytes
+	return s, s.complete()
+}
+
+var errNoHeader = errors.New("it is not that of an image of a boot stream, which begins with 42 66 02 13")
+
+func readHeader(r io.ReaderAt, at, size int64) (Image, error) {
+	var raw [headerBytes]byte
+	n, err := r.ReadAt(raw[:min(headerBytes, size-at)], at)
+	if err != nil && (!errors.Is(err, io.EOF) || int64(n) < min(headerBytes, size-at)) {
+		return Image{}, err
+	}
+	if n < 4 || binary.LittleEndian.Uint32(raw[:]) != magic {
+		return Image{}, errNoHeader
+	}
+	if n < headerBytes {
+		return Image{}, fmt.Errorf("the file ends %d bytes into it; fetch it again", n)
+	}
+	i, err := parseHeader(raw)
+	if err != nil {
+		return i, err
+	}
+	i.OffsetBytes = at + headerBytes
+	if have := size - i.OffsetBytes; have < padded(i.SizeBytes) {
+		return i, fmt.Errorf("image %s has %d bytes (%d with padding), and the file only %d more; it was cut off, fetch it again", i.Name, i.SizeBytes, padded(i.SizeBytes), have)
+	}
+	return i, nil
+}
+
+func parseHeader(raw [headerBytes]byte) (Image, error) {
+	w0 := binary.LittleEndian.Uint64(raw[0:])
+	w1 := binary.LittleEndian.Uint64(raw[8:])
+	nibble := func(shift int) int { return int(w0 >> shift & 0xf) }
+	i := Image{
+		ID: uint8(w0 >> 56), Version: nibble(48), NextVersion: nibble(44), Minor: nibble(36),
+		SizeBytes: int64(uint32(w1)), CRC32: uint32(w1 >> 32), Following: binary.LittleEndian.Uint64(raw[16:]),
+	}
+	switch {
+	case nibble(32) != major || i.Minor > minor:
+		return i, fmt.Errorf("it is of version %d.%d of the format; %d.0 to %d.%d are known", nibble(32), i.Minor, major, major, minor)
+	case nibble(52) != headerBytes/8:
+		return i, fmt.Errorf("it says that it has %d bytes; all of this version have %d", nibble(52)*8, headerBytes)
+	}
+	k, _ := kindOf(i.ID)
+	i.Name, i.About = k.name, k.about
+	if i.Minor >= 2 { // before, names had no versions
+		i.Name += fmt.Sprintf("-v%d", i.Version)
+		i.About += fmt.Sprintf(" (version %d)", i.Version)
+	}
+	return i, nil
+}
+
+// admit refuses an image that none with its version can stand behind: the firmware
+// takes the last that is not too new for its hardware, and looks no further.
+func (s Stream) admit(i Image) error {
+	for _, earlier := range s.Images {
+		if earlier.ID == i.ID && earlier.Version >= i.Version {
+			return fmt.Errorf("version %d of image %d stands behind its version %d; the versions of one image ascend", i.Version, i.ID, earlier.Version)
+		}
+	}
+	return nil
+}
+
+// complete compares what each header announces with what is there. A file that was cut
+// off between two images can be told by nothing else.
+func (s *Stream) complete() error {
+	follows, extra := uint64(0), uint64(0)
+	for _, i := range slices.Backward(s.Images) {
+		if missing := i.Following &^ follows; missing != 0 {
+			return fmt.Errorf("image %s at byte %d announces %s, which does not follow; the file was cut off or damaged, fetch it again", i.Name, i.OffsetBytes-headerBytes, idNames(missing))
+		}
+		extra |= follows &^ i.Following
+		if i.ID < 64 {
+			follows |= 1 << i.ID
+		}
+	}
+	if extra != 0 {
+		s.Notes = append(s.Notes, "no header before announces "+idNames(extra)+", so the firmware may not look for it")
+	}
+	return nil
+}
+
+func idNames(bitmap uint64) string {
+	var names []string
+	for ; bitmap != 0; bitmap &= bitmap - 1 {
+		k, _ := kindOf(uint8(bits.TrailingZeros64(bitmap)))
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Check proves each image by its checksum. It calls count for what it has read.
+func (s Stream) Check(ctx context.Context, r io.ReaderAt, count func(bytes int64)) error {
+	buf := make([]byte, 1<<20)
+	for _, i := range s.Images {
+		sum := crc32.NewIEEE()
+		n := padded(i.SizeBytes)
+		in := &watched{ctx: ctx, in: io.NewSectionReader(r, i.OffsetBytes, n), count: count}
+		if got, err := io.CopyBuffer(onlyWriter{sum}, in, buf); err != nil || got != n {
+			return fmt.Errorf("image %s at byte %d: read %d of %d bytes: %w", i.Name, i.OffsetBytes, got, n, orEOF(err))
+		}
+		if got := sum.Sum32(); got != i.CRC32 {
+			return fmt.Errorf("image %s at byte %d has CRC-32 %08x, its header says %08x; the file is damaged, fetch it again", i.Name, i.OffsetBytes, got, i.CRC32)
+		}
+	}
+	return nil
+}
+
+func orEOF(err error) error {
+	if err == nil {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+type onlyWriter struct{ io.Writer }
+
+// watched reports what passes through it, and ends with its context.
+type watched struct {
+	ctx   context.Context
+	in    io.Reader
+	count func(bytes int64)
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	if err := context.Cause(w.ctx); err != nil {
+		return 0, err
+	}
+	n, err := w.in.Read(p)
+	if w.count != nil {
+		w.count(int64(n))
+	}
+	return n, err
+}
+
+// List prints the images as mlx-mkbfb -d does, or as -d -v where every field is wanted.
+func (s Stream) List(w io.Writer, every bool) error {
+	for _, i := range s.Images {
+		line := fmt.Sprintf("%10d %s", i.SizeBytes, i.About)
+		if every {
+			line = i.fields()
+		}
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i Image) fields() string {
+	text := fmt.Sprintf("Ver: %d.%d Len: %d ID: %d ImLen: %d ImCRC: 0x%x FolIm: 0x%x", major, i.Minor, headerBytes, i.ID, i.SizeBytes, i.CRC32, i.Following)
+	if i.Minor >= 2 {
+		text += fmt.Sprintf(" NxImVr: %d ImVr: %d", i.NextVersion, i.Version)
+	}
+	return text
+}

@@ -1,0 +1,189 @@
+package bfb
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// maxConfigBytes is more than any bf.cfg that people write.
+const maxConfigBytes = 128 << 10
+
+var (
+	// Names such as BMC_PASSWORD_MINIMUM_LENGTH hold no password.
+	secret   = regexp.MustCompile(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
+	flag     = regexp.MustCompile(`^(CTL_)?DELETE_`)
+	assigned = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
+	// crypt(3)'s forms, and that of grub-mkpasswd-pbkdf2.
+	hashed = regexp.MustCompile(`^(\$(1|5|6|2[abxy]|y|gy|7)\$[./0-9A-Za-z$=,]{8,}|grub\.pbkdf2\.sha512\.[0-9]+\.[0-9A-F]+\.[0-9A-F]+)$`)
+)
+
+// CheckConfig judges a bf.cfg, which is a script for bash: every variable in it that is
+// called a password must get a hash that bash will take as it stands. What the script
+// may do beside that is not looked at. The installer on the DPU keeps the file, and
+// whoever reads the stream reads it too. An error begins with the number of the line.
+func CheckConfig(text []byte) error {
+	if len(text) > maxConfigBytes {
+		return fmt.Errorf("%d bytes are more than the %d KiB that a bf.cfg may have", len(text), maxConfigBytes>>10)
+	}
+	if i := bytes.IndexByte(text, 0); i >= 0 {
+		return fmt.Errorf("%d: a NUL byte; a bf.cfg is text", lineOf(text, i))
+	}
+	l := lexer{text: text}
+	for {
+		w, ok, err := l.word()
+		if err != nil || !ok {
+			return err
+		}
+		if err := w.check(); err != nil {
+			return fmt.Errorf("%d: %w", lineOf(text, w.at), err)
+		}
+	}
+}
+
+func lineOf(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
+
+func (w word) check() error {
+	m := assigned.FindStringSubmatch(w.text)
+	if m == nil || !secret.MatchString(m[1]) || flag.MatchString(m[1]) {
+		return nil
+	}
+	name, value := m[1], w.text[len(m[0]):]
+	switch {
+	case w.array:
+		return fmt.Errorf("%s is a list, and what it holds is not looked at; write one hash in single quotes", name)
+	case hashed.MatchString(value) && w.expands:
+		return fmt.Errorf("the hash for %s is not in single quotes, so bash puts its own variables where a $ stands; write %s='…'", name, name)
+	case w.expands:
+		return fmt.Errorf("what %s becomes is known only when the script runs; write a hash in single quotes, as bfb:config makes it", name)
+	case value == "", hashed.MatchString(value):
+		return nil
+	}
+	return fmt.Errorf("%s is not a hash; bfb:config makes one (or openssl passwd -6), and where a plain password is the only thing that works, set it by hand on the board", name)
+}
+
+// word is one word of the script without its quotes.
+type word struct {
+	at      int
+	text    string
+	expands bool // an unquoted or double-quoted $ or ` stands in it
+	array   bool // NAME=(...)
+}
+
+// lexer takes a script apart into words, wherever they stand: that of a here-document
+// or of a function's body is looked at like any other.
+type lexer struct {
+	text []byte
+	pos  int
+}
+
+const separators = " \t\r\n;&|<>(){}"
+
+func (l *lexer) word() (word, bool, error) {
+	l.skip()
+	if l.pos >= len(l.text) {
+		return word{}, false, nil
+	}
+	w, out := word{at: l.pos}, &strings.Builder{}
+	for l.pos < len(l.text) && !strings.ContainsRune(separators, rune(l.text[l.pos])) {
+		if err := l.part(&w, out); err != nil {
+			return w, false, err
+		}
+	}
+	w.text = out.String()
+	w.array = l.pos < len(l.text) && l.text[l.pos] == '(' && strings.HasSuffix(w.text, "=")
+	return w, true, nil
+}
+
+// skip passes over what stands between words.
+func (l *lexer) skip() {
+	for l.pos < len(l.text) {
+		switch c := l.text[l.pos]; {
+		case c == '#':
+			if end := bytes.IndexByte(l.text[l.pos:], '\n'); end >= 0 {
+				l.pos += end
+			} else {
+				l.pos = len(l.text)
+			}
+		case strings.ContainsRune(separators, rune(c)):
+			l.pos++
+		case c == '\\' && l.pos+1 < len(l.text) && l.text[l.pos+1] == '\n':
+			l.pos += 2
+		default:
+			return
+		}
+	}
+}
+
+// part reads a quoted piece of a word, or one character.
+func (l *lexer) part(w *word, out *strings.Builder) error {
+	c := l.text[l.pos]
+	switch {
+	case c == '\'':
+		return l.quoted(w, out)
+	case c == '"':
+		return l.doubleQuoted(w, out)
+	case c == '\\':
+		l.pos++
+		if l.pos < len(l.text) && l.text[l.pos] != '\n' { // that one joins two lines
+			out.WriteByte(l.text[l.pos])
+		}
+		l.pos++
+	default:
+		w.expands = w.expands || c == '$' || c == '`'
+		out.WriteByte(c)
+		l.pos++
+	}
+	return nil
+}
+
+func (l *lexer) quoted(w *word, out *strings.Builder) error {
+	end := bytes.IndexByte(l.text[l.pos+1:], '\'')
+	if end < 0 {
+		return l.open("single", w)
+	}
+	out.Write(l.text[l.pos+1 : l.pos+1+end])
+	l.pos += end + 2
+	return nil
+}
+
+func (l *lexer) doubleQuoted(w *word, out *strings.Builder) error {
+	began := l.pos
+	for l.pos++; l.pos < len(l.text); l.pos++ {
+		c := l.text[l.pos]
+		switch {
+		case c == '"':
+			l.pos++
+			return nil
+		case c == '\\' && l.pos+1 < len(l.text) && strings.IndexByte("$`\"\\\n", l.text[l.pos+1]) >= 0:
+			l.pos++
+			if l.text[l.pos] != '\n' {
+				out.WriteByte(l.text[l.pos])
+			}
+			continue
+		case c == '$', c == '`':
+			w.expands = true
+		}
+		out.WriteByte(c)
+	}
+	l.pos = began
+	return l.open("double", w)
+}
+
+func (l *lexer) open(which string, w *word) error {
+	return fmt.Errorf("%d: the %s quote of %.40q is not closed", lineOf(l.text, l.pos), which, engine.OneLine(string(l.text[w.at:min(len(l.text), w.at+40)])))
+}
+
+// Config is a bf.cfg that gives a user a password.
+func Config(user, hash string) ([]byte, error) {
+	if !userName.MatchString(user) {
+		return nil, fmt.Errorf("%q is no name of a user that a bf.cfg could hold: it would be a part of %s_PASSWORD", user, user)
+	}
+	text := []byte(user + "_PASSWORD='" + hash + "'\n")
+	return text, CheckConfig(text)
+}
+
+var userName = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)

@@ -1,0 +1,83 @@
+package bfb
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// Trailing is what the data behind the images is called.
+const Trailing = "trailing"
+
+// Extract writes the images with these names, or all of them and what stands behind
+// them, to files whose names begin with prefix, and returns the files' names. Each is
+// written whole or not at all, and none where the stream is damaged.
+func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names []string) ([]string, error) {
+	spans, err := s.spans(names)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Check(ctx, r, nil); err != nil {
+		return nil, err
+	}
+	var written []string
+	for _, sp := range spans {
+		file := prefix + sp.name
+		if err := extract(ctx, io.NewSectionReader(r, sp.off, sp.size), file); err != nil {
+			return written, fmt.Errorf("write %s: %w", file, err)
+		}
+		written = append(written, file)
+	}
+	return written, nil
+}
+
+type span struct {
+	name      string
+	off, size int64
+}
+
+func (s Stream) spans(names []string) ([]span, error) {
+	var all []span
+	for _, i := range s.Images {
+		if slices.ContainsFunc(all, func(sp span) bool { return sp.name == i.Name }) {
+			return nil, fmt.Errorf("two images would be files called %s", i.Name)
+		}
+		all = append(all, span{i.Name, i.OffsetBytes, i.SizeBytes})
+	}
+	if s.TrailingBytes > 0 {
+		all = append(all, span{Trailing, s.StreamBytes, s.TrailingBytes})
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(sp span) bool { return sp.name == name }) {
+			return nil, fmt.Errorf("it holds no %q; it holds %s", name, listed(all))
+		}
+	}
+	return slices.DeleteFunc(all, func(sp span) bool { return !slices.Contains(names, sp.name) }), nil
+}
+
+func listed(all []span) string {
+	names := make([]string, len(all))
+	for i, sp := range all {
+		names[i] = sp.name
+	}
+	return strings.Join(names, " ")
+}
+
+func extract(ctx context.Context, from io.Reader, file string) error {
+	f, err := renameio.NewPendingFile(file, renameio.WithPermissions(0o644))
+	if err != nil {
+		return err
+	}
+	defer f.Cleanup()
+	if _, err := io.Copy(f, &watched{ctx: ctx, in: from}); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}

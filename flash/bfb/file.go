@@ -1,0 +1,111 @@
+package bfb
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"slipway/layers/progress"
+)
+
+// File is a stream in a file.
+type File struct {
+	Stream
+
+	*os.File
+}
+
+// Open reads the headers of the stream in a file.
+func Open(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", path)
+	}
+	var s Stream
+	if err == nil {
+		if s, err = Read(f, info.Size()); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &File{s, f}, nil
+}
+
+// Prove checks all images, and reports how far it is.
+func (f *File) Prove(ctx context.Context) error {
+	step := progress.Start(ctx, "check "+f.Name(), f.StreamBytes, progress.Bytes)
+	err := f.Check(ctx, f, step.Add)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	step.End(fmt.Sprintf("%d images", len(f.Images)), err)
+	return err
+}
+
+// Show lists what is in the file at path.
+func Show(w io.Writer, path string, every, asJSON bool) error {
+	f, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(f.Stream)
+	}
+	if err := f.List(w, every); err != nil {
+		return err
+	}
+	return f.remarks(w)
+}
+
+func (s Stream) remarks(w io.Writer) error {
+	if s.TrailingBytes > 0 {
+		fmt.Fprintf(w, "%10d bytes behind the images (a bf.cfg or a root file system)\n", s.TrailingBytes)
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintln(w, "note: "+n)
+	}
+	return nil
+}
+
+// CheckFile proves the stream in the file at path.
+func CheckFile(ctx context.Context, w io.Writer, path string) error {
+	f, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Prove(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: %d images in %d bytes, all as their headers say\n", path, len(f.Images), f.StreamBytes)
+	return f.remarks(w)
+}
+
+// ExtractFile takes the stream in the file at path apart.
+func ExtractFile(ctx context.Context, w io.Writer, path, prefix string, names []string) error {
+	f, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	files, err := f.Extract(ctx, f, prefix, names)
+	for _, file := range files {
+		fmt.Fprintln(w, file)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

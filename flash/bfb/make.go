@@ -1,0 +1,308 @@
+package bfb
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// Recipe says what a stream is made of.
+type Recipe struct {
+	Bases  []string // streams whose images are taken; those of a later one replace an earlier one's
+	Parts  []Part   // images that replace those of the bases
+	Expert bool     // in the order of the parts, not in the usual one; without bases
+	Filter *Filter  // of the one base, without parts
+}
+
+// Part is an image that a stream is to hold: a file's content, or a text.
+type Part struct {
+	kind    kind
+	version int
+	path    string
+	text    string
+}
+
+// ParseParts reads "bl2=FILE,boot-args-v1==TEXT". A comma belongs to the text before it
+// unless the name of an image and a = follow it.
+func ParseParts(list string) ([]Part, error) {
+	var parts []Part
+	for list != "" {
+		name, rest, ok := strings.Cut(list, "=")
+		k, version, err := parseName(name)
+		if err == nil && !ok {
+			err = fmt.Errorf("%q says no file; write %s=FILE, or %s==TEXT", name, name, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		var value string
+		value, list = cutPart(rest)
+		p := Part{kind: k, version: version, path: value}
+		if text, ok := strings.CutPrefix(value, "="); ok {
+			p.path, p.text = "", text
+		} else if value == "" {
+			return nil, fmt.Errorf("%s: no file is named; an empty text is written %s==", name, name)
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+func cutPart(s string) (part, rest string) {
+	for i := range len(s) {
+		if s[i] != ',' {
+			continue
+		}
+		name, _, ok := strings.Cut(s[i+1:], "=")
+		if _, _, err := parseName(name); ok && err == nil {
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}
+
+// piece is an image on its way into a stream.
+type piece struct {
+	Image
+	from string // the file, for errors
+	data io.ReaderAt
+}
+
+// Make writes a stream to out, whole or not at all.
+func Make(ctx context.Context, out string, r Recipe) (Stream, error) {
+	s, err := r.make(ctx, out)
+	if err != nil {
+		return Stream{}, fmt.Errorf("make %s: %w", out, err)
+	}
+	return s, nil
+}
+
+func (r Recipe) make(ctx context.Context, out string) (Stream, error) {
+	if err := r.possible(); err != nil {
+		return Stream{}, err
+	}
+	var files opened
+	defer files.close()
+	var pieces []piece
+	for _, base := range r.Bases {
+		more, err := files.base(ctx, base)
+		if err != nil {
+			return Stream{}, err
+		}
+		pieces = replace(pieces, more)
+	}
+	var parts []piece
+	for _, p := range r.Parts {
+		more, err := files.part(ctx, p)
+		if err != nil {
+			return Stream{}, err
+		}
+		parts = replace(parts, []piece{more})
+	}
+	pieces = replace(pieces, parts)
+	if r.Filter != nil {
+		pieces = r.Filter.apply(pieces)
+	} else if err := arrange(pieces, r.Expert); err != nil {
+		return Stream{}, err
+	}
+	if len(pieces) == 0 {
+		return Stream{}, errors.New("no image is left, and a stream without one boots nothing")
+	}
+	number(pieces, r.Filter != nil)
+	return write(ctx, out, pieces)
+}
+
+func (r Recipe) possible() error {
+	switch {
+	case len(r.Bases) == 0 && len(r.Parts) == 0:
+		return errors.New("of nothing: name a stream to begin with, or images")
+	case len(r.Bases) > 2:
+		return fmt.Errorf("%d streams to begin with; one or two can be joined", len(r.Bases))
+	case r.Expert && len(r.Bases) > 0:
+		return errors.New("an order of its own is for a stream of single images; take the other stream apart first")
+	case r.Filter != nil && (len(r.Bases) != 1 || len(r.Parts) > 0):
+		return errors.New("versions are taken out of one stream, without other images")
+	}
+	return nil
+}
+
+// replace adds images to those there are; one of the same kind and version gives way.
+func replace(pieces, more []piece) []piece {
+	for _, m := range more {
+		i := slices.IndexFunc(pieces, func(p piece) bool { return p.ID == m.ID && p.Version == m.Version })
+		if i >= 0 {
+			pieces[i] = m
+		} else {
+			pieces = append(pieces, m)
+		}
+	}
+	return pieces
+}
+
+// opened are the files that a stream is made of, open until it is written.
+type opened []*os.File
+
+func (o opened) close() {
+	for _, f := range o {
+		f.Close()
+	}
+}
+
+func (o *opened) open(path string) (*os.File, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	*o = append(*o, f)
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", path)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
+
+func (o *opened) base(ctx context.Context, path string) ([]piece, error) {
+	f, size, err := o.open(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := Read(f, size)
+	if err == nil {
+		err = s.Check(ctx, f, nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if s.TrailingBytes > 0 {
+		return nil, fmt.Errorf("%s: %d bytes stand behind its images (a bf.cfg or a root file system), which would be lost; take it apart and put them behind the new stream", path, s.TrailingBytes)
+	}
+	pieces := make([]piece, len(s.Images))
+	for n, i := range s.Images {
+		pieces[n] = piece{Image: i, from: path, data: io.NewSectionReader(f, i.OffsetBytes, i.SizeBytes)}
+	}
+	return pieces, nil
+}
+
+func (o *opened) part(ctx context.Context, p Part) (piece, error) {
+	i := piece{Image: Image{Name: p.kind.name, ID: p.kind.id, Version: p.version}, from: "the text for " + p.kind.name}
+	if p.path == "" {
+		i.data, i.SizeBytes = strings.NewReader(p.text), int64(len(p.text))
+	} else {
+		f, size, err := o.open(p.path)
+		if err != nil {
+			return i, fmt.Errorf("image %s: %w", p.kind.name, err)
+		}
+		i.from, i.data, i.SizeBytes = p.path, f, size
+	}
+	if i.SizeBytes > math.MaxUint32 {
+		return i, fmt.Errorf("image %s: %s has %d bytes; an image has room for %d", p.kind.name, i.from, i.SizeBytes, uint32(math.MaxUint32))
+	}
+	var err error
+	i.CRC32, err = i.copy(ctx, io.Discard)
+	return i, err
+}
+
+// copy writes the image and its padding, and returns their checksum.
+func (p piece) copy(ctx context.Context, w io.Writer) (uint32, error) {
+	sum := crc32.NewIEEE()
+	to := io.MultiWriter(w, sum)
+	n, err := io.Copy(to, &watched{ctx: ctx, in: io.NewSectionReader(p.data, 0, p.SizeBytes)})
+	if err == nil && n != p.SizeBytes {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: copy the %d bytes of image %s: %w", p.from, p.SizeBytes, p.Name, err)
+	}
+	_, err = to.Write(make([]byte, padded(p.SizeBytes)-p.SizeBytes))
+	return sum.Sum32(), err
+}
+
+// arrange puts the kinds into the usual order, or leaves them in the order in which
+// they were given. The versions of a kind stand together in both cases, ascending.
+func arrange(pieces []piece, expert bool) error {
+	for _, p := range pieces {
+		if _, known := kindOf(p.ID); !known {
+			return fmt.Errorf("%s: where image %s belongs is not known", p.from, p.Name)
+		}
+	}
+	place := func(id uint8) int { return slices.IndexFunc(kinds, func(k kind) bool { return k.id == id }) }
+	if expert {
+		given := slices.Clone(pieces)
+		place = func(id uint8) int { return slices.IndexFunc(given, func(p piece) bool { return p.ID == id }) }
+	}
+	slices.SortStableFunc(pieces, func(a, b piece) int {
+		return cmp.Or(cmp.Compare(place(a.ID), place(b.ID)), cmp.Compare(a.Version, b.Version))
+	})
+	return nil
+}
+
+// number fills in what the headers say of the images behind them. mlx-mkbfb writes into
+// a stream that it filtered the version of whatever image is next, and into others that
+// of the next image of the same kind.
+func number(pieces []piece, filtered bool) {
+	follows := uint64(0)
+	for i := len(pieces) - 1; i >= 0; i-- {
+		p := &pieces[i]
+		p.Following, p.NextVersion = follows, 0
+		if i+1 < len(pieces) && (filtered || pieces[i+1].ID == p.ID) {
+			p.NextVersion = pieces[i+1].Version
+		}
+		follows |= 1 << p.ID
+	}
+}
+
+func (i Image) header() [headerBytes]byte {
+	var raw [headerBytes]byte
+	w0 := uint64(magic) | major<<32 | minor<<36 | uint64(i.NextVersion&0xf)<<44 | uint64(i.Version&0xf)<<48 |
+		headerBytes/8<<52 | uint64(i.ID)<<56
+	binary.LittleEndian.PutUint64(raw[0:], w0)
+	binary.LittleEndian.PutUint64(raw[8:], uint64(i.SizeBytes)|uint64(i.CRC32)<<32)
+	binary.LittleEndian.PutUint64(raw[16:], i.Following)
+	return raw
+}
+
+func write(ctx context.Context, out string, pieces []piece) (Stream, error) {
+	f, err := renameio.NewPendingFile(out, renameio.WithPermissions(0o644))
+	if err != nil {
+		return Stream{}, err
+	}
+	defer f.Cleanup()
+	w := bufio.NewWriterSize(f, 1<<20)
+	size := int64(0)
+	for _, p := range pieces {
+		header := p.header()
+		if _, err := w.Write(header[:]); err != nil {
+			return Stream{}, err
+		}
+		sum, err := p.copy(ctx, w)
+		if err != nil {
+			return Stream{}, err
+		}
+		if sum != p.CRC32 {
+			return Stream{}, fmt.Errorf("%s: image %s has CRC-32 %08x and should have %08x; it was written to meanwhile", p.from, p.Name, sum, p.CRC32)
+		}
+		size += headerBytes + padded(p.SizeBytes)
+	}
+	if err := w.Flush(); err != nil {
+		return Stream{}, err
+	}
+	s, err := Read(f, size)
+	if err != nil {
+		return Stream{}, err
+	}
+	return s, f.CloseAtomicallyReplace()
+}

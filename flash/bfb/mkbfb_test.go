@@ -1,0 +1,208 @@
+package bfb
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// mkbfb runs the real mlx-mkbfb.
+type mkbfb struct {
+	folder
+	script string
+}
+
+func needMkbfb(t *testing.T) mkbfb {
+	t.Helper()
+	script := os.Getenv("SLIPWAY_MKBFB")
+	if script == "" {
+		t.Skip("SLIPWAY_MKBFB does not name the mlx-mkbfb of Mellanox/bfscripts")
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is missing (Debian package python3)")
+	}
+	return mkbfb{newFolder(t), script}
+}
+
+func (m mkbfb) run(args ...string) (string, error) {
+	cmd := exec.CommandContext(m.Context(), "python3", append([]string{m.script}, args...)...)
+	cmd.Dir = m.dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (m mkbfb) must(args ...string) string {
+	m.Helper()
+	out, err := m.run(args...)
+	if err != nil {
+		m.Fatalf("mlx-mkbfb %q: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// compare makes a stream in both ways.
+func (m mkbfb) compare(what string, r Recipe, args ...string) []byte {
+	m.Helper()
+	for _, p := range r.Parts {
+		value := p.path
+		if value == "" {
+			value = "=" + p.text
+		}
+		args = append(args, fmt.Sprintf("--%s-v%d", p.kind.name, p.version), value)
+	}
+	args = append(args, r.Bases...)
+	m.must(append(args, "theirs.bfb")...)
+	if _, err := Make(m.Context(), m.path("ours.bfb"), r); err != nil {
+		m.Fatalf("%s: %v", what, err)
+	}
+	ours, theirs := m.read("ours.bfb"), m.read("theirs.bfb")
+	if !bytes.Equal(ours, theirs) {
+		m.Errorf("%s: our stream of %d bytes is not theirs of %d; args %q", what, len(ours), len(theirs), args)
+	}
+	return ours
+}
+
+// some makes parts of random kinds, versions and sizes.
+func (m mkbfb) some(random *rand.Rand, name string) []Part {
+	parts := make([]Part, 1+random.IntN(12))
+	for i := range parts {
+		p := Part{kind: kinds[random.IntN(len(kinds))], version: random.IntN(maxVersion + 1), text: strings.Repeat("é=,", random.IntN(9))}
+		if random.IntN(3) > 0 {
+			p.path, p.text = m.random(name+strconv.Itoa(i), random.IntN(5000)), ""
+		}
+		parts[i] = p
+	}
+	return parts
+}
+
+func TestMakeAsMkbfb(t *testing.T) {
+	m := needMkbfb(t)
+	random := rand.New(rand.NewPCG(3, 4))
+	for n := range 3 {
+		what := fmt.Sprint("round ", n)
+		one := m.compare(what, Recipe{Parts: m.some(random, "one")})
+		m.save("one.bfb", one)
+		m.save("two.bfb", m.compare(what+", expert", Recipe{Parts: m.some(random, "two"), Expert: true}, "-e"))
+		bases := []string{m.path("one.bfb"), m.path("two.bfb")}
+		m.compare(what+", copied", Recipe{Bases: bases[:1]})
+		m.save("both.bfb", m.compare(what+", joined", Recipe{Bases: bases, Parts: m.some(random, "more")}))
+		m.compareFilters(what)
+		m.compareReading(what, "both.bfb")
+	}
+}
+
+func (m mkbfb) save(name string, data []byte) {
+	m.Helper()
+	if err := os.WriteFile(m.path(name), data, 0o644); err != nil {
+		m.Fatal(err)
+	}
+}
+
+func (m mkbfb) compareFilters(what string) {
+	m.Helper()
+	base := []string{m.path("both.bfb")}
+	for version := range maxVersion + 1 {
+		v := strconv.Itoa(version)
+		m.compare(what+", filtered for "+v, Recipe{Bases: base, Filter: &Filter{Version: version, Strip: -1}}, "-f", v)
+		m.compare(what+", without 1 for "+v, Recipe{Bases: base, Filter: &Filter{Version: version, Strip: 1}}, "-f", v, "-s", "1")
+	}
+	// theirs writes an empty file where nothing is left
+	r := Recipe{Bases: base, Filter: &Filter{Version: 0, Strip: -1, Careless: true}}
+	m.must("-f", "0", "--no-careful", base[0], "theirs.bfb")
+	if _, err := Make(m.Context(), m.path("ours.bfb"), r); err != nil && len(m.read("theirs.bfb")) > 0 {
+		m.Errorf("%s, carelessly: %v", what, err)
+	} else if err == nil && !bytes.Equal(m.read("ours.bfb"), m.read("theirs.bfb")) {
+		m.Errorf("%s, carelessly: our stream is not theirs", what)
+	}
+}
+
+// compareReading compares what both list and take out of a stream.
+func (m mkbfb) compareReading(what, name string) {
+	m.Helper()
+	data := m.read(name)
+	s, err := Read(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, every := range []bool{false, true} {
+		var list strings.Builder
+		if err := s.List(&list, every); err != nil {
+			m.Fatal(err)
+		}
+		option := map[bool]string{false: "-d", true: "-dv"}[every]
+		if diff := cmp.Diff(m.must(option, name), list.String()); diff != "" {
+			m.Errorf("%s: list with %s (-theirs +ours):\n%s", what, option, diff)
+		}
+	}
+	m.compareExtracted(what, name, s, data, nil)
+	m.compareExtracted(what, name, s, data, []string{s.Images[0].Name, s.Images[len(s.Images)-1].Name})
+}
+
+func (m mkbfb) compareExtracted(what, name string, s Stream, data []byte, names []string) {
+	m.Helper()
+	ours, theirs := m.TempDir(), m.TempDir()
+	if _, err := s.Extract(m.Context(), bytes.NewReader(data), ours+"/x-", names); err != nil {
+		m.Fatal(err)
+	}
+	m.must("-x", "-p", theirs+"/x-", "-n", strings.Join(names, " "), name)
+	if diff := cmp.Diff(contents(m.T, theirs), contents(m.T, ours)); diff != "" {
+		m.Errorf("%s: extracted %q (-theirs +ours):\n%s", what, names, diff)
+	}
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(f)] = string(data)
+	}
+	return all
+}
+
+// TestCheckAsMkbfb changes bytes: what mlx-mkbfb refuses, Check refuses too.
+func TestCheckAsMkbfb(t *testing.T) {
+	m := needMkbfb(t)
+	good := usual(t)
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 40 {
+		data := bytes.Clone(good)
+		// Mostly in the first header and a little behind it, where most is at stake.
+		at := random.IntN(headerBytes + 8)
+		data[at] ^= 1 << random.IntN(8)
+		m.save("changed.bfb", data)
+		_, theirs := m.run("-c", "changed.bfb")
+		ours := check(t.Context(), data)
+		if theirs != nil && ours == nil {
+			t.Errorf("with byte %d changed, mlx-mkbfb refuses the stream and we do not", at)
+		}
+		reserved := at == 5 || at >= 16 && at < headerBytes // bits that it does not look at
+		if theirs == nil && ours != nil && !reserved && at != 6 && at != 7 {
+			t.Errorf("with byte %d changed, mlx-mkbfb takes the stream; we do not: %v", at, ours)
+		}
+	}
+}
+
+func check(ctx context.Context, data []byte) error {
+	s, err := Read(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return err
+	}
+	return s.Check(ctx, bytes.NewReader(data), nil)
+}

@@ -1,0 +1,80 @@
+//go:build mage
+
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/magefile/mage/mg"
+
+	"slipway/flash/bfb"
+)
+
+// BFB works on BlueField boot streams.
+type BFB mg.Namespace
+
+// List prints the images in a boot stream, as mlx-mkbfb -d does, and what stands behind
+// them.
+//
+// Example: "bfb:list bf-bundle.bfb -json".
+func (BFB) List(file string,
+	verbose *bool, // every field of the headers
+	json *bool, // print them as JSON
+) error {
+	return bfb.Show(os.Stdout, file, given(verbose, false), given(json, false))
+}
+
+// Check proves each image in a boot stream by its checksum, and that none is missing.
+//
+// Example: "bfb:check bf-bundle.bfb".
+func (BFB) Check(ctx context.Context, file string) error {
+	return run(ctx, func(ctx context.Context) error { return bfb.CheckFile(ctx, os.Stdout, file) })
+}
+
+// Make makes a boot stream: of single images, of other streams, or of both. It is byte for
+// byte what mlx-mkbfb makes. bfb:list shows the names of images.
+//
+// Examples: "bfb:make out.bfb -images=bl2=bl2.bin,image=Image,boot-args==console=ttyAMA1";
+// "bfb:make out.bfb -base=bf-bundle.bfb -images=boot-args-v1==quiet"; "bfb:make bf3.bfb
+// -base=bf-bundle.bfb -for=2" for images that a BlueField-3 can use.
+func (BFB) Make(ctx context.Context, out string,
+	base *string, // one or two streams whose images are taken, with a comma between them
+	images *string, // NAME[-vN]=FILE or NAME[-vN]==TEXT, with commas between them
+	expert *bool, // in the order of -images, not in the usual one
+	For *int, // leave out what hardware of this version (0 to 2) has no use for
+	strip *int, // with -for: leave out only images of this version
+	careless *bool, // with -for: also where no other image of the kind is left
+) error {
+	return run(ctx, func(ctx context.Context) error {
+		return bfb.MakeFile(ctx, os.Stdout, out, bfb.Wish{
+			Bases: words(given(base, "")), Parts: given(images, ""), Expert: given(expert, false),
+			For: given(For, -1), Strip: given(strip, -1), Careless: given(careless, false),
+		})
+	})
+}
+
+// Extract takes a boot stream apart, into a file for each image and one for what stands
+// behind them. A damaged stream gives none.
+//
+// Examples: "bfb:extract bf-bundle.bfb"; "bfb:extract bf-bundle.bfb -names=image-v0,trailing -prefix=parts/".
+func (BFB) Extract(ctx context.Context, file string,
+	names *string, // only these, with commas between them, as bfb:list -json names them
+	prefix *string, // what the files' names begin with; dump- if not given
+) error {
+	return run(ctx, func(ctx context.Context) error {
+		return bfb.ExtractFile(ctx, os.Stdout, file, given(prefix, "dump-"), words(given(names, "")))
+	})
+}
+
+// Config makes a bf.cfg that sets a password on the DPU, for flash -config. It asks for the
+// password, or reads a line where its input is no terminal, and writes only its hash.
+//
+// Example: "bfb:config bf.cfg".
+func (BFB) Config(ctx context.Context, file string,
+	user *string, // whose password; ubuntu if not given
+) error {
+	return run(ctx, func(ctx context.Context) error {
+		return bfb.MakeConfig(ctx, os.Stdin, os.Stderr, file, given(user, "ubuntu"))
+	})
+}
