@@ -43,16 +43,21 @@ func Fuzz(ctx context.Context,
 }
 
 // Bench measures Slipway beside the tools it replaces, in one run: build, hook, flash,
-// deploy, layers or up. The last line holds the ratios as name=value.
+// flashslow, deploy, layers or up. The last line holds the ratios as name=value.
 //
-// flash, hook and layers need root; build needs another user, and SLIPWAY_BITBAKE, which
-// names a git clone of bitbake.
+// flash, flashslow, hook and layers need root; build needs another user, and SLIPWAY_BITBAKE, which
+// names a git clone of bitbake. flash takes half an hour and an idle machine; -rounds,
+// -only and -mib make a part of it or of flashslow, to try.
 //
-// Example: "bench flash".
+// Examples: "bench flash"; "bench flash -rounds=1 -mib=256 -only=raw".
 func Bench(ctx context.Context,
-	area *string, // build, hook, flash, deploy, layers or up
+	area *string, // build, hook, flash, flashslow, deploy, layers or up
+	rounds *int, // how often each is measured; 5 if not given
+	only *string, // only what matches this pattern
+	mib *int, // the size of the image
 ) error {
-	return run(ctx, func(ctx context.Context) error { return bench.Run(ctx, os.Stdout, given(area, "")) })
+	options := bench.Options{Rounds: given(rounds, 0), Only: given(only, ""), MiB: given(mib, 0)}
+	return run(ctx, func(ctx context.Context) error { return bench.Run(ctx, os.Stdout, given(area, ""), options) })
 }
 
 // Soak kills a command at random moments and runs it again: what it leaves in

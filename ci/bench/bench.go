@@ -30,6 +30,8 @@ type Row struct {
 	Name  string
 	Times []time.Duration
 	CPU   []time.Duration // on processors, where that was measured
+
+	PeakBytes int64 // of resident memory, where that was measured
 }
 
 // Median is the middle of the row's times.
@@ -123,16 +125,35 @@ func Over(name string, peer, ours Row) Ratio {
 	return Ratio{name, float64(peer.Median()) / float64(ours.Median())}
 }
 
+// over names two rows whose ratio is printed.
+type over struct{ name, peer, ours string }
+
+// overs are the ratios of those pairs of which both rows were measured.
+func overs(rows []Row, pairs []over) []Ratio {
+	var all []Ratio
+	for _, p := range pairs {
+		peer := slices.IndexFunc(rows, func(r Row) bool { return r.Name == p.peer })
+		ours := slices.IndexFunc(rows, func(r Row) bool { return r.Name == p.ours })
+		if peer >= 0 && ours >= 0 {
+			all = append(all, Over(p.name, rows[peer], rows[ours]))
+		}
+	}
+	return all
+}
+
 // Print writes the table of the rows and, as its last line, the ratios.
 func Print(w io.Writer, rows []Row, ratios ...Ratio) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tn\t")
+	fmt.Fprintln(tw, "variant\tmedian ms\tmin ms\tmax ms\tcpu ms\tpeak MB\tn\t")
 	for _, r := range rows {
-		cpu := "-"
+		cpu, peak := "-", "-"
 		if len(r.CPU) > 0 {
 			cpu = ms(median(r.CPU))
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Name, ms(r.Median()), ms(slices.Min(r.Times)), ms(slices.Max(r.Times)), cpu, len(r.Times))
+		if r.PeakBytes > 0 {
+			peak = fmt.Sprintf("%.1f", float64(r.PeakBytes)/1e6)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Name, ms(r.Median()), ms(slices.Min(r.Times)), ms(slices.Max(r.Times)), cpu, peak, len(r.Times))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

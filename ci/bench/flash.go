@@ -2,201 +2,296 @@ package bench
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
-	"golang.org/x/sys/unix"
-
-	"slipway/flash"
-	"slipway/images"
-	"slipway/images/bmap"
 	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/progress"
 )
 
 const (
-	flashImageBytes = 1 << 30
-	flashRounds     = 5
+	flashMiB    = 4 << 10
+	flashRounds = 5
 )
 
-// Flash measures how long a 1 GiB image, a third of it mapped, takes to a loop
-// device: ours with everything read back, bmaptool and dd without.
-func Flash(ctx context.Context, w io.Writer) (err error) {
-	if os.Geteuid() != 0 {
-		return errors.New("bench flash needs root, for a loop device")
-	}
-	if err := host.Ensure(ctx, w, "build/bench/apt.log", "bmap-tools", "mount"); err != nil {
-		return err
-	}
-	b, err := newFlashBench(ctx)
+// Flash measures how long a 4 GiB image, a third of it mapped, takes in each form to a
+// loop device and to a file: ours as a process of its own, with everything read back
+// and without, beside bmaptool, dd, and zstd piped into dd, which read nothing back.
+// Where SLIPWAY_BMAPTOOL names a checkout of bmaptool's, that is measured too.
+func Flash(ctx context.Context, w io.Writer, o Options) (err error) {
+	b, err := newFlashBench(ctx, w, o.or(flashRounds, flashMiB))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	rows, err := Measure(
-		ctx, flashRounds,
-		Variant{Name: "ours, read back", Prepare: b.settle, Run: b.ours},
-		Variant{Name: "bmaptool copy", Prepare: b.settle, Run: b.bmaptool},
-		Variant{Name: "dd bs=4M conv=fsync", Prepare: b.settle, Run: b.dd},
-	)
+	ways, err := b.chosen(b.flashWays())
 	if err != nil {
 		return err
 	}
-	return Print(w, rows, Over("bmaptool_over_ours", rows[1], rows[0]), Over("dd_over_ours", rows[2], rows[0]))
+	if err := b.prepare(ctx, ways, 2); err != nil {
+		return err
+	}
+	rows, err := b.measure(ctx, ways)
+	if err != nil {
+		return err
+	}
+	return Print(w, rows, append(overs(rows, flashRatios), peak(rows, ways)...)...)
 }
 
-// flashBench is a folder with an artifact, and a loop device of its image's size.
+// flashRatios are a peer's time over ours, by the names of their rows.
+var flashRatios = []over{
+	{"raw", "bmaptool raw", "ours raw"},
+	{"zst", "bmaptool zst", "ours zst"},
+	{"gz", "bmaptool gz", "ours gz"},
+	{"xz", "bmaptool xz", "ours xz"},
+	{"raw_readback", "bmaptool raw", "ours raw, read back"},
+	{"zst_readback", "bmaptool zst", "ours zst, read back"},
+	{"gz_readback", "bmaptool gz", "ours gz, read back"},
+	{"xz_readback", "bmaptool xz", "ours xz, read back"},
+	{"raw_newer", "newer bmaptool raw", "ours raw"},
+	{"zst_newer", "newer bmaptool zst", "ours zst"},
+	{"gz_newer", "newer bmaptool gz", "ours gz"},
+	{"xz_newer", "newer bmaptool xz", "ours xz"},
+	{"raw_file", "bmaptool raw to a file", "ours raw to a file"},
+	{"zst_file", "bmaptool zst to a file", "ours zst to a file"},
+	{"dd", "dd raw", "ours raw"},
+	{"zstd_into_dd", "zstd into dd", "ours zst"},
+	{"two_over_one", "ours zst to two", "ours zst"},
+	{"two_over_one_raw", "ours raw to two", "ours raw"},
+	{"two_over_one_gz", "ours gz to two", "ours gz"},
+}
+
+// flashBench is the image in its forms, the devices that it is written to, and the
+// programs that write it.
 type flashBench struct {
-	dir      string
-	artifact images.Artifact
-	image    string
-	blockMap string
-	device   string
+	dir      string // of what is kept from run to run
+	programs programs
+	newer    string // a checkout of bmaptool's, or ""
+	options  Options
+	in       inputs
+	devices  []*loop
+	lock     *os.File  // two benches at once measure nothing
+	slow     *throttle // nil: the devices are as fast as they can be
 }
 
-func newFlashBench(ctx context.Context) (_ *flashBench, err error) {
-	if err := os.MkdirAll("build", 0o755); err != nil {
+func newFlashBench(ctx context.Context, w io.Writer, o Options) (*flashBench, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("it needs root, for loop devices")
+	}
+	if err := host.Ensure(ctx, w, "build/bench/apt.log", "bmap-tools", "mount", "zstd", "xz-utils"); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("build", "bench-flash-")
+	dir, err := filepath.Abs("build/bench/flash")
 	if err != nil {
 		return nil, err
 	}
-	b := &flashBench{dir: dir, image: filepath.Join(dir, "disk.img"), blockMap: filepath.Join(dir, "disk.bmap")}
-	defer func() {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	b := &flashBench{dir: dir, options: o, newer: os.Getenv("SLIPWAY_BMAPTOOL")}
+	if b.newer != "" {
+		if _, err := os.Stat(filepath.Join(b.newer, "src/bmaptool/__main__.py")); err != nil {
+			return nil, fmt.Errorf("SLIPWAY_BMAPTOOL is no checkout of bmaptool's: %w", err)
+		}
+	}
+	if b.lock, err = os.Create(filepath.Join(dir, "lock")); err != nil {
+		return nil, err
+	}
+	if err = engine.AwaitLock(ctx, b.lock); err == nil {
+		b.programs, err = buildPrograms(ctx, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+// chosen are the ways that were asked for.
+func (b *flashBench) chosen(ways []flashWay) ([]flashWay, error) {
+	only, err := regexp.Compile(b.options.Only)
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
+	found := slices.DeleteFunc(slices.Clone(ways), func(w flashWay) bool { return !only.MatchString(w.name) })
+	if len(found) > 0 {
+		return found, nil
+	}
+	names := make([]string, len(ways))
+	for i, w := range ways {
+		names[i] = w.name
+	}
+	return nil, fmt.Errorf("-only=%s matches none of: %s", b.options.Only, strings.Join(names, "; "))
+}
+
+// prepare makes the inputs that the ways need, and devices.
+func (b *flashBench) prepare(ctx context.Context, ways []flashWay, devices int) (err error) {
+	needed := func(key string) bool {
+		return slices.ContainsFunc(ways, func(w flashWay) bool { return w.form == key })
+	}
+	if b.in, err = makeInputs(ctx, b.dir, int64(b.options.MiB)<<20, needed); err != nil {
+		return err
+	}
+	for i := range devices {
+		l, err := attach(ctx, filepath.Join(b.dir, fmt.Sprintf("device%d", i)), b.in.sizeBytes)
 		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
-	if err := b.makeImage(ctx); err != nil {
-		return nil, err
-	}
-	if err := b.makeArtifact(); err != nil {
-		return nil, err
-	}
-	return b, b.attach(ctx)
-}
-
-// makeImage makes runs of data from 64 KiB to 16 MiB with holes of about twice
-// their length between them, as file systems in an image lie.
-func (b *flashBench) makeImage(ctx context.Context) error {
-	f, err := os.Create(b.image)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Truncate(flashImageBytes); err != nil {
-		return err
-	}
-	random, sizes := rand.NewChaCha8([32]byte{}), rand.New(rand.NewPCG(1, 2))
-	for at := int64(0); at < flashImageBytes; {
-		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		run := min(int64(64<<10)<<sizes.IntN(9), flashImageBytes-at)
-		p := make([]byte, run)
-		random.Read(p)
-		if _, err := f.WriteAt(p, at); err != nil {
-			return err
-		}
-		at += run + (run*2)&^4095
+		b.devices = append(b.devices, l)
 	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	return b.makeMap(ctx, f)
-}
-
-func (b *flashBench) makeMap(ctx context.Context, f *os.File) error {
-	m, err := bmap.Create(ctx, f)
-	if err != nil {
-		return err
-	}
-	out, err := os.Create(b.blockMap)
-	if err != nil {
-		return err
-	}
-	_, err = m.WriteTo(out)
-	return errors.Join(err, out.Close())
-}
-
-func (b *flashBench) makeArtifact() error {
-	data, err := os.ReadFile(b.blockMap)
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(data)
-	a := images.Artifact{Board: "bench", Files: []images.File{
-		{Kind: images.DiskImage, Name: "disk.img", SizeBytes: flashImageBytes},
-		{Kind: images.BlockMap, Name: "disk.bmap", SizeBytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])},
-	}}
-	if err := a.Save(b.dir); err != nil {
-		return err
-	}
-	b.artifact, err = images.OpenArtifact(b.dir)
-	return err
-}
-
-// attach makes the loop device. Direct I/O to its file keeps this machine's
-// memory from standing in for a disk.
-func (b *flashBench) attach(ctx context.Context) error {
-	file := filepath.Join(b.dir, "device")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return err
-	}
-	if err := os.Truncate(file, flashImageBytes); err != nil {
-		return err
-	}
-	out, err := engine.Output(ctx, engine.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})
-	b.device = strings.TrimSpace(string(out))
-	return err
-}
-
-// close works also when the context has ended: nothing is left behind.
-func (b *flashBench) close() error {
-	var err error
-	if b.device != "" {
-		err = engine.Run(context.Background(), engine.Command{Argv: []string{"losetup", "--detach", b.device}})
-	}
-	return errors.Join(err, os.RemoveAll(b.dir))
-}
-
-// settle empties the device and waits until that is on the disk, so that no
-// variant allocates what the one before it freed, or writes into what it left.
-// It goes through the device, whose cache would else keep the old content.
-func (b *flashBench) settle(context.Context) error {
-	f, err := os.OpenFile(b.device, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, flashImageBytes); err != nil {
-		return fmt.Errorf("empty %s, whose file's system has to be able to free space: %w", b.device, err)
-	}
-	unix.Sync()
 	return nil
 }
 
-func (b *flashBench) ours(ctx context.Context) error {
-	spec := images.Spec{Board: "bench", Flash: images.Flash{Kinds: []string{flash.Block}}}
-	_, err := flash.Write(ctx, spec, b.artifact, b.device, flash.Options{Yes: []string{b.device}})
+func (b *flashBench) close() error {
+	var errs []error
+	for _, l := range b.devices {
+		if b.slow != nil {
+			errs = append(errs, b.slow.set(l.number, speed{}))
+		}
+		errs = append(errs, l.detach())
+	}
+	if b.slow != nil {
+		errs = append(errs, b.slow.undo())
+	}
+	errs = append(errs, os.RemoveAll(b.outFile()), b.lock.Close())
+	return errors.Join(errs...)
+}
+
+func (b *flashBench) outFile() string { return filepath.Join(b.dir, "file.img") }
+
+// measure runs the ways in turn, and proves what each did in the round that is not
+// counted.
+func (b *flashBench) measure(ctx context.Context, ways []flashWay) ([]Row, error) {
+	step := progress.Start(ctx, "measure", int64(len(ways)*(b.options.Rounds+1)), progress.Tasks)
+	variants := make([]Variant, len(ways))
+	for i, w := range ways {
+		if err := os.RemoveAll(b.watched(i)); err != nil {
+			return nil, err
+		}
+		to, proved := b.targets(w), false
+		variants[i] = Variant{w.name, func(context.Context) error {
+			step.Detail(w.name)
+			return b.settle(ctx, w)
+		}, func(ctx context.Context) error {
+			defer step.Add(1)
+			if err := b.run(ctx, w, b.watched(i), to); err != nil || proved {
+				return err
+			}
+			proved = true
+			return b.proveAll(ctx, w, to)
+		}}
+	}
+	rows, err := MeasureShuffled(ctx, b.options.Rounds, variants...)
+	step.End("", err)
+	for i := range rows {
+		err = errors.Join(err, b.readPeak(&rows[i], b.watched(i)))
+	}
+	return rows, err
+}
+
+func (b *flashBench) targets(w flashWay) []string {
+	if w.devices == 0 {
+		return []string{b.outFile()}
+	}
+	var paths []string
+	for _, l := range b.devices[:w.devices] {
+		paths = append(paths, l.path)
+	}
+	return paths
+}
+
+// settle makes what a way finds: each the same.
+func (b *flashBench) settle(ctx context.Context, w flashWay) error {
+	err := errors.Join(os.RemoveAll(b.outFile()), b.limit(w, speed{}))
+	for _, l := range b.devices[:w.devices] {
+		err = errors.Join(err, l.settle())
+		if w.holds != "" && err == nil {
+			err = l.fill(ctx, b.in.image(w.holds), b.in.blocks[w.holds])
+		}
+	}
+	return errors.Join(err, b.limit(w, card))
+}
+
+// limit sets the speed of the devices, in a bench of slow ones.
+func (b *flashBench) limit(w flashWay, s speed) error {
+	var err error
+	for _, l := range b.devices[:w.devices] {
+		if b.slow != nil {
+			err = errors.Join(err, b.slow.set(l.number, s))
+		}
+	}
 	return err
 }
 
-func (b *flashBench) bmaptool(ctx context.Context) error {
-	return engine.Run(ctx, engine.Command{Argv: []string{"bmaptool", "copy", "--bmap", b.blockMap, b.image, b.device}})
+func (b *flashBench) proveAll(ctx context.Context, w flashWay, paths []string) error {
+	if err := b.limit(w, speed{}); err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := prove(ctx, path, b.in.blocks[w.form]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (b *flashBench) dd(ctx context.Context) error {
-	return engine.Run(ctx, engine.Command{Argv: []string{"dd", "if=" + b.image, "of=" + b.device, "bs=4M", "conv=fsync"}})
+// run is one flash, under the stopwatch.
+func (b *flashBench) run(ctx context.Context, w flashWay, watched string, to []string) error {
+	image := b.in.image(w.form)
+	if w.pipe {
+		return zstdIntoDD(ctx, image, to[0])
+	}
+	argv := slices.Concat([]string{b.programs.flashone}, w.ours, []string{b.in.folder(w.form)}, to)
+	if w.argv != nil {
+		argv = w.argv(image, to[0])
+	}
+	return engine.Run(ctx, engine.Command{Argv: append([]string{b.programs.stopwatch, watched}, argv...)})
+}
+
+// watched is the stopwatch's file of the way with number i.
+func (b *flashBench) watched(i int) string {
+	return filepath.Join(b.dir, "stopwatch-"+strconv.Itoa(i))
+}
+
+// readPeak takes over the most memory that the program or its children had; those of
+// the peers unpack for them.
+func (b *flashBench) readPeak(r *Row, watched string) error {
+	text, err := os.ReadFile(watched)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the pipe has no stopwatch
+	}
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		var took, cpu time.Duration
+		var kib int64
+		if _, err := fmt.Sscan(line, &took, &cpu, &kib); err != nil {
+			return fmt.Errorf("%s: %w", watched, err)
+		}
+		r.PeakBytes = max(r.PeakBytes, kib<<10)
+	}
+	return nil
+}
+
+// peak is the most memory that any of our flashes had.
+func peak(rows []Row, ways []flashWay) []Ratio {
+	var most int64
+	for i, w := range ways {
+		if w.isOurs() {
+			most = max(most, rows[i].PeakBytes)
+		}
+	}
+	if most == 0 {
+		return nil
+	}
+	return []Ratio{{"peak_rss_mb", float64(most) / 1e6}}
 }

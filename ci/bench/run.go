@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -9,17 +11,42 @@ import (
 	"strings"
 )
 
-var areas = map[string]func(context.Context, io.Writer) error{
-	"build": Build, "hook": Hook, "flash": Flash, "deploy": Deploy, "layers": Layers, "up": Up,
+// Options narrows a bench to what takes minutes. Its zero is all of it.
+type Options struct {
+	Rounds int    // how often each is measured
+	Only   string // only what matches this pattern
+	MiB    int    // the image's size
+}
+
+func (o Options) or(rounds, mib int) Options {
+	return Options{cmp.Or(o.Rounds, rounds), o.Only, cmp.Or(o.MiB, mib)}
+}
+
+var areas = map[string]func(context.Context, io.Writer, Options) error{
+	"build": whole(Build), "hook": whole(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": whole(Deploy),
+	"layers": whole(Layers), "up": whole(Up),
+}
+
+// whole is an area that cannot be narrowed.
+func whole(measure func(context.Context, io.Writer) error) func(context.Context, io.Writer, Options) error {
+	return func(ctx context.Context, w io.Writer, o Options) error {
+		if o != (Options{}) {
+			return errors.New("-rounds, -only and -mib are for flash and flashslow")
+		}
+		return measure(ctx, w)
+	}
 }
 
 // Run measures one area.
-func Run(ctx context.Context, w io.Writer, area string) error {
+func Run(ctx context.Context, w io.Writer, area string, o Options) error {
 	measure, ok := areas[area]
 	if !ok {
 		return fmt.Errorf("unknown area %q: say which (%s), as in: bench flash", area, strings.Join(slices.Sorted(maps.Keys(areas)), ", "))
 	}
-	if err := measure(ctx, w); err != nil {
+	if o.Rounds < 0 || o.MiB < 0 {
+		return errors.New("-rounds and -mib are numbers above 0")
+	}
+	if err := measure(ctx, w, o); err != nil {
 		return fmt.Errorf("bench %s could not measure: %w", area, err)
 	}
 	return nil

@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"slipway/images/bmap"
+	"slipway/layers/engine"
+)
+
+// loop is a loop device and the file that it keeps its content in.
+type loop struct {
+	path, file string
+	number     string // the kernel's, major:minor
+	sizeBytes  int64
+}
+
+// attach makes a loop device. Direct I/O to its file keeps this machine's memory from
+// standing in for a disk.
+func attach(ctx context.Context, file string, sizeBytes int64) (*loop, error) {
+	l := &loop{file: file, sizeBytes: sizeBytes}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.Truncate(file, sizeBytes); err != nil {
+		return nil, err
+	}
+	out, err := engine.Output(ctx, engine.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})
+	l.path = strings.TrimSpace(string(out))
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(file))
+	}
+	if l.number, err = number(l.path); err != nil {
+		return nil, errors.Join(err, l.detach())
+	}
+	return l, nil
+}
+
+// detach works also when the context has ended: nothing is left behind.
+func (l *loop) detach() error {
+	err := engine.Run(context.Background(), engine.Command{Argv: []string{"losetup", "--detach", l.path}})
+	return errors.Join(err, os.Remove(l.file))
+}
+
+// settle empties the device and waits until that is on the disk, so that no
+// variant allocates what the one before it freed, or writes into what it left.
+// It goes through the device, whose cache would else keep the old content.
+func (l *loop) settle() error {
+	f, err := os.OpenFile(l.path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, l.sizeBytes); err != nil {
+		return fmt.Errorf("empty %s, whose file's system has to be able to free space: %w", l.path, err)
+	}
+	unix.Sync()
+	return nil
+}
+
+// fill gives the device the content of an image, and lets the cache forget it.
+func (l *loop) fill(ctx context.Context, image string, blocks bmap.Map) error {
+	from, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(l.path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	for _, r := range blocks.Ranges {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		off, length := blocks.Span(r)
+		if _, err := io.Copy(io.NewOffsetWriter(to, off), io.NewSectionReader(from, off, length)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(to.Sync(), forget(to))
+}
+
+// forget drops what the page cache keeps of a file or device.
+func forget(f *os.File) error { return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) }
+
+// prove compares what a program has written with the image's map. A program that is
+// fast because it does not do its work has no place in a table.
+func prove(ctx context.Context, path string, blocks bmap.Map) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	g, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range 2 {
+		g.Go(func() error {
+			for i := int(next.Add(1)) - 1; i < len(blocks.Ranges) && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				r, h := blocks.Ranges[i], blocks.Hash()
+				off, length := blocks.Span(r)
+				if _, err := io.Copy(h, io.NewSectionReader(f, off, length)); err != nil {
+					return err
+				}
+				if got := hex.EncodeToString(h.Sum(nil)); got != r.Sum {
+					return fmt.Errorf("%s does not hold the image: blocks %d to %d have %s, not %s", path, r.First, r.Last, got, r.Sum)
+				}
+			}
+			return context.Cause(ctx)
+		})
+	}
+	return errors.Join(g.Wait(), forget(f))
+}
+
+// programs are what the bench runs.
+type programs struct{ stopwatch, flashone string }
+
+func buildPrograms(ctx context.Context, dir string) (programs, error) {
+	// With the flags of "go tool mage", which has compiled all of it already.
+	err := engine.Run(ctx, engine.Command{Argv: []string{"go", "build", "-o", dir + "/", "./ci/bench/stopwatch", "./ci/bench/flashone"}})
+	return programs{filepath.Join(dir, "stopwatch"), filepath.Join(dir, "flashone")}, err
+}

@@ -1,0 +1,280 @@
+package bench
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"slipway/images"
+	"slipway/images/bmap"
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// A form is how the bench's image lies in a file.
+type form struct {
+	key  string
+	file string
+	pack func(ctx context.Context, image, to string) error // nil: the raw image itself
+	own  bool                                              // another image, with a map of its own
+}
+
+// The compressors have the settings that Yocto calls them with.
+var forms = []form{
+	{key: "raw", file: rawImage, own: true},
+	{key: "zst", file: rawImage + ".zst", pack: byProgram("zstd", "-3", "-T0", "-q")},
+	{key: "gz", file: rawImage + ".gz", pack: byProgram("gzip")},
+	{key: "xz", file: rawImage + ".xz", pack: byProgram("xz", "-T0")},
+	{key: "changed", file: rawImage, pack: change, own: true},
+}
+
+const (
+	rawImage = "disk.img"
+	mapName  = "disk.bmap"
+	// contentVersion is part of the folder's name: images of older versions of this
+	// file are not taken.
+	contentVersion = 1
+)
+
+// byProgram compresses by a program that writes to its standard output.
+func byProgram(argv ...string) func(ctx context.Context, image, to string) error {
+	return func(ctx context.Context, image, to string) error {
+		out, err := os.Create(to)
+		if err != nil {
+			return err
+		}
+		cmd := engine.Prepare(ctx, engine.Command{Argv: append(argv, "-c", image)})
+		cmd.Stdout, cmd.Stderr = out, os.Stderr
+		if err := cmd.Run(); err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", argv[0], err), out.Close())
+		}
+		return errors.Join(out.Sync(), out.Close())
+	}
+}
+
+// inputs is one image in all its forms. Each lies in a folder with an artifact of its
+// own, as a flash leaves its receipt beside the artifact.
+type inputs struct {
+	dir       string
+	sizeBytes int64
+	blocks    map[string]bmap.Map // of the images, by their forms' keys
+}
+
+func (in inputs) folder(key string) string { return filepath.Join(in.dir, key) }
+func (in inputs) image(key string) string {
+	i := slices.IndexFunc(forms, func(f form) bool { return f.key == key })
+	return filepath.Join(in.folder(key), forms[i].file)
+}
+func (in inputs) blockMap(key string) string { return filepath.Join(in.folder(key), mapName) }
+
+// makeInputs makes what is not there yet of the forms that are asked for, and the raw
+// image, of which the others are made. Folders get their names when they are whole.
+func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(key string) bool) (inputs, error) {
+	in := inputs{
+		dir: filepath.Join(dir, fmt.Sprintf("%d-mib-%d", sizeBytes>>20, contentVersion)), sizeBytes: sizeBytes,
+		blocks: map[string]bmap.Map{},
+	}
+	for _, f := range forms {
+		if f.key != "raw" && !wanted(f.key) {
+			continue
+		}
+		if err := in.ensure(ctx, f); err != nil {
+			return in, fmt.Errorf("make the bench's image, %s: %w", f.key, err)
+		}
+	}
+	return in, nil
+}
+
+func (in inputs) ensure(ctx context.Context, f form) error {
+	if _, err := images.OpenArtifact(in.folder(f.key)); err != nil {
+		err := progress.Run(ctx, "make the image, "+f.key, func(*progress.Step) (string, error) { return "", in.add(ctx, f) })
+		if err != nil {
+			return err
+		}
+	}
+	blocks, err := os.Open(in.blockMap(f.key))
+	if err != nil {
+		return err
+	}
+	defer blocks.Close()
+	in.blocks[f.key], err = bmap.Read(blocks) // of a packed one, a link to that of the raw one
+	return err
+}
+
+func (in inputs) add(ctx context.Context, f form) error {
+	part := in.folder(f.key) + ".part"
+	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(in.folder(f.key)), os.MkdirAll(part, 0o755)); err != nil {
+		return err
+	}
+	file, blocks := filepath.Join(part, f.file), filepath.Join(part, mapName)
+	pack := f.pack
+	if pack == nil {
+		pack = func(ctx context.Context, _, to string) error { return makeImage(ctx, to, in.sizeBytes) }
+	}
+	if err := pack(ctx, in.image("raw"), file); err != nil {
+		return err
+	}
+	if err := in.mapOf(ctx, f, file, blocks); err != nil {
+		return err
+	}
+	if err := describe(part, f.file); err != nil {
+		return err
+	}
+	return os.Rename(part, in.folder(f.key))
+}
+
+// describe writes the artifact of an image and its map.
+func describe(dir, image string) error {
+	a := images.Artifact{Board: "bench"}
+	for kind, name := range map[string]string{images.DiskImage: image, images.BlockMap: mapName} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		h := sha256.New()
+		n, err := io.Copy(h, f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+		a.Files = append(a.Files, images.File{Kind: kind, Name: name, SizeBytes: n, SHA256: hex.EncodeToString(h.Sum(nil))})
+	}
+	return a.Save(dir)
+}
+
+func (in inputs) mapOf(ctx context.Context, f form, image, to string) error {
+	if !f.own {
+		return os.Link(in.blockMap("raw"), to)
+	}
+	return makeMap(ctx, image, to)
+}
+
+func makeMap(ctx context.Context, image, to string) error {
+	f, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	m, err := bmap.Create(ctx, f)
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = m.WriteTo(out)
+	return errors.Join(err, out.Close())
+}
+
+// makeImage makes runs of data from 64 KiB to 16 MiB with holes of about twice their
+// length between them, as file systems in an image lie: 4 GiB hold 1.34 GB.
+func makeImage(ctx context.Context, path string, sizeBytes int64) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Truncate(sizeBytes); err != nil {
+		return err
+	}
+	c, sizes := newContent(1), rand.New(rand.NewPCG(1, 2))
+	for at := int64(0); at < sizeBytes; {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		run := min(int64(64<<10)<<sizes.IntN(9), sizeBytes-at)
+		p := make([]byte, run)
+		c.fill(p)
+		if _, err := f.WriteAt(p, at); err != nil {
+			return err
+		}
+		at += run + holeAfter(run)
+	}
+	return f.Sync()
+}
+
+// change copies an image and replaces a twentieth of what it holds, in stretches from
+// 64 KiB to 4 MiB: as an update does that brings some new files.
+func change(ctx context.Context, image, to string) error {
+	if err := engine.Run(ctx, engine.Command{Argv: []string{"cp", "--sparse=always", image, to}}); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	blocks, err := bmap.Create(ctx, f)
+	if err != nil {
+		return err
+	}
+	c, sizes := newContent(2), rand.New(rand.NewPCG(3, 4))
+	size, passed := int64(0), int64(0)
+	for _, r := range blocks.Ranges {
+		off, length := blocks.Span(r)
+		for end := off + length; off < end; {
+			if passed == 20*size {
+				size, passed = int64(64<<10)<<sizes.IntN(7), 0
+			}
+			n := min(end-off, size-passed%size)
+			if passed/size == 10 {
+				p := make([]byte, n)
+				c.fill(p)
+				if _, err := f.WriteAt(p, off); err != nil {
+					return err
+				}
+			}
+			off, passed = off+n, passed+n
+		}
+	}
+	return f.Sync()
+}
+
+func holeAfter(run int64) int64 { return (run * 11 / 5) &^ 4095 }
+
+// content is what fills files: about a fifth random, as what is packed already, the
+// rest text of words that are the more frequent the lower their number. zstd -3 makes
+// half of it.
+type content struct {
+	random *rand.ChaCha8
+	words  [4096][]byte
+}
+
+func newContent(seed byte) *content {
+	c := &content{random: rand.NewChaCha8([32]byte{seed})}
+	for i := range c.words {
+		word := make([]byte, 2+c.random.Uint64()%9)
+		for j := range word {
+			word[j] = "etaoinshrdlucmfwypvbgkjqxz_/"[c.random.Uint64()%28*(c.random.Uint64()%28)/28]
+		}
+		c.words[i] = append(word, ' ')
+	}
+	return c
+}
+
+func (c *content) fill(p []byte) {
+	for len(p) > 0 {
+		n := min(len(p), 4<<10<<(c.random.Uint64()%5))
+		if c.random.Uint64()%5 == 0 {
+			_, _ = c.random.Read(p[:n]) // which never fails
+		} else {
+			c.text(p[:n])
+		}
+		p = p[n:]
+	}
+}
+
+func (c *content) text(p []byte) {
+	for len(p) > 0 {
+		x := c.random.Uint64()
+		p = p[copy(p, c.words[(x&0xfff)*(x>>12&0xfff)>>12]):]
+	}
+}

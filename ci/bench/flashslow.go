@@ -1,0 +1,69 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	slowMiB    = 1640 // of which 513 are mapped
+	slowRounds = 5
+)
+
+// FlashSlow measures the same on devices that are as slow as a card: the first flash,
+// again with the same image, and with one of which a twentieth is other, against what
+// the device allows and beside bmaptool.
+func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
+	b, err := newFlashBench(ctx, w, o.or(slowRounds, slowMiB))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	ways, err := b.chosen(b.slowWays())
+	if err != nil {
+		return err
+	}
+	if b.slow, err = newThrottle(); err != nil {
+		return err
+	}
+	if err := b.prepare(ctx, ways, 2); err != nil {
+		return err
+	}
+	rows, err := b.measure(ctx, ways)
+	if err != nil {
+		return err
+	}
+	mapped := b.in.blocks["raw"].Mapped()
+	limits := []Row{atSpeed("limit of writing", mapped, card.write), atSpeed("limit of reading", mapped, card.read)}
+	fmt.Fprintf(w, "device: %d MB/s written, %d MB/s read; %d MB mapped\n", card.write/1e6, card.read/1e6, mapped/1e6)
+	rows = append(rows, limits...)
+	return Print(w, rows, append(overs(rows, slowRatios), peak(rows, ways)...)...)
+}
+
+func (b *flashBench) slowWays() []flashWay {
+	return []flashWay{
+		{name: "ours, first", form: "raw", devices: 1},
+		{name: "ours, first, to two", form: "raw", devices: 2},
+		{name: "ours, again", form: "raw", devices: 1, holds: "raw"},
+		{name: "ours, 5 % changed", form: "changed", devices: 1, holds: "raw"},
+		{name: "bmaptool, first", form: "raw", devices: 1, argv: b.bmaptool},
+		{name: "bmaptool, again", form: "raw", devices: 1, holds: "raw", argv: b.bmaptool},
+	}
+}
+
+var slowRatios = []over{
+	{"first_over_limit", "ours, first", "limit of writing"},
+	{"two_over_one", "ours, first, to two", "ours, first"},
+	{"again_over_limit", "ours, again", "limit of reading"},
+	{"changed_over_again", "ours, 5 % changed", "ours, again"},
+	{"bmaptool_over_limit", "bmaptool, first", "limit of writing"},
+	{"bmaptool_over_ours", "bmaptool, first", "ours, first"},
+	{"bmaptool_over_ours_again", "bmaptool, again", "ours, again"},
+}
+
+func atSpeed(name string, bytes, perSecond int64) Row {
+	return Row{Name: name, Times: []time.Duration{time.Duration(float64(bytes) / float64(perSecond) * float64(time.Second))}}
+}

@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"slipway/layers/engine"
+)
+
+// flashWay is one way to bring one form of the image onto something.
+type flashWay struct {
+	name    string
+	form    string
+	devices int                             // how many at once; 0: into a file
+	holds   string                          // the form of what is on the devices before; "": nothing
+	argv    func(image, to string) []string // of a program under the stopwatch
+	ours    []string                        // flags of ours, where argv is nil
+	pipe    bool                            // zstd piped into dd, where both are nil
+}
+
+func (w flashWay) isOurs() bool { return w.argv == nil && !w.pipe }
+
+// flashWays is all that is measured. New peers are told from Debian's by their names.
+func (b *flashBench) flashWays() []flashWay {
+	var all []flashWay
+	for _, f := range []string{"raw", "zst", "gz", "xz"} {
+		all = append(all, flashWay{name: "ours " + f + ", read back", form: f, devices: 1})
+	}
+	for _, f := range []string{"raw", "zst", "gz"} {
+		all = append(all, flashWay{name: "ours " + f + " to two", form: f, devices: 2})
+	}
+	for _, f := range []string{"raw", "zst"} {
+		all = append(all, flashWay{name: "ours " + f + " to a file", form: f},
+			flashWay{name: "bmaptool " + f + " to a file", form: f, argv: b.bmaptool})
+	}
+	for _, f := range []string{"raw", "zst", "gz", "xz"} {
+		all = append(all, flashWay{name: "bmaptool " + f, form: f, devices: 1, argv: b.bmaptool})
+		if b.newer != "" {
+			all = append(all, flashWay{name: "newer bmaptool " + f, form: f, devices: 1, argv: b.newerBmaptool})
+		}
+	}
+	return append(all,
+		flashWay{name: "dd raw", form: "raw", devices: 1, argv: dd},
+		flashWay{name: "zstd into dd", form: "zst", devices: 1, pipe: true})
+}
+
+func (b *flashBench) bmaptool(image, to string) []string {
+	return []string{"bmaptool", "copy", "--bmap", b.in.blockMap("raw"), image, to}
+}
+
+// newerBmaptool runs from a checkout, which python3 finds by the environment.
+func (b *flashBench) newerBmaptool(image, to string) []string {
+	return append([]string{"env", "PYTHONPATH=" + filepath.Join(b.newer, "src"), "python3", "-m"}, b.bmaptool(image, to)...)
+}
+
+func dd(image, to string) []string {
+	return []string{"dd", "if=" + image, "of=" + to, "bs=4M", "conv=fsync"}
+}
+
+// zstdIntoDD is what people type: zstd -dc IMAGE | dd of=DEVICE bs=4M conv=fsync.
+func zstdIntoDD(ctx context.Context, image, to string) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	unpack := engine.Prepare(ctx, engine.Command{Argv: []string{"zstd", "-dcq", image}})
+	write := engine.Prepare(ctx, engine.Command{Argv: []string{"dd", "of=" + to, "bs=4M", "conv=fsync", "status=none"}})
+	unpack.Stdout, write.Stdin = w, r
+	unpack.Stderr, write.Stderr = os.Stderr, os.Stderr
+	err = errors.Join(unpack.Start(), write.Start())
+	err = errors.Join(err, w.Close(), r.Close()) // theirs are open
+	if unpack.Process != nil {
+		err = errors.Join(err, named("zstd", unpack.Wait()))
+	}
+	if write.Process != nil {
+		err = errors.Join(err, named("dd", write.Wait()))
+	}
+	return err
+}
+
+func named(program string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", program, err)
+}
