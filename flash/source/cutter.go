@@ -22,6 +22,8 @@ type cutter struct {
 	failed error // the sink's answer
 }
 
+var errTooLarge = fmt.Errorf("it unpacks to more than %d TiB, which no disk holds", int64(maxImageBytes)>>40)
+
 func newCutter(ctx context.Context, off int64, want []Span, sink func(Piece) error) *cutter {
 	return &cutter{ctx: ctx, sink: sink, all: want == nil, want: want, off: off}
 }
@@ -80,7 +82,7 @@ func (c *cutter) skipZeros(n int64) error {
 // says how many of a part it took.
 func (c *cutter) each(n int64, take func(n int64, wanted bool) (int64, error)) error {
 	if n < 0 || n > maxImageBytes-c.off {
-		return fmt.Errorf("it unpacks to more than %d TiB, which no disk holds", int64(maxImageBytes)>>40)
+		return errTooLarge
 	}
 	for n > 0 {
 		if err := context.Cause(c.ctx); err != nil {
@@ -121,14 +123,13 @@ func (c *cutter) ahead(n int64) (int64, bool) {
 // room is memory for the next bytes: n of them, or fewer where a piece ends before.
 func (c *cutter) room(n int64) []byte {
 	if c.memory == nil {
-		c.memory, c.start = take(), c.off
+		c.memory, c.start = take(one), c.off
 	}
 	used := c.off - c.start
 	return c.memory.bytes[used : used+min(n, pieceBytes-c.off%pieceBytes)]
 }
 
-// end closes the piece that was begun. Where everything is wanted, nobody has said
-// where the zeros are, so they are looked for.
+// end closes the piece that was begun.
 func (c *cutter) end() error {
 	m := c.memory
 	if m == nil {
@@ -136,8 +137,13 @@ func (c *cutter) end() error {
 	}
 	c.memory = nil
 	defer m.free()
-	p := m.bytes[:c.off-c.start]
-	for off := c.start; len(p) > 0; {
+	return c.share(m, m.bytes[:c.off-c.start], c.start)
+}
+
+// share makes pieces of p, which is a part of m. Where everything is wanted, nobody
+// has said where the zeros are, so they are looked for.
+func (c *cutter) share(m *memory, p []byte, off int64) error {
+	for len(p) > 0 {
 		n, zero := len(p), false
 		if c.all {
 			n, zero = leading(p)
@@ -153,6 +159,37 @@ func (c *cutter) end() error {
 		p, off = p[n:], off+int64(n)
 	}
 	return nil
+}
+
+// give takes the n bytes that m begins with as the next ones of the image, and m with
+// them. They stay where they are, unless pieces may not lie like that.
+func (c *cutter) give(m *memory, n int64) error {
+	defer m.free()
+	if c.off%alignment != 0 {
+		_, err := c.Write(m.bytes[:n])
+		return err
+	}
+	if err := c.end(); err != nil {
+		return err
+	}
+	rest, at := m.bytes[:n], int64(0)
+	return c.each(n, func(n int64, wanted bool) (int64, error) {
+		if at%alignment != 0 { // behind a span that does not end with a block
+			if wanted {
+				n = int64(copy(c.room(n), rest))
+			}
+		} else if wanted {
+			if err := c.end(); err != nil {
+				return 0, err
+			}
+			n = min(n, pieceBytes-c.off%pieceBytes)
+			if err := c.share(m, rest[:n:n], c.off); err != nil {
+				return 0, err
+			}
+		}
+		rest, at = rest[n:], at+n
+		return n, nil
+	})
 }
 
 // leading is how much p begins with that is all zero, or has no longer run of zeros.

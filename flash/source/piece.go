@@ -34,21 +34,29 @@ func (p Piece) Free() {
 
 // memory holds one piece, or several that share it.
 type memory struct {
-	bytes []byte // pieceBytes long
+	bytes []byte
 	users atomic.Int32
+	pool  *sync.Pool
 }
 
-var pool = sync.Pool{New: func() any { return &memory{bytes: Buffer(pieceBytes)} }}
+// one is memory of a piece, large that of a small frame of zstd.
+var one, large = newPool(pieceBytes), newPool(smallBytes + slackBytes)
 
-func take() *memory {
-	m := pool.Get().(*memory)
+func newPool(n int) *sync.Pool {
+	p := &sync.Pool{}
+	p.New = func() any { return &memory{bytes: Buffer(n), pool: p} }
+	return p
+}
+
+func take(from *sync.Pool) *memory {
+	m := from.Get().(*memory)
 	m.users.Store(1)
 	return m
 }
 
 func (m *memory) free() {
 	if m.users.Add(-1) == 0 {
-		pool.Put(m)
+		m.pool.Put(m)
 	}
 }
 

@@ -31,13 +31,15 @@ func (r *raw) unpackedBytes() int64 { return r.sizeBytes }
 func (r *raw) sections() []Section  { return r.parts }
 func (r *raw) close()               {}
 
-// finish finds a file that was cut or grew while it was read.
-func (r *raw) finish() error {
-	info, err := r.Stat()
+func (r *raw) finish() error { return unchanged(r.packed) }
+
+// unchanged finds a file that was cut or grew while it was read.
+func unchanged(f packed) error {
+	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if info.Size() != r.sizeBytes {
+	if info.Size() != f.sizeBytes {
 		return errors.New("the file changed while it was read; wait until it is whole")
 	}
 	return nil

@@ -68,6 +68,7 @@ const headBytes = 512
 
 // forms are tried in this order; what none of them claims is a plain image.
 var forms = []form{
+	{name: "zst", magic: isZst, open: openZst, ends: []string{".zst", ".zstd"}},
 	{name: "gz", magic: begins("\x1f\x8b\x08"), open: openGz, ends: []string{".gz", ".tgz"}},
 }
 
@@ -82,7 +83,7 @@ func begins(magic ...string) func([]byte) bool {
 func Open(f *os.File, name string) (*Image, error) {
 	m, err := open(f, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, cut(err))
 	}
 	return m, nil
 }
@@ -100,14 +101,19 @@ func open(f *os.File, name string) (*Image, error) {
 	}
 	head := make([]byte, min(headBytes, info.Size()))
 	if _, err := f.ReadAt(head, 0); err != nil {
-		return nil, cut(err)
+		return nil, err
 	}
 	m := &Image{name: name}
 	p := packed{File: f, sizeBytes: info.Size()}
 	if i := slices.IndexFunc(forms, func(k form) bool { return k.magic(head) }); i >= 0 {
 		m.form = forms[i].name
-		m.decoder, err = forms[i].open(p)
-		return m, err
+		if m.decoder, err = forms[i].open(p); err != nil {
+			return nil, err
+		}
+		if special, ok := m.decoder.(interface{ form() string }); ok {
+			m.form = special.form()
+		}
+		return m, nil
 	}
 	if err := foreign(head, name); err != nil {
 		return nil, err
@@ -158,6 +164,11 @@ func foreign(head []byte, name string) error {
 	return nil
 }
 
+// isZst knows frames and the skippable ones that some programs begin with.
+func isZst(head []byte) bool {
+	return strings.HasPrefix(string(head), frameMagic) || len(head) > 4 && string(head[1:4]) == "\x2a\x4d\x18" && head[0]&0xf0 == 0x50
+}
+
 // Form says what the file is: "raw", "gz", "xz", "zst", "framed zst", "bz2", "zip" or
 // "sparse"; "sparse in gz" and the like.
 func (m *Image) Form() string { return m.form }
@@ -186,7 +197,7 @@ func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece)
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s: %w", m.name, cut(err))
+	return fmt.Errorf("%s: byte %d of the image: %w", m.name, to.off, cut(err))
 }
 
 // Finish proves what lies outside of all sections, after they were decoded: that the

@@ -1,0 +1,227 @@
+package source
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// smallBytes is the most of a frame that is unpacked at once, straight into pieces.
+	smallBytes = 2 << 20
+	// slackBytes behind the end let the decoder copy without looking at each byte.
+	slackBytes = 256 << 10
+	// wideBytes is the largest window of frames that are unpacked side by side.
+	wideBytes = 8 << 20
+)
+
+// frame is where one lies, in the file and in the image.
+type frame struct {
+	at, len   int64
+	off       int64
+	sizeBytes int64 // unpacked
+}
+
+// frames are what is known of a file's frames before any is unpacked.
+type frames struct {
+	all       []frame // nil where they are to be unpacked one after the other
+	sizeBytes int64   // of all, -1 where one does not say
+	table     bool    // they were found by a table at the file's end
+}
+
+type zst struct {
+	packed
+	frames
+	parts   []Section
+	first   []int // the frame that each section begins with, and the number of frames
+	streams sync.Pool
+	small   *zstd.Decoder // several frames at once
+}
+
+func openZst(f packed) (decoder, error) {
+	found, err := findFrames(f)
+	if err != nil {
+		return nil, err
+	}
+	z := &zst{packed: f, frames: found}
+	z.group()
+	z.small, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(runtime.GOMAXPROCS(0)),
+		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
+	return z, err
+}
+
+// group makes sections of frames that lie in one tile of the image, so that what is
+// unpacked by itself is neither tiny nor more than a range of a block map of ours.
+func (z *zst) group() {
+	if z.all == nil {
+		z.parts = []Section{{0, z.frames.sizeBytes}}
+		return
+	}
+	for i, f := range z.all {
+		n, last := len(z.parts), max(f.off, f.off+f.sizeBytes-1)
+		if n > 0 && last/sectionBytes == z.parts[n-1].Off/sectionBytes {
+			z.parts[n-1].Len += f.sizeBytes
+			continue
+		}
+		z.parts, z.first = append(z.parts, Section{f.off, f.sizeBytes}), append(z.first, i)
+	}
+	z.first = append(z.first, len(z.all))
+}
+
+func (z *zst) form() string {
+	if z.table {
+		return "framed zst"
+	}
+	return "zst"
+}
+
+func (z *zst) unpackedBytes() int64 { return z.frames.sizeBytes }
+func (z *zst) sections() []Section  { return z.parts }
+func (z *zst) finish() error        { return unchanged(z.packed) }
+func (z *zst) close()               { z.small.Close() }
+
+func (z *zst) decode(i int, to *cutter) error {
+	if z.all == nil {
+		return z.decodeAll(to)
+	}
+	for _, f := range z.all[z.first[i]:z.first[i+1]] {
+		if err := z.decodeFrame(f, to); err != nil {
+			return fmt.Errorf("in the frame at byte %d of the file: %w", f.at, err)
+		}
+		if to.off != f.off+f.sizeBytes {
+			return errDamaged
+		}
+	}
+	return nil
+}
+
+// decodeAll goes through all frames, one after the other.
+func (z *zst) decodeAll(to *cutter) error {
+	in := bufio.NewReaderSize(io.NewSectionReader(z.File, 0, z.packed.sizeBytes), readBytes)
+	for {
+		h, err := nextFrame(in)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && !h.skippable {
+			err = z.unpack(in, h, to)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+const readBytes = 256 << 10
+
+// nextFrame reads a frame's header, and a skippable frame as a whole. io.EOF says that
+// there is none.
+func nextFrame(in *bufio.Reader) (frameHeader, error) {
+	head, err := in.Peek(maxHeaderBytes)
+	if len(head) == 0 || err != nil && !errors.Is(err, io.EOF) {
+		return frameHeader{}, err
+	}
+	h, err := parseFrame(head)
+	if err == nil {
+		_, err = io.CopyN(io.Discard, in, int64(h.lenBytes))
+		err = whole(err)
+	}
+	return h, err
+}
+
+func (z *zst) decodeFrame(f frame, to *cutter) error {
+	if f.sizeBytes <= smallBytes && f.len <= smallBytes {
+		return z.decodeSmall(f, to)
+	}
+	in := bufio.NewReaderSize(io.NewSectionReader(z.File, f.at, f.len), readBytes)
+	h, err := nextFrame(in)
+	if err != nil || h.skippable {
+		return err
+	}
+	if h.sizeBytes < 0 {
+		h.sizeBytes = f.sizeBytes
+	}
+	if err := z.unpack(in, h, to); err != nil {
+		return err
+	}
+	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+		return errDamaged // the table says that the frame is longer
+	}
+	return nil
+}
+
+// unpack takes the frame behind a header through a decoder of its own.
+func (z *zst) unpack(in *bufio.Reader, h frameHeader, to *cutter) error {
+	d, err := z.takeStream(h.windowBytes)
+	if err != nil {
+		return err
+	}
+	s := newStream(in, h, to)
+	if err = d.Reset(s); err == nil {
+		_, err = d.WriteTo(s)
+	}
+	z.giveStream(d, h.windowBytes)
+	switch {
+	case s.err != nil:
+		return s.err
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w (%w)", errDamaged, err)
+	case err != nil:
+		return err
+	}
+	return s.finish()
+}
+
+// takeStream returns a decoder that works in step with what it reads. It holds twice
+// the window, or the window and 1 MiB where that would be too much; then it moves the
+// window with each MiB.
+func (z *zst) takeStream(window int64) (*zstd.Decoder, error) {
+	if d, ok := z.streams.Get().(*zstd.Decoder); ok && window <= wideBytes {
+		return d, nil
+	}
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(window > maxWindowBytes/2),
+		zstd.WithDecoderMaxWindow(maxWindowBytes), zstd.IgnoreChecksum(true))
+}
+
+// giveStream keeps a decoder for the next frame. Those that hold no goroutines need no
+// Close.
+func (z *zst) giveStream(d *zstd.Decoder, window int64) {
+	if window <= wideBytes && d.Reset(nil) == nil {
+		z.streams.Put(d)
+	}
+}
+
+var packedPool = sync.Pool{New: func() any { p := make([]byte, smallBytes); return &p }}
+
+// decodeSmall unpacks a frame at once, and copies nothing.
+func (z *zst) decodeSmall(f frame, to *cutter) error {
+	buf := packedPool.Get().(*[]byte)
+	defer packedPool.Put(buf)
+	p := (*buf)[:f.len]
+	if _, err := z.ReadAt(p, f.at); err != nil {
+		return whole(err)
+	}
+	h, err := parseFrame(p)
+	switch {
+	case err != nil:
+		return err
+	case h.skippable:
+		return nil
+	case h.sizeBytes >= 0 && h.sizeBytes != f.sizeBytes:
+		return errDamaged
+	case h.zeros(p[h.lenBytes:], f.sizeBytes):
+		return to.skipZeros(f.sizeBytes)
+	}
+	m := take(large)
+	out, err := z.small.DecodeAll(p, m.bytes[:0])
+	if err != nil || int64(len(out)) != f.sizeBytes {
+		m.free()
+		return fmt.Errorf("%w (%w)", errDamaged, errors.Join(err))
+	}
+	return to.give(m, f.sizeBytes)
+}

@@ -1,0 +1,168 @@
+package source
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// What a file may claim. A window is memory, which the decoder holds up to twice.
+const (
+	maxWindowBytes = 64 << 20
+	maxFrames      = 1 << 18
+	maxBlockBytes  = 128 << 10 // the format's own
+)
+
+const (
+	frameMagic     = "\x28\xb5\x2f\xfd"
+	frameMagicLE   = 0xfd2fb528
+	skippableMagic = 0x184d2a50 // to 0x184d2a5f
+	maxHeaderBytes = 18
+)
+
+// frameHeader is what a frame of zstd says of itself.
+type frameHeader struct {
+	lenBytes    int   // of the header; of a skippable frame all of it
+	windowBytes int64 // how far back its blocks refer
+	sizeBytes   int64 // unpacked, -1 where it does not say
+	sum         bool  // a checksum follows the blocks
+	skippable   bool  // it holds nothing of the image
+}
+
+// parseFrame reads the header that p begins with.
+func parseFrame(p []byte) (frameHeader, error) {
+	if len(p) < 8 {
+		return frameHeader{}, io.ErrUnexpectedEOF
+	}
+	switch magic := binary.LittleEndian.Uint32(p); {
+	case magic&^0xf == skippableMagic:
+		return frameHeader{lenBytes: 8 + int(binary.LittleEndian.Uint32(p[4:])), skippable: true}, nil
+	case magic != frameMagicLE:
+		return frameHeader{}, errors.New("there is no frame of zstd, but something else; fetch or build the file again")
+	}
+	flags := p[4]
+	if flags&(1<<3) != 0 {
+		return frameHeader{}, errDamaged
+	}
+	h := frameHeader{lenBytes: 5, sizeBytes: -1, sum: flags&(1<<2) != 0}
+	single := flags&(1<<5) != 0
+	if !single {
+		base := int64(1) << (10 + p[5]>>3)
+		h.windowBytes = base + base/8*int64(p[5]&7)
+		h.lenBytes++
+	}
+	idBytes := []int{0, 1, 2, 4}[flags&3]
+	sizeBytes := []int{0, 2, 4, 8}[flags>>6]
+	if single && sizeBytes == 0 {
+		sizeBytes = 1
+	}
+	if len(p) < h.lenBytes+idBytes+sizeBytes {
+		return frameHeader{}, io.ErrUnexpectedEOF
+	}
+	for _, b := range p[h.lenBytes : h.lenBytes+idBytes] {
+		if b != 0 {
+			return frameHeader{}, errors.New("it was packed by zstd with a dictionary; unpack it with zstd -d -D DICTIONARY first")
+		}
+	}
+	h.lenBytes += idBytes
+	if sizeBytes > 0 {
+		h.sizeBytes = frameSize(p[h.lenBytes : h.lenBytes+sizeBytes])
+		h.lenBytes += sizeBytes
+	}
+	if single {
+		h.windowBytes = h.sizeBytes
+	}
+	return h, h.check()
+}
+
+func frameSize(p []byte) int64 {
+	switch len(p) {
+	case 1:
+		return int64(p[0])
+	case 2:
+		return int64(binary.LittleEndian.Uint16(p)) + 256
+	case 4:
+		return int64(binary.LittleEndian.Uint32(p))
+	}
+	return int64(binary.LittleEndian.Uint64(p))
+}
+
+var errDamaged = errors.New("the file is damaged; fetch or build it again")
+
+func (h *frameHeader) check() error {
+	if h.sizeBytes < -1 || h.sizeBytes > maxImageBytes {
+		return fmt.Errorf("a frame claims to unpack to more than %d TiB; fetch or build the file again", int64(maxImageBytes)>>40)
+	}
+	if h.sizeBytes >= 0 {
+		h.windowBytes = min(h.windowBytes, h.sizeBytes)
+	}
+	if h.windowBytes > maxWindowBytes {
+		return fmt.Errorf("it needs a window of %d MiB, and %d MiB are taken at most; pack it without --ultra and --long, or unpack it with zstd -d --long=31 first", h.windowBytes>>20, maxWindowBytes>>20)
+	}
+	return nil
+}
+
+// block is the header of a block inside a frame.
+type block struct {
+	last bool
+	kind int
+	size int64 // unpacked of a run, packed of the others
+}
+
+const (
+	rawBlock = iota
+	runBlock // one byte, repeated
+	packedBlock
+)
+
+func parseBlock(p []byte) (block, error) {
+	n := int(p[0]) | int(p[1])<<8 | int(p[2])<<16
+	b := block{last: n&1 != 0, kind: n >> 1 & 3, size: int64(n >> 3)}
+	if b.kind > packedBlock || b.size > maxBlockBytes {
+		return b, errDamaged
+	}
+	return b, nil
+}
+
+// storedBytes is what follows a block's header.
+func (b block) storedBytes() int64 {
+	if b.kind == runBlock {
+		return 1
+	}
+	return b.size
+}
+
+func blockHeader(b block) [3]byte {
+	n := int(b.size)<<3 | b.kind<<1
+	if b.last {
+		n |= 1
+	}
+	return [3]byte{byte(n), byte(n >> 8), byte(n >> 16)}
+}
+
+// zeros says whether the blocks and the checksum in p are those of n zeros.
+func (h frameHeader) zeros(p []byte, n int64) bool {
+	for last := false; !last; p = p[4:] {
+		if len(p) < 4 || p[3] != 0 {
+			return false
+		}
+		b, err := parseBlock(p)
+		if err != nil || b.kind != runBlock {
+			return false
+		}
+		n, last = n-b.size, b.last
+	}
+	return n == 0 && h.sumOfZeros(p)
+}
+
+func (h frameHeader) sumOfZeros(stored []byte) bool {
+	if !h.sum {
+		return len(stored) == 0
+	}
+	sum := xxhash.New()
+	sumZeros(sum, h.sizeBytes)
+	return len(stored) == 4 && binary.LittleEndian.Uint32(stored) == uint32(sum.Sum64())
+}

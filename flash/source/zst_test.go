@@ -1,0 +1,185 @@
+package source
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// byZstd packs with the real program.
+func byZstd(t testing.TB, p []byte, args ...string) []byte {
+	t.Helper()
+	if _, err := exec.LookPath("zstd"); err != nil {
+		t.Skip("zstd is missing (Debian package zstd)")
+	}
+	cmd := exec.CommandContext(t.Context(), "zstd", append([]string{"-q", "-c"}, args...)...)
+	cmd.Stdin = bytes.NewReader(p)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// byOther packs as programs written in Go do.
+func byOther(t testing.TB, p []byte, o ...zstd.EOption) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil, o...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	return w.EncodeAll(p, nil)
+}
+
+// table is the seekable format's, of frames with these sizes.
+func table(sizes ...[2]uint32) []byte {
+	var p []byte
+	for _, s := range sizes {
+		p = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(p, s[0]), s[1])
+	}
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(sizes)))
+	p = binary.LittleEndian.AppendUint32(append(p, 0), footerMagic)
+	head := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, tableMagic), uint32(len(p)))
+	return append(head, p...)
+}
+
+func skippable(content string) []byte {
+	return append(binary.LittleEndian.AppendUint32([]byte("\x53\x2a\x4d\x18"), uint32(len(content))), content...)
+}
+
+// longImage repeats itself behind long zeros, so that blocks refer to what is before
+// them, and in the state that was before them.
+func longImage() []byte {
+	text := bytes.Repeat([]byte("what a log says again and again, line after line\n"), 4000)
+	return slices.Concat(text, make([]byte, 9*mib), text, random(100*kib), make([]byte, 20*mib), text, make([]byte, 5*mib+17), text, make([]byte, 3*mib))
+}
+
+func TestZst(t *testing.T) {
+	image, long := sampleImage(), longImage()
+	parts := slices.Collect(slices.Chunk(image, 3*mib+5))
+	var several, seekable []byte
+	var sizes [][2]uint32
+	for _, p := range parts {
+		several = append(several, byZstd(t, p, "--stream-size="+strconv.Itoa(len(p)))...)
+		frame := byZstd(t, p) // does not say its size
+		seekable = append(seekable, frame...)
+		sizes = append(sizes, [2]uint32{uint32(len(frame)), uint32(len(p))})
+	}
+	seekable = append(seekable, table(sizes...)...)
+	tests := []struct {
+		name     string
+		file     []byte
+		image    []byte
+		form     string
+		size     int64
+		sections int
+	}{
+		{"zstd", byZstd(t, image), image, "zst", -1, 1},
+		{"zstd with a size", byZstd(t, image, "--stream-size="+strconv.Itoa(len(image))), image, "zst", int64(len(image)), 1},
+		{"long zeros", byZstd(t, long, "-3"), long, "zst", -1, 1},
+		{"long zeros, threads", byZstd(t, long, "-3", "-T2", "-B1MiB", "--stream-size="+strconv.Itoa(len(long))), long, "zst", int64(len(long)), 1},
+		{"long zeros, level 19", byZstd(t, long, "-19"), long, "zst", -1, 1},
+		{"long zeros, level 1", byZstd(t, long, "-1", "--no-check"), long, "zst", -1, 1},
+		{"a window of 64 MiB", byZstd(t, image, "--long=26"), image, "zst", -1, 1},
+		{"another encoder", byOther(t, long), long, "zst", int64(len(long)), 1},
+		{"another encoder, best", byOther(t, long, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithWindowSize(64<<10)), long, "zst", int64(len(long)), 1},
+		{"one segment", byOther(t, image, zstd.WithSingleSegment(true)), image, "zst", int64(len(image)), 1},
+		{"several frames", several, image, "zst", int64(len(image)), 3},
+		{"skipped at both ends", slices.Concat(skippable("pzstd"), several, skippable("")), image, "zst", int64(len(image)), 3},
+		{"seekable", seekable, image, "framed zst", int64(len(image)), 3},
+		{"one byte", byZstd(t, []byte("x")), []byte("x"), "zst", -1, 1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f := writeFile(t, "disk.img.zst", test.file)
+			got, m, err := unpack(t, f, nil, 1<<40)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Form() != test.form || m.SizeBytes() != test.size || len(m.Sections()) != test.sections {
+				t.Errorf("%s of %d bytes in %d sections; want %s, %d, %d", m.Form(), m.SizeBytes(), len(m.Sections()), test.form, test.size, test.sections)
+			}
+			if !bytes.Equal(got, test.image) {
+				t.Error("another image was unpacked")
+			}
+			end := int64(len(test.image))
+			want := []Span{{max(0, end-5), min(5, end)}}
+			got, _, err = unpack(t, f, want, 1<<40)
+			if err != nil || !bytes.Equal(got[want[0].Off:], test.image[want[0].Off:]) {
+				t.Errorf("its end alone: %v, %d bytes", err, len(got))
+			}
+		})
+	}
+}
+
+// Zeros must be known without being unpacked, or the speed is gone.
+func TestZstZerosAreNotUnpacked(t *testing.T) {
+	image := longImage()
+	f := writeFile(t, "disk.img.zst", byZstd(t, image, "-3", "-T2", "-B1MiB"))
+	m, err := Open(f, "disk.img.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var data int64
+	err = m.Decode(t.Context(), 0, []Span{{0, int64(len(image))}}, func(p Piece) error {
+		data += int64(len(p.Data))
+		p.Free()
+		return nil
+	})
+	// A block of each part of zstd's threads, and what shares a block with data.
+	if err != nil || data > 3*mib {
+		t.Errorf("%v, %d bytes of data; want at most 3 MiB of %d", err, data, len(image))
+	}
+}
+
+func TestZstRefused(t *testing.T) {
+	image := sampleImage()
+	whole := byZstd(t, image)
+	frame := byOther(t, image[:mib])
+	rest := byOther(t, image[mib:2*mib])
+	both := slices.Concat(frame, rest)
+	size := func(p []byte) uint32 { return uint32(len(p)) }
+	flipped := func(p []byte, at int) []byte {
+		p = bytes.Clone(p)
+		p[at] ^= 1
+		return p
+	}
+	tests := []struct {
+		name, wantErr string
+		file          []byte
+	}{
+		{"cut in a block", "cut off", whole[:len(whole)/2]},
+		{"cut in the checksum", "cut off", whole[:len(whole)-1]},
+		{"cut in the second frame", "cut off", both[:len(both)-10]},
+		{"cut in the header", "cut off", whole[:5]},
+		{"trailing text", "something else", append(bytes.Clone(whole), "trailing text"...)},
+		{"trailing zeros", "something else", append(bytes.Clone(whole), make([]byte, 4096)...)},
+		{"a bit in a block", "damaged", flipped(whole, 200*kib)},
+		{"a bit in the checksum", "damaged", flipped(whole, len(whole)-1)},
+		{"a bit in a small frame", "damaged", flipped(both, len(both)-mib/2)},
+		{"only skipped", "no image", skippable("nothing")},
+		{"a window of 128 MiB", "--long", byZstd(t, image, "--long=27")},
+		{"a table of other sizes", "damaged", slices.Concat(both, table([2]uint32{size(frame), mib}, [2]uint32{size(rest), mib - 1}))},
+		{"a table of other frames", "", slices.Concat(both, table([2]uint32{size(frame) - 1, mib}, [2]uint32{size(rest) + 1, mib}))},
+		{"a table of fewer frames", "not that of this file", slices.Concat(both, table([2]uint32{size(frame), mib}))},
+		{"a table that is longer than the file", "not that of this file", binary.LittleEndian.AppendUint32([]byte("\x28\xb5\x2f\xfd\xff\xff\xff\x0f\x00"), footerMagic)},
+	}
+	for _, test := range tests {
+		_, _, err := unpack(t, writeFile(t, "disk.img.zst", test.file), nil, 1<<40)
+		if err == nil || !strings.Contains(err.Error(), test.wantErr) || !strings.HasPrefix(err.Error(), "disk.img.zst: ") {
+			t.Errorf("%s: %v; want an error with %q", test.name, err, test.wantErr)
+		}
+		// The same where nothing is wanted.
+		if _, _, err := unpack(t, writeFile(t, "disk.img.zst", test.file), []Span{}, 1<<40); err == nil {
+			t.Errorf("%s: no error where nothing of it is wanted", test.name)
+		}
+	}
+}
