@@ -1,7 +1,6 @@
 package flash
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,53 +10,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// toFile makes a virtual disk beside its final name and renames it when it is
-// whole. Nobody else may read it: it holds the board's private host key.
-func (c *imageCopy) toFile(ctx context.Context) error {
-	if err := c.unchanged(); err != nil {
-		return err
+// newDisk makes a virtual disk beside its final name, which it gets when it is whole.
+// Nobody else may read it: it holds the board's private host key.
+func newDisk(j *imageJob, d Device) (_ *pending, err error) {
+	if err := unchanged(d); err != nil {
+		return nil, err
 	}
-	dir := filepath.Dir(c.device.Path)
+	dir := filepath.Dir(d.Path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+		return nil, err
 	}
-	f, err := newPending(c.device.Path)
+	f, err := newPending(d.Path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer f.close()
-	if err := c.room(dir); err != nil { // what a killed flash left is gone by now
-		return err
+	defer func() {
+		if err != nil {
+			f.close()
+		}
+	}()
+	if err := j.room(dir); err != nil { // what a killed flash left is gone by now
+		return nil, err
 	}
-	if err := f.Truncate(c.blocks.ImageSize); err != nil {
-		return err
-	}
-	d := openDisk(f.File)
-	defer d.close()
-	// A new file is one hole, so there is nothing to zero.
-	if err := c.fill(ctx, c.transfer(d, 0)); err != nil {
-		return err
-	}
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	return c.replace(f)
+	return f, f.Truncate(j.size)
 }
 
 // replace gives f the virtual disk's name. The disk that has it may not be that
 // which was confirmed any more, or may be a running machine's by now, which would
 // go on writing to a file without a name.
-func (c *imageCopy) replace(f *pending) error {
+func replace(d Device, f *pending) error {
 	if err := f.Sync(); err != nil { // takes long, so it comes before the last look
 		return err
 	}
-	if err := c.unchanged(); err != nil {
+	if err := unchanged(d); err != nil {
 		return err
 	}
-	if !c.device.exists {
+	if !d.exists {
 		return f.rename(unix.RENAME_NOREPLACE)
 	}
-	if old, err := os.OpenFile(c.device.Path, os.O_RDWR|unix.O_NOFOLLOW, 0); err == nil {
+	if old, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_NOFOLLOW, 0); err == nil {
 		defer old.Close()
 		// A machine that is started just now does not get its own lock.
 		lock := unix.Flock_t{Type: unix.F_WRLCK}
@@ -69,15 +60,15 @@ func (c *imageCopy) replace(f *pending) error {
 }
 
 // unchanged proves that the virtual disk still is what was shown.
-func (c *imageCopy) unchanged() error {
-	now, err := here.examine(c.device.Path)
+func unchanged(was Device) error {
+	now, err := here.examine(was.Path)
 	if err != nil {
 		return err
 	}
 	if now.Refused != "" {
 		return fmt.Errorf("refused: %s", now.Refused)
 	}
-	if was := c.device; now.Kind != was.Kind || now.Path != was.Path || now.exists != was.exists || now.sequence != was.sequence {
+	if now.Kind != was.Kind || now.Path != was.Path || now.exists != was.exists || now.sequence != was.sequence {
 		return errChanged
 	}
 	return nil
@@ -188,14 +179,17 @@ func (p *pending) close() {
 }
 
 // room finds a full file system before it is filled.
-func (c *imageCopy) room(dir string) error {
+func (j *imageJob) room(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("find out how much room %s has: %w", dir, err)
 	}
-	need := c.blocks.Mapped()
-	if c.seed != nil {
-		need += c.seed.blocks.Mapped()
+	need := j.size // at most, without a map
+	if j.blocks != nil {
+		need = j.blocks.Mapped()
+	}
+	if j.seed != nil {
+		need += j.seed.blocks.Mapped()
 	}
 	if free := int64(st.Bavail) * int64(st.Frsize); free < need {
 		return fmt.Errorf("%s has room for %s, the image needs %s", dir, sizeText(free), sizeText(need))

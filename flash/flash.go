@@ -30,24 +30,38 @@ type Options struct {
 	Identity *Identity            // written into the data partition; nil leaves that as the image has it
 	Yes      []string             // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
 	Confirm  func([]Device) error // asks a person where Yes is empty; see Ask
+	Image    string               // a file that replaces the artifact's image
+	BlockMap string               // its block map; "" looks beside the image
+	Holes    string               // what becomes of what the image leaves out: zero (also ""), discard or keep
+	Blind    bool                 // do not read back
 	DryRun   bool                 // stop before the first write
 	Out      io.Writer            // where the device and what will be done is shown; nil shows nothing
 }
 
-// Receipt says what was written where, and that it was read back.
+// Receipt says what was written where, and how it was proved.
 type Receipt struct {
-	Board         string    `json:"board"`
-	Key           string    `json:"key"` // the artifact's
-	Device        Device    `json:"device"`
-	ImageSHA256   string    `json:"imageSha256"` // as the artifact has it
-	MapSHA256     string    `json:"mapSha256"`   // of the block map, whose digests the image was proved by
-	ImageBytes    int64     `json:"imageBytes"`
-	WrittenBytes  int64     `json:"writtenBytes"`
-	VerifiedBytes int64     `json:"verifiedBytes"`
-	HostKey       string    `json:"hostKey,omitempty"` // fingerprint
-	Seconds       float64   `json:"seconds"`
-	Finished      time.Time `json:"finished"`
-	DryRun        bool      `json:"dryRun,omitempty"`
+	Board          string    `json:"board"`
+	Key            string    `json:"key"` // the artifact's
+	Device         Device    `json:"device"`
+	Image          string    `json:"image,omitempty"`          // its file
+	Form           string    `json:"form,omitempty"`           // how that is packed
+	ImageSHA256    string    `json:"imageSha256"`              // of the file, as the artifact has it
+	MapSHA256      string    `json:"mapSha256"`                // of the block map
+	UnpackedSHA256 string    `json:"unpackedSha256,omitempty"` // of the image that was written, where there is no block map
+	Ranges         int64     `json:"ranges,omitempty"`         // of the block map, whose digests the image was proved by
+	ImageBytes     int64     `json:"imageBytes"`               // unpacked
+	WrittenBytes   int64     `json:"writtenBytes"`             // of data
+	LeftBytes      int64     `json:"leftBytes"`                // of data that was there already, as a comparison proved
+	ZeroedBytes    int64     `json:"zeroedBytes"`              // that have no data
+	Holes          string    `json:"holes,omitempty"`          // what was done with what has no data
+	ReadBack       bool      `json:"readBack"`                 // all that was written
+	VerifiedBytes  int64     `json:"verifiedBytes"`            // that were read back and compared
+	HostKey        string    `json:"hostKey,omitempty"`        // fingerprint
+	Saved          []string  `json:"saved,omitempty"`          // files with what the device began and ended with
+	Seconds        float64   `json:"seconds"`
+	BytesPerSecond int64     `json:"bytesPerSecond,omitempty"` // of data
+	Finished       time.Time `json:"finished"`
+	DryRun         bool      `json:"dryRun,omitempty"`
 }
 
 // request is what a flasher is asked for: one artifact, on devices of its kind.

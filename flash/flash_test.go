@@ -472,17 +472,6 @@ func TestWriteRefuses(t *testing.T) {
 		{name: "endless map", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
 			resize(t, a, images.BlockMap, mapLimit+1)
 		}, wantErr: "disk.bmap: more than 64 MiB"},
-		{name: "packed image", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
-			i := slices.IndexFunc(a.Files, func(f images.File) bool { return f.Kind == images.DiskImage })
-			name := a.Files[i].Name + ".bz2"
-			if err := os.Rename(a.Path(a.Files[i]), filepath.Join(a.Dir(), name)); err != nil {
-				t.Fatal(err)
-			}
-			a.Files[i].Name = name
-			if err := a.Save(a.Dir()); err != nil {
-				t.Fatal(err)
-			}
-		}, wantErr: "is packed (.bz2)"},
 		{name: "map of another image", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
 			describe(t, a.Dir(), bmap.Map{ImageSize: 4096, BlockSize: 4096, Algorithm: bmap.SHA256})
 		}, wantErr: "of another image"},

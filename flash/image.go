@@ -10,143 +10,137 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"slipway/flash/source"
+	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
-	"slipway/layers/progress"
 )
 
-// imageJob writes one disk image onto files or block devices.
+// imageJob writes one disk image onto files or block devices, all from one decode.
 type imageJob struct {
-	options Options
-	copies  []*imageCopy
+	request
+	file   *os.File
+	source *source.Image
+	sha256 string // of the file, as the artifact has it
+	blocks *bmap.Map
+	mapSum string
+	size   int64            // unpacked
+	place  images.Partition // where the identity goes, if there is one
+	seed   *seed            // nil: the data partition stays as the image has it
+	goals  []*goal
 }
 
-// imageCopy is the image's way onto one device.
-type imageCopy struct {
-	artifact images.Artifact
-	image    images.File
-	source   *os.File
-	blocks   bmap.Map
-	device   Device
-	place    images.Partition // where the identity goes, if there is one
-	seed     *seed            // nil: the data partition stays as the image has it
-	step     *progress.Step
-	receipt  Receipt
-}
-
-func newImageJob(_ context.Context, r request) (job, error) {
+func newImageJob(ctx context.Context, r request) (_ job, err error) {
+	j := &imageJob{request: r}
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
 	if r.options.Identity != nil && len(r.devices) > 1 {
 		return nil, errors.New("the SSH identity is one board's, and several devices are named; flash them one after another")
 	}
-	j := &imageJob{options: r.options}
-	for _, d := range r.devices {
-		c, err := prepare(r.artifact, d, r.options.Identity != nil)
-		if err != nil {
-			j.close()
+	for _, step := range []func(context.Context) error{j.openImage, j.openMap, j.measure, j.fits} {
+		if err := step(ctx); err != nil {
 			return nil, err
 		}
-		j.copies = append(j.copies, c)
+	}
+	for _, d := range r.devices {
+		j.goals = append(j.goals, &goal{job: j, device: d, receipt: j.receipt(d)})
 	}
 	return j, nil
 }
 
 func (j *imageJob) close() {
-	for _, c := range j.copies {
-		c.source.Close()
+	if j.source != nil {
+		j.source.Close()
+	}
+	if j.file != nil {
+		j.file.Close()
+	}
+	if j.seed != nil {
+		j.seed.close()
 	}
 }
 
-func (j *imageJob) show(w io.Writer) {
-	for _, c := range j.copies {
-		c.show(w, j.options.DryRun)
-	}
-}
-
-func (j *imageJob) plan(context.Context) ([]Receipt, error) {
-	var receipts []Receipt
-	for _, c := range j.copies {
-		c.receipt.DryRun = true
-		receipts = append(receipts, c.receipt)
-	}
-	return receipts, nil
-}
-
-func (j *imageJob) run(ctx context.Context) ([]Receipt, error) {
-	var receipts []Receipt
-	var failed []error
-	for _, c := range j.copies {
-		if receipt, err := c.run(ctx, j.options); err != nil {
-			failed = append(failed, err)
-		} else {
-			receipts = append(receipts, receipt)
+// openImage opens the image that the artifact or the user names.
+func (j *imageJob) openImage(context.Context) error {
+	path := j.options.Image
+	if path == "" {
+		image, err := j.artifact.File(images.DiskImage)
+		if err != nil {
+			return err
 		}
+		path, j.sha256 = j.artifact.Path(image), image.SHA256
 	}
-	return receipts, errors.Join(failed...)
+	var err error
+	if j.file, err = os.Open(path); err != nil {
+		return err
+	}
+	j.source, err = source.Open(j.file, path)
+	return err
 }
 
-var packed = []string{".zst", ".gz", ".xz", ".bz2"}
+// openMap reads the block map that the user, the artifact, or the image's neighbour is.
+// Without one, all of the image is content.
+func (j *imageJob) openMap(context.Context) error {
+	var err error
+	switch {
+	case j.options.BlockMap != "":
+		j.blocks, j.mapSum, err = readMap(j.options.BlockMap)
+	case j.options.Image != "":
+		j.blocks, j.mapSum, err = neighbourMap(j.options.Image)
+	default:
+		j.blocks, j.mapSum, err = artifactMap(j.artifact)
+	}
+	return err
+}
 
-// prepare reads all that there is to know before anything is written.
-func prepare(artifact images.Artifact, d Device, withIdentity bool) (*imageCopy, error) {
-	image, err := artifact.File(images.DiskImage)
-	if err != nil {
-		return nil, err
-	}
-	if ending := filepath.Ext(image.Name); slices.Contains(packed, ending) {
-		return nil, fmt.Errorf("%s is packed (%s), and this version writes plain disks; for a board built by bitbake, set IMAGE_FSTYPES = \"wic wic.bmap\" and build again", artifact.Path(image), ending)
-	}
-	blocks, mapSum, err := readMap(artifact)
-	if err != nil {
-		return nil, err
-	}
-	if blocks.ImageSize != image.SizeBytes {
-		return nil, fmt.Errorf("the block map is of another image: of %d bytes, %s has %d; %s", blocks.ImageSize, image.Name, image.SizeBytes, remake(artifact))
-	}
-	if d.Kind == Block && d.SizeBytes < image.SizeBytes {
-		return nil, fmt.Errorf("it has %s, the image needs %s", sizeText(d.SizeBytes), sizeText(image.SizeBytes))
-	}
-	var place images.Partition
-	if withIdentity {
-		if place, err = identityPlace(artifact, image); err != nil {
-			return nil, err
+// neighbourMap finds what bmaptool finds: disk.wic.bmap beside disk.wic.gz.
+func neighbourMap(image string) (*bmap.Map, string, error) {
+	for name := image; ; {
+		if _, err := os.Stat(name + ".bmap"); err == nil {
+			return readMap(name + ".bmap")
 		}
+		ending := filepath.Ext(name)
+		if ending == "" || strings.TrimSuffix(filepath.Base(name), ending) == "" {
+			return nil, "", nil
+		}
+		name = strings.TrimSuffix(name, ending)
 	}
-	source, err := os.Open(artifact.Path(image))
-	if err != nil {
-		return nil, err
-	}
-	return &imageCopy{
-		artifact: artifact, image: image, source: source, blocks: blocks, device: d, place: place,
-		receipt: Receipt{
-			Board: artifact.Board, Key: artifact.Key, Device: d,
-			ImageSHA256: image.SHA256, MapSHA256: mapSum, ImageBytes: image.SizeBytes,
-		},
-	}, nil
 }
 
-// readMap reads the block map and proves it by the artifact's digest; the map's
-// own digests then prove the image, piece by piece while it is written.
-func readMap(artifact images.Artifact) (bmap.Map, string, error) {
-	file, err := artifact.File(images.BlockMap)
+// artifactMap proves the map by the artifact's digest; the map's own digests then prove
+// the image, piece by piece while it is written.
+func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
+	file, err := a.File(images.BlockMap)
 	if err != nil {
-		return bmap.Map{}, "", fmt.Errorf("%w; for a board built by bitbake, add wic.bmap to IMAGE_FSTYPES; then %s", err, remake(artifact))
+		return nil, "", nil // an artifact without one
 	}
-	data, err := readLimited(artifact.Path(file))
+	m, sum, err := readMap(a.Path(file))
+	if sum != "" && sum != file.SHA256 {
+		return nil, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", a.Path(file), sum, file.SHA256, remake(a))
+	}
+	return m, sum, err
+}
+
+// readMap returns the digest also of a map that is not one.
+func readMap(path string) (*bmap.Map, string, error) {
+	data, err := readLimited(path)
 	if err != nil {
-		return bmap.Map{}, "", err
+		return nil, "", err
 	}
 	sum := sha256.Sum256(data)
-	if got := hex.EncodeToString(sum[:]); got != file.SHA256 {
-		return bmap.Map{}, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", artifact.Path(file), got, file.SHA256, remake(artifact))
-	}
 	m, err := bmap.Read(bytes.NewReader(data))
 	if err != nil {
-		return bmap.Map{}, "", fmt.Errorf("%s: %w", artifact.Path(file), err)
+		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s: %w", path, err)
 	}
-	return m, file.SHA256, nil
+	return &m, hex.EncodeToString(sum[:]), nil
 }
 
 // mapLimit is more than any block map that bmap.Read takes.
@@ -171,92 +165,249 @@ func remake(artifact images.Artifact) string {
 	return fmt.Sprintf("remove %s and build again", filepath.Join(artifact.Dir(), images.ArtifactName))
 }
 
+func (j *imageJob) remedy() string {
+	if j.options.Image != "" {
+		return "fetch it again, and give the block map that was made of it"
+	}
+	return remake(j.artifact)
+}
+
+// measure finds out how large the image is. Where neither the file nor a map says that,
+// it is unpacked once for it: a device that is too small has to be refused untouched.
+func (j *imageJob) measure(ctx context.Context) error {
+	j.size = j.source.SizeBytes()
+	if j.blocks != nil {
+		if j.size >= 0 && j.size != j.blocks.ImageSize {
+			return fmt.Errorf("the block map is of another image: of %d bytes, %s has %d; %s", j.blocks.ImageSize, filepath.Base(j.file.Name()), j.size, j.remedy())
+		}
+		j.size = j.blocks.ImageSize
+		return nil
+	}
+	if err := j.proveFile(ctx); err != nil || j.size >= 0 {
+		return err
+	}
+	for i := range j.source.Sections() {
+		err := j.source.Decode(ctx, i, nil, func(p source.Piece) error {
+			j.size = p.Off + p.Len
+			p.Free()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return j.source.Finish()
+}
+
+// proveFile compares a packed image without a map with the artifact's digest. That of a
+// plain one is compared as it is written, before it can be taken for whole.
+func (j *imageJob) proveFile(ctx context.Context) error {
+	if j.sha256 == "" || j.source.Form() == "raw" {
+		return nil
+	}
+	digest := sha256.New()
+	for buf, off := make([]byte, 1<<20), int64(0); ; {
+		n, err := j.file.ReadAt(buf, off)
+		digest.Write(buf[:n])
+		off += int64(n)
+		switch {
+		case context.Cause(ctx) != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, io.EOF):
+			return j.sameDigest(hex.EncodeToString(digest.Sum(nil)))
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func (j *imageJob) sameDigest(got string) error {
+	if got != j.sha256 {
+		return fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", j.file.Name(), got, j.sha256, j.remedy())
+	}
+	return nil
+}
+
+// fits looks whether there is room for the image, and in it for the identity.
+func (j *imageJob) fits(context.Context) (err error) {
+	for _, d := range j.devices {
+		if d.Kind == Block && d.SizeBytes < j.size {
+			return fmt.Errorf("%s has %s, the image needs %s", d.Path, sizeText(d.SizeBytes), sizeText(j.size))
+		}
+	}
+	if j.options.Identity != nil {
+		j.place, err = identityPlace(j.artifact, j.size)
+	}
+	return err
+}
+
 // identityPlace is the partition that carries the identity.
-func identityPlace(artifact images.Artifact, image images.File) (images.Partition, error) {
+func identityPlace(artifact images.Artifact, size int64) (images.Partition, error) {
 	part, err := artifact.Partition("data")
 	if err != nil {
 		return part, fmt.Errorf("the image has no place for an SSH identity: %w", err)
 	}
-	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > image.SizeBytes-part.OffsetBytes {
-		return part, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, image.SizeBytes)
+	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > size-part.OffsetBytes {
+		return part, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, size)
 	}
 	return part, nil
 }
 
-func (c *imageCopy) show(w io.Writer, dry bool) {
-	c.device.describe(w)
-	fmt.Fprintf(w, "Image %s of board %s, key %.12s: %s, of which %s hold data.\n", c.image.Name, c.artifact.Board, c.artifact.Key, sizeText(c.image.SizeBytes), sizeText(c.blocks.Mapped()))
-	if dry {
-		fmt.Fprintf(w, "Dry run: all of %s would be replaced, read back and compared. Nothing was written.\n", c.device.Path)
+const (
+	headBytes = 1 << 20 // that no partition begins in
+	alignment = 4096    // of partitions, so that they are written as blocks
+)
+
+func (j *imageJob) show(w io.Writer) {
+	for _, d := range j.devices {
+		d.describe(w)
 	}
+	fmt.Fprintf(w, "Image %s (%s) of board %s", filepath.Base(j.file.Name()), j.source.Form(), j.artifact.Board)
+	if j.options.Image == "" {
+		fmt.Fprintf(w, ", key %.12s", j.artifact.Key)
+	}
+	fmt.Fprintf(w, ": %s", sizeText(j.size))
+	if j.blocks == nil {
+		fmt.Fprintln(w, "; without a block map, so that all of it is written, and only its packing proves it.")
+		return
+	}
+	fmt.Fprintf(w, ", of which %s hold data.\n", sizeText(j.blocks.Mapped()))
+}
+
+func (j *imageJob) how() write.Options {
+	o := write.Options{
+		Name: j.file.Name(), Remedy: j.remedy(), Blocks: j.blocks, Size: j.size,
+		Holes: j.options.Holes, Blind: j.options.Blind,
+	}
+	if j.options.Identity != nil {
+		o.Except = []source.Span{{Off: j.place.OffsetBytes, Len: j.place.SizeBytes}}
+	}
+	return o
+}
+
+// plan compares the image with what the devices hold.
+func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
+	defer j.release()
+	for _, g := range j.goals {
+		if err := g.look(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := j.write(ctx, time.Now()); err != nil {
+		return nil, err
+	}
+	receipts, err := j.receipts()
+	for _, r := range receipts {
+		if j.options.Out != nil {
+			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written and read back, %s are there already. Nothing was written.\n", r.Device.Path, sizeText(r.WrittenBytes), sizeText(r.LeftBytes))
+		}
+	}
+	return receipts, err
 }
 
 // run writes, proves, and pins the board's new host key.
-func (c *imageCopy) run(ctx context.Context, o Options) (Receipt, error) {
+func (j *imageJob) run(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
-	if o.Identity != nil {
-		if err := c.plant(ctx, *o.Identity); err != nil {
-			return Receipt{}, err
+	if err := j.plant(ctx); err != nil {
+		return nil, err
+	}
+	defer j.release()
+	for _, g := range j.goals {
+		if err := g.open(ctx); err != nil {
+			return nil, several(j.names(), g.device.Path, err)
 		}
-		defer c.seed.close()
 	}
-	c.step = progress.Start(ctx, "flash", 2*c.blocks.Mapped(), progress.Bytes)
-	write := c.toBlock
-	if c.device.Kind == File {
-		write = c.toFile
-	}
-	err := write(ctx)
-	took := time.Since(began)
-	c.step.End(fmt.Sprintf("%s written to %s and read back in %.1f s", sizeText(c.receipt.WrittenBytes), c.device.Path, took.Seconds()), err)
+	proof, err := j.write(ctx, began)
 	if err != nil {
-		return Receipt{}, err
+		return nil, j.unfinished(err)
 	}
-	if o.Identity != nil {
-		if err := o.Identity.pin(c.artifact.Board); err != nil {
-			return Receipt{}, fmt.Errorf("pin the host key: %w", err)
+	j.complete(ctx, proof, began)
+	receipts, err := j.receipts()
+	if len(receipts) > 0 && j.options.Identity != nil {
+		if err := j.options.Identity.pin(j.artifact.Board); err != nil {
+			return nil, fmt.Errorf("pin the host key: %w", err)
 		}
 	}
-	c.receipt.Seconds, c.receipt.Finished = took.Seconds(), time.Now().UTC()
-	return c.receipt, nil
+	return receipts, err
+}
+
+func (j *imageJob) names() []string {
+	names := make([]string, len(j.goals))
+	for i, g := range j.goals {
+		names[i] = g.device.Path
+	}
+	return names
 }
 
 // plant makes the file system that carries the identity.
-func (c *imageCopy) plant(ctx context.Context, id Identity) (err error) {
-	c.receipt.HostKey = id.Fingerprint()
-	c.seed, err = newSeed(ctx, c.place, id)
+func (j *imageJob) plant(ctx context.Context) (err error) {
+	if id := j.options.Identity; id != nil {
+		j.seed, err = newSeed(ctx, j.place, *id)
+	}
 	return err
 }
 
-// transfer is the image's way onto d. Its first head bytes are kept back.
-func (c *imageCopy) transfer(d *disk, head int64) *transfer {
-	return &transfer{
-		name: c.source.Name(), remedy: remake(c.artifact), source: c.source, blocks: c.blocks,
-		to: d, head: alignedBuffer(int(head)), count: c.step.Add,
+// write brings the image to all goals, and the identity.
+func (j *imageJob) write(ctx context.Context, began time.Time) (write.Proof, error) {
+	var copies []*write.Copy
+	for _, g := range j.goals {
+		g.start(ctx, j.how())
+		copies = append(copies, g.copy)
+	}
+	proof, err := write.Run(ctx, j.source, copies, j.how())
+	if err == nil && j.sha256 != "" && j.source.Form() == "raw" && proof.SHA256 != "" {
+		err = j.sameDigest(proof.SHA256)
+	}
+	if err == nil && j.seed != nil {
+		err = j.seed.apply(ctx, copies)
+	}
+	for _, g := range j.goals {
+		if err != nil {
+			g.end(began, err)
+		}
+	}
+	return proof, err
+}
+
+// complete gives each goal what makes it whole.
+func (j *imageJob) complete(ctx context.Context, proof write.Proof, began time.Time) {
+	var g errgroup.Group
+	for _, goal := range j.goals {
+		g.Go(func() error {
+			goal.end(began, goal.complete(ctx))
+			goal.prove(proof)
+			return nil
+		})
+	}
+	_ = g.Wait() // each goal keeps its own fault
+}
+
+func (j *imageJob) release() {
+	for _, g := range j.goals {
+		g.close()
 	}
 }
 
-// fill writes the image, reads it back, and does the same with the identity.
-func (c *imageCopy) fill(ctx context.Context, t *transfer) error {
-	c.step.Detail("writing")
-	if err := t.write(ctx); err != nil {
-		return err
+// unfinished says of which devices something is gone.
+func (j *imageJob) unfinished(err error) error {
+	var b strings.Builder
+	for _, g := range j.goals {
+		if left := g.left(); left != "" {
+			b.WriteString("\n  " + left)
+		}
 	}
-	if err := t.to.sync(); err != nil {
-		return err
+	return fmt.Errorf("%w%s", err, b.String())
+}
+
+// receipts are those of the goals that are whole.
+func (j *imageJob) receipts() (found []Receipt, err error) {
+	var failed []error
+	for _, g := range j.goals {
+		if g.err == nil {
+			found = append(found, g.receipt)
+			continue
+		}
+		failed = append(failed, several(j.names(), g.device.Path, g.err))
 	}
-	c.receipt.WrittenBytes = c.blocks.Mapped()
-	c.step.Detail("reading back")
-	if err := t.verify(ctx); err != nil {
-		return err
-	}
-	c.receipt.VerifiedBytes = c.blocks.Mapped()
-	if c.seed == nil {
-		return nil
-	}
-	if err := c.seed.apply(ctx, t.to); err != nil {
-		return err
-	}
-	c.receipt.WrittenBytes += c.seed.blocks.Mapped()
-	c.receipt.VerifiedBytes += c.seed.blocks.Mapped()
-	return nil
+	return found, errors.Join(failed...)
 }

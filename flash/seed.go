@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway/flash/source"
+	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/engine"
@@ -55,20 +57,17 @@ func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, 
 
 func (s *seed) close() { s.file.Close() }
 
-// apply writes the file system to its place on d and reads it back.
-func (s *seed) apply(ctx context.Context, d *disk) error {
-	t := transfer{
-		name: "data partition", remedy: "flash again", source: s.file, blocks: s.blocks,
-		to: d, base: s.part.OffsetBytes, count: func(int64) {},
+// apply writes the file system to its place and reads it back.
+func (s *seed) apply(ctx context.Context, to []*write.Copy) error {
+	image, err := source.Open(s.file, "data partition")
+	if err != nil {
+		return err
 	}
-	for _, step := range []func(context.Context) error{
-		t.zeroHoles, t.write, func(context.Context) error { return d.sync() }, t.verify,
-	} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	defer image.Close()
+	_, err = write.Run(ctx, image, to, write.Options{
+		Name: "data partition", Remedy: "flash again", Blocks: &s.blocks, Size: s.part.SizeBytes, Base: s.part.OffsetBytes,
+	})
+	return err
 }
 
 // writeTree writes files that only their owner can read, except public keys.
