@@ -1,0 +1,126 @@
+package fetch
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"slipway/layers/engine"
+)
+
+// dockerConfig is what is read of docker's config.json, which podman, skopeo and
+// oras share.
+type dockerConfig struct {
+	Auths map[string]struct {
+		Auth          string `json:"auth"`
+		IdentityToken string `json:"identitytoken"`
+	} `json:"auths"`
+	Store   string            `json:"credsStore"`
+	Helpers map[string]string `json:"credHelpers"`
+}
+
+// credentials are those that the user has for a registry; "" where there are none.
+// A token stands without a user.
+func credentials(host string) (user, secret string, err error) {
+	path, err := dockerConfigPath()
+	if err != nil {
+		return "", "", err
+	}
+	data, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	var config dockerConfig
+	if err := json.Unmarshal(data, &config); err != nil {
+		return "", "", fmt.Errorf("%s: %w", path, err)
+	}
+	for _, name := range serverNames(host) {
+		if helper := config.Helpers[name]; helper != "" {
+			return askHelper(helper, name)
+		}
+		if entry, ok := config.Auths[name]; ok && (entry.Auth != "" || entry.IdentityToken != "") {
+			if entry.IdentityToken != "" {
+				return "", entry.IdentityToken, nil
+			}
+			user, secret, err := decodeAuth(entry.Auth)
+			if err != nil {
+				return "", "", fmt.Errorf("%s: auths of %q: %w", path, name, err)
+			}
+			return user, secret, nil
+		}
+	}
+	if config.Store != "" {
+		return askHelper(config.Store, serverNames(host)[0])
+	}
+	return "", "", nil
+}
+
+func dockerConfigPath() (string, error) {
+	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
+		return filepath.Join(dir, "config.json"), nil
+	}
+	home, err := os.UserHomeDir()
+	return filepath.Join(home, ".docker", "config.json"), err
+}
+
+// serverNames are the names under which a registry may stand in config.json.
+func serverNames(host string) []string {
+	if host == "docker.io" {
+		return []string{"https://index.docker.io/v1/", "docker.io", "index.docker.io", "registry-1.docker.io"}
+	}
+	return []string{host, "https://" + host, "http://" + host, "https://" + host + "/v1/", "https://" + host + "/v2/"}
+}
+
+// decodeAuth does not repeat what it cannot read: it is a password.
+func decodeAuth(text string) (user, secret string, err error) {
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return "", "", errors.New("auth is not base64")
+	}
+	user, secret, ok := strings.Cut(string(data), ":")
+	if !ok {
+		return "", "", errors.New("auth is not the base64 of user:password")
+	}
+	return user, strings.TrimRight(secret, "\x00"), nil
+}
+
+const helperLimit = 30 * time.Second
+
+var helperPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// askHelper runs docker's credential helper, which keeps passwords in a keyring.
+func askHelper(helper, server string) (user, secret string, err error) {
+	if !helperPattern.MatchString(helper) {
+		return "", "", fmt.Errorf("credential helper %q in docker's config.json is no name of a program", printable(helper))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), helperLimit)
+	defer cancel()
+	program := "docker-credential-" + helper
+	out, err := engine.Output(ctx, engine.Command{Argv: []string{program, "get"}, Stdin: strings.NewReader(server)})
+	if err != nil {
+		// Helpers say on standard output that they have nothing.
+		if strings.Contains(string(out), "credentials not found") {
+			return "", "", nil
+		}
+		return "", "", err
+	}
+	var said struct{ Username, Secret string }
+	if err := json.Unmarshal(out, &said); err != nil {
+		return "", "", fmt.Errorf("%s get: its answer is not JSON", program)
+	}
+	if said.Username == "<token>" {
+		said.Username = ""
+	}
+	return said.Username, said.Secret, nil
+}

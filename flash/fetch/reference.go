@@ -1,0 +1,286 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// The kinds of places that a reference may name.
+const (
+	kindPath   = "path"
+	kindHTTP   = "http"
+	kindSFTP   = "sftp"
+	kindOCI    = "oci"
+	kindLayout = "oci-dir"
+)
+
+const forms = "a path, file://, http://, https://, ssh://, sftp://, host:path, oci:// or oci-dir:"
+
+const maxReferenceBytes = 4096
+
+// reference is what a person names, taken apart.
+type reference struct {
+	kind string
+	text string // for people: without a password, and without a query, which may hold a token
+
+	path  string   // of path, sftp and oci-dir
+	url   *url.URL // of http, without its user
+	login *url.Userinfo
+	host  string // of sftp, as target.Resolve takes it; of oci, with its port
+	repo  string // of oci
+	tag   string // of oci and oci-dir; "" where there is none
+	sum   string // of oci and oci-dir: the manifest's digest
+	title string // of oci and oci-dir: which file of an artifact with several
+}
+
+// parse takes a reference apart. It asks nobody.
+func parse(text string) (reference, error) {
+	switch {
+	case text == "":
+		return reference{}, fmt.Errorf("no image named; give %s", forms)
+	case len(text) > maxReferenceBytes:
+		return reference{}, fmt.Errorf("a reference of %d bytes; no place has so long a name", len(text))
+	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
+		return reference{}, fmt.Errorf("%q: control characters in a reference", text)
+	}
+	if rest, ok := strings.CutPrefix(text, "oci-dir:"); ok {
+		return parseLayout(text, rest)
+	}
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok || !schemePattern.MatchString(scheme) {
+		return parsePlain(text)
+	}
+	read := schemes[strings.ToLower(scheme)]
+	if read == nil {
+		return reference{}, fmt.Errorf("%s://…: no images come from there; give %s", scheme, forms)
+	}
+	return read(text, rest)
+}
+
+var schemePattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*$`)
+
+var schemes = map[string]func(text, rest string) (reference, error){
+	"file": parseFile, "http": parseHTTP, "https": parseHTTP,
+	"ssh": parseSSH, "sftp": parseSSH, "oci": parseOCI,
+}
+
+// parsePlain tells a path from host:path as scp does: by a colon before any slash.
+func parsePlain(text string) (reference, error) {
+	colon, slash := strings.IndexByte(text, ':'), strings.IndexByte(text, '/')
+	if strings.HasPrefix(text, "[") { // an IPv6 address has colons of its own
+		colon = strings.Index(text, "]:") + 1
+	}
+	if colon <= 0 || slash >= 0 && slash < colon {
+		return reference{kind: kindPath, text: text, path: text}, nil
+	}
+	host, name := text[:colon], text[colon+1:]
+	if host == "oci" {
+		return reference{}, fmt.Errorf("%q: write oci://REGISTRY/REPOSITORY:TAG, or oci-dir:FOLDER for a layout on this machine", text)
+	}
+	return sftpReference(text, host, homely(name))
+}
+
+func parseFile(text, rest string) (reference, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Host != "" && u.Host != "localhost" || !path.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
+		return reference{}, fmt.Errorf("%q: want file:///path, with %%23 for # and %%3F for ?", text)
+	}
+	if strings.IndexByte(u.Path, 0) >= 0 {
+		return reference{}, fmt.Errorf("%q: a NUL in a path", text)
+	}
+	return reference{kind: kindPath, text: u.Path, path: u.Path}, nil
+}
+
+func parseHTTP(text, _ string) (reference, error) {
+	u, err := url.Parse(text)
+	if err != nil { // its own text repeats a password
+		return reference{}, errors.New("not a web address: want https://host/path, with odd characters as %XX")
+	}
+	r := reference{kind: kindHTTP, login: u.User, text: u.Scheme + "://" + u.Host + u.EscapedPath()}
+	if u.Hostname() == "" {
+		return r, fmt.Errorf("%q: no host in it", r.text)
+	}
+	u.User, u.Fragment, u.RawFragment = nil, "", ""
+	r.url = u
+	if fileName(u.Path) == "" {
+		return r, fmt.Errorf("%s: it names no file; give the address of the image itself", r.text)
+	}
+	return r, nil
+}
+
+func parseSSH(text, rest string) (reference, error) {
+	host, name, ok := strings.Cut(rest, "/")
+	if !ok || name == "" {
+		return reference{}, fmt.Errorf("%q: want ssh://host/path (/~/path below the home there)", text)
+	}
+	name, err := url.PathUnescape(name)
+	if err != nil {
+		return reference{}, fmt.Errorf("%q: %w", text, err)
+	}
+	if strings.HasPrefix(name, "~/") {
+		return sftpReference(text, host, homely(name))
+	}
+	return sftpReference(text, host, "/"+name)
+}
+
+// homely is a path that begins in the home there, where sftp servers begin anyway.
+func homely(name string) string { return strings.TrimPrefix(name, "~/") }
+
+func sftpReference(text, host, name string) (reference, error) {
+	if user, _, ok := strings.Cut(host, "@"); ok && strings.Contains(user, ":") {
+		return reference{}, errors.New("a password in an address of ssh: it takes keys alone, those of the agent and of ~/.ssh/config")
+	}
+	if host == "" || fileName(name) == "" {
+		return reference{}, fmt.Errorf("%q: want host:path or ssh://host/path of a file", text)
+	}
+	if strings.IndexByte(name, 0) >= 0 {
+		return reference{}, fmt.Errorf("%q: a NUL in a path", text)
+	}
+	return reference{kind: kindSFTP, text: text, host: host, path: name}, nil
+}
+
+var (
+	repoPattern     = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+	registryPattern = regexp.MustCompile(`^(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\])(?::[0-9]{1,5})?$`)
+	tagPattern      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	sumPattern      = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+)
+
+const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE where the artifact has several"
+
+// parseOCI takes registry/repository[:tag][@digest][#title].
+func parseOCI(text, rest string) (reference, error) {
+	r := reference{kind: kindOCI, text: text}
+	if strings.Contains(strings.SplitN(rest, "/", 2)[0], "@") {
+		return r, errors.New("a user in an oci:// address: log in with \"docker login\", whose config.json is read")
+	}
+	rest, r.title, _ = strings.Cut(rest, "#")
+	var ok bool
+	if r.host, rest, ok = strings.Cut(rest, "/"); !ok || !registryPattern.MatchString(r.host) {
+		return r, fmt.Errorf("%q: no registry in it; %s", text, wantOCI)
+	}
+	rest, sum, pinned := strings.Cut(rest, "@")
+	rest, tag, tagged := strings.Cut(rest, ":")
+	r.repo, r.tag, r.sum = rest, tag, sum
+	switch {
+	case len(r.repo) > 255 || !repoPattern.MatchString(r.repo):
+		return r, fmt.Errorf("%q: %q is no name of a repository; %s", text, r.repo, wantOCI)
+	case pinned && !sumPattern.MatchString(sum), tagged && !tagPattern.MatchString(tag):
+		return r, fmt.Errorf("%q: neither a tag nor a sha256 digest; %s", text, wantOCI)
+	case !tagged && !pinned:
+		r.tag = "latest"
+	}
+	return r, checkTitle(r)
+}
+
+// parseLayout takes path[:tag][@digest][#title]; a colon or an at sign before a
+// slash belongs to the path.
+func parseLayout(text, rest string) (reference, error) {
+	r := reference{kind: kindLayout, text: text}
+	r.path, r.title, _ = strings.Cut(rest, "#")
+	if i := strings.LastIndexByte(r.path, '@'); i >= 0 && sumPattern.MatchString(r.path[i+1:]) {
+		r.path, r.sum = r.path[:i], r.path[i+1:]
+	}
+	if i := strings.LastIndexByte(r.path, ':'); i >= 0 && tagPattern.MatchString(r.path[i+1:]) {
+		r.path, r.tag = r.path[:i], r.path[i+1:]
+	}
+	if r.path == "" {
+		return r, fmt.Errorf("%q: want oci-dir:FOLDER, with :TAG where the layout has several", text)
+	}
+	return r, checkTitle(r)
+}
+
+func checkTitle(r reference) error {
+	if r.title != "" && fileName(r.title) != r.title {
+		return fmt.Errorf("%q: %q is no name of a file", r.text, r.title)
+	}
+	return nil
+}
+
+// name is what the file is called there; of an artifact it is in its manifest.
+func (r reference) name() string {
+	if r.kind == kindHTTP {
+		return fileName(r.url.Path)
+	}
+	return fileName(r.path)
+}
+
+const maxNameBytes = 200 // leaves room for our endings
+
+// fileName is the last part of a path, as a name that is safe in a folder of ours,
+// or "".
+func fileName(p string) string {
+	name := path.Base(p)
+	bad := strings.ContainsFunc(name, func(c rune) bool { return c == '/' || c == utf8.RuneError || !unicode.IsPrint(c) })
+	if bad || strings.HasSuffix(p, "/") || strings.HasPrefix(name, ".") || len(name) > maxNameBytes {
+		return ""
+	}
+	return name
+}
+
+// beside is the reference of a file in the same folder; of an artifact, of another
+// of its files.
+func (r reference) beside(name string) reference {
+	switch r.kind {
+	case kindHTTP:
+		u := *r.url
+		u.RawPath, u.Path = "", path.Join(path.Dir(u.Path), name)
+		r.text, r.url = u.Scheme+"://"+u.Host+u.EscapedPath(), &u
+	case kindPath:
+		r.path = filepath.Join(filepath.Dir(r.path), name)
+		r.text = r.path
+	case kindSFTP:
+		r.path = path.Join(path.Dir(r.path), name)
+		r.text = r.host + ":" + r.path
+	default:
+		r.text, _, _ = strings.Cut(r.text, "#")
+		r.text, r.title = r.text+"#"+name, name
+	}
+	return r
+}
+
+// loopback says whether a host, with or without a port, is this machine.
+func loopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+var packed = []string{".zst", ".zstd", ".gz", ".xz", ".bz2", ".zip"}
+
+// MapNames are the names under which the block map of an image may lie beside it:
+// that of Yocto's bmaptool first.
+func MapNames(image string) []string {
+	names := []string{image + ".bmap"}
+	if ending := filepath.Ext(image); slices.Contains(packed, ending) {
+		names = append(names, strings.TrimSuffix(image, ending)+".bmap")
+	}
+	if bare := strings.TrimSuffix(names[len(names)-1], ".bmap"); filepath.Ext(bare) != "" {
+		names = append(names, strings.TrimSuffix(bare, filepath.Ext(bare))+".bmap")
+	}
+	return names
+}
+
+// absolute is a path of ours; ~ is the shell's to expand.
+func (r reference) absolute() (string, error) {
+	p, err := filepath.Abs(r.path)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(p); err != nil && strings.HasPrefix(r.path, "~/") {
+		return "", fmt.Errorf("%s: ~ is expanded by the shell alone; write $HOME: %w", r.path, err)
+	}
+	return p, nil
+}

@@ -1,0 +1,184 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/opencontainers/go-digest"
+)
+
+// registry reads manifests and blobs of one repository.
+type registry struct {
+	web
+	base string // of the repository
+	repo string
+	auth docker.Authorizer
+}
+
+// newRegistry asks nobody. A registry on this machine is asked without TLS, as
+// docker does; any other with it.
+func newRegistry(ref reference) *registry {
+	scheme, host := "https", ref.host
+	if loopback(host) {
+		scheme = "http"
+	}
+	if host == "docker.io" {
+		host = "registry-1.docker.io" // it moved
+	}
+	r := &registry{repo: ref.repo, base: scheme + "://" + host + "/v2/" + ref.repo}
+	r.client = newClient()
+	// The registry says which server hands out tokens, which gets the password: it
+	// does not choose one without TLS.
+	tokens := newClient()
+	tokens.Transport = guarded{tokens.Transport, scheme}
+	tokens.Timeout = time.Minute
+	r.auth = docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthCreds(func(asked string) (string, string, error) {
+		if asked != host {
+			return "", "", nil
+		}
+		return credentials(ref.host)
+	}))
+	r.send = r.authorized
+	return r
+}
+
+// guarded refuses to send what is meant for TLS without it.
+type guarded struct {
+	http.RoundTripper
+	scheme string
+}
+
+func (g guarded) RoundTrip(req *http.Request) (*http.Response, error) {
+	if g.scheme == "https" && req.URL.Scheme != "https" {
+		return nil, final{fmt.Errorf("the registry sends us for a token to %s, which is not https", req.URL.Host)}
+	}
+	return g.RoundTripper.RoundTrip(req)
+}
+
+// authorized asks once more where the registry wants a token first.
+func (r *registry) authorized(req *http.Request) (*http.Response, error) {
+	ctx := docker.WithScope(req.Context(), "repository:"+r.repo+":pull")
+	var refused []*http.Response
+	for {
+		if err := r.auth.Authorize(ctx, req); err != nil {
+			return nil, r.unauthorized(err)
+		}
+		res, err := r.client.Do(req)
+		if err != nil || res.StatusCode != http.StatusUnauthorized || res.Request.URL.Host != req.URL.Host {
+			return res, err
+		}
+		res.Body.Close()
+		if refused = append(refused, res); len(refused) > 2 {
+			return nil, r.unauthorized(errors.New(res.Status))
+		}
+		if err := r.auth.AddResponses(ctx, refused); err != nil {
+			return nil, r.unauthorized(err)
+		}
+	}
+}
+
+func (r *registry) unauthorized(err error) error {
+	host, _ := url.Parse(r.base)
+	return final{fmt.Errorf("%s wants us to log in: %w\n  docker login %s, and this reads the same config.json", host.Host, err, host.Host)}
+}
+
+func (r *registry) open(ctx context.Context, w wanted, h held) (answer, error) {
+	var err error
+	if w.ref.url, err = url.Parse(r.base + "/blobs/sha256:" + w.sha256); err != nil {
+		return answer{}, final{err}
+	}
+	a, err := r.web.open(ctx, w, h)
+	a.validator = "digest " + w.sha256 // a blob has one version
+	return a, err
+}
+
+// resolve reads the manifest that a reference leads to, and proves it.
+func (r *registry) resolve(ctx context.Context, ref reference, arch string) (*artifact, error) {
+	name := ref.tag
+	if ref.sum != "" {
+		name = ref.sum
+	}
+	d, err := r.manifest(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if d.isIndex() {
+		m, err := d.choose(arch)
+		if err != nil {
+			return nil, err
+		}
+		if d, err = r.manifest(ctx, string(m.Digest)); err != nil {
+			return nil, err
+		}
+	}
+	a, err := d.artifact(ref.title)
+	if err == nil {
+		_, err = a.find(ref.title)
+	}
+	return a, err
+}
+
+// manifest asks as often as a download does.
+func (r *registry) manifest(ctx context.Context, name string) (document, error) {
+	for failures := 1; ; failures++ {
+		d, err := r.manifestOnce(ctx, name)
+		var f final
+		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow {
+			return d, cause(ctx, err)
+		}
+		if err := pause(ctx, failures, err); err != nil {
+			return d, err
+		}
+	}
+}
+
+func (r *registry) manifestOnce(ctx context.Context, name string) (document, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, silenceLimit, errSilent)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/manifests/"+name, nil)
+	if err != nil {
+		return document{}, final{err}
+	}
+	for _, kind := range append(manifestTypes, indexTypes...) {
+		req.Header.Add("Accept", kind)
+	}
+	res, err := r.send(req)
+	if err != nil {
+		return document{}, unreachable(cause(ctx, err))
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return document{}, fmt.Errorf("manifest %s: %w", name, refusal(res))
+	}
+	data, err := io.ReadAll(io.LimitReader(res.Body, maxManifestBytes+1))
+	if err != nil {
+		return document{}, cause(ctx, err)
+	}
+	if err := proveManifest(data, name, res.Header.Get("Docker-Content-Digest")); err != nil {
+		return document{}, final{err}
+	}
+	d, err := parseDocument(data)
+	if err != nil {
+		return d, final{err}
+	}
+	return d, nil
+}
+
+// proveManifest compares a manifest with the digest that it was asked for by, and
+// with the one that the registry sends along.
+func proveManifest(data []byte, name, said string) error {
+	got := string(digest.FromBytes(data))
+	for _, want := range []string{name, said} {
+		if strings.HasPrefix(want, "sha256:") && got != want {
+			return fmt.Errorf("the manifest's digest is %s, want %s; another one, or a damaged one", got, printable(want))
+		}
+	}
+	return nil
+}

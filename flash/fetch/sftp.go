@@ -1,0 +1,72 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"slipway/flash/target"
+)
+
+// boardFolder reads files over SSH, with the user's own configuration and keys.
+type boardFolder struct {
+	conn *target.Conn // nil: not connected, or not any more
+}
+
+// dial reaches a server. Tests have servers that are in nobody's ~/.ssh/config.
+var dial = func(ctx context.Context, host string) (*target.Conn, error) {
+	a, err := target.Resolve(ctx, host)
+	if err != nil {
+		return nil, final{err}
+	}
+	return target.Dial(ctx, a)
+}
+
+func (b *boardFolder) open(ctx context.Context, w wanted, h held) (answer, error) {
+	r, err := b.reading(ctx, w.ref)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, target.ErrHostKey) || errors.Is(err, target.ErrLogin) {
+		return answer{}, final{err}
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	// SFTP has no better name for a version than its size and the second it is of.
+	a := answer{body: r, size: r.SizeBytes, validator: fmt.Sprintf("mtime %d %d", r.Modified.Unix(), r.SizeBytes)}
+	if a.validator != h.validator {
+		r.Begin(0)
+		return a, nil
+	}
+	if h.whole {
+		r.Close()
+		return answer{}, nil
+	}
+	a.from = h.bytes
+	r.Begin(h.bytes)
+	return a, nil
+}
+
+// reading opens the file over the connection that there is, and over a new one where
+// that was lost.
+func (b *boardFolder) reading(ctx context.Context, ref reference) (*target.Reading, error) {
+	if b.conn != nil {
+		r, err := b.conn.Open(ctx, ref.path)
+		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return r, err
+		}
+		b.close()
+	}
+	var err error
+	if b.conn, err = dial(ctx, ref.host); err != nil {
+		b.conn = nil
+		return nil, err
+	}
+	return b.conn.Open(ctx, ref.path)
+}
+
+func (b *boardFolder) close() {
+	if b.conn != nil {
+		b.conn.Close()
+		b.conn = nil
+	}
+}

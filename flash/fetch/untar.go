@@ -1,0 +1,151 @@
+package fetch
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/progress"
+)
+
+const (
+	maxTarEntries = 64
+	maxWindow     = 64 << 20
+)
+
+// unpack takes the one file out of a container's layer, such as the images of
+// KubeVirt have it.
+func (o *Origin) unpack(ctx context.Context, layer File, digest string) (File, error) {
+	step := progress.Start(ctx, "unpack "+layer.Name, layer.SizeBytes, progress.Bytes)
+	file, err := o.unpackOne(ctx, layer, step.Add)
+	if err == nil && digest != "" && file.SHA256 != digest {
+		err = errors.Join(wrongDigest(file.SHA256, digest), os.Remove(file.Path))
+	}
+	step.End(file.Name, err)
+	return file, err
+}
+
+func (o *Origin) unpackOne(ctx context.Context, layer File, count func(int64)) (File, error) {
+	f, err := os.Open(layer.Path)
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	in, done, err := unpacked(&counter{ctx, f, count}, o.oci.blobs[0].packing)
+	if err != nil {
+		return File{}, err
+	}
+	defer done()
+	p, err := openPlace(ctx, o.opt.Dir, o.ref, layer.Name)
+	if err != nil {
+		return File{}, err
+	}
+	defer p.close()
+	return p.extract(in, layer.Reference)
+}
+
+func unpacked(in io.Reader, packing string) (io.Reader, func(), error) {
+	switch packing {
+	case "tar gzip":
+		r, err := gzip.NewReader(in)
+		return r, func() {}, err
+	case "tar zstd":
+		r, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, nil, err
+		}
+		return r, r.Close, nil
+	}
+	return in, func() {}, nil
+}
+
+// extract writes the only regular file of a tar into the cache.
+func (p *place) extract(in io.Reader, reference string) (File, error) {
+	pending := p.path(".unpack") // one that was killed left it, at the most
+	to, err := os.OpenFile(pending, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return File{}, err
+	}
+	defer os.Remove(pending)
+	defer to.Close()
+	file, err := p.onlyFile(in, to)
+	if err == nil {
+		err = to.Sync()
+	}
+	if err != nil {
+		return File{}, err
+	}
+	file.Reference = reference
+	file.Path = (&place{dir: p.dir, name: file.Name}).version(file.SHA256)
+	if err := os.MkdirAll(filepath.Dir(file.Path), 0o755); err != nil {
+		return File{}, err
+	}
+	return file, os.Rename(pending, file.Path)
+}
+
+func (p *place) onlyFile(in io.Reader, to io.Writer) (file File, err error) {
+	t := tar.NewReader(in)
+	for entries := 0; ; entries++ {
+		h, err := t.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return file, fmt.Errorf("the layer is not a whole tar: %w", err)
+		}
+		if entries >= maxTarEntries {
+			return file, fmt.Errorf("the layer has more than %d entries; one that holds a disk image has one file", maxTarEntries)
+		}
+		if h.Typeflag == tar.TypeDir {
+			continue
+		}
+		if err := acceptEntry(h, file.Name); err != nil {
+			return file, err
+		}
+		file.Name, file.SizeBytes = fileName(h.Name), h.Size
+		if file.SHA256, err = p.copyEntry(t, h.Size, to); err != nil {
+			return file, err
+		}
+	}
+	if file.Name == "" {
+		return file, errors.New("the layer holds no file")
+	}
+	// The packing's own checksum stands behind the tar's end.
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return file, fmt.Errorf("the layer is damaged: %w", err)
+	}
+	return file, nil
+}
+
+func acceptEntry(h *tar.Header, before string) error {
+	switch {
+	case h.Typeflag != tar.TypeReg:
+		return fmt.Errorf("%q in the layer is neither a folder nor a file", printable(h.Name))
+	case before != "":
+		return fmt.Errorf("the layer holds %q besides %q; one that holds a disk image has one file", printable(h.Name), before)
+	case fileName(h.Name) == "":
+		return fmt.Errorf("%q in the layer is no name of a file", printable(h.Name))
+	}
+	return nil
+}
+
+func (p *place) copyEntry(in io.Reader, size int64, to io.Writer) (string, error) {
+	if err := p.room(size); err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(to, h), in); err != nil {
+		return "", fmt.Errorf("the layer is damaged: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,96 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/pkg/sftp"
+)
+
+// Reading is a file there that is being read.
+type Reading struct {
+	SizeBytes int64
+	Modified  time.Time // to the second
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	files  *boardFiles
+	file   *sftp.File
+	name   string
+	out    *io.PipeReader
+	in     *io.PipeWriter
+	once   sync.Once
+	ended  chan struct{}
+}
+
+// Open opens a file for reading. A path that does not begin with a slash begins in
+// the user's home. Reads end with ctx.
+func (c *Conn) Open(ctx context.Context, name string) (*Reading, error) {
+	b, err := c.files(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reading{files: b, name: name, ended: make(chan struct{})}
+	if err := b.do(ctx, r.open); err != nil {
+		b.close()
+		return nil, said(fmt.Sprintf("read %s:%s", c.addr.Host, printable(name)), err)
+	}
+	r.ctx, r.cancel = context.WithCancel(ctx)
+	r.out, r.in = io.Pipe()
+	return r, nil
+}
+
+func (r *Reading) open() error {
+	info, err := r.files.sftp.Stat(r.name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() { // to open a pipe could wait for ever
+		return errors.New("not a regular file")
+	}
+	r.SizeBytes, r.Modified = info.Size(), info.ModTime()
+	r.file, err = r.files.sftp.Open(r.name)
+	return err
+}
+
+// Begin says where to read from; without it, that is the file's beginning.
+func (r *Reading) Begin(from int64) {
+	r.once.Do(func() { go r.pump(from) })
+}
+
+// pump asks for many pieces at once: one after another, each would wait for the
+// line there and back.
+func (r *Reading) pump(from int64) {
+	defer close(r.ended)
+	err := r.files.do(r.ctx, func() error {
+		if _, err := r.file.Seek(from, io.SeekStart); err != nil {
+			return err
+		}
+		_, err := r.file.WriteTo(r.in)
+		return err
+	})
+	if err != nil && r.ctx.Err() == nil {
+		err = said("read "+r.name, err)
+	}
+	r.in.CloseWithError(err)
+}
+
+// Read reads on.
+func (r *Reading) Read(p []byte) (int, error) {
+	r.Begin(0)
+	return r.out.Read(p)
+}
+
+// Close ends the reading; the connection stays.
+func (r *Reading) Close() error {
+	r.cancel()
+	r.out.Close()
+	r.once.Do(func() { close(r.ended) })
+	<-r.ended
+	r.files.close()
+	return nil
+}
