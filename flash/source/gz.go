@@ -1,10 +1,9 @@
 package source
 
 import (
-	"bufio"
 	"io"
 
-	"github.com/klauspost/compress/gzip"
+	"slipway/flash/source/inflate"
 )
 
 type gz struct{ packed }
@@ -16,11 +15,12 @@ func (gz) sections() []Section  { return []Section{{0, -1}} }
 func (gz) finish() error        { return nil }
 func (gz) close()               {}
 
+// decode proves the whole file, so that nothing is left for finish.
 func (g gz) decode(_ int, to *cutter) error {
-	r, err := gzip.NewReader(bufio.NewReaderSize(io.NewSectionReader(g.File, 0, g.sizeBytes), pieceBytes))
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(to, r)
-	return err
+	return inflate.Gzip(io.NewSectionReader(g.File, 0, g.sizeBytes), unpacked{to})
 }
+
+// unpacked is a cutter as decoders see it.
+type unpacked struct{ *cutter }
+
+func (u unpacked) SkipZeros(n int64) error { return u.skipZeros(n) }

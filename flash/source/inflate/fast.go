@@ -1,0 +1,162 @@
+package inflate
+
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
+// What the fast loop may write behind the place where it last looked whether
+// there is space: three pairs of literals, a match, and what is copied too much.
+const outMargin = 3*2 + longestMatch + 64
+
+// What it may read from the input between two such looks.
+const inMargin = 32
+
+const longestMatch = 258
+
+// fast decodes while far from the ends of the input and of the output, so that it
+// looks for them once in a symbol or four.
+//
+// It reads and writes through pointers: the margins are what keeps it inside, and
+// dist is compared before it is used.
+func (d *decoder) fast(buf []byte, from, at, end int) (int, error) {
+	if end > len(buf) || end-at < outMargin || d.have-d.next < inMargin {
+		return at, nil
+	}
+	in, out := unsafe.Pointer(unsafe.SliceData(d.window)), unsafe.Pointer(unsafe.SliceData(buf))
+	held, count, next := d.held, uint64(d.count), d.next
+	lastIn, lastOut := d.have-inMargin, end-outMargin
+	symbols, reaches := &d.symbols, &d.reaches
+	var err error
+	for at <= lastOut && next <= lastIn {
+		held |= load64(in, next) << (count & 63)
+		next += int((63 - count) >> 3)
+		count |= 56
+		e := symbols[held&(1<<symbolBits-1)]
+		if e&isLiteral != 0 {
+			at += put(out, at, e)
+			held >>= e & 63
+			count -= uint64(e & 63)
+			if e = symbols[held&(1<<symbolBits-1)]; e&isLiteral != 0 {
+				at += put(out, at, e)
+				held >>= e & 63
+				count -= uint64(e & 63)
+				if e = symbols[held&(1<<symbolBits-1)]; e&isLiteral != 0 {
+					at += put(out, at, e)
+					held >>= e & 63
+					count -= uint64(e & 63)
+					continue
+				}
+			}
+			held |= load64(in, next) << (count & 63)
+			next += int((63 - count) >> 3)
+			count |= 56
+		}
+		if e&special != 0 {
+			if e = symbols.find(held); e&isLiteral != 0 {
+				at += put(out, at, e)
+				held >>= e & 63
+				count -= uint64(e & 63)
+				continue
+			}
+			if e&special != 0 {
+				break // the careful loop meets it again
+			}
+		}
+		before := held
+		length := e.value(held)
+		held >>= e & 63
+		r := reaches[held&(1<<distBits-1)]
+		if r&special != 0 {
+			if r = reaches.find(held); r&special != 0 {
+				held = before
+				break
+			}
+		}
+		dist := r.value(held)
+		held >>= r & 63
+		count -= uint64(e&63 + r&63)
+		if dist > at-from {
+			err = d.tooFar(dist)
+			break
+		}
+		if dist >= 16 {
+			copy16(unsafe.Add(out, at), dist, length)
+			at += length
+			continue
+		}
+		if dist == 1 && length == longestMatch {
+			d.held, d.count, d.next = held, uint(count), next
+			length += longestMatch * d.repeats(before, uint(e&63+r&63), (end-at)/longestMatch-1)
+			held, count, next = d.held, uint64(d.count), d.next
+		}
+		d.repeat(buf, at, dist, length)
+		at += length
+	}
+	d.held, d.count, d.next = held, uint(count), next
+	return at, err
+}
+
+// repeats counts how often the n bits of a match come again, but for more than
+// most: a long run is coded as many matches that are all the same.
+func (d *decoder) repeats(match uint64, n uint, most int) int {
+	mask := uint64(1)<<n - 1
+	match &= mask
+	for i := range most {
+		if d.have-d.next < inMargin {
+			return i
+		}
+		d.load()
+		if d.held&mask != match {
+			return i
+		}
+		d.held >>= n
+		d.count -= n
+	}
+	return max(0, most)
+}
+
+// repeat writes a match that overlaps itself, or nearly so.
+func (d *decoder) repeat(buf []byte, at, dist, length int) {
+	switch v := buf[at-1]; {
+	case dist > 1:
+		copyMatch(buf, at, dist, length)
+	case v == 0:
+		clear(buf[at : at+length])
+		d.noteZeros(run{at, at + length})
+	default:
+		p := buf[at : at+length]
+		for i := range p {
+			p[i] = v
+		}
+	}
+}
+
+// noteZeros joins runs between which there is nothing.
+func (d *decoder) noteZeros(r run) {
+	if n := len(d.zeros); n > 0 && d.zeros[n-1].to == r.from {
+		d.zeros[n-1].to = r.to
+	} else if r.to-r.from >= minRunBytes {
+		d.zeros = append(d.zeros, r)
+	}
+}
+
+func load64(p unsafe.Pointer, at int) uint64 {
+	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(p, at))[:])
+}
+
+// put writes one or two literals, and says how many count.
+func put(p unsafe.Pointer, at int, e entry) int {
+	binary.LittleEndian.PutUint16((*[2]byte)(unsafe.Add(p, at))[:], uint16(e>>valueShift))
+	return 1 + int(e/isPair&1)
+}
+
+// copy16 copies in pieces of 16 bytes, up to 32 more than it should.
+func copy16(to unsafe.Pointer, dist, length int) {
+	from := unsafe.Add(to, -dist)
+	*(*[16]byte)(to) = *(*[16]byte)(from)
+	*(*[16]byte)(unsafe.Add(to, 16)) = *(*[16]byte)(unsafe.Add(from, 16))
+	for i := 32; i < length; i += 16 {
+		*(*[16]byte)(unsafe.Add(to, i)) = *(*[16]byte)(unsafe.Add(from, i))
+	}
+}
