@@ -99,6 +99,9 @@ func newFlashBench(ctx context.Context, w io.Writer, o Options) (*flashBench, er
 	}
 	b := &flashBench{dir: dir, options: o, newer: os.Getenv("SLIPWAY_BMAPTOOL")}
 	if b.newer != "" {
+		if b.newer, err = filepath.Abs(b.newer); err != nil {
+			return nil, err
+		}
 		if _, err := os.Stat(filepath.Join(b.newer, "src/bmaptool/__main__.py")); err != nil {
 			return nil, fmt.Errorf("SLIPWAY_BMAPTOOL is no checkout of bmaptool's: %w", err)
 		}
@@ -249,11 +252,15 @@ func (b *flashBench) run(ctx context.Context, w flashWay, watched string, to []s
 	if w.pipe {
 		return zstdIntoDD(ctx, image, to[0])
 	}
-	argv := slices.Concat([]string{b.programs.flashone}, w.ours, []string{b.in.folder(w.form)}, to)
+	c := engine.Command{Dir: b.in.folder(w.form)}
 	if w.argv != nil {
-		argv = w.argv(image, to[0])
+		c.Argv = w.argv(image, to[0])
+	} else {
+		devices := strings.Join(to, ",")
+		c.Argv = append([]string{b.programs.slipway, "flash", b.in.board, devices, "-yes=" + devices}, w.ours...)
 	}
-	return engine.Run(ctx, engine.Command{Argv: append([]string{b.programs.stopwatch, watched}, argv...)})
+	c.Argv = append([]string{b.programs.stopwatch, watched}, c.Argv...)
+	return engine.Run(ctx, c)
 }
 
 // watched is the stopwatch's file of the way with number i.

@@ -127,10 +127,12 @@ func prove(ctx context.Context, path string, blocks bmap.Map) error {
 }
 
 // programs are what the bench runs.
-type programs struct{ stopwatch, flashone string }
+type programs struct{ stopwatch, slipway string }
 
 func buildPrograms(ctx context.Context, dir string) (programs, error) {
-	// With the flags of "go tool mage", which has compiled all of it already.
-	err := engine.Run(ctx, engine.Command{Argv: []string{"go", "build", "-o", dir + "/", "./ci/bench/stopwatch", "./ci/bench/flashone"}})
-	return programs{filepath.Join(dir, "stopwatch"), filepath.Join(dir, "flashone")}, err
+	p := programs{filepath.Join(dir, "stopwatch"), filepath.Join(dir, "slipway")}
+	return p, errors.Join(
+		engine.Run(ctx, engine.Command{Argv: []string{"go", "build", "-o", p.stopwatch, "./ci/bench/stopwatch"}}),
+		engine.Run(ctx, engine.Command{Argv: []string{"go", "tool", "mage", "-compile", p.slipway}}),
+	)
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"slipway/flash"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/engine"
@@ -59,26 +60,33 @@ func byProgram(argv ...string) func(ctx context.Context, image, to string) error
 	}
 }
 
-// inputs is one image in all its forms. Each lies in a folder with an artifact of its
-// own, as a flash leaves its receipt beside the artifact.
+// inputs is one image in all its forms. Each lies in a folder that the command flash can
+// be run in, with an artifact in build/<board>, beside which it leaves its receipt.
 type inputs struct {
+	board     string // whose build the image passes for
 	dir       string
 	sizeBytes int64
 	blocks    map[string]bmap.Map // of the images, by their forms' keys
 }
 
-func (in inputs) folder(key string) string { return filepath.Join(in.dir, key) }
+func (in inputs) folder(key string) string   { return filepath.Join(in.dir, key) }
+func (in inputs) artifact(key string) string { return filepath.Join(in.folder(key), "build", in.board) }
+
 func (in inputs) image(key string) string {
 	i := slices.IndexFunc(forms, func(f form) bool { return f.key == key })
-	return filepath.Join(in.folder(key), forms[i].file)
+	return filepath.Join(in.artifact(key), forms[i].file)
 }
-func (in inputs) blockMap(key string) string { return filepath.Join(in.folder(key), mapName) }
+func (in inputs) blockMap(key string) string { return filepath.Join(in.artifact(key), mapName) }
 
 // makeInputs makes what is not there yet of the forms that are asked for, and the raw
 // image, of which the others are made. Folders get their names when they are whole.
 func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(key string) bool) (inputs, error) {
+	board, err := cardBoard()
+	if err != nil {
+		return inputs{}, err
+	}
 	in := inputs{
-		dir: filepath.Join(dir, fmt.Sprintf("%d-mib-%d", sizeBytes>>20, contentVersion)), sizeBytes: sizeBytes,
+		board: board, dir: filepath.Join(dir, fmt.Sprintf("%d-mib-%d", sizeBytes>>20, contentVersion)), sizeBytes: sizeBytes,
 		blocks: map[string]bmap.Map{},
 	}
 	for _, f := range forms {
@@ -92,8 +100,27 @@ func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(ke
 	return in, nil
 }
 
+// cardBoard is a board whose image is written to cards and files as it is.
+func cardBoard() (string, error) {
+	names, err := images.Boards()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		spec, err := images.Load(name)
+		if err != nil {
+			return "", err
+		}
+		kinds := spec.Flash.Kinds
+		if spec.Machine == nil && slices.Contains(kinds, flash.Block) && slices.Contains(kinds, flash.File) {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("no board's flash.kinds has both %s and %s", flash.Block, flash.File)
+}
+
 func (in inputs) ensure(ctx context.Context, f form) error {
-	if _, err := images.OpenArtifact(in.folder(f.key)); err != nil {
+	if _, err := images.OpenArtifact(in.artifact(f.key)); err != nil {
 		err := progress.Run(ctx, "make the image, "+f.key, func(*progress.Step) (string, error) { return "", in.add(ctx, f) })
 		if err != nil {
 			return err
@@ -110,10 +137,11 @@ func (in inputs) ensure(ctx context.Context, f form) error {
 
 func (in inputs) add(ctx context.Context, f form) error {
 	part := in.folder(f.key) + ".part"
-	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(in.folder(f.key)), os.MkdirAll(part, 0o755)); err != nil {
+	dir := filepath.Join(part, "build", in.board)
+	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(in.folder(f.key)), os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
-	file, blocks := filepath.Join(part, f.file), filepath.Join(part, mapName)
+	file, blocks := filepath.Join(dir, f.file), filepath.Join(dir, mapName)
 	pack := f.pack
 	if pack == nil {
 		pack = func(ctx context.Context, _, to string) error { return makeImage(ctx, to, in.sizeBytes) }
@@ -124,15 +152,15 @@ func (in inputs) add(ctx context.Context, f form) error {
 	if err := in.mapOf(ctx, f, file, blocks); err != nil {
 		return err
 	}
-	if err := describe(part, f.file); err != nil {
+	if err := in.describe(dir, f.file); err != nil {
 		return err
 	}
 	return os.Rename(part, in.folder(f.key))
 }
 
 // describe writes the artifact of an image and its map.
-func describe(dir, image string) error {
-	a := images.Artifact{Board: "bench"}
+func (in inputs) describe(dir, image string) error {
+	a := images.Artifact{Board: in.board}
 	for kind, name := range map[string]string{images.DiskImage: image, images.BlockMap: mapName} {
 		f, err := os.Open(filepath.Join(dir, name))
 		if err != nil {
