@@ -109,6 +109,9 @@ type Machine struct {
 // Flash says how an image gets onto the board.
 type Flash struct {
 	Kinds []string `yaml:"kinds" json:"kinds"` // of devices: file, block, tegra, rshim
+	// LargestGiB is the size of the largest disk that is written for the board: what is
+	// larger is somebody's disk rather than a card. 0 leaves that to package flash.
+	LargestGiB int `yaml:"largestGiB" json:"largestGiB,omitempty"`
 }
 
 // Deploy says what a running board is given.

@@ -41,6 +41,9 @@ func (s Spec) validate() error {
 			return s.wrong("flash.kinds", k, devices)
 		}
 	}
+	if gib := s.Flash.LargestGiB; gib < 0 || gib > 1<<20 {
+		return fmt.Errorf("%s: flash.largestGiB: %d is not between 1 and %d", boardFile(s.Board), gib, 1<<20)
+	}
 	if err := s.validateBuild(); err != nil {
 		return err
 	}
