@@ -14,7 +14,7 @@ import (
 func claim(d Device) (*os.File, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return nil, fmt.Errorf("in use: %w", err)
+		return nil, fmt.Errorf("in use%s: %w", by(here.programs(d.Number, false)), err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)
@@ -42,11 +42,5 @@ func settle(f *os.File, want Device) error {
 	if err != nil {
 		return err
 	}
-	if got.Refused != "" {
-		return fmt.Errorf("refused: %s", got.Refused)
-	}
-	if got.Number != want.Number || got.Serial != want.Serial || got.SizeBytes != want.SizeBytes || got.sequence != want.sequence {
-		return errors.New("it is not the device any more that was shown and confirmed; nothing was written")
-	}
-	return nil
+	return want.changed(got)
 }

@@ -1,11 +1,14 @@
 package flash
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"slipway/flash/probe"
 )
 
 // The kinds of devices. A board's spec says which of them it is flashed through.
@@ -18,19 +21,28 @@ const (
 
 // Device is something that an image can be written to, or why it cannot.
 type Device struct {
-	Path       string    `json:"path"`
-	Kind       string    `json:"kind"`
-	Bus        string    `json:"bus,omitempty"` // usb, mmc, nvme, ata, scsi, virtio or loop
-	Model      string    `json:"model,omitempty"`
-	Serial     string    `json:"serial,omitempty"`
-	Port       string    `json:"port,omitempty"`    // where it is plugged in: usb:1-2
-	Twin       string    `json:"twin,omitempty"`    // another device with the same serial
-	Guarded    string    `json:"guarded,omitempty"` // why it is written only where named by its serial
-	SizeBytes  int64     `json:"sizeBytes"`
-	Removable  bool      `json:"removable"`
-	Number     string    `json:"number,omitempty"` // the kernel's, major:minor
-	Partitions []Content `json:"partitions,omitempty"`
-	Refused    string    `json:"refused,omitempty"` // why it is never written; "" where it may be
+	Path      string `json:"path"`
+	Given     string `json:"given,omitempty"` // the name by which the user called it, where that is another
+	Kind      string `json:"kind"`
+	Bus       string `json:"bus,omitempty"` // usb, mmc, nvme, ata, scsi, virtio or loop
+	Model     string `json:"model,omitempty"`
+	Chip      string `json:"chip,omitempty"` // of a board: t234, BlueField-2
+	Serial    string `json:"serial,omitempty"`
+	Port      string `json:"port,omitempty"`    // where it is plugged in: usb:1-2
+	Console   string `json:"console,omitempty"` // the serial line of the board's debug port
+	Twin      string `json:"twin,omitempty"`    // another device with the same serial
+	SizeBytes int64  `json:"sizeBytes"`
+	Removable bool   `json:"removable"`
+	Number    string `json:"number,omitempty"` // the kernel's, major:minor
+
+	probe.Content           // of the whole disk, where that is a file system
+	Table         string    `json:"table,omitempty"`  // gpt or dos
+	Faults        []string  `json:"faults,omitempty"` // of the table
+	Partitions    []Content `json:"partitions,omitempty"`
+	Unread        string    `json:"unread,omitempty"` // why it is not known what is on it, or not all
+
+	Refused string `json:"refused,omitempty"` // why it is never written; "" where it may be
+	Guarded string `json:"guarded,omitempty"` // why it is written only where it was named by its serial
 
 	exists   bool   // a file that is not there yet needs no confirmation
 	sequence string // the kernel's count of disks, or a file's number and time; what was swapped has another
@@ -38,14 +50,18 @@ type Device struct {
 
 // Content is a partition that a device holds at the moment.
 type Content struct {
-	Name      string   `json:"name"`
-	SizeBytes int64    `json:"sizeBytes"`
-	Uses      []string `json:"uses,omitempty"` // mounted on /media/card, swap, ...
+	Name          string   `json:"name"`
+	OffsetBytes   int64    `json:"offsetBytes"`
+	Title         string   `json:"title,omitempty"` // by the partition table
+	SizeBytes     int64    `json:"sizeBytes"`
+	probe.Content          // what the partition holds
+	Uses          []string `json:"uses,omitempty"` // mounted on /media/card, swap, ...
 }
 
-// Devices lists this machine's block devices, also those that are refused.
-func Devices(ctx context.Context) ([]Device, error) {
-	return here.devices(ctx)
+// Devices lists what can be flashed on this machine, and what is refused: cards and
+// disks, Jetsons in recovery mode, rshims, and those of the files that are there.
+func Devices(ctx context.Context, files ...string) ([]Device, error) {
+	return here.list(ctx, files)
 }
 
 // Table prints devices for people.
@@ -53,17 +69,35 @@ func Table(w io.Writer, devices []Device) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tSIZE\tBUS\tMODEL\tSERIAL\tHOLDS\tNOTE")
 	for _, d := range devices {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Path, sizeText(d.SizeBytes), d.Bus, d.Model, d.Serial, d.holds(), d.note())
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Path, d.size(), d.Bus, d.Model, d.Serial, d.holds(), d.note())
 	}
 	return tw.Flush()
 }
 
-func (d Device) holds() string {
-	names := make([]string, len(d.Partitions))
-	for i, p := range d.Partitions {
-		names[i] = p.Name
+func (d Device) size() string {
+	if d.Kind == Tegra || d.Kind == RShim {
+		return d.Chip
 	}
-	return strings.Join(names, " ")
+	return sizeText(d.SizeBytes)
+}
+
+// holds is what would be lost, in a few words.
+func (d Device) holds() string {
+	var all []string
+	if d.Content.Type != "" {
+		all = append(all, labelled(d.Content))
+	}
+	for _, p := range d.Partitions {
+		all = append(all, strings.TrimSpace(p.Name+" "+labelled(p.Content)))
+	}
+	return strings.Join(all, ", ")
+}
+
+func labelled(c probe.Content) string {
+	if c.Label == "" {
+		return c.Type
+	}
+	return fmt.Sprintf("%s %q", c.Type, c.Label)
 }
 
 func (d Device) note() string {
@@ -72,10 +106,17 @@ func (d Device) note() string {
 		return "refused: " + d.Refused
 	case d.fixed() && d.Serial == "":
 		return "refused: not removable, and without a serial to name it by"
-	case d.fixed():
-		return "not removable: written only when named by its serial"
+	case d.guard() != "":
+		_, what := d.token()
+		return d.guard() + ": written only when named by " + what
+	case d.Twin != "":
+		return "has the serial of " + d.Twin + ": named by its port, " + d.Port
+	case d.Kind == Tegra && d.Console != "":
+		return "in recovery mode; serial line " + d.Console
+	case d.Kind == Tegra:
+		return "in recovery mode"
 	}
-	return ""
+	return cmp.Or(d.Unread, strings.Join(d.Faults, "; "))
 }
 
 // fixed tells a disk that may well be somebody's only one.
@@ -85,16 +126,42 @@ func (d Device) fixed() bool {
 
 // describe shows what is about to be overwritten.
 func (d Device) describe(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, sizeText(d.SizeBytes))
-	for _, field := range []struct{ name, value string }{{"bus", d.Bus}, {"model", d.Model}, {"serial", d.Serial}} {
+	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.size())
+	for _, field := range []struct{ name, value string }{
+		{"bus", d.Bus},
+		{"model", d.Model},
+		{"serial", d.Serial},
+		{"port", d.Port},
+		{"table", d.Table},
+		{"as", labelled(d.Content)},
+	} {
 		if field.value != "" {
 			fmt.Fprintf(w, ", %s %s", field.name, field.value)
 		}
 	}
 	fmt.Fprintln(w)
-	for _, p := range d.Partitions {
-		fmt.Fprintf(w, "  %s  %s\n", p.Name, sizeText(p.SizeBytes))
+	if d.Given != "" {
+		fmt.Fprintf(w, "  given as %s\n", printable(d.Given))
 	}
+	for _, p := range d.Partitions {
+		fmt.Fprintf(w, "  %s\n", p)
+	}
+	for _, note := range append([]string{d.Unread, d.guard()}, d.Faults...) {
+		if note != "" {
+			fmt.Fprintf(w, "  note: %s\n", note)
+		}
+	}
+}
+
+func (c Content) String() string {
+	fields := []string{c.Name, " " + sizeText(c.SizeBytes)}
+	if c.Title != "" {
+		fields = append(fields, fmt.Sprintf("%q", c.Title))
+	}
+	if c.Content.Type != "" {
+		fields = append(fields, labelled(c.Content))
+	}
+	return strings.Join(fields, " ")
 }
 
 func sizeText(n int64) string {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -192,16 +191,7 @@ func choose(spec images.Spec, artifact images.Artifact, device string) (Device, 
 	if err != nil {
 		return Device{}, err
 	}
-	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
-		return Device{}, fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
-	}
-	if flashers[d.Kind] == nil {
-		return Device{}, fmt.Errorf("this version has no flasher for devices of kind %s (it has: %s)", d.Kind, strings.Join(slices.Sorted(maps.Keys(flashers)), ", "))
-	}
-	if d.Refused != "" {
-		return Device{}, fmt.Errorf("refused: %s", d.Refused)
-	}
-	return d, nil
+	return d, admit(spec, d)
 }
 
 func save(path string, receipts []Receipt) error {

@@ -1,139 +1,21 @@
 package flash
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"slipway/images"
 )
 
-// uses says what the devices of the machine are used for, by their numbers.
-type uses map[string][]string
-
-// system are the places from which a machine runs.
-var system = []string{"/", "/usr", "/boot", "/boot/efi", "/boot/firmware", "/efi", "/nix", "/sysroot"}
-
-const ofSystem = "holds the running system: "
-
-func (m machine) uses() (uses, error) {
-	found := uses{}
-	// A container sees its own mounts only; those of process 1 may show more.
-	for _, process := range []string{"self", "1"} {
-		data, err := os.ReadFile(filepath.Join(m.proc, process, "mountinfo"))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && process == "1" {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("find out what is mounted: %w", err)
-		}
-		m.addMounts(found, string(data))
-	}
-	swaps, err := os.ReadFile(filepath.Join(m.proc, "swaps"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("find out where swap is: %w", err)
-	}
-	m.addSwaps(found, string(swaps))
-	m.addLoops(found)
-	return found, nil
-}
-
-func (u uses) add(number, what string) {
-	if number != "" && !slices.Contains(u[number], what) {
-		u[number] = append(u[number], what)
-	}
-}
-
-// addMounts reads lines like
-//
-//	36 35 8:17 / /media/card rw,noatime shared:1 - ext4 /dev/sdb1 rw
-func (m machine) addMounts(u uses, mountinfo string) {
-	for line := range strings.Lines(mountinfo) {
-		mount, origin, ok := strings.Cut(line, " - ")
-		f, from := strings.Fields(mount), strings.Fields(origin)
-		if !ok || len(f) < 5 || len(from) < 2 {
-			continue
-		}
-		device := f[2]
-		// File systems over several disks (btrfs) have a number of their own.
-		if strings.HasPrefix(device, "0:") {
-			device = m.numberOf(unescape(from[1]))
-		}
-		at := unescape(f[4])
-		what := "mounted on " + printable(at)
-		if slices.Contains(system, at) {
-			what = ofSystem + at
-		}
-		u.add(device, what)
-	}
-}
-
-// addSwaps reads /proc/swaps: a heading, then lines that begin with a path.
-func (m machine) addSwaps(u uses, swaps string) {
-	for i, line := range slices.Collect(strings.Lines(swaps)) {
-		if f := strings.Fields(line); i > 0 && len(f) > 0 {
-			u.add(m.numberOf(unescape(f[0])), "swap")
-		}
-	}
-}
-
-// addLoops finds disks that serve as the file behind a loop device, which does
-// not lock them.
-func (m machine) addLoops(u uses) {
-	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
-	for _, dir := range loops {
-		if path := text(dir, "loop/backing_file"); m.isDevice(path) {
-			u.add(m.numberOf(path), "behind "+m.node(filepath.Base(dir)))
-		}
-	}
-}
-
-// isDevice is true where path is a device's or could only be one's: there are files
-// in /dev/shm, but not elsewhere in /dev.
-func (m machine) isDevice(path string) bool {
-	if strings.HasPrefix(path, m.dev+"/") && !strings.HasPrefix(path, m.dev+"/shm/") {
-		return true
-	}
-	info, err := os.Stat(path)
-	return err == nil && info.Mode()&fs.ModeDevice != 0
-}
-
-// numberOf is the number of the device at path, or of that on which the file at
-// path lies; "" where path is neither.
-func (m machine) numberOf(path string) string {
-	if !filepath.IsAbs(path) {
-		return "" // overlay, tmpfs, a ZFS pool
-	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	if name, ok := strings.CutPrefix(path, m.dev+"/"); ok {
-		if n := text(filepath.Join(m.sys, "class/block", strings.ReplaceAll(name, "/", "!")), "dev"); n != "" {
-			return n
-		}
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return ""
-	}
-	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
-		return number(st.Rdev)
-	}
-	return number(st.Dev)
-}
-
-// unescape undoes the octal escapes in which the kernel writes blanks in paths.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
 // claims says what uses a device or a partition: itself, or through what is
-// built on it (LVM, encryption, RAID, bcache).
+// built on it (LVM, encryption, RAID, multipath, bcache).
 func (m machine) claims(dir string, u uses) []string {
 	found := slices.Clone(u[text(dir, "dev")])
 	holders, _ := os.ReadDir(filepath.Join(dir, "holders")) // one that has no such folder has no holders
@@ -152,23 +34,38 @@ func (m machine) claims(dir string, u uses) []string {
 	return found
 }
 
+// bootArea is one of the small disks beside a memory card or an eMMC.
+var bootArea = regexp.MustCompile(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
+
 // refusal says why a device is never written, whatever the user wants.
 func (m machine) refusal(dir string, d Device, u uses) string {
+	name := filepath.Base(dir)
 	switch {
 	case m.isDevice(text(dir, "loop/backing_file")):
 		// What speaks against that device would not be seen here.
 		return "a loop device over " + text(dir, "loop/backing_file") + "; name that itself"
 	case present(dir, "partition"):
 		return "a partition; name the whole disk, " + m.node(filepath.Base(filepath.Dir(dir)))
+	case text(dir, "hidden") == "1":
+		return "one of several paths to a disk; name the disk itself"
+	case bootArea.MatchString(name):
+		return "a boot area of " + m.node(bootArea.FindStringSubmatch(name)[1]) + "; name that itself"
 	case strings.Contains(dir, "/virtual/block/") && d.Bus != "loop":
 		return "not a disk, but something that the kernel makes of disks or memory"
-	case strings.HasPrefix(filepath.Base(dir), "sr"):
+	case strings.HasPrefix(name, "sr"):
 		return "an optical drive"
+	case strings.HasPrefix(name, "fd"):
+		return "a floppy drive"
 	case d.SizeBytes == 0:
 		return "no medium in it"
 	case text(dir, "ro") == "1":
 		return "read-only; look for a write-protect switch"
 	}
+	return m.inUse(dir, d, u)
+}
+
+// inUse tells the system's disk from another that is in use.
+func (m machine) inUse(dir string, d Device, u uses) string {
 	claims := m.claims(dir, u)
 	for _, p := range d.Partitions {
 		for _, use := range p.Uses {
@@ -186,110 +83,88 @@ func (m machine) refusal(dir string, d Device, u uses) string {
 	return ""
 }
 
-// examine finds out what path names. It follows links, so that names like
-// /dev/disk/by-id/... can be used.
-func (m machine) examine(path string) (Device, error) {
-	if kind := special(path); kind != "" {
-		return Device{Path: path, Kind: kind, exists: true}, nil
+// judge adds what speaks against a device once its content is known.
+func (m machine) judge(d *Device) {
+	pools := m.pools()
+	for _, c := range d.contents() {
+		if c.Part == "" {
+			continue
+		}
+		if c.Content.Type == "zfs_member" && slices.Contains(pools, c.Label) && d.Refused == "" {
+			d.Refused = fmt.Sprintf("in use: %s: part of %s", c.Name, c.Part)
+		}
+		// Not in use at the moment: a disk of a NAS that is being mended.
+		d.Guarded = cmp.Or(d.Guarded, fmt.Sprintf("%s is a part of %s", c.Name, c.Part))
 	}
-	real, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return m.newFile(path)
-	}
-	if err != nil {
-		return Device{}, err
-	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return Device{}, err
-	}
-	switch info.Mode().Type() {
-	case 0:
-		return m.file(real, info)
-	case fs.ModeDevice:
-		return m.block(info.Sys().(*syscall.Stat_t).Rdev)
-	}
-	return Device{}, fmt.Errorf("%s is neither a file nor a block device", path)
 }
 
-// special recognises the names of devices that are no files.
-func special(path string) string {
-	switch {
-	case strings.HasPrefix(path, "/dev/rshim"):
-		return RShim
-	case strings.HasPrefix(path, "usb:"):
-		return Tegra
+// defaultLargestGiB is more than cards for boards have, and less than most disks that
+// somebody keeps something on.
+const defaultLargestGiB = 512
+
+// admit refuses what must not be written, or not for this board.
+func admit(spec images.Spec, d Device) error {
+	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
+		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
 	}
-	return ""
+	if flashers[d.Kind] == nil {
+		return fmt.Errorf("this version has no flasher for devices of kind %s (it has: %s)", d.Kind, strings.Join(slices.Sorted(maps.Keys(flashers)), ", "))
+	}
+	if d.Refused != "" {
+		return fmt.Errorf("refused: %s", d.Refused)
+	}
+	largest := int64(cmp.Or(spec.Flash.LargestGiB, defaultLargestGiB))
+	if d.Kind == Block && d.SizeBytes > largest<<30 {
+		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in images/boards/%s/board.yml", sizeText(d.SizeBytes), largest, spec.Board, spec.Board)
+	}
+	if d.Kind == File && d.exists {
+		return overArtifact(spec, d.Path)
+	}
+	return nil
 }
 
-func (m machine) block(rdev uint64) (Device, error) {
-	dir, err := filepath.EvalSymlinks(filepath.Join(m.sys, "dev/block", number(rdev)))
-	if err != nil {
-		return Device{}, fmt.Errorf("the kernel does not know block device %s: %w", number(rdev), err)
-	}
-	u, err := m.uses()
-	if err != nil {
-		return Device{}, err
-	}
-	return m.device(dir, u), nil
-}
-
-// newFile is a virtual disk that is not there yet. A mistyped device must not
-// become a file in /dev.
-func (m machine) newFile(path string) (Device, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return Device{}, err
-	}
-	if m.isDevice(path) {
-		return Device{}, fmt.Errorf("%s: no such device", path)
-	}
-	if _, err := os.Lstat(path); err == nil {
-		return Device{}, fmt.Errorf("%s is a link to nothing", path)
-	}
-	return Device{Path: path, Kind: File}, nil
-}
-
-// file is a virtual disk that will be replaced, unless a loop device or a virtual
-// machine has it.
-func (m machine) file(path string, info fs.FileInfo) (Device, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return Device{}, err
-	}
-	d := Device{
-		Path: path, Kind: File, SizeBytes: info.Size(), exists: true,
-		sequence: fmt.Sprintf("%d of %d", info.Sys().(*syscall.Stat_t).Ino, info.ModTime().UnixNano()),
-	}
-	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
-	for _, dir := range loops {
-		if behind, err := os.Stat(text(dir, "loop/backing_file")); err == nil && os.SameFile(behind, info) {
-			d.Refused = "behind " + m.node(filepath.Base(dir)) + "; detach that first"
+// overArtifact refuses files of an artifact, whose image would be written over
+// itself, and another board's virtual disk, which lies below its artifact.
+func overArtifact(spec images.Spec, path string) error {
+	dir := filepath.Dir(path)
+	for _, dir := range []string{dir, filepath.Dir(dir)} {
+		a, err := images.OpenArtifact(dir)
+		if err != nil {
+			continue // most folders have none
+		}
+		for _, f := range a.Files {
+			if a.Path(f) == path {
+				return fmt.Errorf("refused: it belongs to the artifact in %s; name a device, or a file that is to become a virtual disk", a.Dir())
+			}
+		}
+		if a.Board != spec.Board {
+			return fmt.Errorf("refused: it lies with the artifact of board %s, and this one is for %s", a.Board, spec.Board)
 		}
 	}
-	if d.Refused == "" {
-		d.Refused, err = locked(path)
-	}
-	return d, err
+	return nil
 }
 
-const inUse = "in use by a program that has locked it; stop the virtual machine first"
-
-// locked asks whether a program holds a lock on the file, as QEMU does on the
-// disks of a running machine.
-func locked(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
+// changed says what is different about a device that was shown and confirmed.
+func (d Device) changed(now Device) error {
+	if now.Refused != "" {
+		return fmt.Errorf("refused: %s", now.Refused)
 	}
-	defer f.Close()
-	lock := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
-		return "", nil // a file system without locks has none held
+	for _, f := range []struct{ what, then, now string }{
+		{"number", d.Number, now.Number},
+		{"serial", d.Serial, now.Serial},
+		{"port", d.Port, now.Port},
+		{"size", sizeText(d.SizeBytes), sizeText(now.SizeBytes)},
+		{"place in the kernel's count of disks", d.sequence, now.sequence},
+	} {
+		if f.then != f.now {
+			return fmt.Errorf("it is not the device any more that was shown and confirmed: its %s was %q, and is %q; nothing was written", f.what, f.then, f.now)
+		}
 	}
-	if lock.Type != unix.F_UNLCK {
-		return inUse, nil
+	if d.SizeBytes != now.SizeBytes {
+		return errors.New("it is not the device any more that was shown and confirmed: its size has changed; nothing was written")
 	}
-	return "", nil
+	if now.Guarded != d.Guarded {
+		return fmt.Errorf("what is on it is not what was shown and confirmed: %s; nothing was written", cmp.Or(now.Guarded, d.Guarded))
+	}
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 func fake(t *testing.T, lines string) machine {
 	t.Helper()
 	root := t.TempDir()
-	m := machine{sys: filepath.Join(root, "sys"), proc: filepath.Join(root, "proc"), dev: "/dev"}
+	m := machine{sys: filepath.Join(root, "sys"), proc: filepath.Join(root, "proc"), dev: "/dev", nodes: filepath.Join(root, "dev")}
 	for _, dir := range []string{m.sys + "/class/block", m.proc + "/self"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -27,6 +27,22 @@ func fake(t *testing.T, lines string) machine {
 			link(t, root, name, target)
 		} else if name, content, ok := strings.Cut(line, " = "); ok {
 			put(t, filepath.Join(root, name), strings.ReplaceAll(content, `\n`, "\n")+"\n")
+		}
+	}
+	numbers, err := filepath.Glob(filepath.Join(m.sys, "class/block/*/dev"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range numbers {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		link(t, "", filepath.Join(m.sys, "dev/block", text(dir, "dev")), dir)
+		node := filepath.Join(m.nodes, filepath.Base(dir))
+		put(t, node, "")
+		if err := os.Truncate(node, sectors(dir)); err != nil {
+			t.Fatal(err)
 		}
 	}
 	return m
@@ -116,11 +132,11 @@ func TestDevices(t *testing.T) {
 	}
 	want := []Device{
 		{
-			Path: "/dev/mmcblk0", Kind: Block, Bus: "mmc", Model: "SD64G", Serial: "0x1234abcd",
+			Path: "/dev/mmcblk0", Kind: Block, Bus: "mmc", Model: "SD64G", Serial: "0x1234abcd", Port: "mmc0",
 			SizeBytes: 1 << 30, Removable: true, Number: "179:0",
 		},
 		{
-			Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Model: "Fast Disk 1TB", Serial: "S4EWNX0N",
+			Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Model: "Fast Disk 1TB", Serial: "S4EWNX0N", Port: "pci0/nvme/nvme0/nvme0n1",
 			SizeBytes: 2000409264 * 512, Number: "259:0",
 			Partitions: []Content{
 				{Name: "nvme0n1p1", SizeBytes: 1 << 20},
@@ -129,11 +145,11 @@ func TestDevices(t *testing.T) {
 			Refused: "holds the running system: /",
 		},
 		{
-			Path: "/dev/nvme1n1", Kind: Block, Bus: "nvme", Model: "Spare Disk", Serial: "S5SPARE",
+			Path: "/dev/nvme1n1", Kind: Block, Bus: "nvme", Model: "Spare Disk", Serial: "S5SPARE", Port: "pci0/nvme/nvme1/nvme1n1",
 			SizeBytes: 1 << 30, Number: "259:8",
 		},
 		{
-			Path: "/dev/sda", Kind: Block, Bus: "usb", Model: "SanDisk Ultra[31m", Serial: "4C530001",
+			Path: "/dev/sda", Kind: Block, Bus: "usb", Model: "SanDisk Ultra[31m", Serial: "4C530001", Port: "usb:1-2",
 			SizeBytes: 1 << 30, Removable: true, Number: "8:0",
 			Partitions: []Content{{Name: "sda1", SizeBytes: 512 << 10}},
 		},
@@ -148,99 +164,6 @@ func TestDevices(t *testing.T) {
 	if lines := strings.Split(b.String(), "\n"); len(lines) != 6 || !strings.Contains(lines[2], "refused: holds the running system") || !strings.Contains(lines[3], "only when named by its serial") {
 		t.Errorf("Table:\n%s", b.String())
 	}
-}
-
-// Ways to name the wrong disk. Each line is added to the laptop.
-func TestRefused(t *testing.T) {
-	tests := []struct {
-		name, lines, device, want string
-	}{
-		{name: "nothing against it", device: "sda"},
-		{name: "system disk", device: "nvme0n1", want: "holds the running system: /"},
-		{name: "partition", device: "sda1", want: "a partition; name the whole disk, /dev/sda"},
-		{
-			name: "partition mounted", device: "sda", want: "in use: sda1: mounted on /media/my card",
-			lines: `proc/self/mountinfo = 3 1 8:1 / /media/my\040card rw - vfat /dev/sda1 rw`,
-		},
-		{
-			name: "disk mounted, seen only by process 1", device: "sda", want: "in use: mounted on /srv",
-			lines: `proc/1/mountinfo = 3 1 8:0 / /srv rw - xfs /dev/sda rw`,
-		},
-		{
-			name: "mounted by a number of its own", device: "sda", want: "in use: sda1: mounted on /srv",
-			lines: `proc/self/mountinfo = 3 1 0:40 /sub /srv rw - btrfs /dev/sda1 rw`,
-		},
-		{
-			name: "boot partition", device: "sda", want: "holds the running system: /boot/efi",
-			lines: `proc/self/mountinfo = 3 1 8:1 / /boot/efi rw - vfat /dev/sda1 rw`,
-		},
-		{
-			name: "swap", device: "sda", want: "in use: sda1: swap",
-			lines: `proc/swaps = Filename Type Size\n/dev/sda1 partition 512`,
-		},
-		{
-			name: "RAID", device: "sda", want: "in use: sda1: part of md0",
-			lines: stick + "/sda1/holders/md0/dev = 9:0",
-		},
-		{
-			name: "LVM", device: "sda", want: "in use: part of dm-0 (vg0-home)",
-			lines: "sys/class/block/dm-0 -> sys/devices/virtual/block/dm-0\nsys/devices/virtual/block/dm-0/dm/name = vg0-home\n" +
-				stick + "/holders/dm-0 -> sys/devices/virtual/block/dm-0",
-		},
-		{
-			name: "system on encrypted LVM", device: "sda", want: "holds the running system: /usr",
-			lines: "sys/class/block/dm-0 -> sys/devices/virtual/block/dm-0\nsys/devices/virtual/block/dm-0/dm/name = crypt\n" +
-				stick + "/sda1/holders/dm-0 -> sys/devices/virtual/block/dm-0\n" +
-				"sys/class/block/dm-1 -> sys/devices/virtual/block/dm-1\nsys/devices/virtual/block/dm-1/dev = 253:1\n" +
-				"sys/devices/virtual/block/dm-0/holders/dm-1 -> sys/devices/virtual/block/dm-1\n" +
-				`proc/self/mountinfo = 3 1 253:1 / /usr rw - ext4 /dev/mapper/usr rw`,
-		},
-		{
-			name: "behind a loop device", device: "sda", want: "in use: behind /dev/loop3",
-			lines: "sys/class/block/loop3 -> sys/devices/virtual/block/loop3\nsys/devices/virtual/block/loop3/loop/backing_file = /dev/sda",
-		},
-		{
-			name: "loop device over the system disk", device: "loop3", want: "a loop device over /dev/nvme0n1; name that itself",
-			lines: loopOver("/dev/nvme0n1"),
-		},
-		{
-			name: "loop device over a partition", device: "loop3", want: "a loop device over /dev/nvme0n1p2; name that itself",
-			lines: loopOver("/dev/nvme0n1p2"),
-		},
-		{name: "loop device over a file", device: "loop3", lines: loopOver("/srv/card.img")},
-		{name: "loop device over a file in memory", device: "loop3", lines: loopOver("/dev/shm/card.img")},
-		{name: "no medium", device: "sda", want: "no medium in it", lines: stick + "/size = 0"},
-		{name: "read-only", device: "sda", want: "read-only; look for a write-protect switch", lines: stick + "/ro = 1"},
-		{
-			name: "device mapper itself", device: "dm-0", want: "not a disk, but something that the kernel makes of disks or memory",
-			lines: "sys/class/block/dm-0 -> sys/devices/virtual/block/dm-0\nsys/devices/virtual/block/dm-0/size = 2097152",
-		},
-		{
-			name: "optical drive", device: "sr0", want: "an optical drive",
-			lines: "sys/class/block/sr0 -> sys/devices/pci0/ata1/host0/block/sr0\nsys/devices/pci0/ata1/host0/block/sr0/size = 2097152",
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			m := fake(t, laptop+test.lines)
-			u, err := m.uses()
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir, err := m.dir(test.device)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := m.device(dir, u).Refused; got != test.want {
-				t.Errorf("refused = %q; want %q", got, test.want)
-			}
-		})
-	}
-}
-
-func loopOver(path string) string {
-	const loop = "sys/devices/virtual/block/loop3"
-	return "sys/class/block/loop3 -> " + loop + "\n" + loop + "/size = 2097152\n" + loop + "/loop/backing_file = " + path
 }
 
 func TestAgree(t *testing.T) {

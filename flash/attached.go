@@ -1,0 +1,135 @@
+package flash
+
+import (
+	"cmp"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/flash/tegra"
+)
+
+// jetsons are the boards in recovery mode.
+func (m machine) jetsons() ([]Device, error) {
+	waiting, err := tegra.List(m.sys)
+	var found []Device
+	for _, r := range waiting {
+		port := "usb:" + r.Port
+		found = append(found, Device{
+			Path: port, Kind: Tegra, Bus: "usb", Model: r.Module, Chip: r.Chip, Port: port,
+			Serial: text(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), Console: m.console(r.Port), exists: true,
+		})
+	}
+	return found, err
+}
+
+// console is the serial line of a board's debug port: that of an adapter on the hub
+// which the board hangs on itself. Boards without such a hub have it on a port of its
+// own, and nothing says which.
+func (m machine) console(port string) string {
+	hub, _, nested := cutLast(port, ".")
+	if !nested {
+		return ""
+	}
+	pattern := filepath.Join(m.sys, "class/tty/tty[AU][CS][MB]*") // well-formed: ttyACM0, ttyUSB0
+	lines, _ := filepath.Glob(pattern)
+	slices.Sort(lines)
+	for _, line := range lines {
+		device, err := filepath.EvalSymlinks(line)
+		if err != nil {
+			continue
+		}
+		adapter, _, ok := cutLast(filepath.Base(usbDevice(device)), ".")
+		if ok && adapter == hub {
+			return m.node(filepath.Base(line))
+		}
+	}
+	return ""
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// rshims are the BlueFields of this machine.
+func (m machine) rshims() ([]Device, error) {
+	if m.nodes == "" {
+		return nil, nil
+	}
+	misc, _ := filepath.Glob(filepath.Join(m.nodes, "rshim*", "misc")) // the pattern is well-formed
+	var found []Device
+	for _, path := range misc {
+		d := Device{Path: m.node(filepath.Base(filepath.Dir(path))), Kind: RShim, exists: true}
+		said, err := readInTime(path, cmp.Or(m.patience, patience))
+		d.Unread = unread(err)
+		d.Port, d.Chip = field(said, "DEV_NAME"), field(said, "DEV_INFO")
+		d.Bus, _, _ = strings.Cut(d.Port, "-")
+		found = append(found, d)
+	}
+	return found, nil
+}
+
+// field is a line's value in what an rshim says of itself: a name, blanks, the value.
+func field(said, name string) string {
+	for line := range strings.Lines(said) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
+			return printable(strings.Join(f[1:], " "))
+		}
+	}
+	return ""
+}
+
+// readInTime reads what a driver says, which waits for its device.
+func readInTime(path string, limit time.Duration) (string, error) {
+	const longest = 64 << 10
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	type answer struct {
+		data []byte
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, longest))
+		answered <- answer{data, err}
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case a := <-answered:
+		return string(a.data), a.err
+	case <-timer.C:
+		return "", os.ErrDeadlineExceeded
+	}
+}
+
+// virtual are the files that are there, of those that boards would use.
+func (m machine) virtual(files []string) ([]Device, error) {
+	var found []Device
+	for _, path := range files {
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		d, err := m.file(path, info)
+		if err != nil {
+			d.Unread = unread(err)
+		} else if disk, err := probed(path, d.SizeBytes, 512); err == nil {
+			d.fill(filepath.Base(path), disk)
+		}
+		found = append(found, d)
+	}
+	return found, nil
+}

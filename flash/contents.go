@@ -1,0 +1,98 @@
+package flash
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/flash/probe"
+)
+
+// patience is how long a device may take to say what is on it. One that is broken
+// takes minutes for each of a hundred places.
+const patience = 15 * time.Second
+
+// look reads what is on a device: its table, labels and file systems.
+func (m machine) look(dir string, d *Device) {
+	path := filepath.Join(m.nodes, filepath.Base(d.Path))
+	if m.nodes == "" || d.SizeBytes == 0 {
+		return
+	}
+	sector, _ := strconv.Atoi(text(dir, "queue/logical_block_size")) // 0: not known
+	type answer struct {
+		disk probe.Disk
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		disk, err := probed(path, d.SizeBytes, sector)
+		answered <- answer{disk, err}
+	}()
+	limit := time.NewTimer(cmp.Or(m.patience, patience))
+	defer limit.Stop()
+	select {
+	case a := <-answered:
+		d.fill(filepath.Base(dir), a.disk)
+		m.judge(d)
+		d.Unread = unread(a.err)
+	case <-limit.C:
+		d.Refused = cmp.Or(d.Refused, "does not answer: it could not be read in time")
+	}
+}
+
+func probed(path string, sizeBytes int64, sector int) (probe.Disk, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return probe.Disk{}, err
+	}
+	defer f.Close()
+	return probe.Read(f, sizeBytes, sector)
+}
+
+func unread(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, fs.ErrPermission):
+		return "only root can see what is on it"
+	}
+	return printable(err.Error())
+}
+
+// fill puts what was read beside what the kernel says. The kernel may not have read
+// the table (a loop device without partitions, sectors of another size).
+func (d *Device) fill(name string, disk probe.Disk) {
+	d.Content = disk.Content
+	if disk.Table == nil {
+		return
+	}
+	d.Table, d.Faults = disk.Table.Type, disk.Table.Faults
+	if disk.Table.Hybrid {
+		d.Table += ", hybrid"
+	}
+	known := map[int64]int{}
+	for i, p := range d.Partitions {
+		known[p.OffsetBytes] = i
+	}
+	for _, p := range disk.Table.Partitions {
+		i, ok := known[p.OffsetBytes]
+		if !ok {
+			i = len(d.Partitions)
+			d.Partitions = append(d.Partitions, Content{Name: fmt.Sprintf("%s#%d", name, p.Number), OffsetBytes: p.OffsetBytes, SizeBytes: p.SizeBytes})
+		}
+		d.Partitions[i].Title, d.Partitions[i].Content = p.Name, p.Content
+	}
+}
+
+// contents are the disk's own content, and those of its partitions.
+func (d *Device) contents() []Content {
+	whole := Content{Name: filepath.Base(d.Path), SizeBytes: d.SizeBytes, Content: d.Content}
+	return append([]Content{whole}, d.Partitions...)
+}

@@ -1,0 +1,183 @@
+package flash
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// examine finds out what path names. It follows links, so that names like
+// /dev/disk/by-id/... can be used.
+func (m machine) examine(path string) (Device, error) {
+	if kind := special(path); kind != "" {
+		return Device{Path: path, Kind: kind, exists: true}, nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m.newFile(path)
+	}
+	if err != nil {
+		return Device{}, err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return Device{}, err
+	}
+	var d Device
+	switch info.Mode().Type() {
+	case 0:
+		d, err = m.file(real, info)
+	case fs.ModeDevice:
+		d, err = m.block(info.Sys().(*syscall.Stat_t).Rdev)
+	default:
+		err = fmt.Errorf("%s is neither a file nor a block device, but %s", path, m.instead(real, info.Mode()))
+	}
+	if abs, wrong := filepath.Abs(path); wrong == nil && abs != d.Path {
+		d.Given = abs
+	}
+	return d, err
+}
+
+// instead says what path names, and which name was perhaps meant.
+func (m machine) instead(path string, mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	}
+	const device = "a character device"
+	var disks []string
+	name := filepath.Base(path)
+	found, _ := filepath.Glob(filepath.Join(m.sys, "class/block", name+"n*")) // a controller's name has no meaning in a pattern
+	for _, disk := range found {
+		if !present(disk, "partition") {
+			disks = append(disks, m.node(filepath.Base(disk)))
+		}
+	}
+	if strings.HasPrefix(name, "nvme") && len(disks) > 0 {
+		return device + ", the controller of " + strings.Join(disks, " and ") + "; name that"
+	}
+	return device + "; devices lists what can be written"
+}
+
+// special recognises the names of devices that are no files.
+func special(path string) string {
+	switch {
+	case strings.HasPrefix(path, "/dev/rshim"):
+		return RShim
+	case strings.HasPrefix(path, "usb:"):
+		return Tegra
+	}
+	return ""
+}
+
+func (m machine) block(rdev uint64) (Device, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Join(m.sys, "dev/block", number(rdev)))
+	if err != nil {
+		return Device{}, fmt.Errorf("the kernel does not know block device %s (was it pulled out?): %w", number(rdev), err)
+	}
+	return m.blockAt(dir)
+}
+
+func (m machine) blockAt(dir string) (Device, error) {
+	u, err := m.uses()
+	if err != nil {
+		return Device{}, err
+	}
+	d := m.device(dir, u)
+	d.Twin = m.twin(d)
+	if d.Refused == "" {
+		m.look(dir, &d)
+	}
+	if writers := m.programs(d.Number, true); len(writers) > 0 && d.Refused == "" {
+		d.Refused = "in use: open for writing by " + strings.Join(writers, ", ")
+	}
+	return d, nil
+}
+
+// newFile is a virtual disk that is not there yet. A mistyped device must not
+// become a file in /dev.
+func (m machine) newFile(path string) (Device, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Device{}, err
+	}
+	if m.isDevice(path) {
+		return Device{}, fmt.Errorf("%s: no such device; devices lists those that are there", path)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return Device{}, fmt.Errorf("%s is a link to nothing", path)
+	}
+	return Device{Path: path, Kind: File}, nil
+}
+
+// file is a virtual disk that will be replaced, unless a loop device or a virtual
+// machine has it.
+func (m machine) file(path string, info fs.FileInfo) (Device, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Device{}, err
+	}
+	d := Device{
+		Path: path, Kind: File, SizeBytes: info.Size(), exists: true,
+		sequence: fmt.Sprintf("%d of %d", info.Sys().(*syscall.Stat_t).Ino, info.ModTime().UnixNano()),
+	}
+	if m.isDevice(path) {
+		d.Refused = "a file among the devices, which no device's name stands for; remove it, or plug in what you mean"
+		return d, nil
+	}
+	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
+	for _, dir := range loops {
+		if behind, err := os.Stat(text(dir, "loop/backing_file")); err == nil && os.SameFile(behind, info) {
+			d.Refused = "behind " + m.node(filepath.Base(dir)) + "; detach that first"
+		}
+	}
+	if d.Refused == "" && m.swapsTo(info) {
+		d.Refused = "in use: swap"
+	}
+	if d.Refused == "" {
+		d.Refused, err = locked(path)
+	}
+	return d, err
+}
+
+// swapsTo tells a file that the machine swaps to.
+func (m machine) swapsTo(info fs.FileInfo) bool {
+	swaps, _ := os.ReadFile(filepath.Join(m.proc, "swaps")) // without it, nothing swaps
+	for line := range strings.Lines(string(swaps)) {
+		path, _, _ := strings.Cut(line, " ")
+		if behind, err := os.Stat(unescape(path)); err == nil && os.SameFile(behind, info) {
+			return true
+		}
+	}
+	return false
+}
+
+const inUse = "in use by a program that has locked it; stop the virtual machine first"
+
+// locked asks whether a program holds a lock on the file, as QEMU does on the
+// disks of a running machine.
+func locked(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		return "", nil // a file system without locks has none held
+	}
+	if lock.Type != unix.F_UNLCK {
+		return inUse, nil
+	}
+	return "", nil
+}
