@@ -1,6 +1,6 @@
 // Package bmap reads and writes block maps: which blocks of a raw disk image
 // hold data, and the digests of those. The format is bmap 2.0, which Yocto's
-// builds and bmaptool share; 1.3 and 1.4 are read as well.
+// builds and bmaptool share; 1.2 to 1.4 are read and written as well.
 package bmap
 
 import (

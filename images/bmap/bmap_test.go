@@ -172,6 +172,9 @@ func TestRead(t *testing.T) {
 	}{
 		{name: "2.0", input: file20("12289", "4", "2", one), want: Map{12289, 4096, SHA256, []Range{{1, 2, sum256}}}},
 		{name: "1.3", input: file13(old), want: Map{8192, 4096, SHA1, []Range{{1, 1, sum1}}}},
+		{name: "1.2", input: strings.Replace(strings.Replace(old, "<BmapFileSHA1>DIGEST</BmapFileSHA1>", "", 1), "1.3", "1.2", 1), want: Map{8192, 4096, SHA1, []Range{{1, 1, sum1}}}},
+		{name: "1.2 without digests", input: strings.ReplaceAll(strings.ReplaceAll(old, "1.3", "1.2"), "sha1=", "other="), wantErr: "with checksums"},
+		{name: "1.1", input: strings.Replace(old, "1.3", "1.1", 1), wantErr: "make the map again"},
 		{name: "unknown version", input: strings.Replace(file20("12289", "4", "2", one), `"2.0"`, `"3.0"`, 1), wantErr: `version "3.0"`},
 		{name: "damaged", input: strings.Replace(file20("12289", "4", "2", one), "1-2", "0-1", 1), wantErr: "damaged"},
 		{name: "no digest of the file", input: strings.ReplaceAll(file13(old), "BmapFileSHA1", "Other"), wantErr: "missing"},
@@ -213,6 +216,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(file20("12289", "4", "2", one))
 	f.Add(file20("40960", "10", "4", one+strings.Replace(one, "1-2", "2-3", 1)))
 	f.Add(file20("9223372036854775807", "1", "2", strings.Replace(one, "1-2", "9223372036854775807", 1)))
+	f.Add(`<bmap version="1.2"><ImageSize>8192</ImageSize><BlockSize>4096</BlockSize><BlocksCount>2</BlocksCount><MappedBlocksCount>1</MappedBlocksCount><BlockMap><Range sha1="` + sum1 + `">1</Range></BlockMap></bmap>`)
 	f.Add(file13(`<bmap version="1.3"><BmapFileSHA1> DIGEST </BmapFileSHA1></bmap>`))
 	f.Fuzz(func(t *testing.T, input string) {
 		algorithm := SHA256
@@ -245,6 +249,15 @@ func FuzzRead(f *testing.F) {
 		if err != nil || !cmp.Equal(m, again) {
 			t.Fatalf("written and read again: %v, %v; want %v", again, err, m)
 		}
+		if m.Algorithm != SHA1 {
+			return
+		}
+		if _, err := m.WriteVersion(&b, "1.2"); err != nil {
+			t.Fatal(err)
+		}
+		if again, err = Read(&b); err != nil || !cmp.Equal(m, again) {
+			t.Fatalf("written as 1.2 and read again: %v, %v; want %v", again, err, m)
+		}
 	})
 }
 
@@ -262,35 +275,105 @@ func bmaptool(t *testing.T, args ...string) error {
 	return err
 }
 
-func TestBmaptoolTakesOurs(t *testing.T) {
-	needBmaptool(t)
-	f := sparse(t, 20*mib+1000, segment{0, 40 * kib}, segment{7 * mib, 9 * mib}, segment{20 * mib, 20*mib + 1000})
+// bmapFile writes a map as a version of the format.
+func bmapFile(t *testing.T, m Map, version string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := m.WriteVersion(&b, version); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// mapOf is the map of f with the digests of a version.
+func mapOf(t *testing.T, f *os.File, version string) Map {
+	t.Helper()
 	m, err := Create(t.Context(), f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b bytes.Buffer
-	if _, err := m.WriteTo(&b); err != nil {
+	if m.Algorithm, err = AlgorithmOf(version); err != nil {
 		t.Fatal(err)
 	}
-	write := func(file []byte) (bmap, to string) {
+	for i, r := range m.Ranges {
+		h := m.Hash()
+		offset, length := m.Span(r)
+		if _, err := io.Copy(h, io.NewSectionReader(f, offset, length)); err != nil {
+			t.Fatal(err)
+		}
+		m.Ranges[i].Sum = hex.EncodeToString(h.Sum(nil))
+	}
+	return m
+}
+
+func TestVersions(t *testing.T) {
+	f := sparse(t, 3*mib+5, segment{0, 5000}, segment{2 * mib, 3*mib + 5})
+	for _, v := range versions {
+		m := mapOf(t, f, v.name)
+		file := bmapFile(t, m, v.name)
+		got, err := Read(bytes.NewReader(file))
+		if err != nil {
+			t.Fatalf("%s: %v", v.name, err)
+		}
+		if diff := cmp.Diff(m, got); diff != "" {
+			t.Errorf("%s: Read(WriteVersion) (-want +got):\n%s", v.name, diff)
+		}
+		// A digit of a size, of a count, of a range, of a digest, of the file's digest.
+		for _, field := range []string{"ImageSize>", "BlocksCount>", "MappedBlocksCount>", "Range ", "Checksum>", "BmapFileSHA1>"} {
+			at := bytes.Index(file, []byte(field))
+			if at < 0 {
+				continue
+			}
+			at += bytes.IndexAny(file[at:], "0123456789")
+			bad := bytes.Clone(file)
+			bad[at] = '0' + (bad[at]-'0'+1)%10
+			_, err := Read(bytes.NewReader(bad))
+			// Without a digest of the file, those of the ranges alone tell, when they are written.
+			if seen := field != "Range " || v.name != "1.2"; seen && err == nil {
+				t.Errorf("%s with another %s was taken", v.name, strings.Trim(field, "> "))
+			}
+		}
+	}
+	m := mapOf(t, f, Latest)
+	if _, err := m.WriteVersion(io.Discard, "1.3"); err == nil || !strings.Contains(err.Error(), "sha1") {
+		t.Errorf("SHA256 in version 1.3: %v", err)
+	}
+	if _, err := m.WriteVersion(io.Discard, "3.0"); err == nil {
+		t.Error("version 3.0 was written")
+	}
+}
+
+func TestBmaptoolTakesOurs(t *testing.T) {
+	needBmaptool(t)
+	f := sparse(t, 20*mib+1000, segment{0, 40 * kib}, segment{7 * mib, 9 * mib}, segment{20 * mib, 20*mib + 1000})
+	copyBy := func(file []byte, image string) (string, error) {
 		dir := t.TempDir()
-		bmap, to = filepath.Join(dir, "disk.bmap"), filepath.Join(dir, "copy.img")
+		bmap, to := filepath.Join(dir, "disk.bmap"), filepath.Join(dir, "copy.img")
 		if err := os.WriteFile(bmap, file, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return bmap, to
+		return to, bmaptool(t, "copy", "--bmap", bmap, image, to)
 	}
-	bmap, to := write(b.Bytes())
-	if err := bmaptool(t, "copy", "--bmap", bmap, f.Name(), to); err != nil {
+	other := sparse(t, 20*mib+1000, segment{0, 40 * kib}, segment{7 * mib, 9 * mib}, segment{20 * mib, 20*mib + 1000})
+	if _, err := other.WriteAt([]byte("damage"), 8*mib); err != nil {
 		t.Fatal(err)
 	}
-	equalFiles(t, f.Name(), to)
-
-	damaged := bytes.Replace(b.Bytes(), []byte("4096"), []byte("8192"), 1)
-	bmap, to = write(damaged)
-	if err := bmaptool(t, "copy", "--bmap", bmap, f.Name(), to); err == nil {
-		t.Error("bmaptool took a damaged map")
+	for _, v := range versions {
+		file := bmapFile(t, mapOf(t, f, v.name), v.name)
+		to, err := copyBy(file, f.Name())
+		if err != nil {
+			t.Fatalf("%s: %v", v.name, err)
+		}
+		equalFiles(t, f.Name(), to)
+		// Two things that bmaptool does not notice with 1.2: that version has no digest of
+		// the file, and its digests of ranges bmaptool never looks at. We prove those.
+		old := v.name == "1.2"
+		if _, err := copyBy(bytes.Replace(file, []byte(" 0-"), []byte(" 1-"), 1), f.Name()); err == nil && !old {
+			t.Errorf("bmaptool took a damaged map of version %s", v.name)
+		}
+		if _, err := copyBy(file, other.Name()); (err == nil) != old {
+			t.Errorf("a damaged image with a map of version %s: bmaptool says %v", v.name, err)
+		}
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 
 const (
 	blockBytes = 4096
-	// No range crosses a multiple of this, so that writers and readers of a map
+	// TileBytes is what no range crosses a multiple of, so that writers and readers of a map
 	// can hash its ranges on all cores.
-	tileBytes = 8 << 20
+	TileBytes = 8 << 20
 	// A shorter run of zero blocks stays inside its range: skipping it saves less
 	// than the additional write costs.
 	minHoleBlocks = 16
@@ -84,11 +84,11 @@ func tile(segments []segment) [][]segment {
 	last := int64(-1)
 	for _, s := range segments {
 		for s.start < s.end {
-			number := s.start / tileBytes
+			number := s.start / TileBytes
 			if number != last {
 				tiles, last = append(tiles, nil), number
 			}
-			part := segment{s.start, min(s.end, (number+1)*tileBytes)}
+			part := segment{s.start, min(s.end, (number+1)*TileBytes)}
 			tiles[len(tiles)-1] = append(tiles[len(tiles)-1], part)
 			s.start = part.end
 		}
@@ -101,7 +101,7 @@ func scanTiles(ctx context.Context, f io.ReaderAt, size int64, tiles [][]segment
 	var next atomic.Int64
 	for range min(runtime.GOMAXPROCS(0), len(tiles)) {
 		g.Go(func() error {
-			buf := make([]byte, tileBytes)
+			buf := make([]byte, TileBytes)
 			for i := next.Add(1) - 1; i < int64(len(tiles)); i = next.Add(1) - 1 {
 				if err := context.Cause(ctx); err != nil {
 					return err
@@ -118,23 +118,29 @@ func scanTiles(ctx context.Context, f io.ReaderAt, size int64, tiles [][]segment
 }
 
 func scanTile(f io.ReaderAt, size int64, data []segment, buf []byte) ([]Range, error) {
-	start := data[0].start / tileBytes * tileBytes
-	buf = buf[:min(tileBytes, size-start)]
+	start := data[0].start / TileBytes * TileBytes
+	buf = buf[:min(TileBytes, size-start)]
 	clear(buf)
 	for _, s := range data {
 		if _, err := f.ReadAt(buf[s.start-start:s.end-start], s.start); err != nil {
 			return nil, err
 		}
 	}
-	ranges := runs(buf)
-	m := Map{BlockSize: blockBytes, Algorithm: SHA256, ImageSize: int64(len(buf))}
+	return Scan(buf, start, SHA256), nil
+}
+
+// Scan maps a part of an image that begins at off and ends at the image's end or at a
+// multiple of TileBytes. Runs of 64 KiB and more of zeros are left out.
+func Scan(p []byte, off int64, algorithm string) []Range {
+	ranges := runs(p)
+	m := Map{BlockSize: blockBytes, Algorithm: algorithm, ImageSize: int64(len(p))}
 	for i, r := range ranges {
 		h := m.Hash()
 		offset, length := m.Span(r)
-		h.Write(buf[offset : offset+length])
-		ranges[i] = Range{r.First + start/blockBytes, r.Last + start/blockBytes, hex.EncodeToString(h.Sum(nil))}
+		h.Write(p[offset : offset+length])
+		ranges[i] = Range{r.First + off/blockBytes, r.Last + off/blockBytes, hex.EncodeToString(h.Sum(nil))}
 	}
-	return ranges, nil
+	return ranges
 }
 
 var zeros [blockBytes]byte

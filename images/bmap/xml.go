@@ -15,31 +15,89 @@ import (
 
 const maxFileBytes = 64 << 20
 
-// WriteTo writes the map as a bmap 2.0 file.
-func (m Map) WriteTo(w io.Writer) (int64, error) {
-	if err := m.check(); err != nil {
+// version is a version of the format that is read and written.
+type version struct {
+	name      string
+	algorithm string // of all sums, where the file does not say it
+	sum       string // attribute of a range
+	fileSum   string // element with the digest of the file itself; "" where it has none
+}
+
+// bmaptool reads the older ones too; they differ in where the sums stand.
+var versions = []version{
+	{name: "1.2", algorithm: SHA1, sum: "sha1"},
+	{name: "1.3", algorithm: SHA1, sum: "sha1", fileSum: "BmapFileSHA1"},
+	{name: "1.4", sum: "chksum", fileSum: "BmapFileChecksum"},
+	{name: Latest, sum: "chksum", fileSum: "BmapFileChecksum"},
+}
+
+// Latest is the version that is written where nobody asks for another.
+const Latest = "2.0"
+
+func versionOf(name string) (version, error) {
+	for _, v := range versions {
+		if v.name == name {
+			return v, nil
+		}
+	}
+	return version{}, fmt.Errorf("version %.20q; known are 1.2, 1.3, 1.4 and 2.0: make the map again from the image, with bmap or bmaptool create", name)
+}
+
+// AlgorithmOf is the algorithm for a map that will be written as a version of the format.
+func AlgorithmOf(name string) (string, error) {
+	v, err := versionOf(name)
+	if err == nil && v.algorithm == "" {
+		v.algorithm = SHA256
+	}
+	return v.algorithm, err
+}
+
+// WriteTo writes the map as a file of the latest version.
+func (m Map) WriteTo(w io.Writer) (int64, error) { return m.WriteVersion(w, Latest) }
+
+// WriteVersion writes the map as a file of a version; the older ones take SHA1 alone.
+func (m Map) WriteVersion(w io.Writer, name string) (int64, error) {
+	v, err := versionOf(name)
+	if err == nil && v.algorithm != "" && v.algorithm != m.Algorithm {
+		err = fmt.Errorf("version %s takes digests by %s; these are by %s", name, v.algorithm, m.Algorithm)
+	}
+	if err == nil {
+		err = m.check()
+	}
+	if err != nil {
 		return 0, fmt.Errorf("write block map: %w", err)
 	}
-	// The file's digest is that of itself with zeros in the digest's place.
-	placeholder := strings.Repeat("0", 2*m.Hash().Size())
+	n, err := w.Write(m.file(v))
+	return int64(n), err
+}
+
+func (m Map) file(v version) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<bmap version=\"2.0\">\n")
+	fmt.Fprintf(&b, "<?xml version=\"1.0\" ?>\n<bmap version=\"%s\">\n", v.name)
 	fmt.Fprintf(&b, "    <ImageSize> %d </ImageSize>\n", m.ImageSize)
 	fmt.Fprintf(&b, "    <BlockSize> %d </BlockSize>\n", m.BlockSize)
 	fmt.Fprintf(&b, "    <BlocksCount> %d </BlocksCount>\n", m.blocks())
 	fmt.Fprintf(&b, "    <MappedBlocksCount> %d </MappedBlocksCount>\n", m.mappedBlocks())
-	fmt.Fprintf(&b, "    <ChecksumType> %s </ChecksumType>\n", m.Algorithm)
-	fmt.Fprintf(&b, "    <BmapFileChecksum> ")
-	at := b.Len()
-	fmt.Fprintf(&b, "%s </BmapFileChecksum>\n    <BlockMap>\n", placeholder)
+	if v.algorithm == "" {
+		fmt.Fprintf(&b, "    <ChecksumType> %s </ChecksumType>\n", m.Algorithm)
+	}
+	at := 0
+	if v.fileSum != "" {
+		// The file's digest is that of itself with zeros in the digest's place.
+		fmt.Fprintf(&b, "    <%s> ", v.fileSum)
+		at = b.Len()
+		fmt.Fprintf(&b, "%s </%s>\n", strings.Repeat("0", 2*m.Hash().Size()), v.fileSum)
+	}
+	fmt.Fprintf(&b, "    <BlockMap>\n")
 	for _, r := range m.Ranges {
-		fmt.Fprintf(&b, "        <Range chksum=\"%s\"> %d-%d </Range>\n", r.Sum, r.First, r.Last)
+		fmt.Fprintf(&b, "        <Range %s=\"%s\"> %d-%d </Range>\n", v.sum, r.Sum, r.First, r.Last)
 	}
 	fmt.Fprintf(&b, "    </BlockMap>\n</bmap>\n")
 	file := b.Bytes()
-	copy(file[at:], digest(m.Algorithm, file))
-	n, err := w.Write(file)
-	return int64(n), err
+	if v.fileSum != "" {
+		copy(file[at:], digest(m.Algorithm, file))
+	}
+	return file
 }
 
 type document struct {
@@ -57,6 +115,8 @@ type document struct {
 		Checksum string `xml:"chksum,attr"`
 		SHA1     string `xml:"sha1,attr"`
 	} `xml:"BlockMap>Range"`
+
+	unsealed bool // it has no digest of itself
 }
 
 // Read reads a bmap file and verifies its own digest. The map that it returns is
@@ -98,26 +158,30 @@ func read(r io.Reader) (Map, error) {
 	return doc.parse()
 }
 
-// settle brings the spelling of 1.3 to that of 2.0.
+// settle brings the spelling of older versions to that of 2.0.
 func (d *document) settle() error {
-	switch d.Version {
-	case "2.0", "1.4":
-	case "1.3":
-		d.Algorithm, d.Checksum = SHA1, d.SHA1
+	v, err := versionOf(d.Version)
+	if err != nil {
+		return err
+	}
+	if v.algorithm != "" {
+		d.Algorithm, d.Checksum = v.algorithm, d.SHA1
 		for i := range d.Ranges {
 			d.Ranges[i].Checksum = d.Ranges[i].SHA1
 		}
-	default:
-		return fmt.Errorf("version %.20q; known are 1.3, 1.4 and 2.0", d.Version)
 	}
 	d.Algorithm = strings.TrimSpace(d.Algorithm)
 	d.Checksum = strings.TrimSpace(d.Checksum)
+	d.unsealed = v.fileSum == ""
 	return nil
 }
 
 func (d *document) verify(file []byte) error {
 	if d.Algorithm != SHA1 && d.Algorithm != SHA256 {
 		return fmt.Errorf("checksum type %.20q; want %s or %s", d.Algorithm, SHA256, SHA1)
+	}
+	if d.unsealed {
+		return nil
 	}
 	at := bytes.Index(file, []byte(d.Checksum))
 	if d.Checksum == "" || at < 0 {
