@@ -19,6 +19,7 @@ var optional = map[string]string{
 // wanted are the arguments that a command cannot do without. Mage says only how many
 // there are.
 var wanted = map[string][]string{
+	"bmap": {"image"}, "pack": {"image"},
 	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
 	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},

@@ -220,3 +220,13 @@ func cut(err error) error {
 	}
 	return err
 }
+
+var errDamaged = errors.New("the file is damaged; fetch or build it again")
+
+// damaged is what a decoder's complaint means; nil where only the size is wrong.
+func damaged(err error) error {
+	if err == nil {
+		return errDamaged
+	}
+	return fmt.Errorf("%w (%w)", errDamaged, err)
+}

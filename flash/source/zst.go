@@ -135,8 +135,12 @@ func nextFrame(in *bufio.Reader) (frameHeader, error) {
 }
 
 func (z *zst) decodeFrame(f frame, to *cutter) error {
-	if f.sizeBytes <= smallBytes && f.len <= smallBytes {
-		return z.decodeSmall(f, to)
+	// Zeros are packed to a 30000th; what is packed to less may be looked at as a whole.
+	if f.len <= smallBytes && (f.sizeBytes <= smallBytes || f.len < f.sizeBytes/1024) {
+		done, err := z.decodeSmall(f, to)
+		if done || err != nil {
+			return err
+		}
 	}
 	in := bufio.NewReaderSize(io.NewSectionReader(z.File, f.at, f.len), readBytes)
 	h, err := nextFrame(in)
@@ -170,7 +174,7 @@ func (z *zst) unpack(in *bufio.Reader, h frameHeader, to *cutter) error {
 	case s.err != nil:
 		return s.err
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%w (%w)", errDamaged, err)
+		return damaged(err)
 	case err != nil:
 		return err
 	}
@@ -198,30 +202,32 @@ func (z *zst) giveStream(d *zstd.Decoder, window int64) {
 
 var packedPool = sync.Pool{New: func() any { p := make([]byte, smallBytes); return &p }}
 
-// decodeSmall unpacks a frame at once, and copies nothing.
-func (z *zst) decodeSmall(f frame, to *cutter) error {
+// decodeSmall unpacks a frame at once, and copies nothing. It says whether it could.
+func (z *zst) decodeSmall(f frame, to *cutter) (bool, error) {
 	buf := packedPool.Get().(*[]byte)
 	defer packedPool.Put(buf)
 	p := (*buf)[:f.len]
 	if _, err := z.ReadAt(p, f.at); err != nil {
-		return whole(err)
+		return false, whole(err)
 	}
 	h, err := parseFrame(p)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case h.skippable:
-		return nil
+		return true, nil
 	case h.sizeBytes >= 0 && h.sizeBytes != f.sizeBytes:
-		return errDamaged
+		return false, errDamaged
 	case h.zeros(p[h.lenBytes:], f.sizeBytes):
-		return to.skipZeros(f.sizeBytes)
+		return true, to.skipZeros(f.sizeBytes)
+	case f.sizeBytes > smallBytes:
+		return false, nil
 	}
 	m := take(large)
 	out, err := z.small.DecodeAll(p, m.bytes[:0])
 	if err != nil || int64(len(out)) != f.sizeBytes {
 		m.free()
-		return fmt.Errorf("%w (%w)", errDamaged, errors.Join(err))
+		return false, damaged(err)
 	}
-	return to.give(m, f.sizeBytes)
+	return true, to.give(m, f.sizeBytes)
 }

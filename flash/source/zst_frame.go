@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
+	"sync"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -90,8 +92,6 @@ func frameSize(p []byte) int64 {
 	return int64(binary.LittleEndian.Uint64(p))
 }
 
-var errDamaged = errors.New("the file is damaged; fetch or build it again")
-
 func (h *frameHeader) check() error {
 	if h.sizeBytes < -1 || h.sizeBytes > maxImageBytes {
 		return fmt.Errorf("a frame claims to unpack to more than %d TiB; fetch or build the file again", int64(maxImageBytes)>>40)
@@ -155,14 +155,33 @@ func (h frameHeader) zeros(p []byte, n int64) bool {
 		}
 		n, last = n-b.size, b.last
 	}
-	return n == 0 && h.sumOfZeros(p)
+	return n == 0 && (h.sizeBytes >= 0 || !h.sum) && h.sumOfZeros(p)
 }
 
 func (h frameHeader) sumOfZeros(stored []byte) bool {
 	if !h.sum {
 		return len(stored) == 0
 	}
-	sum := xxhash.New()
-	sumZeros(sum, h.sizeBytes)
-	return len(stored) == 4 && binary.LittleEndian.Uint32(stored) == uint32(sum.Sum64())
+	return len(stored) == 4 && binary.LittleEndian.Uint32(stored) == sumOfZeros(h.sizeBytes)
+}
+
+// zeroSums are those of the holes that our own files have.
+var zeroSums [25]struct {
+	once sync.Once
+	sum  uint32
+}
+
+func sumOfZeros(n int64) uint32 {
+	work := func() uint32 {
+		sum := xxhash.New()
+		sumZeros(sum, n)
+		return uint32(sum.Sum64())
+	}
+	power := bits.Len64(uint64(n)) - 1
+	if n <= 0 || n != 1<<power || power >= len(zeroSums) {
+		return work()
+	}
+	s := &zeroSums[power]
+	s.once.Do(func() { s.sum = work() })
+	return s.sum
 }

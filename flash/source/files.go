@@ -1,0 +1,141 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/images/bmap"
+	"slipway/layers/progress"
+)
+
+// Made says what MapFile and PackFile made of an image.
+type Made struct {
+	Image       string `json:"image"`
+	Form        string `json:"form"`
+	ImageBytes  int64  `json:"imageBytes"`
+	MappedBytes int64  `json:"mappedBytes"`
+	Ranges      int    `json:"ranges"`
+	Map         string `json:"map"`
+	Packed      string `json:"packed,omitempty"`
+	PackedBytes int64  `json:"packedBytes,omitempty"`
+}
+
+// MapFile writes the block map of an image in any form beside it, as IMAGE.bmap.
+func MapFile(ctx context.Context, path, version string) (Made, error) {
+	algorithm, err := bmap.AlgorithmOf(version)
+	if err != nil {
+		return Made{}, fmt.Errorf("map %s: %w", path, err)
+	}
+	made, m, err := pack(ctx, path, nil, 1, algorithm)
+	if err != nil {
+		return Made{}, err
+	}
+	made.Map = path + ".bmap"
+	return made, writeMap(made.Map, m, version)
+}
+
+// PackFile writes an image in any form as frames of zstd to a file that is called as to
+// says, and its block map as to.bmap. An empty to is the image's name with the ending of
+// this form.
+func PackFile(ctx context.Context, path, to string, level int) (Made, error) {
+	if to == "" {
+		to = plainName(path) + ".zst"
+	}
+	if same, err := sameFile(path, to); err != nil || same {
+		return Made{}, errors.Join(err, fmt.Errorf("pack %s: it would be replaced itself; name another file with -to", path))
+	}
+	f, err := renameio.NewPendingFile(to, renameio.WithPermissions(0o644), renameio.WithTempDir(filepath.Dir(to)))
+	if err != nil {
+		return Made{}, err
+	}
+	defer f.Cleanup()
+	made, m, err := pack(ctx, path, f, level, bmap.SHA256)
+	if err != nil {
+		return Made{}, err
+	}
+	if made.PackedBytes, err = f.Seek(0, io.SeekEnd); err != nil {
+		return Made{}, err
+	}
+	made.Packed, made.Map = to, to+".bmap"
+	// An old map with a new image would be worse than none, so it comes last.
+	if err := os.Remove(made.Map); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Made{}, err
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return Made{}, err
+	}
+	return made, writeMap(made.Map, m, bmap.Latest)
+}
+
+// plainName is a name without the ending that its form gave it.
+func plainName(path string) string {
+	ending := strings.ToLower(filepath.Ext(path))
+	for _, k := range forms {
+		if slices.Contains(k.ends, ending) {
+			return path[:len(path)-len(ending)]
+		}
+	}
+	return path
+}
+
+func sameFile(a, b string) (bool, error) {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false, err
+	}
+	two, err := os.Stat(b)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(one, two), err
+}
+
+func pack(ctx context.Context, path string, to io.Writer, level int, algorithm string) (Made, bmap.Map, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Made{}, bmap.Map{}, err
+	}
+	defer f.Close()
+	m, err := Open(f, path)
+	if err != nil {
+		return Made{}, bmap.Map{}, err
+	}
+	defer m.Close()
+	step := progress.Start(ctx, "pack", max(0, m.SizeBytes()), progress.Bytes)
+	p, err := newPacker(to, level, algorithm, step.Add)
+	var blocks bmap.Map
+	if err == nil {
+		blocks, err = p.run(ctx, m)
+	}
+	step.End(fmt.Sprintf("%d of %d MiB are data", blocks.Mapped()>>20, blocks.ImageSize>>20), err)
+	return Made{
+		Image: path, Form: m.Form(), ImageBytes: blocks.ImageSize,
+		MappedBytes: blocks.Mapped(), Ranges: len(blocks.Ranges),
+	}, blocks, err
+}
+
+func writeMap(path string, m bmap.Map, version string) error {
+	var b bytes.Buffer
+	if _, err := m.WriteVersion(&b, version); err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// Show prints what was made, for people.
+func (m Made) Show(w io.Writer) {
+	fmt.Fprintf(w, "%s (%s): %d MiB, of which %d MiB are data in %d ranges\n", m.Image, m.Form, m.ImageBytes>>20, m.MappedBytes>>20, m.Ranges)
+	if m.Packed != "" {
+		fmt.Fprintf(w, "%s: %d MiB\n", m.Packed, m.PackedBytes>>20)
+	}
+	fmt.Fprintln(w, m.Map)
+}
