@@ -1,0 +1,256 @@
+package sshsig
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"golang.org/x/crypto/ssh"
+)
+
+const (
+	maxSignersBytes = 1 << 20
+	maxLineBytes    = 64 << 10
+)
+
+// entry is one line of a file of allowed signers, as ssh-keygen(1) describes it.
+type entry struct {
+	line       int
+	principals string
+	authority  bool // signs certificates, which are not taken
+	namespaces []string
+	after      time.Time // zero: always
+	before     time.Time
+	key        ssh.PublicKey
+}
+
+// parseAllowed's errors begin with the line, to be put behind the file's name.
+func parseAllowed(data []byte) ([]entry, error) {
+	var entries []entry
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, maxLineBytes)
+	n := 0
+	for lines.Scan() {
+		n++
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		e, err := parseEntry(text)
+		if err != nil {
+			return nil, fmt.Errorf(":%d: %w", n, err)
+		}
+		e.line = n
+		entries = append(entries, e)
+	}
+	switch {
+	case lines.Err() != nil:
+		return nil, fmt.Errorf(":%d: %w", n+1, lines.Err())
+	case len(entries) == 0:
+		return nil, errors.New(": it names no signer; a line is: NAME ssh-ed25519 AAAA…")
+	}
+	return entries, nil
+}
+
+// parseEntry reads: principals [options] type key [comment].
+func parseEntry(text string) (entry, error) {
+	var e entry
+	principals, rest, err := word(text)
+	if err != nil {
+		return e, err
+	}
+	e.principals = strings.Trim(principals, `"`)
+	if e.principals == "" || strings.ContainsFunc(e.principals, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return e, errors.New("no name of a signer before the key")
+	}
+	kind, rest, err := word(rest)
+	if err != nil {
+		return e, err
+	}
+	if !isKeyType(kind) {
+		if err := e.options(kind); err != nil {
+			return e, err
+		}
+		if kind, rest, err = word(rest); err != nil {
+			return e, err
+		}
+	}
+	encoded, _, err := word(rest)
+	if err != nil {
+		return e, err
+	}
+	return e, e.parseKey(kind, encoded)
+}
+
+func (e *entry) parseKey(kind, encoded string) error {
+	if !isKeyType(kind) {
+		return fmt.Errorf("%q is no kind of key; a line is: NAME [OPTIONS] ssh-ed25519 AAAA…", short(kind))
+	}
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return errors.New("the key is not base64")
+	}
+	if e.key, err = ssh.ParsePublicKey(data); err != nil {
+		return fmt.Errorf("the key: %w", err)
+	}
+	if e.key.Type() != kind {
+		return fmt.Errorf("a key of kind %s is called %s", short(e.key.Type()), short(kind))
+	}
+	if _, is := e.key.(*ssh.Certificate); is {
+		return errors.New("a certificate; list plain keys")
+	}
+	return nil
+}
+
+func isKeyType(s string) bool {
+	return strings.HasPrefix(s, "ssh-") || strings.HasPrefix(s, "ecdsa-") || strings.HasPrefix(s, "sk-")
+}
+
+// word cuts a word off, in which quotes may hold spaces.
+func word(text string) (first, rest string, err error) {
+	quoted := false
+	for i, c := range text {
+		switch {
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ' ' || c == '\t'):
+			return text[:i], strings.TrimLeft(text[i:], " \t"), nil
+		}
+	}
+	if quoted {
+		return "", "", errors.New("a quote is not closed")
+	}
+	return text, "", nil
+}
+
+// options are separated by commas; what one does not know could be what forbids.
+func (e *entry) options(text string) error {
+	for _, option := range splitQuoted(text) {
+		name, value, valued := strings.Cut(option, "=")
+		if valued {
+			if len(value) < 2 || value[0] != '"' || value[len(value)-1] != '"' {
+				return fmt.Errorf("option %s: want its value in quotes", short(name))
+			}
+			value = value[1 : len(value)-1]
+		}
+		var err error
+		switch name = strings.ToLower(name); {
+		case name == "cert-authority" && !valued:
+			e.authority = true
+		case name == "namespaces" && value != "":
+			e.namespaces = strings.Split(value, ",")
+		case name == "valid-after" && valued:
+			e.after, err = parseTime(value)
+		case name == "valid-before" && valued:
+			e.before, err = parseTime(value)
+		default:
+			err = errors.New("unknown, or without a value")
+		}
+		if err != nil {
+			return fmt.Errorf("option %q: %w (known: cert-authority, namespaces=, valid-after=, valid-before=)", short(option), err)
+		}
+	}
+	if !e.after.IsZero() && !e.before.IsZero() && !e.before.After(e.after) {
+		return errors.New("valid-before is not after valid-after")
+	}
+	return nil
+}
+
+func splitQuoted(text string) []string {
+	quoted := false
+	return strings.FieldsFunc(text, func(r rune) bool {
+		quoted = quoted != (r == '"')
+		return r == ',' && !quoted
+	})
+}
+
+var layouts = []string{"20060102", "200601021504", "20060102150405"}
+
+// parseTime is of this machine's zone, but for a Z behind it.
+func parseTime(text string) (time.Time, error) {
+	digits, zulu := strings.CutSuffix(text, "Z")
+	zone := time.Local
+	if zulu {
+		zone = time.UTC
+	}
+	for _, layout := range layouts {
+		if len(digits) == len(layout) {
+			return time.ParseInLocation(layout, digits, zone)
+		}
+	}
+	return time.Time{}, errors.New("want YYYYMMDD, YYYYMMDDHHMM or YYYYMMDDHHMMSS, with Z behind it for UTC")
+}
+
+// allowed is the name of whoever has the key. Where one line forbids what another
+// allows, that is allowed, as with ssh-keygen.
+func (s Signers) allowed(key ssh.PublicKey, now time.Time) (string, error) {
+	var why []error
+	for _, e := range s.entries {
+		if !bytes.Equal(e.key.Marshal(), key.Marshal()) {
+			continue
+		}
+		err := e.allows(now)
+		if err == nil {
+			return e.principals, nil
+		}
+		why = append(why, fmt.Errorf("%s:%d: %s %w", s.file, e.line, e.principals, err))
+	}
+	if len(why) > 0 {
+		return "", errors.Join(why...)
+	}
+	return "", fmt.Errorf("signed by %s %s, whom %s does not name", key.Type(), ssh.FingerprintSHA256(key), s.file)
+}
+
+func (e entry) allows(now time.Time) error {
+	switch {
+	case e.authority:
+		return errors.New("is a certificate authority (cert-authority), whose certificates are not taken; list plain keys")
+	case len(e.namespaces) > 0 && !matchList(e.namespaces, namespace):
+		return fmt.Errorf("may sign for %s alone (namespaces)", strings.Join(e.namespaces, ", "))
+	case !e.after.IsZero() && now.Before(e.after):
+		return fmt.Errorf("may sign from %s on (valid-after)", e.after.Format(time.RFC3339))
+	case !e.before.IsZero() && now.After(e.before):
+		return fmt.Errorf("could sign until %s (valid-before)", e.before.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// matchList is OpenSSH's list of patterns, in which ! forbids.
+func matchList(patterns []string, name string) bool {
+	allowed := false
+	for _, p := range patterns {
+		p, forbids := strings.CutPrefix(p, "!")
+		if match(p, name) {
+			if forbids {
+				return false
+			}
+			allowed = true
+		}
+	}
+	return allowed
+}
+
+// match knows * and ?, and nothing else.
+func match(pattern, name string) bool {
+	for pattern != "" && pattern[0] != '*' {
+		if name == "" || pattern[0] != '?' && pattern[0] != name[0] {
+			return false
+		}
+		pattern, name = pattern[1:], name[1:]
+	}
+	if pattern == "" {
+		return name == ""
+	}
+	pattern = strings.TrimLeft(pattern, "*")
+	for i := 0; i <= len(name); i++ {
+		if match(pattern, name[i:]) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,96 @@
+package sshsig
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/blake2b"
+)
+
+// How the lines of minisign's files begin.
+const (
+	untrusted = "untrusted comment: "
+	trusted   = "trusted comment: "
+)
+
+// minisignKey is a public key: Ed25519 with a number by which signatures find it.
+type minisignKey struct {
+	id  [8]byte
+	key ed25519.PublicKey
+}
+
+// name is the number as minisign prints it.
+func name(id [8]byte) string {
+	slices.Reverse(id[:])
+	return strings.ToUpper(hex.EncodeToString(id[:]))
+}
+
+// parseMinisignKey's errors begin with a colon, to be put behind the file's name.
+func parseMinisignKey(data []byte) (*minisignKey, error) {
+	lines := textLines(data)
+	if len(lines) != 2 {
+		return nil, errors.New(": not a public key of minisign: want a comment and one line behind it")
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(lines[1])
+	if err != nil || len(raw) != 2+8+ed25519.PublicKeySize || string(raw[:2]) != "Ed" {
+		return nil, errors.New(":2: not a public key of minisign")
+	}
+	k := &minisignKey{key: ed25519.PublicKey(raw[10:])}
+	copy(k.id[:], raw[2:])
+	return k, nil
+}
+
+func textLines(data []byte) []string {
+	text := strings.TrimRight(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+	return strings.Split(text, "\n")
+}
+
+// verify reads all of what was signed. The old form, which signs the file itself
+// and not its digest, would need all of it in memory.
+func (k *minisignKey) verify(signature []byte, data io.Reader) (string, error) {
+	lines := textLines(signature)
+	if len(lines) != 4 || !strings.HasPrefix(lines[0], untrusted) || !strings.HasPrefix(lines[2], trusted) {
+		return "", errors.New("not a signature of minisign: want two comments, and a line behind each")
+	}
+	raw, err := base64.StdEncoding.Strict().DecodeString(lines[1])
+	if err != nil || len(raw) != 2+8+ed25519.SignatureSize {
+		return "", errors.New("not a signature of minisign: its second line is none")
+	}
+	global, err := base64.StdEncoding.Strict().DecodeString(lines[3])
+	if err != nil || len(global) != ed25519.SignatureSize {
+		return "", errors.New("not a signature of minisign: its fourth line is none")
+	}
+	switch kind := string(raw[:2]); {
+	case kind == "Ed":
+		return "", errors.New("a signature of minisign's old form; sign again with minisign 0.6 or newer, without -l")
+	case kind != "ED":
+		return "", fmt.Errorf("a signature of minisign of kind %q; ED is known", kind)
+	case !bytes.Equal(raw[2:10], k.id[:]):
+		return "", fmt.Errorf("signed with minisign's key %s, want %s", name([8]byte(raw[2:10])), name(k.id))
+	}
+	return k.prove(raw[10:], global, strings.TrimPrefix(lines[2], trusted), data)
+}
+
+func (k *minisignKey) prove(sig, global []byte, comment string, data io.Reader) (string, error) {
+	if !ed25519.Verify(k.key, append(slices.Clone(sig), comment...), global) {
+		return "", errors.New("the signature's comment is not the signer's")
+	}
+	h, err := blake2b.New512(nil)
+	if err != nil {
+		return "", err
+	}
+	if _, err := io.Copy(h, data); err != nil {
+		return "", err
+	}
+	if !ed25519.Verify(k.key, h.Sum(nil), sig) {
+		return "", errors.New("the signature is not of this file")
+	}
+	return "minisign key " + name(k.id), nil
+}

@@ -1,0 +1,229 @@
+// Package sshsig proves who signed a file: by OpenSSH's signatures (ssh-keygen -Y
+// sign) and a file of allowed signers, or by minisign's and a public key of its. It
+// signs nothing, and it runs no program.
+package sshsig
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// namespace is what a signature must be made for: "ssh-keygen -Y sign -n file". One
+// that was made for another purpose, such as git's commits, is none for an image.
+const namespace = "file"
+
+const (
+	magic     = "SSHSIG"
+	armorHead = "-----BEGIN SSH SIGNATURE-----"
+	armorFoot = "-----END SSH SIGNATURE-----"
+)
+
+// maxSignatureBytes is more than any signature has, those of RSA keys of 16 Kibit
+// too.
+const maxSignatureBytes = 64 << 10
+
+// Signers are those whose word is taken.
+type Signers struct {
+	file    string
+	entries []entry      // of allowed_signers
+	mini    *minisignKey // of a public key of minisign
+}
+
+// ParseSigners reads a file of allowed signers, or a public key of minisign. The
+// name is for errors.
+func ParseSigners(file string, data []byte) (Signers, error) {
+	s := Signers{file: file}
+	var err error
+	if len(data) > maxSignersBytes {
+		return s, fmt.Errorf("%s: more than %d MiB, which no list of signers has", file, maxSignersBytes>>20)
+	}
+	if bytes.HasPrefix(data, []byte(untrusted)) {
+		s.mini, err = parseMinisignKey(data)
+	} else {
+		s.entries, err = parseAllowed(data)
+	}
+	if err != nil {
+		return s, fmt.Errorf("%s%w", file, err)
+	}
+	return s, nil
+}
+
+// Ending is what a signature's file is called behind the name of what it signs.
+func (s Signers) Ending() string {
+	if s.mini != nil {
+		return ".minisig"
+	}
+	return ".sig"
+}
+
+// Hint is how a file is signed for these signers.
+func (s Signers) Hint(file string) string {
+	if s.mini != nil {
+		return "minisign -S -m " + file
+	}
+	return "ssh-keygen -Y sign -f KEY -n file " + file
+}
+
+// Verify proves that a signature is of data and by one of the signers, who are
+// named.
+func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (string, error) {
+	return s.verifyAt(ctx, signature, data, time.Now())
+}
+
+func (s Signers) verifyAt(ctx context.Context, signature []byte, data io.Reader, now time.Time) (string, error) {
+	in := stoppable{ctx, data}
+	if len(signature) > maxSignatureBytes {
+		return "", fmt.Errorf("a signature of more than %d KiB", maxSignatureBytes>>10)
+	}
+	if s.mini != nil {
+		return s.mini.verify(signature, in)
+	}
+	sig, err := parseSSH(signature)
+	if err != nil {
+		return "", err
+	}
+	// Who signed is asked first: it costs nothing, and reading the image does.
+	signer, err := s.allowed(sig.key, now)
+	if err != nil {
+		return "", err
+	}
+	if err := sig.prove(in); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s (%s %s)", signer, sig.key.Type(), ssh.FingerprintSHA256(sig.key)), nil
+}
+
+// stoppable ends with its context.
+type stoppable struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (s stoppable) Read(p []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
+	}
+	return s.in.Read(p)
+}
+
+// sshSignature is a signature of OpenSSH, taken apart.
+type sshSignature struct {
+	key      ssh.PublicKey
+	reserved string
+	hash     string
+	sig      ssh.Signature
+}
+
+// parseSSH reads the form of OpenSSH's PROTOCOL.sshsig.
+func parseSSH(data []byte) (sshSignature, error) {
+	blob, err := dearmor(string(data))
+	if err != nil {
+		return sshSignature{}, err
+	}
+	rest, ok := bytes.CutPrefix(blob, []byte(magic))
+	if !ok {
+		return sshSignature{}, errors.New("not an SSH signature: its text begins with another word")
+	}
+	var w struct {
+		Version   uint32
+		Key       []byte
+		Namespace string
+		Reserved  string
+		Hash      string
+		Signature []byte
+	}
+	if err := ssh.Unmarshal(rest, &w); err != nil {
+		return sshSignature{}, fmt.Errorf("not a whole SSH signature: %w", err)
+	}
+	switch {
+	case w.Version != 1:
+		return sshSignature{}, fmt.Errorf("an SSH signature of version %d; version 1 is known", w.Version)
+	case w.Namespace != namespace:
+		return sshSignature{}, fmt.Errorf("signed for %q; an image's signature is for %q (ssh-keygen -Y sign -n file)", short(w.Namespace), namespace)
+	case hashes[w.Hash] == nil:
+		return sshSignature{}, fmt.Errorf("signed over a digest of kind %q; sha256 and sha512 are known", short(w.Hash))
+	}
+	s := sshSignature{reserved: w.Reserved, hash: w.Hash}
+	if err := s.parseKey(w.Key); err != nil {
+		return s, err
+	}
+	return s, s.parseSignature(w.Signature)
+}
+
+func (s *sshSignature) parseKey(data []byte) error {
+	var err error
+	if s.key, err = ssh.ParsePublicKey(data); err != nil {
+		return fmt.Errorf("the signer's key: %w", err)
+	}
+	if _, is := s.key.(*ssh.Certificate); is {
+		return errors.New("signed with a certificate; only plain keys are taken: sign with the key itself, and list that")
+	}
+	if !bytes.Equal(s.key.Marshal(), data) {
+		return errors.New("the signer's key is written in an odd way")
+	}
+	return nil
+}
+
+func (s *sshSignature) parseSignature(data []byte) error {
+	if err := ssh.Unmarshal(data, &s.sig); err != nil {
+		return fmt.Errorf("not a whole SSH signature: %w", err)
+	}
+	// RSA over SHA-1 can be forged; so OpenSSH refuses it here too.
+	if s.key.Type() == ssh.KeyAlgoRSA && s.sig.Format != ssh.KeyAlgoRSASHA256 && s.sig.Format != ssh.KeyAlgoRSASHA512 {
+		return fmt.Errorf("an RSA signature of kind %q; want rsa-sha2-256 or rsa-sha2-512", short(s.sig.Format))
+	}
+	return nil
+}
+
+var hashes = map[string]func() hash.Hash{"sha256": sha256.New, "sha512": sha512.New}
+
+// prove reads all of what was signed.
+func (s sshSignature) prove(data io.Reader) error {
+	h := hashes[s.hash]()
+	if _, err := io.Copy(h, data); err != nil {
+		return err
+	}
+	signed := ssh.Marshal(struct{ Namespace, Reserved, Hash, Sum string }{namespace, s.reserved, s.hash, string(h.Sum(nil))})
+	if err := s.key.Verify(append([]byte(magic), signed...), &s.sig); err != nil {
+		return fmt.Errorf("the signature is not of this file: %w", err)
+	}
+	return nil
+}
+
+// dearmor takes the lines around a signature off. Nothing may stand before or
+// behind them: a reader could take it for signed.
+func dearmor(text string) ([]byte, error) {
+	text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
+	body, ok := strings.CutPrefix(text, armorHead+"\n")
+	if !ok {
+		return nil, fmt.Errorf("not an SSH signature: it does not begin with %s", armorHead)
+	}
+	body, ok = strings.CutSuffix(body, "\n"+armorFoot)
+	if !ok {
+		return nil, fmt.Errorf("not a whole SSH signature: it does not end with %s", armorFoot)
+	}
+	blob, err := base64.StdEncoding.Strict().DecodeString(strings.ReplaceAll(body, "\n", ""))
+	if err != nil {
+		return nil, fmt.Errorf("not an SSH signature: %w", err)
+	}
+	return blob, nil
+}
+
+// short is a word of a file from outside, for an error.
+func short(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}

@@ -1,0 +1,469 @@
+package sshsig
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+func TestMain(m *testing.M) {
+	os.Unsetenv("SSH_AUTH_SOCK") // the person's own keys are no part of the tests
+	os.Exit(m.Run())
+}
+
+const message = "a disk image\n"
+
+func need(t *testing.T, program, pkg string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		t.Skipf("%s is missing (Debian package %s)", program, pkg)
+	}
+}
+
+func run(t *testing.T, argv ...string) {
+	t.Helper()
+	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// keygen makes a key and returns its file and its public half, "TYPE BASE64".
+func keygen(t *testing.T, args ...string) (file, public string) {
+	t.Helper()
+	need(t, "ssh-keygen", "openssh-client")
+	file = filepath.Join(t.TempDir(), "key")
+	run(t, append([]string{"ssh-keygen", "-q", "-N", "", "-C", "", "-f", file}, args...)...)
+	return file, strings.TrimSpace(string(read(t, file+".pub")))
+}
+
+// sign has ssh-keygen sign a file.
+func sign(t *testing.T, key, text string, args ...string) []byte {
+	t.Helper()
+	file := write(t, "disk.img", text)
+	run(t, append(append([]string{"ssh-keygen", "-q", "-Y", "sign", "-f", key}, args...), file)...)
+	return read(t, file+".sig")
+}
+
+// judged is whether ssh-keygen takes a signature.
+func judged(t *testing.T, allowed, principal string, sig []byte, text string) bool {
+	t.Helper()
+	cmd := exec.Command("ssh-keygen", "-Y", "verify", "-f", write(t, "allowed", allowed), "-I", principal, "-n", "file", "-s", write(t, "sig", string(sig)))
+	cmd.Stdin = strings.NewReader(text)
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func verify(t *testing.T, allowed string, sig []byte, text string) (string, error) {
+	t.Helper()
+	s, err := ParseSigners("allowed_signers", []byte(allowed))
+	if err != nil {
+		return "", err
+	}
+	return s.Verify(t.Context(), sig, strings.NewReader(text))
+}
+
+// What ssh-keygen signs is taken, and nothing else is.
+func TestVerifySSHKeygen(t *testing.T) {
+	kinds := map[string][]string{
+		"ed25519": {"-t", "ed25519"}, "ecdsa": {"-t", "ecdsa", "-b", "384"}, "rsa": {"-t", "rsa", "-b", "2048"},
+	}
+	_, stranger := keygen(t, "-t", "ed25519")
+	for name, args := range kinds {
+		t.Run(name, func(t *testing.T) {
+			key, public := keygen(t, args...)
+			allowed := "# ours\n\nann@example.com,*@example.org " + public + " of Ann\n"
+			for _, digest := range []string{"sha256", "sha512"} {
+				sig := sign(t, key, message, "-n", "file", "-O", "hashalg="+digest)
+				who, err := verify(t, allowed, sig, message)
+				if err != nil || !strings.HasPrefix(who, "ann@example.com,*@example.org (") {
+					t.Errorf("Verify = %q, %v", who, err)
+				}
+				for text, change := range map[string]string{"the signature is not of this file": allowed, "whom allowed_signers does not name": "bob " + stranger} {
+					other := message
+					if change == allowed {
+						other += "x"
+					}
+					if _, err := verify(t, change, sig, other); err == nil || !strings.Contains(err.Error(), text) {
+						t.Errorf("Verify = %v; want an error with %q", err, text)
+					}
+				}
+			}
+			if _, err := verify(t, allowed, sign(t, key, message, "-n", "git"), message); err == nil || !strings.Contains(err.Error(), `signed for "git"`) {
+				t.Errorf("a signature for git: %v", err)
+			}
+		})
+	}
+}
+
+// What we make of the parts ssh-keygen takes: so they are read as it means them.
+func TestSSHKeygenVerifies(t *testing.T) {
+	need(t, "ssh-keygen", "openssh-client")
+	key, public := keygen(t, "-t", "ed25519")
+	signer, err := ssh.ParsePrivateKey(read(t, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sig := made(t, signer, "file", "sha512", nil)
+	if _, err := verify(t, "ann "+public, sig, message); err != nil {
+		t.Errorf("Verify = %v", err)
+	}
+	if !judged(t, "ann "+public+"\n", "ann", sig, message) {
+		t.Error("ssh-keygen refuses what we made")
+	}
+}
+
+// made is a signature of our own, which change may spoil.
+func made(t *testing.T, signer ssh.Signer, namespace, digest string, change func(*wire)) []byte {
+	t.Helper()
+	h := hashes[digest]()
+	h.Write([]byte(message))
+	signed := ssh.Marshal(struct{ Namespace, Reserved, Hash, Sum string }{namespace, "", digest, string(h.Sum(nil))})
+	sig, err := signer.Sign(rand.Reader, append([]byte(magic), signed...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := wire{1, signer.PublicKey().Marshal(), namespace, "", digest, ssh.Marshal(sig)}
+	if change != nil {
+		change(&w)
+	}
+	return armor(append([]byte(magic), ssh.Marshal(w)...))
+}
+
+type wire struct {
+	Version   uint32
+	Key       []byte
+	Namespace string
+	Reserved  string
+	Hash      string
+	Signature []byte
+}
+
+func armor(blob []byte) []byte {
+	text := base64.StdEncoding.EncodeToString(blob)
+	var b bytes.Buffer
+	fmt.Fprintln(&b, armorHead)
+	for len(text) > 70 {
+		fmt.Fprintln(&b, text[:70])
+		text = text[70:]
+	}
+	fmt.Fprintln(&b, text)
+	fmt.Fprintln(&b, armorFoot)
+	return b.Bytes()
+}
+
+// A signature with any byte changed, or cut off anywhere, is refused.
+func TestSpoiledEverywhere(t *testing.T) {
+	key, public := keygen(t, "-t", "ed25519")
+	sig := sign(t, key, message, "-n", "file")
+	blob, err := dearmor(string(sig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := "ann " + public
+	if _, err := verify(t, allowed, armor(blob), message); err != nil {
+		t.Fatal(err)
+	}
+	for i := range blob {
+		spoiled := bytes.Clone(blob)
+		spoiled[i] ^= 1
+		if who, err := verify(t, allowed, armor(spoiled), message); err == nil {
+			t.Errorf("byte %d changed: taken as %s's", i, who)
+		}
+		if who, err := verify(t, allowed, armor(blob[:i]), message); err == nil {
+			t.Errorf("cut off after %d bytes: taken as %s's", i, who)
+		}
+	}
+	if who, err := verify(t, allowed, armor(append(blob, 0)), message); err == nil {
+		t.Errorf("a byte more: taken as %s's", who)
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	key, public := keygen(t, "-t", "ed25519")
+	rsaKey, rsaPublic := keygen(t, "-t", "rsa", "-b", "2048")
+	allowed := "ann " + public + "\nrose " + rsaPublic
+	signer, err := ssh.ParsePrivateKey(read(t, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(made(t, signer, "file", "sha512", nil))
+	spoil := func(change func(*wire)) string { return string(made(t, signer, "file", "sha512", change)) }
+	tests := []struct {
+		name, sig, wantErr string
+		lax                bool // ssh-keygen may take it: it skips text around, and what is reserved is not in what it proves
+	}{
+		{"empty", "", "does not begin with", false},
+		{"a PGP signature", "-----BEGIN PGP SIGNATURE-----\n", "does not begin with", false},
+		{"no end", strings.TrimSuffix(good, armorFoot+"\n"), "does not end with", false},
+		{"no base64", armorHead + "\n!!\n" + armorFoot, "illegal base64", false},
+		{"text before it", "signed:\n" + good, "does not begin with", true},
+		{"text behind it", good + "and this\n", "does not end with", true},
+		{"two", good + good, "illegal base64", true},
+		{"another word", string(armor([]byte("SSHSIGN"))), "not a whole SSH signature", false},
+		{"another magic", string(armor([]byte("NOSIG"))), "begins with another word", false},
+		{"version 2", spoil(func(w *wire) { w.Version = 2 }), "version 2", false},
+		{"no namespace", spoil(func(w *wire) { w.Namespace = "" }), `signed for ""`, false},
+		{"md5", spoil(func(w *wire) { w.Hash = "md5" }), `kind "md5"`, false},
+		{"another digest's name", spoil(func(w *wire) { w.Hash = "sha256" }), "not of this file", false},
+		{"something reserved", spoil(func(w *wire) { w.Reserved = "x" }), "not of this file", true},
+		{"no key", spoil(func(w *wire) { w.Key = nil }), "the signer's key", false},
+		{"another's key", spoil(func(w *wire) { w.Key = publicKey(t, rsaPublic).Marshal() }), "an RSA signature of kind", false},
+		{"no signature", spoil(func(w *wire) { w.Signature = nil }), "not a whole SSH signature", false},
+		{"SHA-1", string(made(t, sha1Signer(t, rsaKey), "file", "sha512", nil)), `an RSA signature of kind "ssh-rsa"`, false},
+		{"a long one", armorHead + strings.Repeat("\nAAAA", 20_000), "more than 64 KiB", false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if _, err := verify(t, allowed, []byte(test.sig), message); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("Verify = %v; want an error with %q", err, test.wantErr)
+			}
+			if !test.lax && judged(t, allowed+"\n", "ann", []byte(test.sig), message) {
+				t.Error("ssh-keygen takes it")
+			}
+		})
+	}
+}
+
+func publicKey(t *testing.T, line string) ssh.PublicKey {
+	t.Helper()
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// sha1Signer signs as OpenSSH did before 8.2.
+func sha1Signer(t *testing.T, file string) ssh.Signer {
+	t.Helper()
+	key, err := ssh.ParsePrivateKey(read(t, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := ssh.NewSignerWithAlgorithms(key.(ssh.AlgorithmSigner), []string{ssh.KeyAlgoRSA})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return old
+}
+
+func TestCertificateIsRefusedByName(t *testing.T) {
+	authority, authorityPublic := keygen(t, "-t", "ed25519")
+	key, _ := keygen(t, "-t", "ed25519")
+	run(t, "ssh-keygen", "-q", "-s", authority, "-I", "ann", "-n", "ann", key+".pub")
+	sig := sign(t, key+"-cert.pub", message, "-n", "file")
+	allowed := "ann cert-authority " + authorityPublic
+	if !judged(t, allowed+"\n", "ann", sig, message) {
+		t.Error("ssh-keygen refuses it, so this proves nothing")
+	}
+	if _, err := verify(t, allowed, sig, message); err == nil || !strings.Contains(err.Error(), "signed with a certificate") {
+		t.Errorf("Verify = %v", err)
+	}
+	// The authority's own key signs certificates, no files.
+	sig = sign(t, authority, message, "-n", "file")
+	if _, err := verify(t, allowed, sig, message); err == nil || !strings.Contains(err.Error(), "certificate authority") {
+		t.Errorf("Verify = %v", err)
+	}
+	if judged(t, allowed+"\n", "ann", sig, message) {
+		t.Error("ssh-keygen takes a file that an authority signed")
+	}
+}
+
+// Each line is judged by ssh-keygen too.
+func TestAllowedSigners(t *testing.T) {
+	key, public := keygen(t, "-t", "ed25519")
+	_, other := keygen(t, "-t", "ed25519")
+	sig := sign(t, key, message, "-n", "file")
+	tests := []struct{ name, allowed, wantErr string }{
+		{"plain", "ann " + public, ""},
+		{"in quotes", `"ann" ` + public, ""},
+		{"tabs and a comment", "ann\t" + public + "\tof Ann", ""},
+		{"behind another", "bob " + other + "\nann " + public, ""},
+		{"namespace", `ann namespaces="git,file" ` + public, ""},
+		{"namespace pattern", `ann namespaces="fi*" ` + public, ""},
+		{"any namespace but", `ann namespaces="!file,*" ` + public, "may sign for"},
+		{"another namespace", `ann namespaces="git" ` + public, "may sign for git alone"},
+		{"options in capitals", `ann NAMESPACES="file" ` + public, ""},
+		{"in time", `ann valid-after="20200101",valid-before="29990101" ` + public, ""},
+		{"in time, to the second", `ann valid-after="20200101000000Z" ` + public, ""},
+		{"too late", `ann valid-before="20200101" ` + public, "could sign until"},
+		{"too early", `ann valid-after="299901010000" ` + public, "may sign from"},
+		{"refused once, allowed once", `ann namespaces="git" ` + public + "\nann " + public, ""},
+		{"times crossed", `ann valid-after="20210101",valid-before="20200101" ` + public, "not after"},
+		{"no time", `ann valid-after="soon" ` + public, "want YYYYMMDD"},
+		{"no day", `ann valid-after="20201341" ` + public, "out of range"},
+		{"unknown option", `ann no-touch ` + public, "unknown"},
+		{"no value", `ann namespaces ` + public, "unknown, or without a value"},
+		{"no quotes", `ann namespaces=file ` + public, "in quotes"},
+		{"quote not closed", `ann namespaces="file ` + public, "not closed"},
+		{"no name", public, ""},
+		{"no key", "ann", "is no kind of key"},
+		{"key cut off", "ann " + public[:40], ""},
+		{"another kind", "ann " + strings.Replace(public, "ssh-ed25519", "ssh-rsa", 1), "is called"},
+		{"nobody", "# nobody\n", "names no signer"},
+		{"empty", "", "names no signer"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := verify(t, test.allowed, sig, message)
+			wrong := test.name == "no name" || test.name == "key cut off" // each finds something else to blame
+			if test.wantErr == "" && !wrong && err != nil || (test.wantErr != "" || wrong) && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("Verify = %v; want an error with %q", err, test.wantErr)
+			}
+			if ok := judged(t, test.allowed+"\n", "ann", sig, message); ok != (err == nil) {
+				t.Errorf("Verify = %v, ssh-keygen takes it: %v", err, ok)
+			}
+		})
+	}
+}
+
+func TestErrorsNameTheLine(t *testing.T) {
+	_, err := ParseSigners("keys/allowed_signers", []byte("# one\n\nann rsa AAAA\n"))
+	if err == nil || !strings.HasPrefix(err.Error(), "keys/allowed_signers:3: ") {
+		t.Errorf("ParseSigners = %v; want the line", err)
+	}
+}
+
+func TestVerifyEnds(t *testing.T) {
+	key, public := keygen(t, "-t", "ed25519")
+	sig := sign(t, key, message, "-n", "file")
+	s, err := ParseSigners("allowed_signers", []byte("ann "+public))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	if _, err := s.Verify(ctx, sig, strings.NewReader(message)); !errors.Is(err, stopped) {
+		t.Errorf("Verify = %v; want %v", err, stopped)
+	}
+}
+
+func TestMinisign(t *testing.T) {
+	need(t, "minisign", "minisign")
+	dir := t.TempDir()
+	public, secret, file := filepath.Join(dir, "key.pub"), filepath.Join(dir, "key.sec"), filepath.Join(dir, "disk.img")
+	run(t, "minisign", "-G", "-W", "-p", public, "-s", secret)
+	if err := os.WriteFile(file, []byte(message), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
+	sig, allowed := read(t, file+".minisig"), string(read(t, public))
+	who, err := verify(t, allowed, sig, message)
+	if err != nil || !strings.Contains(string(read(t, public)), strings.TrimPrefix(who, "minisign key ")) {
+		t.Errorf("Verify = %q, %v; want the key that %q names", who, err, allowed)
+	}
+	if _, err := verify(t, allowed, sig, message+"x"); err == nil || !strings.Contains(err.Error(), "not of this file") {
+		t.Errorf("of another file: %v", err)
+	}
+	lines := strings.SplitAfter(string(sig), "\n")
+	for i := range lines[:4] {
+		for j := range len(lines[i]) - 1 {
+			spoiled := []byte(lines[i])
+			spoiled[j] ^= 1
+			changed := strings.Join(lines[:i], "") + string(spoiled) + strings.Join(lines[i+1:], "")
+			who, err := verify(t, allowed, []byte(changed), message)
+			if free := i == 0 && j >= len(untrusted); (err == nil) != free {
+				t.Fatalf("line %d, byte %d changed: %q, %v", i+1, j, who, err)
+			}
+		}
+	}
+	run(t, "minisign", "-S", "-l", "-s", secret, "-m", file)
+	if _, err := verify(t, allowed, read(t, file+".minisig"), message); err == nil || !strings.Contains(err.Error(), "old form") {
+		t.Errorf("the old form: %v", err)
+	}
+	run(t, "minisign", "-G", "-f", "-W", "-p", public, "-s", secret)
+	if _, err := verify(t, string(read(t, public)), sig, message); err == nil || !strings.Contains(err.Error(), "signed with minisign's key") {
+		t.Errorf("another's key: %v", err)
+	}
+}
+
+func TestMinisignKeyRefused(t *testing.T) {
+	for _, text := range []string{untrusted + "x", untrusted + "x\n", untrusted + "x\nRWQ\n", untrusted + "x\n" + base64.StdEncoding.EncodeToString(make([]byte, 42))} {
+		if _, err := ParseSigners("key.pub", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "key.pub:") {
+			t.Errorf("ParseSigners(%q) = %v; want it refused", text, err)
+		}
+	}
+}
+
+const fuzzKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+
+// Nothing that a fuzzer makes up is signed by a key that nobody has the other half of.
+func FuzzVerify(f *testing.F) {
+	var w wire
+	w.Version, w.Namespace, w.Hash = 1, "file", "sha512"
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(fuzzKey))
+	if err != nil {
+		f.Fatal(err)
+	}
+	w.Key = key.Marshal()
+	w.Signature = ssh.Marshal(ssh.Signature{Format: "ssh-ed25519", Blob: make([]byte, 64)})
+	f.Add(armor(append([]byte(magic), ssh.Marshal(w)...)))
+	f.Add([]byte(untrusted + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("ED"), make([]byte, 72)...)) + "\n" + trusted + "y\n" + base64.StdEncoding.EncodeToString(make([]byte, 64)) + "\n"))
+	mini := untrusted + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("Ed"), append(make([]byte, 8), key.Marshal()[19:]...)...))
+	f.Fuzz(func(t *testing.T, sig []byte) {
+		for _, allowed := range []string{"ann " + fuzzKey, mini} {
+			s, err := ParseSigners("allowed", []byte(allowed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if who, err := s.verifyAt(t.Context(), sig, strings.NewReader(message), time.Unix(1<<31, 0)); err == nil {
+				t.Errorf("Verify(%q) = %q", sig, who)
+			}
+		}
+	})
+}
+
+func FuzzAllowedSigners(f *testing.F) {
+	for _, s := range []string{"ann " + fuzzKey, `"a b" namespaces="file",valid-after="20200101Z" ` + fuzzKey, "* cert-authority " + fuzzKey + " x", untrusted + "x\nRWQ=\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseSigners("allowed", []byte(text))
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "allowed:") {
+				t.Errorf("ParseSigners(%q) = %v; want the file first", text, err)
+			}
+			return
+		}
+		for _, e := range s.entries {
+			if e.key == nil || e.principals == "" || e.line == 0 {
+				t.Errorf("ParseSigners(%q): %+v", text, e)
+			}
+			_, _ = s.allowed(e.key, time.Unix(1<<31, 0))
+		}
+	})
+}

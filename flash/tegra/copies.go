@@ -1,0 +1,99 @@
+package tegra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// CopyTo gives a board a copy of the package of its own: the scripts write into their
+// folder, and two at work in one spoil each other's files. Where the file system can,
+// files share their blocks; else the root file system, which the scripts only read, is
+// one file under several names, and the rest is copied.
+func (p *Package) CopyTo(ctx context.Context, dir string) error {
+	err := filepath.WalkDir(p.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(p.Dir, path)
+		if err != nil {
+			return err
+		}
+		return p.copyEntry(name, d, filepath.Join(dir, name))
+	})
+	if err != nil {
+		return errors.Join(fmt.Errorf("copy the package: %w", err), os.RemoveAll(dir))
+	}
+	return nil
+}
+
+func (p *Package) copyEntry(name string, d fs.DirEntry, to string) error {
+	from := filepath.Join(p.Dir, name)
+	switch d.Type() {
+	case fs.ModeDir:
+		return os.MkdirAll(to, 0o700)
+	case fs.ModeSymlink:
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	}
+	return copyFile(from, to, slices.Contains(p.shared(), name))
+}
+
+func copyFile(from, to string, shared bool) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil {
+		return nil
+	}
+	if shared && os.Link(from, to+".link") == nil {
+		return os.Rename(to+".link", to)
+	}
+	return copyData(out, in, info.Size())
+}
+
+// copyData leaves holes where the file has them.
+func copyData(out, in *os.File, size int64) error {
+	for off := int64(0); off < size; {
+		begin, err := unix.Seek(int(in.Fd()), off, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // a hole up to the end
+		}
+		if err != nil {
+			return err
+		}
+		end, err := unix.Seek(int(in.Fd()), begin, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out, begin), io.NewSectionReader(in, begin, end-begin)); err != nil {
+			return err
+		}
+		off = end
+	}
+	return out.Truncate(size)
+}

@@ -1,0 +1,166 @@
+package tegra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// Host is the machine that flashes. Tests lay out their own.
+type Host struct {
+	Sys, Proc, Run, Dev string
+}
+
+// Here is this machine.
+var Here = Host{Sys: "/sys", Proc: "/proc", Run: "/run", Dev: "/dev"}
+
+// tool is a program that the scripts run.
+type tool struct {
+	program, pkg string
+	flows        []string // nil: all
+}
+
+// tools are found by reading the scripts; what each Debian has is left out.
+var tools = []tool{
+	{"bash", "bash", nil},
+	{"getopt", "util-linux", nil},
+	{"python3", "python3", nil},
+	{"dtc", "device-tree-compiler", []string{Initrd, Unified, Direct}},
+	{"cpp", "cpp", []string{Initrd, Unified, Direct}},
+	{"sgdisk", "gdisk", []string{Initrd, card}},
+	{"partprobe", "parted", []string{Initrd}},
+	{"udevadm", "udev", []string{Initrd}},
+	{"udisksctl", "udisks2", []string{Initrd}},
+	{"blockdev", "util-linux", []string{Initrd}},
+	{"xmllint", "libxml2-utils", []string{Unified}},
+}
+
+// lacks says what the scripts of a flow would not find.
+func lacks(ctx context.Context, flow string) error {
+	var missing, packages []string
+	for _, t := range tools {
+		if t.flows != nil && !slices.Contains(t.flows, flow) {
+			continue
+		}
+		if _, err := engine.LookPath(t.program); err != nil {
+			missing, packages = append(missing, t.program), append(packages, t.pkg)
+		}
+	}
+	if _, err := engine.LookPath("python3"); err == nil && flow != card {
+		if _, err := engine.Output(ctx, engine.Command{Argv: []string{"python3", "-c", "import yaml"}}); err != nil {
+			missing, packages = append(missing, "yaml of python3"), append(packages, "python3-yaml")
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(packages)
+	return fmt.Errorf("this machine lacks what the package's scripts run: %s; apt install %s", strings.Join(missing, ", "), strings.Join(slices.Compact(packages), " "))
+}
+
+// rootless says why an ordinary user cannot flash: the scripts call sudo for some
+// things, and nobody answers it here.
+func rootless(ctx context.Context) error {
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	if _, err := engine.Output(ctx, engine.Command{Argv: []string{"sudo", "-n", "true"}}); err != nil {
+		return errors.New("the package's scripts need root for some steps; run this as root, or let sudo work without a password")
+	}
+	return nil
+}
+
+// Cautions are what is known to disturb a flash on this port and can be seen before.
+func (h Host) Cautions(port string) []string {
+	var found []string
+	if strings.Contains(port, ".") {
+		found = append(found, "the board is behind a USB hub; many lose it in the middle: use a port of the computer itself if it fails")
+	}
+	if attribute(h.Sys, port, "power/control") == "auto" {
+		found = append(found, "power saving may put the board's USB port to sleep; echo on > /sys/bus/usb/devices/"+port+"/power/control")
+	}
+	if _, err := os.Stat(filepath.Join(h.Run, "tlp")); err == nil {
+		found = append(found, "TLP saves power on this machine, which disturbs flashing; stop it (systemctl stop tlp) while flashing")
+	}
+	if speed := number(attribute(h.Sys, port, "speed")); speed > 0 && speed < 480 {
+		found = append(found, fmt.Sprintf("the board is connected at %d Mbit/s only; use another cable", speed))
+	}
+	if vm := h.virtual(); vm != "" {
+		found = append(found, "this is a virtual machine ("+vm+"); the board comes back under other USB numbers while it is flashed, so pass the whole port through, not one device")
+	}
+	return found
+}
+
+func (h Host) virtual() string {
+	for _, name := range []string{"sys_vendor", "product_name"} {
+		data, err := readSmall(filepath.Join(h.Sys, "class/dmi/id", name), 4096)
+		if err != nil {
+			continue
+		}
+		text := short(strings.TrimSpace(string(data)))
+		for _, vm := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "innotek", "Xen", "Parallels"} {
+			if strings.Contains(text, vm) {
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// gadget is what a Jetson's flashing system shows itself as.
+const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
+
+// quiet keeps desktops from mounting what boards export, for as long as it is held. It
+// returns what to say where it could not. The scripts mount by udisks themselves, so
+// it must not ignore the disks.
+func (h Host) quiet(ctx context.Context) (undo func(), said string) {
+	nothing := func() {}
+	if _, err := os.Stat(filepath.Join(h.Run, "udev")); err != nil {
+		return nothing, "" // no udev, so nobody mounts
+	}
+	dir := filepath.Join(h.Run, "udev/rules.d")
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		h.sweep(dir)
+		err = os.WriteFile(h.rule(os.Getpid()), []byte(gadget), 0o644)
+	}
+	if err != nil {
+		return nothing, "a desktop may mount the board's disks in between, as its udev rule could not be set: " + err.Error()
+	}
+	h.reload(ctx)
+	return func() {
+		_ = os.Remove(h.rule(os.Getpid()))
+		h.reload(context.WithoutCancel(ctx))
+	}, ""
+}
+
+func (h Host) rule(pid int) string {
+	return filepath.Join(h.Run, "udev/rules.d", fmt.Sprintf("99-slipway-flash-%d.rules", pid))
+}
+
+// sweep removes rules of processes that were killed.
+func (h Host) sweep(dir string) {
+	found, _ := filepath.Glob(filepath.Join(dir, "99-slipway-flash-*.rules")) // the pattern is well-formed
+	for _, path := range found {
+		pid := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "99-slipway-flash-"), ".rules")
+		if _, err := os.Stat(filepath.Join(h.Proc, pid)); number(pid) > 0 && errors.Is(err, os.ErrNotExist) {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// reload is udev's own affair where it fails: it looks at its folders by itself too.
+func (h Host) reload(ctx context.Context) {
+	if h.Run == Here.Run {
+		_, _ = engine.Output(ctx, engine.Command{Argv: []string{"udevadm", "control", "--reload"}})
+	}
+}

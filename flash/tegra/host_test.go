@@ -1,0 +1,251 @@
+package tegra
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCautions(t *testing.T) {
+	h, b := host(t, "1-2", "7523")
+	if got := h.Cautions("1-2"); len(got) != 0 {
+		t.Errorf("Cautions of a good port = %q", got)
+	}
+	b.plug("1-2.3", vendor, "7523", "8")
+	b.set("1-2.3", "power/control", "auto")
+	b.set("1-2.3", "speed", "12")
+	for _, path := range []string{filepath.Join(h.Run, "tlp"), filepath.Join(h.Sys, "class/dmi/id")} {
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(h.Sys, "class/dmi/id/sys_vendor"), []byte("VMware, Inc.\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(h.Cautions("1-2.3"), "\n")
+	for _, want := range []string{"behind a USB hub", "power saving", "TLP", "12 Mbit/s", "VMware, Inc."} {
+		if !strings.Contains(got, want) {
+			t.Errorf("Cautions = %q; want %q", got, want)
+		}
+	}
+}
+
+func TestQuietSetsARuleForAWhile(t *testing.T) {
+	h, _ := host(t, "1-2", "7523")
+	if undo, said := h.quiet(t.Context()); said != "" {
+		t.Errorf("without udev: %q", said)
+	} else {
+		undo()
+	}
+	rules := filepath.Join(h.Run, "udev/rules.d")
+	if err := os.MkdirAll(rules, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(h.Proc, "4711"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []int{4711, 4712} { // one lives, one was killed
+		if err := os.WriteFile(h.rule(pid), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	undo, said := h.quiet(t.Context())
+	data, err := os.ReadFile(h.rule(os.Getpid()))
+	if err != nil || said != "" || !strings.Contains(string(data), `ENV{UDISKS_AUTO}="0"`) {
+		t.Errorf("the rule is %q, %v, %q", data, err, said)
+	}
+	undo()
+	found, err := filepath.Glob(filepath.Join(rules, "*"))
+	if err != nil || len(found) != 1 || found[0] != h.rule(4711) {
+		t.Errorf("left are %v, %v; want that of the process that lives", found, err)
+	}
+}
+
+func TestQuietSaysWhereItCannot(t *testing.T) {
+	h, _ := host(t, "1-2", "7523")
+	if err := os.WriteFile(filepath.Join(h.Run, "udev"), nil, 0o644); err != nil { // a file where a folder belongs
+		t.Fatal(err)
+	}
+	undo, said := h.quiet(t.Context())
+	undo()
+	if !strings.Contains(said, "a desktop may mount") {
+		t.Errorf("quiet says %q; want that it could not", said)
+	}
+}
+
+func TestLacksNamesPackages(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"bash", "getopt", "cpp", "sgdisk", "partprobe", "udevadm", "blockdev"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+	err := lacks(t.Context(), Initrd)
+	for _, want := range []string{"python3", "dtc", "apt install ", "device-tree-compiler"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("lacks = %v; want %q", err, want)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := lacks(t.Context(), Initrd); err == nil || !strings.Contains(err.Error(), "python3-yaml") {
+		t.Errorf("lacks without yaml = %v; want its package", err)
+	}
+}
+
+func shortForce(t *testing.T, d time.Duration) {
+	long := forceLimit
+	forceLimit = d
+	t.Cleanup(func() { forceLimit = long })
+}
+
+func TestForce(t *testing.T) {
+	nothing := func(context.Context) error { return nil }
+	t.Run("comes", func(t *testing.T) {
+		h, b := host(t, "1-9", "7523")
+		if err := Force(t.Context(), h, "1-2.3", func(context.Context) error { b.plug("1-2.3", vendor, "7523", "8"); return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("comes anew", func(t *testing.T) {
+		h, b := host(t, "1-2.3", "7523")
+		if err := Force(t.Context(), h, "1-2.3", func(context.Context) error { b.set("1-2.3", "devnum", "12"); return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("stays", func(t *testing.T) {
+		shortForce(t, 50*time.Millisecond)
+		h, _ := host(t, "1-2.3", "7523")
+		if err := Force(t.Context(), h, "1-2.3", nothing); err == nil || !strings.Contains(err.Error(), "did not come anew") {
+			t.Errorf("Force = %v; want that it did nothing", err)
+		}
+	})
+	t.Run("runs its Linux", func(t *testing.T) {
+		shortForce(t, 50*time.Millisecond)
+		h, _ := host(t, "1-2.3", "7020")
+		if err := Force(t.Context(), h, "1-2.3", nothing); err == nil || !strings.Contains(err.Error(), "runs its Linux") {
+			t.Errorf("Force = %v; want what is there instead", err)
+		}
+	})
+	t.Run("command fails", func(t *testing.T) {
+		h, _ := host(t, "1-2.3", "7523")
+		broken := errors.New("no such relay")
+		if err := Force(t.Context(), h, "1-2.3", func(context.Context) error { return broken }); !errors.Is(err, broken) {
+			t.Errorf("Force = %v; want %v", err, broken)
+		}
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		h, _ := host(t, "1-1", "7523")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		pressed := errors.New("interrupt")
+		if err := Force(ctx, h, "1-2.3", func(context.Context) error { cancel(pressed); return nil }); !errors.Is(err, pressed) {
+			t.Errorf("Force = %v; want %v", err, pressed)
+		}
+	})
+}
+
+func TestFilled(t *testing.T) {
+	got, err := Filled([]string{"relay", "--board={port}", "on"}, "1-2.3")
+	if err != nil || strings.Join(got, " ") != "relay --board=1-2.3 on" {
+		t.Errorf("Filled = %q, %v", got, err)
+	}
+	if _, err := Filled(nil, "1-2"); err == nil || !strings.Contains(err.Error(), "flash.recovery") {
+		t.Errorf("Filled of nothing = %v; want what is missing", err)
+	}
+}
+
+// Each failure is one that somebody can meet: it has a line, in the words of the
+// script or program that says it.
+func TestFailures(t *testing.T) {
+	lines := []struct{ line, means string }{
+		{"ERR: CHIPID (0x23) does not match actual chip ID (0x19)", "another chip"},
+		{"ERR: chip does not identify as tegra210 (0x18)", "another chip"},
+		{"ERR: actual board ID 3701 does not match expected board ID 3767", "module is another one"},
+		{"ERR: unrecognized chip SKU: A7", "it is newer"},
+		{"ERR: Target is configured for secure boot (PKC); use -u option to specify key file", "fused"},
+		{"ERR: non-production chip found", "engineering sample"},
+		{"ERR: 'dtc' command not found. Please install the 'device-tree-compiler' package.", "dtc is missing"},
+		{"/bin/sh: 1: dtc: not found", "dtc is missing"},
+		{"ERR: 'sgdisk' command not found. Please install the 'gdisk' package.", "sgdisk is missing"},
+		{"ModuleNotFoundError: No module named 'yaml'", "no yaml"},
+		{"ERR: xmllint not found; install libxml2-utils", "xmllint is missing"},
+		{"./initrd-flash: line 233: udisksctl: command not found", "udisksctl is missing"},
+		{"sh: 1: cpp: not found", "preprocessor is missing"},
+		{"./make-sdcard: line 498: partprobe: command not found", "partprobe is missing"},
+		{"Error connecting to the udisks daemon: Could not connect: No such file or directory", "udisks does not run"},
+		{"Error mounting /dev/sda: GDBus.Error:org.freedesktop.UDisks2.Error.NotAuthorized: Not authorized to perform operation", "may not mount"},
+		{"sudo: a terminal is required to read the password; either use the -S option", "needs root"},
+		{"cp: error writing 'bootloader_staging/x': No space left on device", "full"},
+		{"Waiting for USB storage device nvme0n1 from 4ce67d9d....[got flashpkg when expecting nvme0n1]", "could not export"},
+		{"[   0.1213 ] ERROR: might be timeout in USB write.", "stopped taking data"},
+		{"ERR: chip_info.bin_bak missing after dumping boardinfo", "module's data"},
+		{"./initrd-flash: line 477: printf: 1424A: invalid number", "serial number is no number"},
+		{"Error: None of the bootloaders are running on device. Check the UART log.", "not in the state"},
+		{"ERR: RCM boot failed at 2026-11-22T06:00:00+00:00", "not in the state"},
+		{"Error: No UDC found in /sys/class/udc", "without its USB device controller"},
+		{"ERR: unmount /media/me/x on device /dev/sda failed", "another program has"},
+		{"ERR: could not mount USB storage for writing flashing commands", "could not be mounted"},
+		{"RuntimeError: partition APP start location 40 overlaps previous partition", "layout does not fit"},
+		{"cp: cannot stat 'signed/*': No such file or directory", "layout does not fit"},
+		{"ERR: could not initialize GPT on /dev/sda after --zap-all", "did not take a partition table"},
+		{"ERR: failed to write image.ext4 to /dev/sda1", "writing to the board's storage failed"},
+		{"./tegrarcm_v2: error while loading shared libraries: libxml2.so.2: cannot open shared object file", "64-bit PCs"},
+		{"bash: ./mkbctpart: cannot execute binary file: Exec format error", "64-bit PCs"},
+		{"ERR: No Jetson device in recovery mode found at USB 1-2", "not in recovery mode"},
+		{"./initrd-flash: line 2: awk: command not found", "a program that the scripts need"},
+		{"bash: /dev/bus/usb/001/007: Permission denied", "may not use"},
+	}
+	met := map[int]bool{}
+	for _, tt := range lines {
+		i := recognise(tt.line)
+		if i < 0 || !strings.Contains(failures[i].means, tt.means) {
+			t.Errorf("recognise(%q) = %d; want the failure that means %q", tt.line, i, tt.means)
+			continue
+		}
+		met[i] = true
+	}
+	for i, f := range failures {
+		if !met[i] {
+			t.Errorf("no line for failure %s", f.pattern)
+		}
+	}
+	for _, line := range strings.Split(transcriptFile(t, "orin-r36.txt")+transcriptFile(t, "thor-r39.txt")+transcriptFile(t, "nano-r32.txt"), "\n") {
+		if i := recognise(line); i >= 0 {
+			t.Errorf("a line of a good flash, %q, is taken for: %s", line, failures[i].means)
+		}
+	}
+}
+
+func FuzzTranscript(f *testing.F) {
+	for i, name := range []string{"orin-r36.txt", "thor-r39.txt", "nano-r32.txt", "orin-r36-failed.txt"} {
+		data, err := os.ReadFile(filepath.Join("testdata/transcripts", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(byte(i), string(data))
+	}
+	names := []string{Initrd, Unified, Direct, card}
+	f.Fuzz(func(t *testing.T, which byte, text string) {
+		tr := newTranscript(flows[names[int(which)%len(names)]])
+		for line := range strings.Lines(text) {
+			before := tr.at
+			tr.line(strings.TrimRight(line, "\n"))
+			if tr.at < before || tr.at >= len(tr.flow.stages) || tr.known >= len(failures) {
+				t.Fatalf("stage %d after %d, failure %d", tr.at, before, tr.known)
+			}
+			if says := tr.says(); strings.ContainsAny(says, "\n\x1b") {
+				t.Fatalf("says %q", says)
+			}
+		}
+		if tr.flow.name == Initrd && tr.verdict() == "" && (!strings.Contains(text, "Final status:") || !strings.Contains(text, "SUCCESS")) {
+			t.Errorf("%s is taken for a success", strconv.Quote(text))
+		}
+	})
+}
