@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,7 +82,7 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 // gets keys with it, those of the artifact's folder. A virtual board must get them:
 // nothing else lets anybody in. What bitbake made has no place for them.
 func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options) error {
-	a, err := images.OpenArtifact(BoardDir(opt, spec))
+	a, err := artifactFor(spec, opt, how)
 	if err != nil {
 		return err
 	}
@@ -90,18 +91,32 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 			return err
 		}
 	}
-	if _, err := a.Partition("data"); err == nil || spec.Machine != nil {
+	if _, err := a.Partition("data"); how.Image == "" && (err == nil || spec.Machine != nil) {
 		id, err := flash.NewIdentity(a.Dir())
 		if err != nil {
 			return err
 		}
 		how.Identity = &id
 	}
+	if how.Cache == "" && opt.Cache != "" {
+		how.Cache = filepath.Join(opt.Cache, "images")
+	}
 	receipts, err := flash.WriteAll(ctx, spec, a, devices, how)
 	if len(receipts) == 0 {
 		return err
 	}
 	return errors.Join(err, writeJSON(w, receipts))
+}
+
+// artifactFor is the board's last build. An image from elsewhere needs none; nobody
+// knows whether it has the partitions of that, so it gets no keys.
+func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (images.Artifact, error) {
+	dir := BoardDir(opt, spec)
+	a, err := images.OpenArtifact(dir)
+	if how.Image == "" || !errors.Is(err, fs.ErrNotExist) {
+		return a, err
+	}
+	return images.NoArtifact(spec, dir), os.MkdirAll(dir, 0o755)
 }
 
 // off refuses the disk of a virtual board that is on.

@@ -29,8 +29,11 @@ type Options struct {
 	Identity *Identity            // written into the data partition; nil leaves that as the image has it
 	Yes      []string             // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
 	Confirm  func([]Device) error // asks a person where Yes is empty; see Ask
-	Image    string               // a file that replaces the artifact's image
-	BlockMap string               // its block map; "" looks beside the image
+	Image    string               // replaces the artifact's image: a path, or a reference as fetch reads it
+	BlockMap string               // its block map, named the same way; "" looks beside the image
+	Digest   string               // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
+	Signers  string               // a file of allowed signers, or minisign's public key: nothing else than what they signed is written
+	Cache    string               // folder of what is fetched; "" is cache/images beside the artifact's folder
 	Holes    string               // what becomes of what the image leaves out: zero (also ""), discard or keep
 	Blind    bool                 // do not read back
 	DryRun   bool                 // stop before the first write
@@ -43,6 +46,8 @@ type Receipt struct {
 	Key            string    `json:"key"` // the artifact's
 	Device         Device    `json:"device"`
 	Image          string    `json:"image,omitempty"`          // its file
+	Origin         string    `json:"origin,omitempty"`         // where that was fetched from
+	SignedBy       []string  `json:"signedBy,omitempty"`       // who vouches for it, or for the artifact
 	Form           string    `json:"form,omitempty"`           // how that is packed
 	ImageSHA256    string    `json:"imageSha256"`              // of the file, as the artifact has it
 	MapSHA256      string    `json:"mapSha256"`                // of the block map
@@ -69,6 +74,7 @@ type request struct {
 	artifact images.Artifact
 	devices  []Device
 	options  Options
+	image    picked
 }
 
 // job is one flash. Everything that can be refused was refused when it was made,
@@ -116,13 +122,19 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if err != nil {
 		return nil, err
 	}
-	j, err := flashers[chosen[0].Kind](ctx, request{spec: spec, artifact: artifact, devices: chosen, options: o})
+	r := request{spec: spec, artifact: artifact, devices: chosen, options: o}
+	if r.image, err = pick(ctx, r); err != nil {
+		return nil, err
+	}
+	r.options.Image, r.options.BlockMap = r.image.path, r.image.mapPath
+	j, err := flashers[chosen[0].Kind](ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer j.close()
 	if o.Out != nil {
 		j.show(o.Out)
+		r.image.show(o.Out)
 	}
 	if o.DryRun {
 		return j.plan(ctx)

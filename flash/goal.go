@@ -31,9 +31,12 @@ type goal struct {
 func (j *imageJob) receipt(d Device) Receipt {
 	r := Receipt{
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: d,
-		Image: filepath.Base(j.file.Name()), Form: j.source.Form(),
+		Image: filepath.Base(j.file.Name()), Form: j.source.Form(), Origin: j.image.origin, SignedBy: j.image.signedBy,
 		ImageSHA256: j.sha256, MapSHA256: j.mapSum, ImageBytes: j.size,
 		Holes: j.options.Holes, DryRun: j.options.DryRun,
+	}
+	if j.image.path != "" {
+		r.Image, r.Key = j.image.name, "" // the key is of what the artifact was made of
 	}
 	if r.Holes == "" {
 		r.Holes = write.Zero

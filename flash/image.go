@@ -70,7 +70,8 @@ func (j *imageJob) close() {
 
 // openImage opens the image that the artifact or the user names.
 func (j *imageJob) openImage(context.Context) error {
-	path := j.options.Image
+	path := j.image.path
+	j.sha256 = j.image.sha256
 	if path == "" {
 		image, err := j.artifact.File(images.DiskImage)
 		if err != nil {
@@ -91,28 +92,12 @@ func (j *imageJob) openImage(context.Context) error {
 func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
-	case j.options.BlockMap != "":
-		j.blocks, j.mapSum, err = readMap(j.options.BlockMap)
-	case j.options.Image != "":
-		j.blocks, j.mapSum, err = neighbourMap(j.options.Image)
-	default:
+	case j.image.mapPath != "":
+		j.blocks, j.mapSum, err = readMap(j.image.mapPath)
+	case j.image.path == "":
 		j.blocks, j.mapSum, err = artifactMap(j.artifact)
 	}
 	return err
-}
-
-// neighbourMap finds what bmaptool finds: disk.wic.bmap beside disk.wic.gz.
-func neighbourMap(image string) (*bmap.Map, string, error) {
-	for name := image; ; {
-		if _, err := os.Stat(name + ".bmap"); err == nil {
-			return readMap(name + ".bmap")
-		}
-		ending := filepath.Ext(name)
-		if ending == "" || strings.TrimSuffix(filepath.Base(name), ending) == "" {
-			return nil, "", nil
-		}
-		name = strings.TrimSuffix(name, ending)
-	}
 }
 
 // artifactMap proves the map by the artifact's digest; the map's own digests then prove
@@ -202,7 +187,7 @@ func (j *imageJob) measure(ctx context.Context) error {
 // proveFile compares a packed image without a map with the artifact's digest. That of a
 // plain one is compared as it is written, before it can be taken for whole.
 func (j *imageJob) proveFile(ctx context.Context) error {
-	if j.sha256 == "" || j.source.Form() == "raw" {
+	if j.sha256 == "" || j.image.path != "" || j.source.Form() == "raw" { // what was fetched is proved
 		return nil
 	}
 	digest := sha256.New()

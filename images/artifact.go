@@ -72,6 +72,12 @@ func OpenArtifact(dir string) (Artifact, error) {
 	return a, a.check()
 }
 
+// NoArtifact stands for a board's artifact where none was built, but an image from
+// elsewhere is used. It has a folder for what is written about that.
+func NoArtifact(spec Spec, dir string) Artifact {
+	return Artifact{Board: spec.Board, Arch: spec.Arch, dir: dir}
+}
+
 func readLimited(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

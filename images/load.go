@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -202,6 +203,18 @@ func overlaid(boards fs.FS, chain []string) (map[string][]byte, error) {
 		}
 	}
 	return files, nil
+}
+
+// File is a file of the board's folder, or of the machine where the path is absolute.
+func (s Spec) File(name string) ([]byte, error) {
+	if filepath.IsAbs(name) {
+		return readLimited(name)
+	}
+	data, ok := s.files[path.Clean(name)]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w; it is looked for beside board.yml", path.Join("images/boards", s.Board, name), fs.ErrNotExist)
+	}
+	return data, nil
 }
 
 // WithFile returns the spec with a file of the board's folder added or replaced.

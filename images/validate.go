@@ -2,6 +2,7 @@ package images
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -43,6 +44,11 @@ func (s Spec) validate() error {
 	}
 	if gib := s.Flash.LargestGiB; gib < 0 || gib > 1<<20 {
 		return fmt.Errorf("%s: flash.largestGiB: %d is not between 1 and %d", boardFile(s.Board), gib, 1<<20)
+	}
+	if name := s.Flash.Signers; name != "" && !filepath.IsAbs(name) {
+		if _, err := s.File(name); err != nil {
+			return fmt.Errorf("%s: flash.signers: %w", boardFile(s.Board), err)
+		}
 	}
 	if err := s.validateBuild(); err != nil {
 		return err

@@ -149,11 +149,13 @@ func firstError(err error, then func() error) error {
 // to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script.
 func Flash(ctx context.Context, board, device string,
 	yes *string, // each device's serial (or path, where it has none), with commas between, instead of being asked
+	digest *string, // of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address
+	signers *string, // file of allowed signers, or minisign's public key: what they did not sign is refused
 	dryRun *bool, // show what would be done, write nothing
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return ci.Flash(ctx, os.Stdout, spec, options, list(device), flash.Options{
-			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+			Yes: list(given(yes, "")), Digest: given(digest, ""), Signers: given(signers, ""), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		})
 	})
 }

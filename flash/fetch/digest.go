@@ -114,6 +114,11 @@ func (s Sums) Of(name string) (digest string, ok bool) {
 	if s.only != "" {
 		return s.only, true
 	}
+	return s.Named(name)
+}
+
+// Named is Of for a file that the list has to name.
+func (s Sums) Named(name string) (digest string, ok bool) {
 	digest, ok = s.byName[name]
 	return digest, ok
 }

@@ -9,7 +9,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -258,17 +257,18 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-var packed = []string{".zst", ".zstd", ".gz", ".xz", ".bz2", ".zip"}
+const maxMapNames = 4
 
-// MapNames are the names under which the block map of an image may lie beside it:
-// that of Yocto's bmaptool first.
+// MapNames are the names under which the block map of an image may lie beside it, as
+// bmaptool looks for it: with one ending less each time.
 func MapNames(image string) []string {
 	names := []string{image + ".bmap"}
-	if ending := filepath.Ext(image); slices.Contains(packed, ending) {
-		names = append(names, strings.TrimSuffix(image, ending)+".bmap")
-	}
-	if bare := strings.TrimSuffix(names[len(names)-1], ".bmap"); filepath.Ext(bare) != "" {
-		names = append(names, strings.TrimSuffix(bare, filepath.Ext(bare))+".bmap")
+	for bare := image; len(names) < maxMapNames; {
+		ending := filepath.Ext(bare)
+		if bare = strings.TrimSuffix(bare, ending); ending == "" || bare == "" {
+			break
+		}
+		names = append(names, bare+".bmap")
 	}
 	return names
 }

@@ -94,6 +94,7 @@ func TestMapNames(t *testing.T) {
 		"disk.wic.zst": {"disk.wic.zst.bmap", "disk.wic.bmap", "disk.bmap"},
 		"disk":         {"disk.bmap"},
 		"disk.gz":      {"disk.gz.bmap", "disk.bmap"},
+		"a.b.c.d.e.f":  {"a.b.c.d.e.f.bmap", "a.b.c.d.e.bmap", "a.b.c.d.bmap", "a.b.c.bmap"},
 	} {
 		if got := MapNames(name); !slices.Equal(got, want) {
 			t.Errorf("MapNames(%q) = %q; want %q", name, got, want)

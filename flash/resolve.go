@@ -1,0 +1,415 @@
+package flash
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"slipway/flash/fetch"
+	"slipway/flash/sshsig"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// picked is the image that is written: a file of this machine, whole, with what
+// vouches for it. Nothing of it is taken on before that.
+type picked struct {
+	path     string // "": the artifact's
+	name     string // as it is called where it comes from
+	sha256   string // "": nobody gave one
+	mapPath  string // "": there is none, or it is the artifact's
+	origin   string // where it comes from, without passwords; "": the artifact
+	signedBy []string
+	note     string // what a person should know of how it was picked
+}
+
+// picker finds the image, and proves it before anything else happens.
+type picker struct {
+	request
+	lists  []signerList
+	digest string      // what -digest gave
+	sums   *fetch.Sums // or the list of digests that it named
+	listed []string    // who signed that
+	picked
+}
+
+// signerList is one list of signers, each of which has to name who signed: the
+// board's own, and the one that was given.
+type signerList struct {
+	sshsig.Signers
+	from string
+}
+
+// pick brings the image here and refuses it where its digest or its signature is
+// not what it should be.
+func pick(ctx context.Context, r request) (picked, error) {
+	p := &picker{request: r}
+	for _, step := range []func(context.Context) error{p.readSigners, p.readDigest, p.readImage} {
+		if err := step(ctx); err != nil {
+			return picked{}, err
+		}
+	}
+	return p.picked, nil
+}
+
+func (p *picker) fetching() fetch.Options {
+	dir := p.options.Cache
+	if dir == "" {
+		dir = filepath.Join(filepath.Dir(p.artifact.Dir()), "cache", "images")
+	}
+	return fetch.Options{Dir: dir, Arch: p.spec.Arch}
+}
+
+// readSigners reads the lists of signers. The board's cannot be replaced: what it
+// does not let through, no option does.
+func (p *picker) readSigners(context.Context) error {
+	if name := p.spec.Flash.Signers; name != "" {
+		data, err := p.spec.File(name)
+		if err != nil {
+			return fmt.Errorf("board.yml: flash.signers: %w", err)
+		}
+		if err := p.addList(name, "board.yml's flash.signers", data); err != nil {
+			return err
+		}
+	}
+	if p.options.Signers == "" {
+		return nil
+	}
+	data, err := readLimited(p.options.Signers)
+	if err != nil {
+		return fmt.Errorf("signers: %w", err)
+	}
+	return p.addList(p.options.Signers, "-signers", data)
+}
+
+func (p *picker) addList(name, from string, data []byte) error {
+	list, err := sshsig.ParseSigners(name, data)
+	if err != nil {
+		return err
+	}
+	p.lists = append(p.lists, signerList{list, from})
+	return nil
+}
+
+// readDigest takes a digest, or fetches a list of them. A list that is signed proves
+// what it names.
+func (p *picker) readDigest(ctx context.Context) error {
+	text := p.options.Digest
+	digest, is, err := fetch.ParseDigest(text)
+	if err != nil || is || text == "" {
+		p.digest = digest
+		return err
+	}
+	o, err := fetch.Open(ctx, text, p.fetching())
+	if err != nil {
+		return fmt.Errorf("digest: %w", err)
+	}
+	defer o.Close()
+	file, err := o.Get(ctx, "")
+	if err != nil {
+		return fmt.Errorf("digest: neither sha256:HEX nor a list of digests: %w", err)
+	}
+	data, err := readLimited(file.Path)
+	if err != nil {
+		return err
+	}
+	sums, err := fetch.ParseSums(file.Reference, data)
+	if err != nil {
+		return err
+	}
+	p.sums = &sums
+	p.listed, err = p.signers(ctx, o, file.Name, file.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // the image itself may be signed
+	}
+	return err
+}
+
+// wanted is the digest that a file is to have, "" where none was given.
+func (p *picker) wanted(name string) (string, error) {
+	if p.sums == nil {
+		return p.digest, nil
+	}
+	digest, ok := p.sums.Of(name)
+	if !ok {
+		return "", fmt.Errorf("%s names no digest of %s", p.options.Digest, name)
+	}
+	return digest, nil
+}
+
+func (p *picker) readImage(ctx context.Context) error {
+	if p.options.Image == "" {
+		return p.proveArtifact(ctx)
+	}
+	o, err := fetch.Open(ctx, p.options.Image, p.fetching())
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	digest, err := p.wanted(o.Name())
+	if err != nil {
+		return err
+	}
+	proved := len(p.lists) == 0 || p.sums != nil && len(p.listed) > 0
+	if !proved { // gigabytes are not fetched for an image that nobody signed
+		if _, err := p.signatures(ctx, o, o.Name()); err != nil {
+			return unsigned(err, o.Name(), p.lists)
+		}
+	}
+	file, err := o.Get(ctx, digest)
+	if err != nil {
+		return err
+	}
+	p.path, p.name, p.sha256, p.origin, p.signedBy = file.Path, file.Name, file.SHA256, file.Reference, p.listed
+	if !proved {
+		if p.signedBy, err = p.signers(ctx, o, o.Name(), file.Path); err != nil {
+			return unsigned(err, file.Name, p.lists)
+		}
+	}
+	if kind := p.devices[0].Kind; kind != File && kind != Block {
+		return nil // only disks have maps
+	}
+	return p.readMap(ctx, o)
+}
+
+// unsigned says how to sign, where nobody has.
+func unsigned(err error, name string, lists []signerList) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("%s is not signed, and %s wants that: %w\n  %s", name, lists[0].from, err, lists[0].Hint(name))
+}
+
+// besides is where a file and its signature lie.
+type besides interface {
+	Beside(ctx context.Context, name string) (fetch.File, error)
+}
+
+// folder is that of the artifact.
+type folder string
+
+func (f folder) Beside(_ context.Context, name string) (fetch.File, error) {
+	path := filepath.Join(string(f), name)
+	_, err := os.Stat(path)
+	return fetch.File{Path: path, Name: name}, err
+}
+
+// signatures are those of a file, one for each list of signers.
+func (p *picker) signatures(ctx context.Context, at besides, name string) ([][]byte, error) {
+	var all [][]byte
+	for _, list := range p.lists {
+		file, err := at.Beside(ctx, name+list.Ending())
+		if err != nil {
+			return nil, err
+		}
+		data, err := readLimited(file.Path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, data)
+	}
+	return all, nil
+}
+
+// signers proves that the file at path is signed, for each list, and says by whom.
+func (p *picker) signers(ctx context.Context, at besides, name, path string) ([]string, error) {
+	all, err := p.signatures(ctx, at, name)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for i, list := range p.lists {
+		who, err := proveSigned(ctx, list, all[i], path, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s%s (%s): %w", name, list.Ending(), list.from, err)
+		}
+		found = append(found, who)
+	}
+	return found, nil
+}
+
+func proveSigned(ctx context.Context, list signerList, signature []byte, path, name string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	step := progress.Start(ctx, "prove who signed "+name, info.Size(), progress.Bytes)
+	who, err := list.Verify(ctx, signature, io.TeeReader(f, counting(step.Add)))
+	step.End(who, err)
+	return who, err
+}
+
+// counting is a writer that only counts.
+type counting func(int64)
+
+func (c counting) Write(p []byte) (int, error) {
+	c(int64(len(p)))
+	return len(p), nil
+}
+
+// readMap finds the block map. It says which parts of the image are written, so it
+// has to be signed where the image has to.
+func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
+	if p.options.BlockMap != "" {
+		return p.readGivenMap(ctx)
+	}
+	for _, name := range fetch.MapNames(o.Name()) {
+		file, err := o.Beside(ctx, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.proveMap(ctx, o, file); errors.Is(err, fs.ErrNotExist) {
+			p.note = name + " is left out: it is not signed, as the image is."
+			return nil
+		} else if err != nil {
+			return err
+		}
+		p.mapPath = file.Path
+		return nil
+	}
+	return nil
+}
+
+func (p *picker) readGivenMap(ctx context.Context) error {
+	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetching())
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	file, err := o.Get(ctx, "")
+	if err != nil {
+		return err
+	}
+	if err := p.proveMap(ctx, o, file); err != nil {
+		return unsigned(err, file.Name, p.lists)
+	}
+	p.mapPath = file.Path
+	return nil
+}
+
+// proveMap returns fs.ErrNotExist for a map that nobody vouches for, but somebody
+// has to.
+func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) error {
+	if p.sums != nil {
+		if want, ok := p.sums.Named(file.Name); ok {
+			got, err := fetch.SumOf(ctx, file.Path, func(int64) {})
+			if err == nil && got != want {
+				err = fmt.Errorf("%s: sha256 %s, %s says %s", file.Reference, got, p.options.Digest, want)
+			}
+			if err != nil || len(p.listed) > 0 {
+				return err
+			}
+		}
+	}
+	if len(p.lists) == 0 {
+		return nil
+	}
+	_, err := p.signers(ctx, at, file.Name, file.Path)
+	return err
+}
+
+// proveArtifact proves the build's own files, where somebody wants that. Otherwise
+// they are proved by their digests while they are written.
+func (p *picker) proveArtifact(ctx context.Context) error {
+	if len(p.lists) > 0 {
+		if err := p.proveDescription(ctx); err != nil {
+			return err
+		}
+		for _, f := range p.artifact.Files {
+			if err := p.proveFile(ctx, f, f.SHA256); err != nil {
+				return err
+			}
+		}
+	}
+	if p.options.Digest != "" {
+		image, err := p.artifact.File(images.DiskImage)
+		if err != nil {
+			return fmt.Errorf("%w; -digest is of that, or of what -image names", err)
+		}
+		want, err := p.wanted(filepath.Base(image.Name))
+		if err != nil {
+			return err
+		}
+		if err := p.proveFile(ctx, image, want); err != nil {
+			return err
+		}
+	}
+	if p.options.BlockMap != "" {
+		return p.readGivenMap(ctx)
+	}
+	return nil
+}
+
+func (p *picker) proveFile(ctx context.Context, f images.File, want string) error {
+	step := progress.Start(ctx, "prove "+f.Name, f.SizeBytes, progress.Bytes)
+	got, err := fetch.SumOf(ctx, p.artifact.Path(f), step.Add)
+	if err == nil && got != want {
+		err = fmt.Errorf("%s: sha256 %s, want %s; nothing was written", p.artifact.Path(f), got, want)
+	}
+	step.End("sha256 "+got, err)
+	return err
+}
+
+// proveDescription proves who signed artifact.json, which has the digests of all
+// files, and that it still is the one that was read.
+func (p *picker) proveDescription(ctx context.Context) error {
+	path := filepath.Join(p.artifact.Dir(), images.ArtifactName)
+	data, err := readLimited(path)
+	if err != nil {
+		return err
+	}
+	all, err := p.signatures(ctx, folder(p.artifact.Dir()), images.ArtifactName)
+	if err != nil {
+		return unsigned(err, path, p.lists)
+	}
+	for i, list := range p.lists {
+		who, err := list.Verify(ctx, all[i], bytes.NewReader(data))
+		if err != nil {
+			return fmt.Errorf("%s%s (%s): %w", path, list.Ending(), list.from, err)
+		}
+		p.signedBy = append(p.signedBy, who)
+	}
+	var signed images.Artifact
+	if err := json.Unmarshal(data, &signed); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	a, errA := json.Marshal(signed)
+	b, errB := json.Marshal(p.artifact)
+	if err := errors.Join(errA, errB); err != nil {
+		return err
+	}
+	if !bytes.Equal(a, b) {
+		return fmt.Errorf("%s changed while it was read; flash again", path)
+	}
+	return nil
+}
+
+// show says where the image comes from and who vouches for it.
+func (p picked) show(w io.Writer) {
+	if p.origin != "" {
+		fmt.Fprintf(w, "Image from %s.\n", p.origin)
+	}
+	if p.sha256 != "" {
+		fmt.Fprintf(w, "Its digest is sha256:%s.\n", p.sha256)
+	}
+	for _, who := range p.signedBy {
+		fmt.Fprintf(w, "Signed by %s.\n", who)
+	}
+	if p.note != "" {
+		fmt.Fprintln(w, p.note)
+	}
+}
