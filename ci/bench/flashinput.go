@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"slipway/flash"
+	"slipway/flash/source"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/engine"
@@ -31,6 +32,7 @@ type form struct {
 var forms = []form{
 	{key: "raw", file: rawImage, own: true},
 	{key: "zst", file: rawImage + ".zst", pack: byProgram("zstd", "-3", "-T0", "-q")},
+	{key: "framed", file: rawImage + ".zst", pack: framed},
 	{key: "gz", file: rawImage + ".gz", pack: byProgram("gzip")},
 	{key: "xz", file: rawImage + ".xz", pack: byProgram("xz", "-T0")},
 	{key: "changed", file: rawImage, pack: change, own: true},
@@ -42,6 +44,7 @@ const (
 	// contentVersion is part of the folder's name: images of older versions of this
 	// file are not taken.
 	contentVersion = 1
+	packLevel      = 7 // the command's own
 )
 
 // byProgram compresses by a program that writes to its standard output.
@@ -177,11 +180,23 @@ func (in inputs) describe(dir, image string) error {
 	return a.Save(dir)
 }
 
-func (in inputs) mapOf(ctx context.Context, f form, image, to string) error {
-	if !f.own {
-		return os.Link(in.blockMap("raw"), to)
+// framed is what the command pack makes, which comes with a map.
+func framed(ctx context.Context, image, to string) error {
+	made, err := source.PackFile(ctx, image, to, packLevel)
+	if err != nil {
+		return err
 	}
-	return makeMap(ctx, image, to)
+	return os.Rename(made.Map, filepath.Join(filepath.Dir(to), mapName))
+}
+
+func (in inputs) mapOf(ctx context.Context, f form, image, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	if f.own {
+		return makeMap(ctx, image, to)
+	}
+	return os.Link(in.blockMap("raw"), to)
 }
 
 func makeMap(ctx context.Context, image, to string) error {

@@ -26,10 +26,10 @@ func (w flashWay) isOurs() bool { return w.argv == nil && !w.pipe }
 // flashWays is all that is measured. New peers are told from Debian's by their names.
 func (b *flashBench) flashWays() []flashWay {
 	var all []flashWay
-	for _, f := range []string{"raw", "zst", "gz", "xz"} {
+	for _, f := range []string{"raw", "zst", "framed", "gz", "xz"} {
 		all = append(all, flashWay{name: "ours " + f + ", read back", form: f, devices: 1})
 	}
-	for _, f := range []string{"raw", "zst", "gz"} {
+	for _, f := range []string{"raw", "zst", "framed", "gz"} {
 		all = append(all, flashWay{name: "ours " + f + " to two", form: f, devices: 2})
 	}
 	for _, f := range []string{"raw", "zst"} {
