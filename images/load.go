@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"path"
 	"path/filepath"
 	"slices"
@@ -219,7 +218,12 @@ func (s Spec) File(name string) ([]byte, error) {
 
 // WithFile returns the spec with a file of the board's folder added or replaced.
 func (s Spec) WithFile(name, content string) Spec {
-	s.files = maps.Clone(s.files)
-	s.files[name] = []byte(content)
+	files := map[string][]byte{name: []byte(content)}
+	for other, data := range s.files {
+		if other != name {
+			files[other] = data
+		}
+	}
+	s.files = files
 	return s
 }

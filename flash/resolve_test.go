@@ -1,0 +1,402 @@
+package flash
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/images"
+)
+
+// shelf is a folder of images that a web server shows too, with what it was asked for.
+type shelf struct {
+	dir, url string
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func newShelf(t *testing.T, a images.Artifact) *shelf {
+	t.Helper()
+	s := &shelf{dir: t.TempDir()}
+	for _, name := range []string{"disk.img", "disk.bmap"} {
+		s.put(t, name, read(t, filepath.Join(a.Dir(), name)))
+	}
+	files := http.FileServer(http.Dir(s.dir))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.asked = append(s.asked, r.URL.Path)
+		s.mu.Unlock()
+		files.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+func (s *shelf) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *shelf) put(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(s.path(name)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.path(name), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shelf) wasAsked(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.asked, "/"+name)
+}
+
+func sumOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// elsewhere flashes without an artifact of the board, to a new virtual disk.
+func elsewhere(t *testing.T, spec images.Spec, o Options) (disk string, receipt Receipt, err error) {
+	t.Helper()
+	disk = filepath.Join(t.TempDir(), "disk")
+	dir := filepath.Join(t.TempDir(), spec.Board)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	receipt, err = Write(t.Context(), spec, images.NoArtifact(spec, dir), disk, o)
+	if _, left := os.Stat(filepath.Join(dir, ReceiptName)); (left == nil) != (err == nil) {
+		t.Errorf("Write = %v, its receipt: %v", err, left)
+	}
+	return disk, receipt, err
+}
+
+// refused fails where a flash that has to be refused was not, or wrote something.
+func refused(t *testing.T, disk string, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Write = %v; want an error with %q", err, want)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(disk)); len(left) > 0 {
+		t.Errorf("a flash that was refused left %v", left)
+	}
+}
+
+func TestImageFromElsewhere(t *testing.T) {
+	a := artifact(t)
+	want, s := image(t, a), newShelf(t, a)
+	layout := ociLayout(t, want, read(t, s.path("disk.bmap")))
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	z.Write(want)
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.put(t, "packed/disk.img.gz", packed.Bytes())
+	s.put(t, "packed/disk.img.bmap", read(t, s.path("disk.bmap")))
+	for name, ref := range map[string]string{
+		"path": s.path("disk.img"), "file": "file://" + s.path("disk.img"), "http": s.url + "/disk.img",
+		"packed": s.url + "/packed/disk.img.gz", "layout": "oci-dir:" + layout,
+	} {
+		t.Run(name, func(t *testing.T) {
+			disk, receipt, err := elsewhere(t, spec, Options{Image: ref})
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, "virtual disk", read(t, disk), want)
+			if receipt.Origin == "" || !strings.HasPrefix(receipt.Image, "disk.img") || receipt.MapSHA256 != sumOf(read(t, s.path("disk.bmap"))) || receipt.Key != "" {
+				t.Errorf("receipt %+v; want where the image is from, its name and its map's digest", receipt)
+			}
+		})
+	}
+}
+
+// ociLayout is what "oras push --oci-layout" writes.
+func ociLayout(t *testing.T, image, blockMap []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	put := func(data []byte, title string) ocispec.Descriptor {
+		d := ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromBytes(data), Size: int64(len(data))}
+		if title != "" {
+			d.Annotations = map[string]string{ocispec.AnnotationTitle: title}
+		}
+		(&shelf{dir: dir}).put(t, "blobs/sha256/"+d.Digest.Encoded(), data)
+		return d
+	}
+	encode := func(v any) []byte {
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	m := put(encode(ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Layers: []ocispec.Descriptor{put(image, "disk.img"), put(blockMap, "disk.img.bmap")}}), "")
+	m.MediaType = ocispec.MediaTypeImageManifest
+	(&shelf{dir: dir}).put(t, "index.json", encode(ocispec.Index{Manifests: []ocispec.Descriptor{m}}))
+	(&shelf{dir: dir}).put(t, "oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
+	return dir
+}
+
+func TestDigestOfImage(t *testing.T) {
+	a := artifact(t)
+	want, s := image(t, a), newShelf(t, a)
+	right, wrong := sumOf(want), sumOf([]byte("another"))
+	mapSum := sumOf(read(t, s.path("disk.bmap")))
+	s.put(t, "SHA256SUMS", fmt.Appendf(nil, "%s  disk.img\n%s *disk.bmap\n", right, mapSum))
+	s.put(t, "old", fmt.Appendf(nil, "%s  disk.img\n", wrong))
+	s.put(t, "oldmap", fmt.Appendf(nil, "%s  disk.img\n%s  disk.bmap\n", right, wrong))
+	s.put(t, "others", fmt.Appendf(nil, "%s  other.img\n", right))
+	tests := []struct{ name, digest, wantErr string }{
+		{"right", "sha256:" + right, ""},
+		{"wrong", "sha256:" + wrong, "want " + wrong},
+		{"short", "sha256:" + right[1:], "64 hex digits"},
+		{"list", s.path("SHA256SUMS"), ""},
+		{"list on the web", s.url + "/SHA256SUMS", ""},
+		{"list with another", s.path("old"), "want " + wrong},
+		{"list with another map", s.path("oldmap"), "disk.bmap: sha256 " + mapSum},
+		{"list of others", s.url + "/others", "names no digest of disk.img"},
+		{"no list", s.url + "/none", "404"},
+		{"the image as a list", s.path("disk.img"), "no block map has"},
+	}
+	for _, test := range tests {
+		for _, ref := range []string{s.path("disk.img"), s.url + "/disk.img"} {
+			t.Run(test.name, func(t *testing.T) {
+				disk, receipt, err := elsewhere(t, spec, Options{Image: ref, Digest: test.digest})
+				if test.wantErr != "" {
+					if test.name == "the image as a list" {
+						test.wantErr = "disk.img"
+					}
+					refused(t, disk, err, test.wantErr)
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				same(t, "virtual disk", read(t, disk), want)
+				if receipt.ImageSHA256 != right {
+					t.Errorf("the receipt has the digest %s; want %s", receipt.ImageSHA256, right)
+				}
+			})
+		}
+	}
+}
+
+func TestDigestOfArtifact(t *testing.T) {
+	a := artifact(t)
+	disk := filepath.Join(t.TempDir(), "disk")
+	_, err := Write(t.Context(), spec, a, disk, Options{Digest: "sha256:" + sumOf([]byte("another"))})
+	refused(t, disk, err, "want "+sumOf([]byte("another")))
+	if _, err := Write(t.Context(), spec, a, disk, Options{Digest: "sha256:" + sumOf(image(t, a))}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "virtual disk", read(t, disk), image(t, a))
+}
+
+// person has a key, and is in a list of signers.
+type person struct{ key, list string }
+
+func newPerson(t *testing.T, name string) person {
+	t.Helper()
+	if _, err := exec.LookPath("ssh-keygen"); err != nil {
+		t.Skip("ssh-keygen is missing (Debian package openssh-client)")
+	}
+	dir := t.TempDir()
+	p := person{filepath.Join(dir, "key"), filepath.Join(dir, "allowed_signers")}
+	run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", p.key)
+	if err := os.WriteFile(p.list, append([]byte(name+" "), read(t, p.key+".pub")...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p person) sign(t *testing.T, path string) {
+	t.Helper()
+	os.Remove(path + ".sig") // ssh-keygen asks before it replaces one
+	run(t, "ssh-keygen", "-q", "-Y", "sign", "-f", p.key, "-n", "file", path)
+}
+
+func TestSignedImage(t *testing.T) {
+	a := artifact(t)
+	want := image(t, a)
+	ann, bob := newPerson(t, "ann"), newPerson(t, "bob")
+	sums := fmt.Appendf(nil, "%s  disk.img\n%s  disk.bmap\n", sumOf(want), sumOf(read(t, filepath.Join(a.Dir(), "disk.bmap"))))
+	tests := []struct {
+		name    string
+		prepare func(t *testing.T, s *shelf, o *Options)
+		wantErr string
+		noMap   bool
+	}{
+		{name: "image and map", prepare: func(t *testing.T, s *shelf, _ *Options) {
+			ann.sign(t, s.path("disk.img"))
+			ann.sign(t, s.path("disk.bmap"))
+		}},
+		{name: "unsigned", wantErr: "disk.img is not signed, and -signers wants that"},
+		{name: "by somebody else", prepare: func(t *testing.T, s *shelf, _ *Options) { bob.sign(t, s.path("disk.img")) }, wantErr: "does not name"},
+		{name: "of another image", prepare: func(t *testing.T, s *shelf, _ *Options) {
+			ann.sign(t, s.path("disk.img"))
+			s.put(t, "disk.img", append(bytes.Clone(want[1:]), 'x'))
+		}, wantErr: "is not of this file"},
+		{name: "no signature in the file", prepare: func(t *testing.T, s *shelf, _ *Options) { s.put(t, "disk.img.sig", []byte("yes")) }, wantErr: "not an SSH signature"},
+		{name: "image alone", prepare: func(t *testing.T, s *shelf, _ *Options) { ann.sign(t, s.path("disk.img")) }, noMap: true},
+		{name: "map by somebody else", prepare: func(t *testing.T, s *shelf, _ *Options) {
+			ann.sign(t, s.path("disk.img"))
+			bob.sign(t, s.path("disk.bmap"))
+		}, wantErr: "disk.bmap.sig"},
+		{name: "given map unsigned", prepare: func(t *testing.T, s *shelf, o *Options) {
+			ann.sign(t, s.path("disk.img"))
+			o.BlockMap = s.path("disk.bmap")
+		}, wantErr: "disk.bmap is not signed"},
+		{name: "list", prepare: func(t *testing.T, s *shelf, o *Options) {
+			s.put(t, "SHA256SUMS", sums)
+			ann.sign(t, s.path("SHA256SUMS"))
+			o.Digest = s.url + "/SHA256SUMS"
+		}},
+		{name: "unsigned list", prepare: func(t *testing.T, s *shelf, o *Options) {
+			s.put(t, "SHA256SUMS", sums)
+			o.Digest = s.url + "/SHA256SUMS"
+		}, wantErr: "disk.img is not signed"},
+		{name: "list by somebody else", prepare: func(t *testing.T, s *shelf, o *Options) {
+			s.put(t, "SHA256SUMS", sums)
+			bob.sign(t, s.path("SHA256SUMS"))
+			o.Digest = s.url + "/SHA256SUMS"
+		}, wantErr: "does not name"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := newShelf(t, a)
+			o := Options{Image: s.url + "/disk.img", Signers: ann.list}
+			if test.prepare != nil {
+				test.prepare(t, s, &o)
+			}
+			disk, receipt, err := elsewhere(t, spec, o)
+			if test.wantErr != "" {
+				refused(t, disk, err, test.wantErr)
+				if test.name == "unsigned" && s.wasAsked("disk.img") {
+					t.Error("an image that nobody signed was fetched")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, "virtual disk", read(t, disk), want)
+			if len(receipt.SignedBy) != 1 || !strings.HasPrefix(receipt.SignedBy[0], "ann (ssh-ed25519 SHA256:") || (receipt.MapSHA256 == "") != test.noMap {
+				t.Errorf("receipt: signed by %q, map %q", receipt.SignedBy, receipt.MapSHA256)
+			}
+		})
+	}
+}
+
+func TestSignedArtifact(t *testing.T) {
+	ann, bob := newPerson(t, "ann"), newPerson(t, "bob")
+	described := func(a images.Artifact) string { return filepath.Join(a.Dir(), images.ArtifactName) }
+	tests := []struct {
+		name    string
+		prepare func(t *testing.T, a images.Artifact)
+		wantErr string
+	}{
+		{"signed", func(t *testing.T, a images.Artifact) { ann.sign(t, described(a)) }, ""},
+		{"unsigned", func(*testing.T, images.Artifact) {}, "is not signed"},
+		{"by somebody else", func(t *testing.T, a images.Artifact) { bob.sign(t, described(a)) }, "does not name"},
+		{"changed since", func(t *testing.T, a images.Artifact) {
+			ann.sign(t, described(a))
+			fill(t, described(a), string(read(t, described(a)))+" ")
+		}, "is not of this file"},
+		{"another disk", func(t *testing.T, a images.Artifact) {
+			ann.sign(t, described(a))
+			data := image(t, a)
+			data[20*mib]++ // where the map has a hole
+			fill(t, filepath.Join(a.Dir(), "disk.img"), string(data))
+		}, "disk.img: sha256"},
+		{"another map", func(t *testing.T, a images.Artifact) {
+			ann.sign(t, described(a))
+			path := filepath.Join(a.Dir(), "disk.bmap")
+			fill(t, path, strings.Replace(string(read(t, path)), "<?xml", "<?XML", 1))
+		}, "disk.bmap: sha256"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			a := artifact(t)
+			test.prepare(t, a)
+			disk := filepath.Join(t.TempDir(), "disk")
+			receipt, err := Write(t.Context(), spec, a, disk, Options{Signers: ann.list})
+			if test.wantErr != "" {
+				refused(t, disk, err, test.wantErr)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, "virtual disk", read(t, disk), image(t, a))
+			if len(receipt.SignedBy) != 1 || !strings.HasPrefix(receipt.SignedBy[0], "ann (") {
+				t.Errorf("signed by %q", receipt.SignedBy)
+			}
+		})
+	}
+}
+
+// What a board's policy wants, no option takes away.
+func TestSignersOfBoard(t *testing.T) {
+	ann, bob := newPerson(t, "ann"), newPerson(t, "bob")
+	policy := images.Spec{Board: spec.Board, Flash: spec.Flash}.WithFile("release/signers", string(read(t, ann.list)))
+	policy.Flash.Signers = "release/signers"
+	for name, test := range map[string]struct {
+		signs   []person
+		signers string
+		wantErr string
+	}{
+		"signed":                   {[]person{ann}, "", ""},
+		"unsigned":                 {nil, "", "board.yml's flash.signers wants that"},
+		"by whom the option names": {[]person{bob}, bob.list, "board.yml's flash.signers"},
+		"by whom the board names":  {[]person{ann}, bob.list, "-signers"},
+		"both the same":            {[]person{ann}, ann.list, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := artifact(t)
+			for _, p := range test.signs {
+				p.sign(t, filepath.Join(a.Dir(), images.ArtifactName))
+			}
+			disk := filepath.Join(t.TempDir(), "disk")
+			_, err := Write(t.Context(), policy, a, disk, Options{Signers: test.signers})
+			if test.wantErr != "" {
+				refused(t, disk, err, test.wantErr)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestPickEnds(t *testing.T) {
+	s := newShelf(t, artifact(t))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	disk := filepath.Join(t.TempDir(), "disk")
+	_, err := Write(ctx, spec, images.NoArtifact(spec, t.TempDir()), disk, Options{Image: s.url + "/disk.img", Cache: t.TempDir()})
+	if !errors.Is(err, stopped) {
+		t.Errorf("Write = %v; want %v", err, stopped)
+	}
+	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a flash that was stopped made %s: %v", disk, err)
+	}
+}
