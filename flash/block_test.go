@@ -53,8 +53,42 @@ func attach(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Skipf("no loop device: %v: %s", err, device)
 	}
-	t.Cleanup(func() { exec.Command("losetup", "--detach", device).Run() })
+	t.Cleanup(func() { // unless it is somebody else's by now
+		if behind := backing(device); behind != "" && strings.HasPrefix(behind, args[len(args)-1]) {
+			_ = exec.Command("losetup", "--detach", device).Run()
+		}
+	})
 	return device
+}
+
+// backing is the file behind a loop device.
+func backing(device string) string {
+	return text(filepath.Join("/sys/class/block", filepath.Base(device)), "loop/backing_file")
+}
+
+// detach waits until the loop device has gone: whoever reads it at the moment (udev)
+// holds it back.
+func detach(t *testing.T, device string) {
+	t.Helper()
+	file := backing(device)
+	run(t, "losetup", "--detach", device)
+	eventually(t, device+" to go", func() bool { return backing(device) != file })
+}
+
+// reattach gives a loop device another file. Until then, its number is free for
+// anybody, the tests of another package among them.
+func reattach(t *testing.T, device, file string) {
+	t.Helper()
+	eventually(t, device+" to be free", func() bool { return exec.Command("losetup", device, file).Run() == nil })
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("waited a minute for %s", what)
+		}
+	}
 }
 
 func TestWriteBlock(t *testing.T) {
@@ -239,8 +273,8 @@ func TestWriteBlockRefuses(t *testing.T) {
 		}, wantErr: "locked"},
 		{name: "swapped after it was confirmed", prepare: func(t *testing.T, device, file string) (string, Options) {
 			return device, Options{Confirm: func([]Device) error {
-				run(t, "losetup", "--detach", device)
-				run(t, "losetup", device, file)
+				detach(t, device)
+				reattach(t, device, file)
 				return nil
 			}}
 		}, wantErr: "not the device any more"},

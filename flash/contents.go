@@ -25,25 +25,35 @@ func (m machine) look(dir string, d *Device) {
 	if m.nodes == "" || d.SizeBytes == 0 {
 		return
 	}
-	sector, _ := strconv.Atoi(text(dir, "queue/logical_block_size")) // 0: not known
-	type answer struct {
-		disk probe.Disk
-		err  error
+	key := fmt.Sprintf("%s %s %d", d.Number, d.sequence, d.SizeBytes)
+	a, known := m.memory.get(key)
+	if !known {
+		sector, _ := strconv.Atoi(text(dir, "queue/logical_block_size")) // 0: not known
+		if a, known = m.ask(path, d.SizeBytes, sector); !known {
+			d.Refused = cmp.Or(d.Refused, "does not answer: it could not be read in time")
+			return
+		}
+		m.memory.keep(key, a)
 	}
+	d.fill(filepath.Base(dir), a.disk)
+	m.judge(d)
+	d.Unread = unread(a.err)
+}
+
+// ask reads a device, if it answers in time.
+func (m machine) ask(path string, sizeBytes int64, sector int) (answer, bool) {
 	answered := make(chan answer, 1)
 	go func() {
-		disk, err := probed(path, d.SizeBytes, sector)
+		disk, err := probed(path, sizeBytes, sector)
 		answered <- answer{disk, err}
 	}()
 	limit := time.NewTimer(cmp.Or(m.patience, patience))
 	defer limit.Stop()
 	select {
 	case a := <-answered:
-		d.fill(filepath.Base(dir), a.disk)
-		m.judge(d)
-		d.Unread = unread(a.err)
+		return a, true
 	case <-limit.C:
-		d.Refused = cmp.Or(d.Refused, "does not answer: it could not be read in time")
+		return answer{}, false
 	}
 }
 

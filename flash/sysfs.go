@@ -23,6 +23,7 @@ type machine struct {
 	sys, proc, dev string
 	nodes          string        // where the devices of dev are opened; "" reads none of them
 	patience       time.Duration // with a device that does not answer
+	memory         *memory       // of what was read; nil reads again each time
 }
 
 var here = machine{sys: "/sys", proc: "/proc", dev: "/dev", nodes: "/dev"}

@@ -476,21 +476,6 @@ func afterwards(do func(t *testing.T, device, file string)) func(*testing.T, ima
 	}
 }
 
-// detach waits until the loop device has gone: whoever reads it at the moment (udev)
-// holds it back.
-func detach(t *testing.T, device string) {
-	t.Helper()
-	run(t, "losetup", "--detach", device)
-	gone := func() bool {
-		return text(filepath.Join("/sys/class/block", filepath.Base(device)), "loop/backing_file") == ""
-	}
-	for began := time.Now(); !gone(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatalf("%s does not go", device)
-		}
-	}
-}
-
 // becomes compares a device with what has its name afterwards.
 func becomes(lines string) func(*testing.T, images.Artifact) error {
 	return func(t *testing.T, _ images.Artifact) error {
@@ -515,7 +500,7 @@ const stickPort = "sys/devices/pci0/usb1/1-2"
 var swappedWays = []wrongWay{
 	{"swapped after it was confirmed", "not the device any more", afterwards(func(t *testing.T, device, file string) {
 		detach(t, device)
-		run(t, "losetup", device, file)
+		reattach(t, device, file)
 	})},
 	{"swapped for a smaller one", "not the device any more", afterwards(func(t *testing.T, device, file string) {
 		if err := os.Truncate(file, imageSize+mib); err != nil {

@@ -119,16 +119,21 @@ func Build(ctx context.Context, board string,
 
 // Devices lists what an image can be flashed to from this machine.
 //
-// Example: "devices -json".
+// These are disks and cards, with what is on them and what speaks against writing
+// them; Jetsons in recovery mode, with their module and USB port; BlueFields' rshims;
+// and the virtual boards' disks. With -watch it goes on and tells what comes, goes and
+// changes, until Ctrl-C; with -json as a line of JSON each.
+//
+// Examples: "devices -json"; "devices -watch".
 func Devices(ctx context.Context,
+	watch *bool, // tell what comes and goes, until Ctrl-C
 	json *bool, // print them as JSON
 ) error {
 	return run(ctx, func(ctx context.Context) error {
-		all, err := flash.Devices(ctx)
-		if err != nil || given(json, false) {
-			return firstError(err, func() error { return printJSON(all) })
+		if given(watch, false) {
+			return ci.WatchDevices(ctx, os.Stdout, os.Stderr, options, given(json, false))
 		}
-		return flash.Table(os.Stdout, all)
+		return ci.Devices(ctx, os.Stdout, options, given(json, false))
 	})
 }
 

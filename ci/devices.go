@@ -1,0 +1,65 @@
+package ci
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"slipway/flash"
+	"slipway/flash/qemu"
+	"slipway/images"
+)
+
+// Devices writes what an image can be flashed to from this machine.
+func Devices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) error {
+	disks, err := virtualDisks(opt)
+	if err != nil {
+		return err
+	}
+	all, err := flash.Devices(ctx, disks...)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return writeJSON(w, all)
+	}
+	return flash.Table(w, all)
+}
+
+// WatchDevices writes what comes, goes and changes, until ctx ends.
+func WatchDevices(ctx context.Context, w, notes io.Writer, opt images.Options, asJSON bool) error {
+	disks, err := virtualDisks(opt)
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(w)
+	return flash.Watch(ctx, disks, func(err error) {
+		fmt.Fprintf(notes, "The kernel does not say here what happens (%v), so it is asked each second.\n", err)
+	}, func(c flash.Change) error {
+		if asJSON {
+			return lines.Encode(c)
+		}
+		return c.Print(w)
+	})
+}
+
+// virtualDisks are where the disks of virtual boards lie, once they are there.
+func virtualDisks(opt images.Options) ([]string, error) {
+	names, err := images.Boards()
+	if err != nil {
+		return nil, err
+	}
+	var disks []string
+	for _, name := range names {
+		spec, err := images.Load(name)
+		if err != nil {
+			return nil, err
+		}
+		if spec.Machine != nil {
+			disks = append(disks, filepath.Join(MachineDir(opt, spec), qemu.DiskName))
+		}
+	}
+	return disks, nil
+}

@@ -1,0 +1,205 @@
+package flash
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"slipway/flash/probe"
+	"slipway/flash/uevent"
+)
+
+// Change is what became of a device.
+type Change struct {
+	Time   time.Time `json:"time"`
+	Action string    `json:"action"` // present (when the watch began), added, removed or changed
+	Device Device    `json:"device"`
+}
+
+// How often the devices are listed where the kernel says when, and where it does not.
+// Nobody says what is mounted, so that it is looked at now and then in any case.
+const (
+	seldom = 3 * time.Second
+	often  = time.Second
+	// A disk comes with a dozen events, its partitions last.
+	flurry = 300 * time.Millisecond
+)
+
+// Watch tells each of the devices and of the files that are there, and then what
+// changes, until ctx ends. Where the kernel does not say what happens, Watch asks each
+// second; why is told by the error that refused is called with.
+func Watch(ctx context.Context, files []string, refused func(error), each func(Change) error) error {
+	m := here
+	m.memory = &memory{}
+	every := seldom
+	events, err := listen(ctx, m.memory)
+	if err != nil {
+		every = often
+		refused(err)
+	}
+	return m.watch(ctx, files, each, func() { pause(ctx, events, every) })
+}
+
+func (m machine) watch(ctx context.Context, files []string, each func(Change) error, wait func()) error {
+	var known []Device
+	for first := true; ctx.Err() == nil; first = false {
+		now, err := m.list(ctx, files)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		for _, c := range changes(known, now) {
+			if first {
+				c.Action = "present"
+			}
+			if err := each(c); err != nil {
+				return err
+			}
+		}
+		known = now
+		wait()
+	}
+	return nil // the end of a watch is no failure
+}
+
+// listen hears of all that has to do with devices which can be flashed. What is on
+// them has to be read again then.
+func listen(ctx context.Context, m *memory) (<-chan struct{}, error) {
+	l, err := uevent.Listen()
+	if err != nil {
+		return nil, err
+	}
+	events := make(chan struct{}, 1)
+	go func() {
+		defer l.Close()
+		for {
+			e, err := l.Next(ctx)
+			if err != nil && !errors.Is(err, uevent.ErrLost) {
+				return
+			}
+			switch e.Subsystem {
+			case "net", "power_supply", "cpu", "workqueue":
+				continue
+			}
+			m.forget()
+			select {
+			case events <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return events, nil
+}
+
+// pause ends when something happened and the flurry of events is over, or after a
+// while.
+func pause(ctx context.Context, events <-chan struct{}, every time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(every):
+	case <-events:
+		select {
+		case <-ctx.Done():
+		case <-time.After(flurry):
+		}
+	}
+}
+
+// changes compares two lists. What has the path of another device is another device.
+func changes(before, now []Device) []Change {
+	var all []Change
+	when := time.Now().UTC()
+	old := map[string]Device{}
+	for _, d := range before {
+		old[d.id()] = d
+	}
+	current := map[string]bool{}
+	for _, d := range now {
+		current[d.id()] = true
+	}
+	for _, d := range before {
+		if !current[d.id()] {
+			all = append(all, Change{when, "removed", d})
+		}
+	}
+	for _, d := range now {
+		was, known := old[d.id()]
+		switch {
+		case !known:
+			all = append(all, Change{when, "added", d})
+		case was.json() != d.json():
+			all = append(all, Change{when, "changed", d})
+		}
+	}
+	return all
+}
+
+func (d Device) id() string {
+	if d.Kind == File {
+		return d.Path // its time changes with what is in it
+	}
+	return fmt.Sprintf("%s %s %s %s", d.Path, d.Number, d.sequence, d.Serial)
+}
+
+func (d Device) json() string {
+	data, err := json.Marshal(d)
+	if err != nil {
+		return err.Error() // the same for both that are compared
+	}
+	return string(data)
+}
+
+// Print writes a change as a line for people, in the way of diff.
+func (c Change) Print(w io.Writer) error {
+	mark := map[string]string{"present": " ", "added": "+", "removed": "-", "changed": "~"}[c.Action]
+	d := c.Device
+	_, err := fmt.Fprintf(w, "%s %s  %s  %s  %s %s  %s  %s\n", mark, d.Path, d.size(), d.Bus, d.Model, d.Serial, d.holds(), d.note())
+	return err
+}
+
+// memory keeps what was read of the devices, as a watch must not read them again and
+// again: disks would never come to rest.
+type memory struct {
+	mu   sync.Mutex
+	read map[string]answer
+}
+
+// answer is what a device said when it was read.
+type answer struct {
+	disk probe.Disk
+	err  error
+}
+
+func (m *memory) get(key string) (answer, bool) {
+	if m == nil {
+		return answer{}, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, ok := m.read[key]
+	return a, ok
+}
+
+func (m *memory) keep(key string, a answer) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.read == nil {
+		m.read = map[string]answer{}
+	}
+	m.read[key] = a
+}
+
+func (m *memory) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.read = nil
+}
