@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,10 @@ func attach(t *testing.T, args ...string) string {
 	device := strings.TrimSpace(string(out))
 	if err != nil {
 		t.Skipf("no loop device: %v: %s", err, device)
+	}
+	// A test that was killed may have left it so; the kernel keeps that for the next file.
+	if !slices.Contains(args, "--read-only") && text(filepath.Join("/sys/class/block", filepath.Base(device)), "ro") == "1" {
+		run(t, "blockdev", "--setrw", device)
 	}
 	t.Cleanup(func() { // unless it is somebody else's by now
 		if behind := backing(device); behind != "" && strings.HasPrefix(behind, args[len(args)-1]) {

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -101,6 +102,12 @@ func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+}
+
+func printJSON(v any) error {
+	e := json.NewEncoder(os.Stdout)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // given is the value of an optional argument, or what stands for it.
