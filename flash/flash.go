@@ -26,18 +26,19 @@ const ReceiptName = "flash.json"
 
 // Options is what a flash may be told.
 type Options struct {
-	Identity *Identity            // written into the data partition; nil leaves that as the image has it
-	Yes      []string             // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
-	Confirm  func([]Device) error // asks a person where Yes is empty; see Ask
-	Image    string               // replaces the artifact's image: a path, or a reference as fetch reads it
-	BlockMap string               // its block map, named the same way; "" looks beside the image
-	Digest   string               // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
-	Signers  string               // a file of allowed signers, or minisign's public key: nothing else than what they signed is written
-	Cache    string               // folder of what is fetched; "" is cache/images beside the artifact's folder
-	Holes    string               // what becomes of what the image leaves out: zero (also ""), discard or keep
-	Blind    bool                 // do not read back
-	DryRun   bool                 // stop before the first write
-	Out      io.Writer            // where the device and what will be done is shown; nil shows nothing
+	Identity      *Identity            // written into the data partition; nil leaves that as the image has it
+	Yes           []string             // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
+	Confirm       func([]Device) error // asks a person where Yes is empty; see Ask
+	Image         string               // replaces the artifact's image: a path, or a reference as fetch reads it
+	BlockMap      string               // its block map, named the same way; "" looks beside the image
+	Digest        string               // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
+	Signers       string               // a file of allowed signers, or minisign's public key: nothing else than what they signed is written
+	Cache         string               // folder of what is fetched; "" is cache/images beside the artifact's folder
+	Holes         string               // what becomes of what the image leaves out: zero (also ""), discard or keep
+	Blind         bool                 // do not read back
+	ForceRecovery bool                 // bring Jetsons into recovery mode by the board's command
+	DryRun        bool                 // stop before the first write
+	Out           io.Writer            // where the device and what will be done is shown; nil shows nothing
 }
 
 // Receipt says what was written where, and how it was proved.
@@ -61,6 +62,8 @@ type Receipt struct {
 	ReadBack       bool      `json:"readBack"`                 // all that was written
 	VerifiedBytes  int64     `json:"verifiedBytes"`            // that were read back and compared
 	HostKey        string    `json:"hostKey,omitempty"`        // fingerprint
+	Verdict        string    `json:"verdict,omitempty"`        // where the board itself says what came of it
+	Logs           string    `json:"logs,omitempty"`           // a folder with what was said meanwhile
 	Saved          []string  `json:"saved,omitempty"`          // files with what the device began and ended with
 	Seconds        float64   `json:"seconds"`
 	BytesPerSecond int64     `json:"bytesPerSecond,omitempty"` // of data
@@ -93,6 +96,7 @@ type job interface {
 var flashers = map[string]func(context.Context, request) (job, error){
 	File:  newImageJob,
 	Block: newImageJob,
+	Tegra: newJetsonJob,
 }
 
 // Write is WriteAll for one device.

@@ -32,6 +32,7 @@ type imageJob struct {
 	size   int64            // unpacked
 	place  images.Partition // where the identity goes, if there is one
 	seed   *seed            // nil: the data partition stays as the image has it
+	bench  *bench           // nil: the image is not made for this job
 	goals  []*goal
 }
 
@@ -45,7 +46,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 	if r.options.Identity != nil && len(r.devices) > 1 {
 		return nil, errors.New("the SSH identity is one board's, and several devices are named; flash them one after another")
 	}
-	for _, step := range []func(context.Context) error{j.openImage, j.openMap, j.measure, j.fits} {
+	for _, step := range []func(context.Context) error{j.cardImage, j.openImage, j.openMap, j.measure, j.fits} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -65,6 +66,9 @@ func (j *imageJob) close() {
 	}
 	if j.seed != nil {
 		j.seed.close()
+	}
+	if j.bench != nil {
+		j.bench.close()
 	}
 }
 

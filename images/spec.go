@@ -116,6 +116,19 @@ type Flash struct {
 	// LargestGiB is the size of the largest disk that is written for the board: what is
 	// larger is somebody's disk rather than a card. 0 leaves that to package flash.
 	LargestGiB int `yaml:"largestGiB" json:"largestGiB,omitempty"`
+
+	// The rest is of Jetsons in recovery mode.
+	Chip      string            `yaml:"chip" json:"chip,omitempty"`           // t210, t186, t194, t234 or t264; a board with another is refused
+	Recovery  Recovery          `yaml:"recovery" json:"recovery,omitzero"`    // brings the board into recovery mode
+	LimitsSec map[string]int    `yaml:"limitsSec" json:"limitsSec,omitempty"` // how long a stage of the flash may take, where the usual is not right
+	Module    map[string]string `yaml:"module" json:"module,omitempty"`       // BOARDID, FAB, ...: what the module's EEPROM would say, where it is empty
+}
+
+// Recovery is a command that switches a board into recovery mode, by a relay or a
+// controller beside it. {port} in it stands for the board's USB port.
+type Recovery struct {
+	Command []string `yaml:"command" json:"command,omitempty"`
+	SSH     string   `yaml:"ssh" json:"ssh,omitempty"` // user@host:port or an alias where it is run; "": here
 }
 
 // Deploy says what a running board is given.

@@ -2,7 +2,9 @@ package images
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -12,6 +14,7 @@ var (
 	firmwares = []string{"bios", "uefi"}
 	uses      = []string{useLoader, useBoot, useRoot, useSpare, useData}
 	devices   = []string{"file", "block", "tegra", "rshim"}
+	chips     = []string{"t210", "t186", "t194", "t234", "t264"}
 )
 
 // What a partition is for.
@@ -50,10 +53,37 @@ func (s Spec) validate() error {
 			return fmt.Errorf("%s: flash.signers: %w", boardFile(s.Board), err)
 		}
 	}
+	if err := s.validateJetson(); err != nil {
+		return err
+	}
 	if err := s.validateBuild(); err != nil {
 		return err
 	}
 	return s.validateDisk()
+}
+
+// plainWord is what may stand in the environment of NVIDIA's scripts, which do not
+// quote it.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9._:-]{0,64}$`)
+
+func (s Spec) validateJetson() error {
+	if c := s.Flash.Chip; c != "" && !slices.Contains(chips, c) {
+		return s.wrong("flash.chip", c, chips)
+	}
+	if r := s.Flash.Recovery; r.SSH != "" && len(r.Command) == 0 || slices.Contains(r.Command, "") {
+		return fmt.Errorf("%s: flash.recovery: ssh needs a command, a list of words: command: [relay, --on]", boardFile(s.Board))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Flash.LimitsSec)) {
+		if sec := s.Flash.LimitsSec[name]; sec < 1 || sec > 86400 {
+			return fmt.Errorf("%s: flash.limitsSec.%s: %d is not between 1 and 86400", boardFile(s.Board), name, sec)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Flash.Module)) {
+		if value := s.Flash.Module[name]; !plainWord.MatchString(value) {
+			return fmt.Errorf("%s: flash.module.%s: %q is no plain word", boardFile(s.Board), name, value)
+		}
+	}
+	return nil
 }
 
 func (s Spec) validateBuild() error {

@@ -119,10 +119,10 @@ func (h Host) virtual() string {
 // gadget is what a Jetson's flashing system shows itself as.
 const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
 
-// quiet keeps desktops from mounting what boards export, for as long as it is held. It
+// Quiet keeps desktops from mounting what boards export, for as long as it is held. It
 // returns what to say where it could not. The scripts mount by udisks themselves, so
 // it must not ignore the disks.
-func (h Host) quiet(ctx context.Context) (undo func(), said string) {
+func (h Host) Quiet(ctx context.Context) (undo func(), said string) {
 	nothing := func() {}
 	if _, err := os.Stat(filepath.Join(h.Run, "udev")); err != nil {
 		return nothing, "" // no udev, so nobody mounts

@@ -37,7 +37,7 @@ func TestCautions(t *testing.T) {
 
 func TestQuietSetsARuleForAWhile(t *testing.T) {
 	h, _ := host(t, "1-2", "7523")
-	if undo, said := h.quiet(t.Context()); said != "" {
+	if undo, said := h.Quiet(t.Context()); said != "" {
 		t.Errorf("without udev: %q", said)
 	} else {
 		undo()
@@ -54,7 +54,7 @@ func TestQuietSetsARuleForAWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	undo, said := h.quiet(t.Context())
+	undo, said := h.Quiet(t.Context())
 	data, err := os.ReadFile(h.rule(os.Getpid()))
 	if err != nil || said != "" || !strings.Contains(string(data), `ENV{UDISKS_AUTO}="0"`) {
 		t.Errorf("the rule is %q, %v, %q", data, err, said)
@@ -71,10 +71,10 @@ func TestQuietSaysWhereItCannot(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(h.Run, "udev"), nil, 0o644); err != nil { // a file where a folder belongs
 		t.Fatal(err)
 	}
-	undo, said := h.quiet(t.Context())
+	undo, said := h.Quiet(t.Context())
 	undo()
 	if !strings.Contains(said, "a desktop may mount") {
-		t.Errorf("quiet says %q; want that it could not", said)
+		t.Errorf("Quiet says %q; want that it could not", said)
 	}
 }
 

@@ -1,0 +1,359 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"slipway/flash/target"
+	"slipway/flash/tegra"
+	"slipway/flash/unpack"
+	"slipway/images"
+	"slipway/layers/engine"
+)
+
+// jetsonJob puts a tegraflash package onto Jetsons in recovery mode, side by side.
+type jetsonJob struct {
+	request
+	bench  *bench
+	pkg    *tegra.Package
+	sum    string // of the package's file
+	limits map[string]time.Duration
+	at     string // when it began: its logs are named by that
+}
+
+// jetsonHost is the machine on whose USB bus the boards are. Tests have their own.
+var jetsonHost = tegra.Here
+
+func newJetsonJob(ctx context.Context, r request) (_ job, err error) {
+	j := &jetsonJob{request: r, at: time.Now().UTC().Format("20060102-150405")}
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
+	if r.options.Identity != nil {
+		return nil, errors.New("an SSH identity is written into disk images alone; a Jetson's package has its own keys")
+	}
+	for _, step := range []func(context.Context) error{j.settings, j.boards, j.unpack, j.judge} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// settings are those of board.yml.
+func (j *jetsonJob) settings(context.Context) error {
+	j.limits = map[string]time.Duration{}
+	for name, sec := range j.spec.Flash.LimitsSec {
+		if known := tegra.StageNames(); !slices.Contains(known, name) {
+			return fmt.Errorf("board.yml: flash.limitsSec: no stage is named %q (have %v)", name, known)
+		}
+		j.limits[name] = time.Duration(sec) * time.Second
+	}
+	for name := range j.spec.Flash.Module {
+		if known := tegra.ModuleNames(); !slices.Contains(known, name) {
+			return fmt.Errorf("board.yml: flash.module: nothing is named %q (have %v)", name, known)
+		}
+	}
+	if j.options.ForceRecovery {
+		_, err := tegra.Filled(j.spec.Flash.Recovery.Command, "")
+		return err
+	}
+	return nil
+}
+
+// boards looks whether the boards are there, where they are not about to be switched.
+func (j *jetsonJob) boards(context.Context) error {
+	if j.options.ForceRecovery {
+		return nil
+	}
+	for _, d := range j.devices {
+		if err := j.suits(port(d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// suits refuses a board of another chip, and a port without one.
+func (j *jetsonJob) suits(port string) error {
+	found, err := tegra.At(jetsonHost.Sys, port)
+	if err != nil && len(j.spec.Flash.Recovery.Command) > 0 {
+		err = fmt.Errorf("%w; -forcerecovery lets board.yml's command do that", err)
+	}
+	if err != nil {
+		return err
+	}
+	if chip := j.spec.Flash.Chip; chip != "" && found.Chip != chip {
+		return fmt.Errorf("the board on USB port %s is a %s (%s), and board %s has chip %s (flash.chip): it is another board", found.Port, found.Module, found.Chip, j.spec.Board, chip)
+	}
+	return nil
+}
+
+func port(d Device) string { return strings.TrimPrefix(d.Path, "usb:") }
+
+func (j *jetsonJob) unpack(ctx context.Context) (err error) {
+	j.bench, err = newBench(j.artifact)
+	if err == nil {
+		j.pkg, j.sum, err = j.bench.unpack(ctx, j.request)
+	}
+	return err
+}
+
+// judge compares the package with the board, itself and this machine.
+func (j *jetsonJob) judge(ctx context.Context) error {
+	if chip := j.spec.Flash.Chip; chip != "" && j.pkg.Chip != "" && j.pkg.Chip != chip {
+		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", j.pkg.Chip, j.spec.Board, chip)
+	}
+	if err := j.pkg.Check(); err != nil {
+		return err
+	}
+	return j.pkg.Ready(ctx)
+}
+
+func (j *jetsonJob) close() {
+	if j.bench != nil {
+		j.bench.close()
+	}
+}
+
+func (j *jetsonJob) show(w io.Writer) {
+	fmt.Fprintf(w, "Package %s of board %s.\n", j.pkg.Describe(), j.spec.Board)
+	for _, d := range j.devices {
+		if found, err := tegra.At(jetsonHost.Sys, port(d)); err == nil {
+			fmt.Fprintf(w, "%s: %s (%s, 0955:%s), all of whose storage that the package names will be replaced.\n", d.Path, found.Module, found.Chip, found.Product)
+		} else {
+			fmt.Fprintf(w, "%s: will be brought into recovery mode by: %s\n", d.Path, engine.OneLine(strings.Join(j.spec.Flash.Recovery.Command, " ")))
+		}
+		for _, said := range jetsonHost.Cautions(port(d)) {
+			fmt.Fprintf(w, "  note: %s\n", said)
+		}
+	}
+}
+
+// plan says what would be run.
+func (j *jetsonJob) plan(context.Context) ([]Receipt, error) {
+	var receipts []Receipt
+	for _, d := range j.devices {
+		if j.options.Out != nil {
+			fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. Nothing was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(port(d)), " "))
+		}
+		r := j.receipt(d)
+		r.DryRun = true
+		receipts = append(receipts, r)
+	}
+	return receipts, nil
+}
+
+func (j *jetsonJob) receipt(d Device) Receipt {
+	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
+}
+
+// run flashes all boards at once. One that fails leaves the others.
+func (j *jetsonJob) run(ctx context.Context) ([]Receipt, error) {
+	undo, said := jetsonHost.Quiet(ctx)
+	defer undo()
+	if said != "" && j.options.Out != nil {
+		fmt.Fprintln(j.options.Out, "note: "+said)
+	}
+	receipts, errs := make([]Receipt, len(j.devices)), make([]error, len(j.devices))
+	var all sync.WaitGroup
+	for i, d := range j.devices {
+		all.Go(func() { receipts[i], errs[i] = j.flash(ctx, d) })
+	}
+	all.Wait()
+	var whole []Receipt
+	for i, r := range receipts {
+		if errs[i] == nil {
+			whole = append(whole, r)
+		}
+	}
+	return whole, errors.Join(errs...)
+}
+
+func (j *jetsonJob) flash(ctx context.Context, d Device) (Receipt, error) {
+	board := tegra.Board{
+		Port: port(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module,
+		Logs: filepath.Join(j.artifact.Dir(), "logs", "flash-"+port(d)+"-"+j.at),
+	}
+	if len(j.devices) > 1 {
+		board.Dir = filepath.Join(j.bench.dir, "board-"+port(d))
+		if err := j.pkg.CopyTo(ctx, board.Dir); err != nil {
+			return Receipt{}, err
+		}
+	}
+	if j.options.ForceRecovery {
+		if err := j.force(ctx, board.Port); err != nil {
+			return Receipt{}, err
+		}
+	}
+	result, err := j.pkg.Flash(ctx, jetsonHost, board)
+	if err != nil {
+		return Receipt{}, err
+	}
+	r := j.receipt(d)
+	r.Verdict, r.Logs, r.Seconds, r.Finished = result.Verdict, result.Logs, result.Seconds, time.Now().UTC()
+	return r, nil
+}
+
+// force switches one board into recovery mode, and proves that the right one came.
+func (j *jetsonJob) force(ctx context.Context, port string) error {
+	argv, err := tegra.Filled(j.spec.Flash.Recovery.Command, port)
+	if err != nil {
+		return err
+	}
+	err = tegra.Force(ctx, jetsonHost, port, func(ctx context.Context) error {
+		if j.spec.Flash.Recovery.SSH == "" {
+			return engine.Run(ctx, engine.Command{Argv: argv})
+		}
+		return remotely(ctx, j.spec.Flash.Recovery.SSH, argv)
+	})
+	if err != nil {
+		return err
+	}
+	return j.suits(port)
+}
+
+// remotely runs a command on another machine.
+func remotely(ctx context.Context, host string, argv []string) error {
+	address, err := target.Resolve(ctx, host)
+	if err != nil {
+		return err
+	}
+	conn, err := target.Dial(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	result, err := conn.Run(ctx, argv...)
+	if err != nil {
+		return err
+	}
+	if result.Status != 0 {
+		return fmt.Errorf("%s on %s: exit status %d: %s", argv[0], address, result.Status, engine.OneLine(string(result.Stderr)))
+	}
+	return nil
+}
+
+// bench is a private folder beside an artifact in which a package is unpacked and
+// worked on. It goes with the job; that of a job that was killed goes with the next.
+type bench struct {
+	dir, from string
+	lock      *os.File
+}
+
+const benchName = "unpacked-"
+
+func newBench(a images.Artifact) (*bench, error) {
+	sweepBenches(a.Dir())
+	dir, err := os.MkdirTemp(a.Dir(), benchName)
+	if err != nil {
+		return nil, err
+	}
+	// The scripts are run in it, so that its name must be whole.
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	b := &bench{dir: dir}
+	if b.lock, err = os.Create(filepath.Join(dir, "lock")); err == nil {
+		err = engine.Lock(b.lock)
+	}
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bench) close() {
+	_ = os.RemoveAll(b.dir) // what cannot be removed now, the next job removes
+	if b.lock != nil {
+		b.lock.Close()
+	}
+}
+
+// sweepBenches removes what killed jobs left. A young one may be about to be locked.
+func sweepBenches(dir string) {
+	found, _ := filepath.Glob(filepath.Join(dir, benchName+"*")) // the pattern is well-formed
+	for _, old := range found {
+		info, err := os.Stat(old)
+		if err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		lock, err := os.OpenFile(filepath.Join(old, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			continue
+		}
+		if engine.Lock(lock) == nil {
+			_ = os.RemoveAll(old)
+		}
+		lock.Close()
+	}
+}
+
+// unpack takes the package apart that the artifact or the user names.
+func (b *bench) unpack(ctx context.Context, r request) (*tegra.Package, string, error) {
+	source := unpack.Source{Path: r.options.Image}
+	if source.Path == "" {
+		file, err := r.artifact.File(images.Tegraflash)
+		if err != nil {
+			return nil, "", fmt.Errorf("%w; set IMAGE_FSTYPES to have tegraflash in it and build again", err)
+		}
+		source = unpack.Source{Path: r.artifact.Path(file), SHA256: file.SHA256}
+	}
+	b.from = source.Path
+	dir := filepath.Join(b.dir, "package")
+	sum, err := unpack.Into(ctx, source, dir, unpack.Usual)
+	if err != nil {
+		return nil, "", err
+	}
+	p, err := tegra.Open(dir)
+	return p, sum, err
+}
+
+// cardImage makes an image of a card where the artifact is a tegraflash package, or the
+// user names one: such boards have no image of a disk.
+func (j *imageJob) cardImage(ctx context.Context) error {
+	_, err := j.artifact.File(images.DiskImage)
+	if named := j.options.Image; named != "" && !isPackage(named) || named == "" && err == nil {
+		return nil
+	}
+	if _, err := j.artifact.File(images.Tegraflash); err != nil && j.options.Image == "" {
+		return nil // whoever opens the image says what is missing
+	}
+	if j.bench, err = newBench(j.artifact); err != nil {
+		return err
+	}
+	pkg, _, err := j.bench.unpack(ctx, j.request)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{pkg.Check, func() error { return pkg.CardReady(ctx) }} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	card := filepath.Join(j.bench.dir, strings.TrimSuffix(filepath.Base(j.bench.from), filepath.Ext(j.bench.from))+".sdcard")
+	logs := filepath.Join(j.artifact.Dir(), "logs", "card-"+time.Now().UTC().Format("20060102-150405"))
+	if err := pkg.Card(ctx, card, tegra.Board{Dir: pkg.Dir, Logs: logs, Module: j.spec.Flash.Module}); err != nil {
+		return err
+	}
+	j.options.Image, j.options.BlockMap = card, ""
+	return nil
+}
+
+// isPackage tells a tegraflash package by the name that Yocto gives it: its content is
+// a tar's, which could as well be meant for a disk.
+func isPackage(path string) bool {
+	name := filepath.Base(path)
+	return strings.Contains(name, ".tegraflash") && slices.ContainsFunc([]string{".zst", ".gz", ".zip", ".tar"}, func(ending string) bool { return strings.HasSuffix(name, ending) })
+}
