@@ -155,7 +155,7 @@ func (j *jetsonJob) plan(context.Context) ([]Receipt, error) {
 }
 
 func (j *jetsonJob) receipt(d Device) Receipt {
-	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
+	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Origin: j.image.origin, SignedBy: j.image.signedBy, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
 }
 
 // run flashes all boards at once. One that fails leaves the others.
@@ -302,7 +302,7 @@ func sweepBenches(dir string) {
 
 // unpack takes the package apart that the artifact or the user names.
 func (b *bench) unpack(ctx context.Context, r request) (*tegra.Package, string, error) {
-	source := unpack.Source{Path: r.options.Image}
+	source := unpack.Source{Path: r.image.path, SHA256: r.image.sha256}
 	if source.Path == "" {
 		file, err := r.artifact.File(images.Tegraflash)
 		if err != nil {
@@ -324,10 +324,10 @@ func (b *bench) unpack(ctx context.Context, r request) (*tegra.Package, string, 
 // user names one: such boards have no image of a disk.
 func (j *imageJob) cardImage(ctx context.Context) error {
 	_, err := j.artifact.File(images.DiskImage)
-	if named := j.options.Image; named != "" && !isPackage(named) || named == "" && err == nil {
+	if given := j.image.path != ""; given && !isPackage(j.image.name) || !given && err == nil {
 		return nil
 	}
-	if _, err := j.artifact.File(images.Tegraflash); err != nil && j.options.Image == "" {
+	if _, err := j.artifact.File(images.Tegraflash); err != nil && j.image.path == "" {
 		return nil // whoever opens the image says what is missing
 	}
 	if j.bench, err = newBench(j.artifact); err != nil {
@@ -347,7 +347,7 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 	if err := pkg.Card(ctx, card, tegra.Board{Dir: pkg.Dir, Logs: logs, Module: j.spec.Flash.Module}); err != nil {
 		return err
 	}
-	j.options.Image, j.options.BlockMap = card, ""
+	j.image.path, j.image.name, j.image.sha256, j.image.mapPath = card, filepath.Base(card), "", "" // the package was proved as it was unpacked
 	return nil
 }
 
@@ -355,5 +355,5 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 // a tar's, which could as well be meant for a disk.
 func isPackage(path string) bool {
 	name := filepath.Base(path)
-	return strings.Contains(name, ".tegraflash") && slices.ContainsFunc([]string{".zst", ".gz", ".zip", ".tar"}, func(ending string) bool { return strings.HasSuffix(name, ending) })
+	return strings.Contains(name, "tegraflash") && slices.ContainsFunc([]string{".zst", ".gz", ".zip", ".tar"}, func(ending string) bool { return strings.HasSuffix(name, ending) })
 }

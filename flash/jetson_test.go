@@ -1,0 +1,363 @@
+package flash
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/flash/tegra"
+	"slipway/images"
+	"slipway/layers/engine"
+)
+
+const jetsonLayout = `<partition_layout><device type="sdcard" instance="0" sector_size="512">
+<partition name="APP" id="1" type="data"><size> 8388608 </size><filename> APPFILE </filename></partition>
+</device></partition_layout>
+`
+
+// The package's scripts are these here, in the words of meta-tegra's. What each board
+// does is in a file beside the machine's sysfs.
+const (
+	flashScript = `#!/bin/bash
+echo "Found Jetson device in recovery mode at USB $2"
+echo "== Step 1: Signing binaries at now =="
+echo "== Step 2: Boot Jetson via RCM at now =="
+echo "== Step 3: Sending flash sequence commands at now =="
+echo "== Step 4: Writing partitions on internal storage device at now =="
+echo "== Step 5: Waiting for final status from device at now =="
+touch scratch || exit 1
+echo "Final status: $(cat @BOARDS@/$2)"
+echo "Successfully finished at now"
+`
+	cardScript = `#!/bin/sh
+echo "Creating partitions"
+echo "Writing partitions"
+head -c 1000000 /dev/zero | tr '\0' 'x' > "$4" && truncate -s $(($2 * 512)) "$4" || exit 1
+echo "[OK: $4]"
+`
+)
+
+// jetsons is an artifact with a tegraflash package, and boards on USB ports that
+// report something after a flash.
+type jetsons struct {
+	spec     images.Spec
+	artifact images.Artifact
+	boards   string
+	sys      string
+}
+
+func newJetsons(t *testing.T, boards map[string]string) *jetsons {
+	t.Helper()
+	j := &jetsons{
+		spec:   images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Tegra, Block}, Chip: "t234"}},
+		boards: t.TempDir(), sys: t.TempDir(),
+	}
+	before := jetsonHost
+	t.Cleanup(func() { jetsonHost = before })
+	jetsonHost = tegra.Host{Sys: j.sys, Proc: "/proc", Run: t.TempDir(), Dev: "/dev"}
+	for port, word := range boards {
+		j.plug(t, port, "7523", "5")
+		lay(t, filepath.Join(j.boards, port), word)
+	}
+	j.artifact = j.build(t, map[string]string{
+		".env.initrd-flash": "CHIPID=\"0x23\"\nMACHINE=\"toy\"\nROOTFS_IMAGE=\"image.ext4\"\nFLASH_HELPER=tegra-flash-helper.sh\n",
+		"bsp_version":       "BSP_BRANCH=36\nBSP_MAJOR=4\nBSP_MINOR=4\n", "flash.xml.in": jetsonLayout, "image.ext4": "rootfs",
+		"tegra-flash-helper.sh": "", "initrd-flash.img": "", "dosdcard.sh": cardScript,
+		"initrd-flash": strings.ReplaceAll(flashScript, "@BOARDS@", j.boards),
+	})
+	tools(t)
+	return j
+}
+
+func lay(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (j *jetsons) plug(t *testing.T, port, product, number string) {
+	t.Helper()
+	for name, text := range map[string]string{"idVendor": "0955", "idProduct": product, "devnum": number} {
+		lay(t, filepath.Join(j.sys, "bus/usb/devices", port, name), text+"\n")
+	}
+}
+
+// tools are those of the scripts that this machine lacks: they are looked for, and the
+// scripts here call none of them.
+func tools(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"dtc", "cpp", "sgdisk", "partprobe", "udevadm", "udisksctl", "blockdev", "getopt", "python3"} {
+		if _, err := engine.LookPath(name); err != nil || name == "python3" { // whose yaml may be missing
+			lay(t, filepath.Join(dir, name), "#!/bin/sh\n")
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// build makes an artifact whose package has these files.
+func (j *jetsons) build(t *testing.T, files map[string]string) images.Artifact {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for name, text := range files {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	dir, name := t.TempDir(), "image-toy.tegraflash.tar.gz"
+	if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(b.Bytes())
+	a := images.Artifact{Board: "toy", Key: "0123456789abcdef", Files: []images.File{{
+		Kind: images.Tegraflash, Name: name, SizeBytes: int64(b.Len()), SHA256: hex.EncodeToString(sum[:]),
+	}}}
+	if err := a.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := images.OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (j *jetsons) flash(ctx context.Context, o Options, devices ...string) ([]Receipt, string, error) {
+	var out bytes.Buffer
+	o.Out = &out
+	receipts, err := WriteAll(ctx, j.spec, j.artifact, devices, o)
+	return receipts, out.String(), err
+}
+
+// left are the artifact's neighbours after a flash.
+func (j *jetsons) left(t *testing.T) string {
+	t.Helper()
+	entries, err := os.ReadDir(j.artifact.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+func TestJetson(t *testing.T) {
+	j := newJetsons(t, map[string]string{"1-2.3": "SUCCESS"})
+	receipts, said, err := j.flash(t.Context(), Options{Yes: []string{"usb:1-2.3"}}, "usb:1-2.3")
+	if err != nil || len(receipts) != 1 {
+		t.Fatalf("WriteAll = %v, %v", receipts, err)
+	}
+	if r := receipts[0]; r.Verdict != "the board reports SUCCESS" || r.ImageSHA256 != j.artifact.Files[0].SHA256 || r.Form != "tegraflash R36.4.4" {
+		t.Errorf("receipt %+v", r)
+	}
+	for _, want := range []string{"R36.4.4 for toy (t234), by initrd-flash", "Jetson Orin Nano 8GB (t234, 0955:7523)"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("shown was %q; want %q", said, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(receipts[0].Logs, "output.log")); err != nil {
+		t.Error(err)
+	}
+	if got, want := j.left(t), "artifact.json flash.json image-toy.tegraflash.tar.gz logs"; got != want {
+		t.Errorf("left is %q; want %q", got, want)
+	}
+}
+
+// Boards are flashed side by side; one that fails leaves the others.
+func TestSeveralJetsons(t *testing.T) {
+	j := newJetsons(t, map[string]string{"1-1": "SUCCESS", "1-2": "FAILED", "1-3": "SUCCESS"})
+	ports := []string{"usb:1-1", "usb:1-2", "usb:1-3"}
+	receipts, _, err := j.flash(t.Context(), Options{Yes: ports}, ports...)
+	if err == nil || !strings.Contains(err.Error(), "USB port 1-2: while waiting for the board's verdict: the board reports: FAILED") {
+		t.Errorf("WriteAll = %v; want what board 1-2 reports", err)
+	}
+	var whole []string
+	for _, r := range receipts {
+		whole = append(whole, r.Device.Path)
+	}
+	if want := []string{"usb:1-1", "usb:1-3"}; !slices.Equal(whole, want) {
+		t.Errorf("receipts of %v; want of %v", whole, want)
+	}
+}
+
+func TestJetsonRefused(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*testing.T, *jetsons)
+		device string
+		want   string
+	}{
+		{"nothing there", func(*testing.T, *jetsons) {}, "usb:1-9", "nothing is connected there"},
+		{"no port", func(*testing.T, *jetsons) {}, "usb:../x", "is no USB port"},
+		{"runs", func(t *testing.T, j *jetsons) { j.plug(t, "1-2", "7020", "9") }, "usb:1-2", "runs its Linux"},
+		{"another chip", func(t *testing.T, j *jetsons) { j.plug(t, "1-2", "7e19", "9") }, "usb:1-2", "it is another board"},
+		{"package for another chip", func(_ *testing.T, j *jetsons) { j.spec.Flash.Chip = "t194" }, "usb:1-2", "it is another board"},
+		{"a stage that is none", func(_ *testing.T, j *jetsons) { j.spec.Flash.LimitsSec = map[string]int{"dance": 3} }, "usb:1-2", `no stage is named "dance"`},
+		{"a variable that is none", func(_ *testing.T, j *jetsons) { j.spec.Flash.Module = map[string]string{"PATH": "x"} }, "usb:1-2", `nothing is named "PATH"`},
+		{"damaged package", func(t *testing.T, j *jetsons) {
+			path := j.artifact.Path(j.artifact.Files[0])
+			data := read(t, path)
+			data[len(data)-6] ^= 1
+			if err := os.WriteFile(path, data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "usb:1-2", "unpack "},
+		{"package of another build", func(_ *testing.T, j *jetsons) { j.artifact.Files[0].SHA256 = strings.Repeat("0", 64) }, "usb:1-2", "its sha256 is"},
+		{"no package", func(_ *testing.T, j *jetsons) { j.artifact.Files = nil }, "usb:1-2", `no file of kind "tegraflash"`},
+		{"file too large", func(t *testing.T, j *jetsons) {
+			j.artifact = j.build(t, map[string]string{
+				".env.initrd-flash": "CHIPID=0x23\nROOTFS_IMAGE=image.ext4", "flash.xml.in": strings.Replace(jetsonLayout, "8388608", "3", 1), "image.ext4": "rootfs",
+				"tegra-flash-helper.sh": "", "initrd-flash.img": "", "initrd-flash": "",
+			})
+		}, "usb:1-2", "partition APP has 3 bytes, its file image.ext4 needs 6"},
+		{"not asked for", func(*testing.T, *jetsons) {}, "usb:1-2", "not confirmed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
+			tt.change(t, j)
+			before := j.left(t)
+			_, _, err := j.flash(t.Context(), Options{}, tt.device)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("WriteAll = %v; want an error with %q", err, tt.want)
+			}
+			if got := j.left(t); got != before {
+				t.Errorf("left is %q; want %q", got, before)
+			}
+		})
+	}
+}
+
+func TestJetsonDryRun(t *testing.T) {
+	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
+	receipts, said, err := j.flash(t.Context(), Options{DryRun: true}, "usb:1-2")
+	if err != nil || len(receipts) != 1 || !receipts[0].DryRun || receipts[0].Verdict != "" {
+		t.Errorf("WriteAll = %+v, %v", receipts, err)
+	}
+	if want := "bash ./initrd-flash --usb-instance 1-2"; !strings.Contains(said, want) {
+		t.Errorf("shown was %q; want %q", said, want)
+	}
+	if got, want := j.left(t), "artifact.json image-toy.tegraflash.tar.gz"; got != want {
+		t.Errorf("left is %q; want %q", got, want)
+	}
+}
+
+// The board's own command brings it into recovery mode, each by its port.
+func TestForceRecovery(t *testing.T) {
+	j := newJetsons(t, nil)
+	relay := filepath.Join(t.TempDir(), "relay")
+	lay(t, relay, `#!/bin/sh
+mkdir -p "$2/bus/usb/devices/$1" && cd "$2/bus/usb/devices/$1" || exit 1
+echo 0955 > idVendor; echo 7523 > idProduct; echo 12 > devnum
+echo SUCCESS > "$3/$1"
+`)
+	j.spec.Flash.Recovery.Command = []string{relay, "{port}", j.sys, j.boards}
+	if _, _, err := j.flash(t.Context(), Options{Yes: []string{"usb:1-4"}}, "usb:1-4"); err == nil || !strings.Contains(err.Error(), "-forcerecovery lets") {
+		t.Errorf("without the option: %v; want that there is one", err)
+	}
+	ports := []string{"usb:1-4", "usb:1-5"}
+	receipts, said, err := j.flash(t.Context(), Options{Yes: ports, ForceRecovery: true}, ports...)
+	if err != nil || len(receipts) != 2 || !strings.Contains(said, "will be brought into recovery mode by: ") {
+		t.Errorf("WriteAll = %v, %v, shown %q", receipts, err, said)
+	}
+	j.spec.Flash.Recovery.Command = nil
+	if _, _, err := j.flash(t.Context(), Options{ForceRecovery: true}, "usb:1-4"); err == nil || !strings.Contains(err.Error(), "has no flash.recovery") {
+		t.Errorf("without a command: %v; want what is missing", err)
+	}
+	j.spec.Flash.Recovery.Command = []string{"false"}
+	if _, _, err := j.flash(t.Context(), Options{Yes: []string{"usb:1-4"}, ForceRecovery: true}, "usb:1-4"); err == nil || !strings.Contains(err.Error(), "force recovery mode: false") {
+		t.Errorf("with a command that fails: %v", err)
+	}
+}
+
+func TestForcedBoardIsAnother(t *testing.T) {
+	j := newJetsons(t, nil)
+	j.spec.Flash.Recovery.Command = []string{"sh", "-c", `mkdir -p "$0" && cd "$0" && echo 0955 > idVendor && echo 7e19 > idProduct && echo 3 > devnum`, filepath.Join(j.sys, "bus/usb/devices/1-4")}
+	_, _, err := j.flash(t.Context(), Options{Yes: []string{"usb:1-4"}, ForceRecovery: true}, "usb:1-4")
+	if err == nil || !strings.Contains(err.Error(), "it is another board") {
+		t.Errorf("WriteAll = %v; want the board refused", err)
+	}
+}
+
+// A card in this machine's reader is written from the image that the package makes,
+// through the same pipeline as all disks.
+func TestCardOfAPackage(t *testing.T) {
+	j := newJetsons(t, nil)
+	j.spec.Flash.Kinds = []string{File}
+	out := filepath.Join(t.TempDir(), "card.img")
+	receipts, said, err := j.flash(t.Context(), Options{}, out)
+	if err != nil || len(receipts) != 1 {
+		t.Fatalf("WriteAll = %v, %v", receipts, err)
+	}
+	data := read(t, out)
+	if len(data) < 64*mib || !bytes.HasPrefix(data, []byte("xxxx")) || !strings.Contains(said, ".sdcard") {
+		t.Errorf("the card has %d bytes and begins with %q; shown was %q", len(data), data[:4], said)
+	}
+	if strings.Contains(j.left(t), benchName) {
+		t.Errorf("left is %q", j.left(t))
+	}
+	// The same package by name.
+	named := Options{Image: j.artifact.Path(j.artifact.Files[0])}
+	j.artifact.Files = nil
+	if _, _, err := j.flash(t.Context(), named, filepath.Join(t.TempDir(), "card.img")); err != nil {
+		t.Errorf("with -image: %v", err)
+	}
+}
+
+// What a killed flash left beside the artifact goes with the next.
+func TestBenchesOfKilledJobs(t *testing.T) {
+	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
+	dead, alive, young := filepath.Join(j.artifact.Dir(), benchName+"1"), filepath.Join(j.artifact.Dir(), benchName+"2"), filepath.Join(j.artifact.Dir(), benchName+"3")
+	for _, dir := range []string{dead, alive, young} {
+		lay(t, filepath.Join(dir, "lock"), "")
+	}
+	lock, err := os.Open(filepath.Join(alive, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := engine.Lock(lock); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{dead, alive} {
+		if err := os.Chtimes(dir, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := j.flash(t.Context(), Options{DryRun: true}, "usb:1-2"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dead); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is still there", dead)
+	}
+	for _, dir := range []string{alive, young} {
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+	}
+}
