@@ -22,6 +22,11 @@ const small = `arch: amd64
 flash: {kinds: [file]}
 `
 
+// jetsonBoard is one with settings of its flash.
+func jetsonBoard(flash string) string {
+	return "arch: arm64\nflash: {kinds: [tegra], " + flash[1:] + "\n"
+}
+
 func TestLoadFrom(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -34,6 +39,11 @@ func TestLoadFrom(t *testing.T) {
 		{"wrong type", map[string]string{"b/board.yml": "arch: [1]\n"}, "line 1"},
 		{"unknown arch", map[string]string{"b/board.yml": "arch: vax\n"}, `unknown value "vax" (have [amd64 arm64])`},
 		{"unknown kind", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [fax]}\n", "b/kas.yml": ""}, `unknown value "fax"`},
+		{"what a Jetson's flash needs", map[string]string{"b/board.yml": jetsonBoard("{chip: t234, recovery: {command: [relay, \"{port}\"], ssh: pi@rack}, limitsSec: {write: 600}, module: {BOARDID: \"3767\"}}"), "b/kas.yml": ""}, ""},
+		{"unknown chip", map[string]string{"b/board.yml": jetsonBoard("{chip: t300}"), "b/kas.yml": ""}, `flash.chip: unknown value "t300"`},
+		{"recovery elsewhere without a command", map[string]string{"b/board.yml": jetsonBoard("{recovery: {ssh: pi@rack}}"), "b/kas.yml": ""}, "flash.recovery: ssh needs a command"},
+		{"no time", map[string]string{"b/board.yml": jetsonBoard("{limitsSec: {write: 0}}"), "b/kas.yml": ""}, "flash.limitsSec.write: 0 is not between"},
+		{"a module's word that a shell would run", map[string]string{"b/board.yml": jetsonBoard("{module: {FAB: $(reboot)}}"), "b/kas.yml": ""}, `flash.module.FAB: "$(reboot)" is no plain word`},
 		{"nothing builds it", map[string]string{"b/board.yml": small}, "kas.yml"},
 		{"extends itself", map[string]string{"b/board.yml": "extends: c\n", "c/board.yml": "extends: b\n"}, "extends itself"},
 		{"two roots", map[string]string{"b/board.yml": small + `debian: {suite: s}

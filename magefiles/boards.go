@@ -146,9 +146,10 @@ func firstError(err error, then func() error) error {
 
 // Flash writes a board's image to a device, after showing what it would erase.
 //
-// The device is a file (a virtual disk) or a whole disk, or several of them with
-// commas between. It is refused when it is in use, the system's own, too small, or not
-// removable unless its serial is given.
+// The device is a file (a virtual disk), a whole disk or a Jetson in recovery mode
+// (usb:1-2.3, by its USB port), or several of them with commas between. It is refused
+// when it is in use, the system's own, too small, or not removable unless its serial
+// is given.
 //
 // Examples: "flash virt build/virt/machine/disk.img"; "flash BOARD /dev/sdX -dryrun"
 // to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script.
@@ -156,11 +157,12 @@ func Flash(ctx context.Context, board, device string,
 	yes *string, // each device's serial (or path, where it has none), with commas between, instead of being asked
 	digest *string, // of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address
 	signers *string, // file of allowed signers, or minisign's public key: what they did not sign is refused
+	forceRecovery *bool, // bring Jetsons into recovery mode by the command of board.yml
 	dryRun *bool, // show what would be done, write nothing
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return ci.Flash(ctx, os.Stdout, spec, options, list(device), flash.Options{
-			Yes: list(given(yes, "")), Digest: given(digest, ""), Signers: given(signers, ""), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+			Yes: list(given(yes, "")), Digest: given(digest, ""), Signers: given(signers, ""), ForceRecovery: given(forceRecovery, false), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		})
 	})
 }
