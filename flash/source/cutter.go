@@ -15,6 +15,7 @@ type cutter struct {
 	want []Span // what is left of it
 
 	off    int64   // of the next byte
+	limit  int64   // of the section; -1 where only decoding tells
 	memory *memory // nil where no piece is begun
 	start  int64   // of the first byte in memory
 	zeros  Span    // found, and kept back as more may follow
@@ -24,8 +25,12 @@ type cutter struct {
 
 var errTooLarge = fmt.Errorf("it unpacks to more than %d TiB, which no disk holds", int64(maxImageBytes)>>40)
 
-func newCutter(ctx context.Context, off int64, want []Span, sink func(Piece) error) *cutter {
-	return &cutter{ctx: ctx, sink: sink, all: want == nil, want: want, off: off}
+func newCutter(ctx context.Context, s Section, want []Span, sink func(Piece) error) *cutter {
+	c := &cutter{ctx: ctx, sink: sink, all: want == nil, want: want, off: s.Off, limit: -1}
+	if s.Len >= 0 {
+		c.limit = s.Off + s.Len
+	}
+	return c
 }
 
 // Write takes the next bytes of the image.
@@ -78,11 +83,31 @@ func (c *cutter) skipZeros(n int64) error {
 	})
 }
 
+// fill takes n bytes that repeat a pattern.
+func (c *cutter) fill(pattern [4]byte, n int64) error {
+	if pattern == [4]byte{} {
+		return c.skipZeros(n)
+	}
+	return c.each(n, func(n int64, wanted bool) (int64, error) {
+		if wanted {
+			p := c.room(n)
+			for i := range p {
+				p[i] = pattern[(c.off+int64(i))&3]
+			}
+			n = int64(len(p))
+		}
+		return n, nil
+	})
+}
+
 // each goes through the next n bytes in parts that are either wanted or not; take
 // says how many of a part it took.
 func (c *cutter) each(n int64, take func(n int64, wanted bool) (int64, error)) error {
 	if n < 0 || n > maxImageBytes-c.off {
 		return errTooLarge
+	}
+	if c.limit >= 0 && n > c.limit-c.off {
+		return errDamaged
 	}
 	for n > 0 {
 		if err := context.Cause(c.ctx); err != nil {
@@ -252,6 +277,14 @@ func (c *cutter) flush() error {
 		return err
 	}
 	return c.handZeros()
+}
+
+// whole finds a section that ended too early.
+func (c *cutter) whole() error {
+	if c.limit >= 0 && c.off != c.limit {
+		return errDamaged
+	}
+	return c.flush()
 }
 
 // drop frees what was never handed on.

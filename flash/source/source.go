@@ -52,6 +52,7 @@ type decoder interface {
 // packed is a file as the forms see it.
 type packed struct {
 	*os.File
+	name      string
 	sizeBytes int64
 }
 
@@ -61,6 +62,7 @@ type form struct {
 	magic func(head []byte) bool
 	open  func(f packed) (decoder, error)
 	ends  []string // names that promise this form
+	plain bool     // it packs images alone
 }
 
 // headBytes is what forms are told by: up to the name of the tar format.
@@ -70,6 +72,9 @@ const headBytes = 512
 var forms = []form{
 	{name: "zst", magic: isZst, open: openZst, ends: []string{".zst", ".zstd"}},
 	{name: "gz", magic: begins("\x1f\x8b\x08"), open: openGz, ends: []string{".gz", ".tgz"}},
+	{name: "sparse", magic: begins(sparseMagic), open: openSparse, ends: []string{".simg"}, plain: true},
+	{name: "bz2", magic: begins("BZh"), open: openBz2, ends: []string{".bz2"}},
+	{name: "zip", magic: begins("PK\x03\x04", zipEnd), open: openZip, ends: []string{".zip"}},
 }
 
 func begins(magic ...string) func([]byte) bool {
@@ -103,23 +108,38 @@ func open(f *os.File, name string) (*Image, error) {
 	if _, err := f.ReadAt(head, 0); err != nil {
 		return nil, err
 	}
-	m := &Image{name: name}
-	p := packed{File: f, sizeBytes: info.Size()}
-	if i := slices.IndexFunc(forms, func(k form) bool { return k.magic(head) }); i >= 0 {
-		m.form = forms[i].name
-		if m.decoder, err = forms[i].open(p); err != nil {
+	p := packed{File: f, name: name, sizeBytes: info.Size()}
+	k := formOf(head)
+	if k == nil {
+		if err := foreign(head, name); err != nil {
 			return nil, err
 		}
-		if special, ok := m.decoder.(interface{ form() string }); ok {
-			m.form = special.form()
-		}
-		return m, nil
+		return &Image{name: name, form: "raw", decoder: newRaw(p)}, nil
 	}
-	if err := foreign(head, name); err != nil {
+	d, err := k.open(p)
+	if err != nil {
 		return nil, err
 	}
-	m.form, m.decoder = "raw", newRaw(p)
+	m := &Image{name: name, form: k.name, decoder: d}
+	if !k.plain {
+		if m.decoder, err = lookInside(d, k.name, name); err != nil {
+			d.close()
+			return nil, err
+		}
+	}
+	if special, ok := m.decoder.(interface{ form() string }); ok {
+		m.form = special.form()
+	}
 	return m, nil
+}
+
+func formOf(head []byte) *form {
+	for i := range forms {
+		if forms[i].magic(head) {
+			return &forms[i]
+		}
+	}
+	return nil
 }
 
 func kindOf(m os.FileMode) string {
@@ -130,35 +150,45 @@ func kindOf(m os.FileMode) string {
 }
 
 // notImages are files that people take for images, and what to do with them.
-var notImages = []struct{ at, magic, what string }{
-	{"", "7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and give the image in it"},
-	{"", "Rar!\x1a\x07", "a RAR archive; unpack it and give the image in it"},
-	{"", "\x04\x22\x4d\x18", "packed by lz4; unpack it with lz4 -d"},
-	{"", "LZIP", "packed by lzip; unpack it with lzip -d"},
-	{"", "\x5d\x00\x00", "packed by lzma; unpack it with xz -d"},
-	{"", "QFI\xfb", "a qcow2 disk; make a plain one with qemu-img convert -O raw"},
-	{"", "KDMV", "a VMware disk; make a plain one with qemu-img convert -O raw"},
-	{"", "vhdxfile", "a Hyper-V disk; make a plain one with qemu-img convert -O raw"},
-	{"", "version https://git-lfs", "a pointer of Git LFS; run git lfs pull where it lies"},
-	{"", "<!DOCTYPE", "a web page; the server sent this instead of the image"},
-	{"", "<!doctype", "a web page; the server sent this instead of the image"},
-	{"", "<html", "a web page; the server sent this instead of the image"},
-	{"", "<?xml", "XML; a block map is given beside the image, not as the image"},
-	{strings.Repeat("x", 257), "ustar", "a tar archive; unpack it and give the image in it"},
+var notImages = []struct {
+	at          int
+	magic, what string
+}{
+	{0, "7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and give the image in it"},
+	{0, "Rar!\x1a\x07", "a RAR archive; unpack it and give the image in it"},
+	{0, "\x04\x22\x4d\x18", "packed by lz4; unpack it with lz4 -d"},
+	{0, "LZIP", "packed by lzip; unpack it with lzip -d"},
+	{0, "\x5d\x00\x00", "packed by lzma; unpack it with xz -d"},
+	{0, "QFI\xfb", "a qcow2 disk; make a plain one with qemu-img convert -O raw"},
+	{0, "KDMV", "a VMware disk; make a plain one with qemu-img convert -O raw"},
+	{0, "vhdxfile", "a Hyper-V disk; make a plain one with qemu-img convert -O raw"},
+	{0, "version https://git-lfs", "a pointer of Git LFS; run git lfs pull where it lies"},
+	{0, "<!DOCTYPE", "a web page; the server sent this instead of the image"},
+	{0, "<!doctype", "a web page; the server sent this instead of the image"},
+	{0, "<html", "a web page; the server sent this instead of the image"},
+	{0, "<?xml", "XML; a block map is given beside the image, not as the image"},
+	{257, "ustar", "a tar archive; unpack it and give the image in it"},
 }
 
 // foreign refuses a file that is no plain image: by its content, or because its name
 // promises another form, as of a packed file whose download was something else.
 func foreign(head []byte, name string) error {
-	for _, n := range notImages {
-		if len(head) > len(n.at) && strings.HasPrefix(string(head[len(n.at):]), n.magic) {
-			return fmt.Errorf("it is %s", n.what)
-		}
+	if err := notImage(head); err != nil {
+		return err
 	}
 	ending := strings.ToLower(filepath.Ext(name))
 	for _, k := range forms {
 		if slices.Contains(k.ends, ending) {
 			return fmt.Errorf("it is called %s, and its content is not that; fetch it again, or rename it if it is a plain image", ending)
+		}
+	}
+	return nil
+}
+
+func notImage(head []byte) error {
+	for _, n := range notImages {
+		if len(head) > n.at && strings.HasPrefix(string(head[n.at:]), n.magic) {
+			return fmt.Errorf("it is %s", n.what)
 		}
 	}
 	return nil
@@ -185,11 +215,11 @@ func (m *Image) Sections() []Section { return m.decoder.sections() }
 // is not read there. Decode may be called for several sections at once. The pieces
 // are the sink's, also where it returns an error, which ends the decoding.
 func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece) error) error {
-	to := newCutter(ctx, m.decoder.sections()[i].Off, want, sink)
+	to := newCutter(ctx, m.decoder.sections()[i], want, sink)
 	defer to.drop()
 	err := m.decoder.decode(i, to)
 	if err == nil {
-		err = to.flush()
+		err = to.whole()
 	}
 	switch {
 	case err == nil, to.failed != nil:
@@ -223,10 +253,14 @@ func cut(err error) error {
 
 var errDamaged = errors.New("the file is damaged; fetch or build it again")
 
-// damaged is what a decoder's complaint means; nil where only the size is wrong.
+// damaged is what a decoder's complaint means; nil where only the size is wrong. The
+// end of the file where there should be more is a complaint of its own.
 func damaged(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return errDamaged
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return err
 	}
 	return fmt.Errorf("%w (%w)", errDamaged, err)
 }

@@ -1,0 +1,117 @@
+package source
+
+import (
+	"archive/zip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/zstd"
+
+	"slipway/layers/engine"
+)
+
+const (
+	maxZipFiles     = 1000
+	maxZipDirectory = 1 << 20
+	zipEndBytes     = 22
+	zipLocatorBytes = 20
+	zipEnd          = "PK\x05\x06"
+	zipLocator      = "PK\x06\x07"
+	zipEnd64        = "PK\x06\x06"
+	encryptedFlag   = 1
+)
+
+// zipped is the one file in a zip archive.
+type zipped struct {
+	packed
+	file *zip.File
+}
+
+func openZip(f packed) (decoder, error) {
+	if err := checkZipEnd(f); err != nil {
+		return nil, err
+	}
+	r, err := zip.NewReader(f.File, f.sizeBytes)
+	if err != nil {
+		return nil, damaged(err)
+	}
+	r.RegisterDecompressor(zip.Deflate, flate.NewReader)
+	r.RegisterDecompressor(zstd.ZipMethodWinZip, zstd.ZipDecompressor(zstd.WithDecoderMaxWindow(wideBytes), zstd.WithDecoderConcurrency(1)))
+	var files []*zip.File
+	for _, member := range r.File {
+		if !strings.HasSuffix(member.Name, "/") {
+			files = append(files, member)
+		}
+	}
+	if len(files) != 1 {
+		return nil, severalFiles(files)
+	}
+	member := files[0]
+	switch {
+	case member.Flags&encryptedFlag != 0:
+		return nil, errors.New("the file in it is encrypted; unpack it with its password and give the image")
+	case member.UncompressedSize64 > maxImageBytes:
+		return nil, errTooLarge
+	case member.UncompressedSize64 == 0:
+		return nil, errors.New("the file in it is empty; fetch or build it again")
+	}
+	return &zipped{f, member}, nil
+}
+
+func severalFiles(files []*zip.File) error {
+	const most = 5
+	var names []string
+	for _, f := range files[:min(len(files), most)] {
+		names = append(names, fmt.Sprintf("%.60q", engine.OneLine(f.Name)))
+	}
+	if len(files) > most {
+		names = append(names, "...")
+	}
+	return fmt.Errorf("it holds %d files (%s), not one image; unpack it and give the image", len(files), strings.Join(names, ", "))
+}
+
+// checkZipEnd proves that the archive ends with its directory, and that the directory
+// is not one that takes much memory: the library reads all of it.
+func checkZipEnd(f packed) error {
+	const mostComment = 1<<16 - 1
+	tail := make([]byte, min(f.sizeBytes, zipLocatorBytes+zipEndBytes+mostComment))
+	if _, err := f.ReadAt(tail, f.sizeBytes-int64(len(tail))); err != nil {
+		return whole(err)
+	}
+	at := strings.LastIndex(string(tail), zipEnd)
+	for at >= 0 && (len(tail)-at < zipEndBytes || at+zipEndBytes+int(binary.LittleEndian.Uint16(tail[at+20:])) != len(tail)) {
+		at = strings.LastIndex(string(tail[:at]), zipEnd)
+	}
+	if at < 0 {
+		return errors.New("it does not end as a zip archive does: it is cut off, or something follows it; fetch or build it again")
+	}
+	files, size := uint64(binary.LittleEndian.Uint16(tail[at+10:])), uint64(binary.LittleEndian.Uint32(tail[at+12:]))
+	if at >= zipLocatorBytes && string(tail[at-zipLocatorBytes:at-zipLocatorBytes+4]) == zipLocator {
+		var end [56]byte
+		if _, err := f.ReadAt(end[:], int64(binary.LittleEndian.Uint64(tail[at-zipLocatorBytes+8:])&(1<<62-1))); err != nil || string(end[:4]) != zipEnd64 {
+			return errDamaged
+		}
+		files, size = binary.LittleEndian.Uint64(end[32:]), binary.LittleEndian.Uint64(end[40:])
+	}
+	if files > maxZipFiles || size > maxZipDirectory {
+		return fmt.Errorf("it holds %d files; unpack it and give the image", files)
+	}
+	return nil
+}
+
+func (z *zipped) unpackedBytes() int64 { return int64(z.file.UncompressedSize64) }
+func (z *zipped) sections() []Section  { return []Section{{0, z.unpackedBytes()}} }
+func (z *zipped) finish() error        { return unchanged(z.packed) }
+func (z *zipped) close()               {}
+
+func (z *zipped) decode(_ int, to *cutter) error {
+	r, err := z.file.Open()
+	if err != nil {
+		return fmt.Errorf("%w (%.60q); unpack it and give the image", err, engine.OneLine(z.file.Name))
+	}
+	defer r.Close()
+	return copyAll(to, r)
+}
