@@ -1,0 +1,132 @@
+package source
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// fuzzLimit is more than what a small input makes that is no bomb.
+const fuzzLimit = 64 << 20
+
+// prove unpacks a file as a whole, and once more what lies in a few spans alone: both
+// must say the same.
+func prove(t *testing.T, name string, file []byte) ([]byte, error) {
+	if len(file) == 0 {
+		return nil, nil
+	}
+	f := writeFile(t, name, file)
+	image, m, err := unpack(t, f, nil, fuzzLimit)
+	if errors.Is(err, errTestLimit) {
+		return nil, err
+	}
+	if err == nil && m.SizeBytes() >= 0 && int64(len(image)) != m.SizeBytes() {
+		t.Fatalf("%s of %d bytes unpacks to %d", m.Form(), m.SizeBytes(), len(image))
+	}
+	want := []Span{{1, 10}, {4096, 4096}, {mib - 7, 5000}}
+	parts, _, partsErr := unpack(t, f, want, fuzzLimit)
+	if (err == nil) != (partsErr == nil) {
+		t.Fatalf("all of it: %v; a part of it: %v", err, partsErr)
+	}
+	for _, s := range want {
+		if end := min(s.Off+s.Len, int64(len(image))); err == nil && s.Off < end && !bytes.Equal(image[s.Off:end], parts[s.Off:end]) {
+			t.Fatalf("the %d bytes at %d are others when they alone are wanted", s.Len, s.Off)
+		}
+	}
+	return image, err
+}
+
+// small is an image for seeds, which a fuzzer can change in ways that matter.
+func small() []byte {
+	p := bytes.Repeat([]byte("a line of a log\n"), 300)
+	return append(append(p, make([]byte, 200<<10)...), "end"...)
+}
+
+func FuzzOpen(f *testing.F) {
+	image := small()
+	f.Add(byOther(f, image))
+	f.Add(byOther(f, image, zstd.WithEncoderCRC(false), zstd.WithWindowSize(1<<10)))
+	f.Add(append(byOther(f, image), byOther(f, image[:5000])...))
+	f.Add(append(skippable("first"), byOther(f, image[:5000])...))
+	f.Add(append(append([]byte{}, holeFrame(1<<20)...), holeFrame(4096)...))
+	f.Add(gzipped(f, image))
+	f.Add(gzipped(f, simg(8, 0, chunk(skipChunk, 7, nil), chunk(storedChunk, 1, image[:4096]))))
+	f.Add([]byte("BZh91AY&SY\x19\x31\x65\x3d\x00\x00\x00\x81\x00\x02\x44\xa0\x00\x21\x9a\x68\x33\x4d\x07\x33\x8b\xb9\x22\x9c\x28\x48\x0c\x98\xb2\x9e\x80"))
+	f.Add(zipOf(f, zip.Deflate, image, "disk.img"))
+	f.Add(image)
+	f.Fuzz(func(t *testing.T, file []byte) { _, _ = prove(t, "image", file) })
+}
+
+// FuzzSparse reads a sparse image in both ways that we have: each part by itself, and
+// as a stream.
+func FuzzSparse(f *testing.F) {
+	image := small()
+	summed, _ := summedSparse(bytes.Repeat(image, 2))
+	f.Add(summed)
+	f.Add(simg(9, 0, chunk(storedChunk, 2, image[:8192]), chunk(fillChunk, 2, []byte("fill")), chunk(skipChunk, 5, nil)))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		if len(file) < 4 {
+			return
+		}
+		file = append([]byte(sparseMagic), file[4:]...)
+		image, err := prove(t, "image", file)
+		stream, streamErr := prove(t, "image", framed(f, file))
+		if errors.Is(err, errTestLimit) || errors.Is(streamErr, errTestLimit) {
+			return
+		}
+		if (err == nil) != (streamErr == nil) || err == nil && !bytes.Equal(image, stream) {
+			t.Fatalf("in a file of its own: %v, %d bytes; as a stream: %v, %d bytes", err, len(image), streamErr, len(stream))
+		}
+	})
+}
+
+// framed is a frame of zstd with p as it is.
+func framed(_ testing.TB, p []byte) []byte {
+	out, _ := plainHeader(0)
+	for last := false; !last; {
+		n := min(len(p), maxBlockBytes)
+		last = n == len(p)
+		head := blockHeader(block{last: last, kind: rawBlock, size: int64(n)})
+		out, p = append(append(out, head[:]...), p[:n]...), p[n:]
+	}
+	return out
+}
+
+// FuzzSeekTable puts any table behind frames that are as they should be: either it is
+// refused, or the image is what it is without a table.
+func FuzzSeekTable(f *testing.F) {
+	image := small()
+	one, two := byOther(f, image), byOther(f, image[:4000])
+	hole := holeFrame(1 << 20)
+	frames := bytes.Join([][]byte{one, two, hole}, nil)
+	right := table([2]uint32{uint32(len(one)), uint32(len(image))}, [2]uint32{uint32(len(two)), 4000}, [2]uint32{uint32(len(hole)), 1 << 20})
+	want := append(append(bytes.Clone(image), image[:4000]...), make([]byte, 1<<20)...)
+	f.Add(right[8:])
+	f.Add(table([2]uint32{uint32(len(one) + len(two)), uint32(len(image) + 4000)}, [2]uint32{uint32(len(hole)), 1 << 20})[8:])
+	f.Fuzz(func(t *testing.T, content []byte) {
+		head := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, tableMagic), uint32(len(content)))
+		got, err := prove(t, "image", bytes.Join([][]byte{frames, head, content}, nil))
+		if err == nil && !bytes.Equal(got, want) {
+			t.Fatalf("a table makes another image, of %d bytes", len(got))
+		}
+	})
+}
+
+// FuzzZip changes an archive in two places, so that it is still one more often.
+func FuzzZip(f *testing.F) {
+	f.Add(zipOf(f, zip.Store, small(), "disk.img"), uint16(3), byte(1), uint16(40), byte(2))
+	f.Add(zipOf(f, zip.Deflate, small(), "a/", "a/disk.img"), uint16(3), byte(0), uint16(30), byte(0))
+	f.Fuzz(func(t *testing.T, file []byte, at uint16, with byte, fromEnd uint16, with2 byte) {
+		if len(file) == 0 {
+			return
+		}
+		file = bytes.Clone(file)
+		file[int(at)%len(file)] ^= with
+		file[len(file)-1-int(fromEnd)%len(file)] ^= with2
+		_, _ = prove(t, "image.zip", file)
+	})
+}
