@@ -65,7 +65,7 @@ func newJetsons(t *testing.T, boards map[string]string) *jetsons {
 	}
 	before := jetsonHost
 	t.Cleanup(func() { jetsonHost = before })
-	jetsonHost = tegra.Host{Sys: j.sys, Proc: "/proc", Run: t.TempDir(), Dev: "/dev"}
+	jetsonHost = tegra.Host{Sys: j.sys, Proc: "/proc", Run: t.TempDir()}
 	for port, word := range boards {
 		j.plug(t, port, "7523", "5")
 		lay(t, filepath.Join(j.boards, port), word)

@@ -14,11 +14,11 @@ import (
 
 // Host is the machine that flashes. Tests lay out their own.
 type Host struct {
-	Sys, Proc, Run, Dev string
+	Sys, Proc, Run string
 }
 
 // Here is this machine.
-var Here = Host{Sys: "/sys", Proc: "/proc", Run: "/run", Dev: "/dev"}
+var Here = Host{Sys: "/sys", Proc: "/proc", Run: "/run"}
 
 // tool is a program that the scripts run.
 type tool struct {

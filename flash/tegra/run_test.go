@@ -36,7 +36,7 @@ func host(t *testing.T, port, product string) (Host, bus) {
 	if err := os.WriteFile(filepath.Join(proc, "self/mountinfo"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return Host{Sys: b.sys, Proc: proc, Run: t.TempDir(), Dev: "/dev"}, b
+	return Host{Sys: b.sys, Proc: proc, Run: t.TempDir()}, b
 }
 
 func open(t *testing.T, files map[string]string) *Package {
@@ -91,6 +91,7 @@ func TestFlash(t *testing.T) {
 		{"sgdisk", orin(), "7523", before("  [02]", "ERR: 'sgdisk' command not found. Please install the 'gdisk' package.", "@exit 1"), []string{"apt install gdisk"}},
 		{"serial number", orin(), "7523", before("== Step 3", "./initrd-flash: line 477: printf: ABC123: invalid number", "@exit 1"), []string{"serial number is no number"}},
 		{"other chip", orin(), "7e19", orin36, []string{"Jetson Xavier NX (t194)", "built for another board"}},
+		{"a serial number that both sides take for the same", orin(), "7523", replaced("== Step 3", "./initrd-flash: line 477: printf: 14X: invalid number\nslipway: status 1: session_id\n== Step 3"), nil},
 		{"escape sequences", orin(), "7523", replaced("SUCCESS", "BAD\x1b[2J\x1b]0;x\a"), []string{"the board reports: BAD[2J]0;x"}},
 	}
 	for _, tt := range tests {

@@ -155,7 +155,7 @@ func (t *transcript) says() string {
 func (t *transcript) verdict() string {
 	last := t.at == len(t.flow.stages)-1
 	switch {
-	case t.escaped != "":
+	case t.flow.name != Initrd && t.escaped != "": // there the board's word counts
 		return "a command of the script failed, and the script went on: " + t.escaped
 	case t.flow.name == Initrd && t.status == "":
 		return "the board did not say what came of it"
