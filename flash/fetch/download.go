@@ -177,7 +177,7 @@ func (d *download) cut() error {
 func (d *download) run(ctx context.Context) (File, error) {
 	err := d.tries(ctx)
 	if err == nil && d.cached == nil {
-		err = d.finish()
+		err = d.finish(ctx)
 	}
 	var wrong *mismatch
 	if errors.As(err, &wrong) && wrong.resumed { // a part was of another version
@@ -185,7 +185,7 @@ func (d *download) run(ctx context.Context) (File, error) {
 			err = d.tries(ctx)
 		}
 		if err == nil {
-			err = d.finish()
+			err = d.finish(ctx)
 		}
 	}
 	if err == nil && d.cached != nil {
@@ -419,8 +419,15 @@ type mismatch struct {
 }
 
 // finish gives the file its name.
-func (d *download) finish() error {
+func (d *download) finish(ctx context.Context) error {
 	sum := hex.EncodeToString(d.hash.Sum(nil))
+	// SFTP tells versions apart by the second alone, which is not enough to join parts by.
+	if from, ok := d.from.(*boardFolder); ok && d.resumed && d.sha256 == "" {
+		d.sha256 = from.digest(ctx, d.ref)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	switch {
 	case d.sized && d.have != d.sizeBytes:
 		return errors.Join(fmt.Errorf("%d bytes came, its list says %d", d.have, d.sizeBytes), d.place.drop())

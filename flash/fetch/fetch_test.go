@@ -15,6 +15,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,11 +149,7 @@ func TestNextRunGoesOn(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
 		data, dir := content(1_500_000, 3), t.TempDir()
 		s.put(t, "disk.img", data)
-		all := make([]int64, 40)
-		for i := range all {
-			all[i] = 1
-		}
-		r := newRelay(t, s.addr(), append([]int64{700_000}, all...)...)
+		r := newRelay(t, s.addr(), append([]int64{700_000}, slices.Repeat([]int64{1}, 40)...)...)
 		ref := s.reference(r.addr(), "disk.img")
 		if _, err := fetchIt(t, dir, ref, ""); err == nil || !strings.Contains(err.Error(), "goes on from there") {
 			t.Fatalf("Get over a broken line = %v; want what is kept", err)
@@ -196,12 +193,7 @@ func TestChangedOnTheWay(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
 		dir := t.TempDir()
 		s.put(t, "disk.img", content(1_500_000, 5))
-		ones := bytes.Repeat([]byte{1}, 40)
-		cuts := []int64{700_000}
-		for _, b := range ones {
-			cuts = append(cuts, int64(b))
-		}
-		r := newRelay(t, s.addr(), cuts...)
+		r := newRelay(t, s.addr(), append([]int64{700_000}, slices.Repeat([]int64{1}, 40)...)...)
 		ref := s.reference(r.addr(), "disk.img")
 		if _, err := fetchIt(t, dir, ref, ""); err == nil {
 			t.Fatal("Get over a broken line succeeded")
@@ -215,6 +207,26 @@ func TestChangedOnTheWay(t *testing.T) {
 		}
 		same(t, file, data)
 	})
+}
+
+// Another version of the same size and the same second, which SFTP cannot tell.
+func TestChangedUnseenOverSSH(t *testing.T) {
+	s, dir := newSFTPServer(t).(*sftpServer), t.TempDir()
+	r := newRelay(t, s.addr(), append([]int64{700_000}, slices.Repeat([]int64{1}, 40)...)...)
+	ref := s.reference(r.addr(), "disk.img")
+	s.put(t, "disk.img", content(1_500_000, 11))
+	if _, err := fetchIt(t, dir, ref, ""); err == nil {
+		t.Fatal("Get over a broken line succeeded")
+	}
+	data := content(1_500_000, 12)
+	s.at = s.at.Add(-time.Minute)
+	s.put(t, "disk.img", data)
+	r.mend()
+	file, err := fetchIt(t, dir, ref, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, file, data)
 }
 
 func TestDigest(t *testing.T) {
@@ -425,10 +437,9 @@ func (c counted) Write(p []byte) (int, error) {
 // webServer is Go's own, with files of different times.
 type webServer struct {
 	*httptest.Server
-	mu     sync.Mutex
-	files  map[string][]byte
-	at     time.Time
-	ranges []string
+	mu    sync.Mutex
+	files map[string][]byte
+	at    time.Time
 }
 
 func newWebServer(t *testing.T) server {

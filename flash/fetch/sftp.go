@@ -64,6 +64,16 @@ func (b *boardFolder) reading(ctx context.Context, ref reference) (*target.Readi
 	return b.conn.Open(ctx, ref.path)
 }
 
+// digest is what the server says of the file, "" where it cannot: many let nobody run
+// programs.
+func (b *boardFolder) digest(ctx context.Context, ref reference) string {
+	if b.conn == nil {
+		return ""
+	}
+	sum, _ := b.conn.Digest(ctx, ref.path)
+	return sum
+}
+
 func (b *boardFolder) close() {
 	if b.conn != nil {
 		b.conn.Close()

@@ -145,18 +145,30 @@ const digestScript = `openssl dgst -sha256 -r "$1" 2>/dev/null || sha256sum "$1"
 
 var digestPattern = regexp.MustCompile(`^\\?([0-9a-f]{64})\b`)
 
-// digest is computed on the board. Where no program there can do it, or it sees
-// other folders than the SFTP server, the file is read back.
-func (b *boardFiles) digest(ctx context.Context, name string) (string, error) {
-	r, err := b.conn.Run(ctx, "sh", "-c", digestScript, "sh", name)
+// Digest is a file's SHA-256, computed there. Where no program there can do that, or
+// the file is not there, it is "".
+func (c *Conn) Digest(ctx context.Context, name string) (string, error) {
+	if !path.IsAbs(name) {
+		name = "./" + name // so that no program takes it for an option
+	}
+	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", name)
 	if ctx.Err() != nil {
 		return "", err
 	}
 	if m := digestPattern.FindSubmatch(r.Stdout); err == nil && r.Status == 0 && m != nil {
 		return string(m[1]), nil
 	}
+	return "", nil
+}
+
+// digest is computed on the board. Where no program there can do it, or it sees
+// other folders than the SFTP server, the file is read back.
+func (b *boardFiles) digest(ctx context.Context, name string) (string, error) {
+	if sum, err := b.conn.Digest(ctx, name); sum != "" || ctx.Err() != nil {
+		return sum, err
+	}
 	h := sha256.New()
-	err = b.do(ctx, func() error {
+	err := b.do(ctx, func() error {
 		f, err := b.sftp.Open(name)
 		if err != nil {
 			return err
