@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"slipway/flash/source/crc"
 )
 
 // Gzip decodes a gzip file of any number of members into out, and proves each
@@ -41,7 +43,7 @@ type unpacker struct {
 	out     Out
 	buf     [historyBytes + roomBytes]byte
 	at      int // in buf, behind what was decoded
-	sum     uint32
+	sum     uint64
 	members int
 }
 
@@ -79,7 +81,7 @@ func (g *unpacker) hand(from, to int) error {
 		if err := g.write(g.buf[from:z.from]); err != nil {
 			return err
 		}
-		g.sum = zerosSum(g.sum, z.to-z.from)
+		g.sum = crc.IEEE.Zeros(g.sum, int64(z.to-z.from))
 		if err := g.out.SkipZeros(int64(z.to - z.from)); err != nil {
 			return err
 		}
@@ -92,7 +94,7 @@ func (g *unpacker) write(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
-	g.sum = crc32.Update(g.sum, crc32.IEEETable, p)
+	g.sum = crc.IEEE.Update(g.sum, p)
 	_, err := g.out.Write(p)
 	return err
 }
@@ -229,7 +231,7 @@ func (g *unpacker) trailer() error {
 	if err != nil {
 		return err
 	}
-	if got, want := g.sum, binary.LittleEndian.Uint32(p); got != want {
+	if got, want := uint32(g.sum), binary.LittleEndian.Uint32(p); got != want {
 		return corrupt("the data before %d has the checksum %08x, the file says %08x", at, got, want)
 	}
 	if got, want := uint32(g.d.made), binary.LittleEndian.Uint32(p[4:]); got != want {

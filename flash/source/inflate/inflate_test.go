@@ -287,15 +287,6 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-func TestSumOfZeros(t *testing.T) {
-	for _, n := range []int{0, 1, 7, 4096, 131_072 + 4095} {
-		before := crc32.ChecksumIEEE([]byte("before"))
-		if got, want := zerosSum(before, n), crc32.Update(before, crc32.IEEETable, make([]byte, n)); got != want {
-			t.Errorf("zerosSum(%d) = %#x; want %#x", n, got, want)
-		}
-	}
-}
-
 // goInflate is what Go's decoder makes of a stream, up to a limit.
 func goInflate(p []byte, limit int) ([]byte, int64, error) {
 	src := bytes.NewReader(p)

@@ -1,0 +1,79 @@
+// Package crc computes checksums of images, whose zeros it need not look at.
+package crc
+
+import (
+	"hash/crc32"
+	"hash/crc64"
+	"sync"
+)
+
+// Kind is a cyclic checksum whose bits are reflected and inverted, as those of gzip
+// and xz are.
+type Kind struct {
+	update func(sum uint64, p []byte) uint64
+	ones   uint64 // all bits
+	steps  func() *[32]matrix
+}
+
+// IEEE is the one of gzip, ECMA the other one of xz.
+var (
+	IEEE = newKind(crc32.IEEE, 1<<32-1, func(sum uint64, p []byte) uint64 {
+		return uint64(crc32.Update(uint32(sum), crc32.IEEETable, p))
+	})
+	ecma = crc64.MakeTable(crc64.ECMA)
+	ECMA = newKind(crc64.ECMA, 1<<64-1, func(sum uint64, p []byte) uint64 {
+		return crc64.Update(sum, ecma, p)
+	})
+)
+
+// matrix says what becomes of each bit of a checksum. A checksum is linear, so that
+// what becomes of several is added.
+type matrix [64]uint64
+
+func (m *matrix) apply(v uint64) uint64 {
+	sum := uint64(0)
+	for i := 0; v != 0; i, v = i+1, v>>1 {
+		sum ^= m[i] & -(v & 1)
+	}
+	return sum
+}
+
+func newKind(poly, ones uint64, update func(uint64, []byte) uint64) Kind {
+	return Kind{update: update, ones: ones, steps: sync.OnceValue(func() *[32]matrix { return zeroSteps(poly) })}
+}
+
+// zeroSteps are what 1, 2, 4, 8 … zero bytes do.
+func zeroSteps(poly uint64) *[32]matrix {
+	steps := new([32]matrix)
+	for bit := range 64 {
+		v := uint64(1) << bit
+		for range 8 {
+			v = v>>1 ^ poly&-(v&1)
+		}
+		steps[0][bit] = v
+	}
+	for k := 1; k < len(steps); k++ {
+		for bit := range 64 {
+			steps[k][bit] = steps[k-1].apply(steps[k-1][bit])
+		}
+	}
+	return steps
+}
+
+// Update adds p to a sum; that of nothing is 0.
+func (k Kind) Update(sum uint64, p []byte) uint64 { return k.update(sum, p) }
+
+// Zeros adds n zeros to a sum.
+func (k Kind) Zeros(sum uint64, n int64) uint64 {
+	steps := k.steps()
+	sum ^= k.ones
+	for ; n >= 1<<31; n -= 1 << 31 {
+		sum = steps[31].apply(sum)
+	}
+	for i := 0; n > 0; i, n = i+1, n>>1 {
+		if n&1 != 0 {
+			sum = steps[i].apply(sum)
+		}
+	}
+	return sum ^ k.ones
+}
