@@ -12,10 +12,9 @@ func openGz(f packed) (decoder, error) { return gz{f}, nil }
 
 func (gz) unpackedBytes() int64 { return -1 }
 func (gz) sections() []Section  { return []Section{{0, -1}} }
-func (gz) finish() error        { return nil }
+func (g gz) finish() error      { return unchanged(g.packed) }
 func (gz) close()               {}
 
-// decode proves the whole file, so that nothing is left for finish.
 func (g gz) decode(_ int, to *cutter) error {
 	return inflate.Gzip(io.NewSectionReader(g.File, 0, g.sizeBytes), unpacked{to})
 }

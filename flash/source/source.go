@@ -75,6 +75,7 @@ var forms = []form{
 	{name: "sparse", magic: begins(sparseMagic), open: openSparse, ends: []string{".simg"}, plain: true},
 	{name: "bz2", magic: begins("BZh"), open: openBz2, ends: []string{".bz2"}},
 	{name: "zip", magic: begins("PK\x03\x04", zipEnd), open: openZip, ends: []string{".zip"}},
+	{name: "xz", magic: begins("\xfd7zXZ\x00"), open: openXz, ends: []string{".xz", ".txz"}},
 }
 
 func begins(magic ...string) func([]byte) bool {

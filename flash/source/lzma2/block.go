@@ -82,8 +82,8 @@ func (f *failing) SkipZeros(n int64) error {
 func (b *Block) decode(w *workspace, data io.Reader, to Out) error {
 	w.src.Reset(data)
 	end := func() error { return nil }
-	for i := len(b.chain) - 1; i >= 0; i-- {
-		s := b.chain[i].stage(to)
+	for _, f := range b.chain { // the last one to pack is the first to unpack
+		s := f.stage(to)
 		to, end = s, both(s.flush, end)
 	}
 	c := chunks{decoder: &w.decoder, src: w.src, out: to}
