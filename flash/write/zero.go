@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 
 	"golang.org/x/sys/unix"
 
@@ -139,7 +140,7 @@ func (c *Copy) fill(ctx context.Context, s source.Span, l *look) error {
 func (c *Copy) checkZeros(ctx context.Context, r *run, buf []byte) error {
 	check := func(s source.Span) error {
 		s.Off += r.Base
-		return outside(s, c.heldSpans(), func(s source.Span) error { return c.checkZero(ctx, s, buf) })
+		return outside(s, c.heldSpans(), func(s source.Span) error { return c.checkZero(ctx, r, s, buf) })
 	}
 	for _, s := range r.zeros {
 		if err := check(s); err != nil {
@@ -157,7 +158,7 @@ func (c *Copy) checkZeros(ctx context.Context, r *run, buf []byte) error {
 	return nil
 }
 
-func (c *Copy) checkZero(ctx context.Context, s source.Span, buf []byte) error {
+func (c *Copy) checkZero(ctx context.Context, r *run, s source.Span, buf []byte) error {
 	last := max(s.Off, (s.Off+s.Len-1)/alignment*alignment)
 	for at := s.Off; ; at = min(at+zeroAtOnce, last) {
 		if err := context.Cause(ctx); err != nil {
@@ -168,10 +169,21 @@ func (c *Copy) checkZero(ctx context.Context, s source.Span, buf []byte) error {
 			return fmt.Errorf("read back: %w", err)
 		}
 		if !isZero(got) {
-			return &lostError{at, int64(len(got)), "were to be zero and are not"}
+			return r.notZero(at, got)
 		}
 		if at >= last {
 			return nil
 		}
 	}
+}
+
+// notZero says what is wrong with a device that has something where zeros belong.
+func (r *run) notZero(at int64, got []byte) error {
+	sum := maphash.Bytes(r.prover.seed, got)
+	for i := range r.parts.count {
+		if p := r.parts.at(i); p.first == sum {
+			return fmt.Errorf("%w: what was written at %d is found at %d", errSmaller, r.Base+p.image, at)
+		}
+	}
+	return &lostError{at, int64(len(got)), "were to be zero and are not"}
 }

@@ -1,0 +1,283 @@
+package write
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// faulty is what lies behind a loop device: a file whose server does what bad cards do.
+type faulty struct {
+	fs.Inode
+	faults
+	mu   sync.Mutex
+	data []byte
+}
+
+// faults are what is wrong with it.
+type faults struct {
+	where func(off int64) int64           // in data; negative: dropped, and read as zeros
+	write func(off int64, p []byte) error // before each write; may change p
+	read  func(off int64, n int) error    // before each read
+	sync  func() error                    // before each flush
+}
+
+func (f *faulty) at(off int64) int64 {
+	if f.where == nil {
+		return off
+	}
+	return f.where(off)
+}
+
+func (f *faulty) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	return nil, fuse.FOPEN_DIRECT_IO, 0
+}
+
+func (f *faulty) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	out.Size, out.Mode = diskSize, 0o600
+	return 0
+}
+
+func (f *faulty) Read(_ context.Context, _ fs.FileHandle, p []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := int(min(int64(len(p)), max(0, diskSize-off)))
+	if f.read != nil {
+		if err := f.read(off, n); err != nil {
+			return nil, fs.ToErrno(err)
+		}
+	}
+	out := make([]byte, n)
+	for i := 0; i < n; i += 512 {
+		if at := f.at(off + int64(i)); at >= 0 {
+			copy(out[i:min(i+512, n)], f.data[at:])
+		}
+	}
+	return fuse.ReadResultData(out), 0
+}
+
+func (f *faulty) Write(_ context.Context, _ fs.FileHandle, p []byte, off int64) (uint32, syscall.Errno) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p = bytes.Clone(p)
+	if f.write != nil {
+		if err := f.write(off, p); err != nil {
+			return 0, fs.ToErrno(err)
+		}
+	}
+	for i := 0; i < len(p); i += 512 {
+		if at := f.at(off + int64(i)); at >= 0 {
+			copy(f.data[at:], p[i:min(i+512, len(p))])
+		}
+	}
+	return uint32(len(p)), 0
+}
+
+func (f *faulty) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sync == nil {
+		return 0
+	}
+	return fs.ToErrno(f.sync())
+}
+
+// device is a loop device over the file.
+func (f *faulty) device(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for loop devices and FUSE")
+	}
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skipf("no FUSE in this kernel (modprobe fuse): %v", err)
+	}
+	f.data = bytes.Repeat([]byte{0xa5}, diskSize)
+	dir := t.TempDir()
+	root := &fs.Inode{}
+	server, err := fs.Mount(dir, root, &fs.Options{
+		MountOptions: fuse.MountOptions{DirectMountStrict: true},
+		OnAdd: func(ctx context.Context) {
+			root.AddChild("device", root.NewPersistentInode(ctx, f, fs.StableAttr{Mode: fuse.S_IFREG}), true)
+		},
+	})
+	if err != nil {
+		t.Skipf("cannot mount FUSE here: %v", err)
+	}
+	// What still has the file open, as udev may, keeps it to its own end.
+	t.Cleanup(func() {
+		unix.Unmount(dir, unix.MNT_DETACH)
+		server.Wait()
+	})
+	return attach(t, filepath.Join(dir, "device"))
+}
+
+func inside(off int64, n int, from, to int64) bool { return off < to && off+int64(n) > from }
+
+// What is wrong with a device is told as what it is, and the device is left so that
+// nothing takes it for whole.
+func TestFaultyDevice(t *testing.T) {
+	const bad = 4*mib + 64<<10
+	var corrupted atomic.Int64
+	corrupt := func(most int64) func(int64, []byte) error {
+		return func(off int64, p []byte) error {
+			if inside(off, len(p), bad, bad+1) && corrupted.Add(1) <= most {
+				p[bad-off] ^= 1
+			}
+			return nil
+		}
+	}
+	tests := []struct {
+		name    string
+		faults  faults
+		form    string
+		wantErr []string // none: the flash succeeds
+	}{
+		{name: "sound"},
+		{
+			name: "cannot be written at one place", faults: faults{write: func(off int64, p []byte) error {
+				if inside(off, len(p), bad, bad+512) {
+					return unix.EIO
+				}
+				return nil
+			}}, wantErr: []string{"write ", "input/output error", "the device is faulty"},
+		},
+		{
+			name: "cannot be read at one place once it is written", faults: faults{read: func(off int64, n int) error {
+				if inside(off, n, bad, bad+512) {
+					return unix.EIO
+				}
+				return nil
+			}}, wantErr: []string{"read back: read ", "input/output error", "the device is faulty"},
+		},
+		{
+			name: "fails to keep what it has", faults: faults{sync: func() error { return unix.EIO }},
+			wantErr: []string{"input/output error", "the device is faulty"},
+		},
+		{
+			name: "what it is made of is full", faults: faults{write: func(off int64, p []byte) error {
+				if inside(off, len(p), 5*mib, 6*mib) {
+					return unix.ENOSPC
+				}
+				return nil
+			}}, wantErr: []string{"no space left", "the device is full before its end"},
+		},
+		{name: "changes a byte once", faults: faults{write: corrupt(1)}},
+		{name: "changes a byte once, of an image that is not decoded again", form: "gz", faults: faults{write: corrupt(1)}, wantErr: []string{"read back: the ", "are not what was written"}},
+		{name: "changes a byte each time", faults: faults{write: corrupt(1 << 20)}, wantErr: []string{"read back: the ", "are not what was written", "the device is faulty"}},
+		{name: "keeps only the first half", faults: faults{where: dropFrom(6 * mib)}, wantErr: []string{"it holds less than it says"}},
+		{
+			name: "keeps its end and not what is before it", faults: faults{where: func(off int64) int64 {
+				if off >= 5*mib && off < 11*mib {
+					return -1
+				}
+				return off
+			}}, wantErr: []string{"it holds less than it says", "nothing is kept from there on"},
+		},
+		{name: "counts in a circle of its half", faults: faults{where: wrapAt(6 * mib)}, wantErr: []string{"it holds less than it says", "is found at"}},
+		{name: "counts in a circle", faults: faults{where: wrapAt(5 * mib)}, wantErr: []string{"it holds less than it says", "what was written at"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			corrupted.Store(0)
+			behind := &faulty{faults: test.faults}
+			device := behind.device(t)
+			g := pack(t, content(), test.form)
+			c := target(t, device, CopyOptions{Marked: true})
+			err := flash(t.Context(), g, c, g.options())
+			if len(test.wantErr) == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				same(t, "device", behind.data, onDisk(g.want))
+				return
+			}
+			for _, want := range test.wantErr {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("flash = %v; want an error with %q", err, want)
+				}
+			}
+			if bytes.Equal(behind.data[:512], g.want[:512]) {
+				t.Error("the device begins as the image does, and is not whole")
+			}
+		})
+	}
+}
+
+func dropFrom(end int64) func(int64) int64 {
+	return func(off int64) int64 {
+		if off >= end {
+			return -1
+		}
+		return off
+	}
+}
+
+func wrapAt(size int64) func(int64) int64 { return func(off int64) int64 { return off % size } }
+
+// A second flash of a device that counts in a circle finds one half of the image as it
+// was written last; it must not be taken in by that.
+func TestFaultyDeviceAgain(t *testing.T) {
+	behind := &faulty{faults: faults{where: wrapAt(5 * mib)}}
+	device := behind.device(t)
+	g := pack(t, content(), "raw")
+	for i := range 4 {
+		c := target(t, device, CopyOptions{Marked: true})
+		if err := flash(t.Context(), g, c, g.options()); err == nil || !strings.Contains(err.Error(), "holds less than it says") {
+			t.Fatalf("flash %d = %v; want the device found out", i, err)
+		}
+	}
+}
+
+// A device that goes, or turns read-only, in the middle.
+func TestDeviceChanges(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		happens func(t *testing.T, device, file string)
+		wantErr string
+	}{
+		{"removed", func(t *testing.T, device, file string) {
+			// A write that is under way makes the file longer again.
+			for size := "?"; size != "0"; {
+				if err := os.Truncate(file, 0); err != nil {
+					t.Error(err)
+				}
+				out, err := exec.Command("losetup", "--set-capacity", device).CombinedOutput()
+				if err != nil {
+					t.Errorf("%v: %s", err, out)
+					return
+				}
+				out, _ = exec.Command("blockdev", "--getsize64", device).Output()
+				size = strings.TrimSpace(string(out))
+			}
+		}, "the device was removed"},
+		{"read-only", func(t *testing.T, device, _ string) {
+			// It would stay so for whoever gets this loop device next.
+			t.Cleanup(func() { exec.Command("blockdev", "--setrw", device).Run() })
+			if out, err := exec.Command("blockdev", "--setro", device).CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		}, "write-protect switch"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			file := soiled(t, t.TempDir(), diskSize)
+			device := attach(t, file)
+			g := pack(t, content(), "raw")
+			happens := sync.OnceFunc(func() { test.happens(t, device, file) })
+			c := target(t, device, CopyOptions{Marked: true, Count: func(int64) { happens() }})
+			if err := flash(t.Context(), g, c, g.options()); err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("flash = %v; want an error with %q", err, test.wantErr)
+			}
+		})
+	}
+}
