@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -148,7 +149,7 @@ func (d *Disk) explain(what string, err error) error {
 
 func (d *Disk) meaning(err error) string {
 	switch {
-	case d.gone() || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOMEDIUM):
+	case d.gone(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOMEDIUM):
 		return "the device was removed; connect it and flash it again, which goes on where this ended"
 	case errors.Is(err, unix.ENOSPC) && d.block:
 		return "the device is full before its end: it holds less than it says, or what it is made of is full"
@@ -162,11 +163,22 @@ func (d *Disk) meaning(err error) string {
 	return "the device is faulty, or its reader or cable; dmesg tells more; try another"
 }
 
+// goneWithin is how long the kernel may take to notice that a device whose writes fail
+// was pulled out.
+const goneWithin = time.Second
+
 // gone asks the kernel whether the device still is there.
-func (d *Disk) gone() bool {
+func (d *Disk) gone(err error) bool {
 	if !d.block {
 		return false
 	}
-	n, err := blockSize(d.plain)
-	return err != nil || n == 0
+	for began := time.Now(); ; time.Sleep(goneWithin / 20) {
+		n, sizeErr := blockSize(d.plain)
+		if sizeErr != nil || n == 0 {
+			return true
+		}
+		if !errors.Is(err, unix.EIO) || time.Since(began) > goneWithin {
+			return false
+		}
+	}
 }
