@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/images"
 	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
@@ -42,6 +43,30 @@ func copyClone(t *testing.T) string {
 	return dir
 }
 
+// shareImage gives a copy of the clone the image that other tests use too, so that its
+// commands find it made.
+func shareImage(t *testing.T, r rig, dir string) {
+	t.Helper()
+	shared := r.opt.Build
+	shared.Dir = filepath.Join("build", "test", "whole")
+	a, err := images.Build(t.Context(), r.spec, shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(dir, "build", r.spec.Board)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range a.Files {
+		if err := engine.Run(t.Context(), engine.Command{Argv: []string{"cp", "--sparse=always", a.Path(f), to}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Save(to); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // The real commands, ended by real signals in the middle of a boot.
 func TestSignals(t *testing.T) {
 	r := newRig(t, "signals") // skips where it must, and goes to the clone's top
@@ -59,8 +84,9 @@ func TestSignals(t *testing.T) {
 	if err := os.Symlink(cache, filepath.Join(dir, "build", "cache")); err != nil {
 		t.Fatal(err)
 	}
+	shareImage(t, r, dir)
 	binary := filepath.Join(dir, "build", "slipway")
-	err = engine.Run(t.Context(), engine.Command{Argv: []string{"go", "tool", "mage", "-compile", binary}, Dir: dir, Env: []string{"CGO_ENABLED=0"}})
+	err = engine.Run(t.Context(), engine.Command{Argv: []string{"go", "tool", "mage", "-compile", binary}, Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/flash/qemu"
+	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/host"
 	"slipway/layers/progress"
@@ -145,52 +147,74 @@ func find(r Report, stage string) Stage {
 
 // What somebody broke must be named, with what was seen and what to do.
 func TestUpNamesWhatIsBroken(t *testing.T) {
-	const csv = "overlay/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
-	tests := []struct {
-		name  string
-		wreck func(images.Spec) images.Spec
-		stage string // that fails
-		check string // that fails, where the stage is smoke
-		saw   string // in what was seen
-	}{
-		{"hook left out", func(s images.Spec) images.Spec {
-			debian := *s.Debian
-			debian.Hook = ""
-			s.Debian = &debian
-			return s
-		}, "smoke", "hook", "slipway-hook"},
-		{"sshd off", func(s images.Spec) images.Spec {
-			debian := *s.Debian
-			debian.Mask = append(slices.Clone(debian.Mask), "ssh.service")
-			s.Debian = &debian
-			return s
-		}, "boot", "", "nothing answers on its SSH port"},
-		{"CSV lists a library that is not there", func(s images.Spec) images.Spec {
-			return s.WithFile(csv, "lib, /usr/lib/libnothere.so.1\nlib, /usr/lib/*/liblzma.so.5.*\nsym, /usr/lib/*/liblzma.so.5\n")
-		}, "smoke", "CSV", "libnothere.so.1"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t, "broken")
-			r.spec = test.wreck(r.spec)
-			report, err := r.up(t, t.Context())
-			if err == nil {
-				t.Fatal("Up succeeded")
+	t.Run("CSV lists a library that is not there, and then there is no hook", func(t *testing.T) {
+		r := newRig(t, "broken")
+		const csv = "overlay/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
+		r.spec = r.spec.WithFile(csv, "lib, /usr/lib/libnothere.so.1\nlib, /usr/lib/*/liblzma.so.5.*\nsym, /usr/lib/*/liblzma.so.5\n")
+		report := r.leftOn(t, func(t *testing.T, report Report, err error) {
+			if failed := find(report, "smoke"); err == nil || failed.Status != Failed || failed.Next == "" {
+				t.Errorf("Up: %v, stage smoke is %+v; want it failed, with a next step", err, failed)
 			}
-			failed := find(report, test.stage)
-			if failed.Status != Failed || failed.Next == "" {
-				t.Errorf("stage %s is %+v; want it failed, with a next step; error: %v", test.stage, failed, err)
-			}
-			if test.check == "" {
-				if !strings.Contains(failed.Saw, test.saw) {
-					t.Errorf("stage %s saw %q; want %q in it", test.stage, failed.Saw, test.saw)
-				}
-				return
-			}
-			if !namesCheck(report, test.check, test.saw) {
-				t.Errorf("no failed check about %q that saw %q and says what to do: %+v", test.check, test.saw, report.Suites)
-			}
+			wantCheck(t, report, "CSV", "libnothere.so.1")
+			// A board that is on serves again: what takes longest is to switch one on.
+			r.onBoard(t, "rm", "/usr/bin/slipway-hook")
 		})
+		wantCheck(t, report, "hook", "slipway-hook")
+	})
+	t.Run("sshd off", func(t *testing.T) {
+		r := newRig(t, "broken")
+		debian := *r.spec.Debian
+		debian.Mask = append(slices.Clone(debian.Mask), "ssh.service")
+		debian.Hook = "" // such images are built too
+		r.spec.Debian = &debian
+		report, err := r.up(t, t.Context())
+		const want = "nothing answers on its SSH port"
+		if failed := find(report, "boot"); err == nil || failed.Status != Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
+			t.Errorf("Up: %v, stage boot is %+v; want it failed, with a next step, and %q seen", err, failed, want)
+		}
+	})
+}
+
+// leftOn runs Up, which is to leave the board on, then meanwhile, and the suites again.
+func (r rig) leftOn(t *testing.T, meanwhile func(*testing.T, Report, error)) Report {
+	t.Helper()
+	before := leftovers(t, r.opt.Build.Dir)
+	r.opt.Keep = true
+	report, err := Up(t.Context(), r.spec, r.opt)
+	defer func() {
+		if err := StopVirtual(context.Background(), io.Discard, r.opt.Build, r.spec, true); err != nil {
+			t.Errorf("the board was to be left on: %v", err)
+		}
+		if diff := cmp.Diff(before, leftovers(t, r.opt.Build.Dir)); diff != "" {
+			t.Errorf("Up left more behind than the board (-before +after):\n%s", diff)
+		}
+	}()
+	meanwhile(t, report, err)
+	again, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board)
+	if !errors.Is(err, ErrFailed) {
+		t.Errorf("SmokeOn = %v; want %v", err, ErrFailed)
+	}
+	return again
+}
+
+func (r rig) onBoard(t *testing.T, argv ...string) {
+	t.Helper()
+	err := OnBoard(t.Context(), r.opt.Build, r.spec, r.spec.Board, func(ctx context.Context, c *target.Conn, _ images.Spec, _ images.Artifact) error {
+		result, err := c.Run(ctx, argv...)
+		if err == nil && result.Status != 0 {
+			err = fmt.Errorf("status %d: %s", result.Status, result.Stderr)
+		}
+		return err
+	})
+	if err != nil {
+		t.Errorf("%v on the board: %v", argv, err)
+	}
+}
+
+func wantCheck(t *testing.T, r Report, name, saw string) {
+	t.Helper()
+	if !namesCheck(r, name, saw) {
+		t.Errorf("no failed check about %q that saw %q and says what to do: %+v", name, saw, r.Suites)
 	}
 }
 
@@ -209,8 +233,8 @@ func namesCheck(r Report, name, saw string) bool {
 func TestUpStops(t *testing.T) {
 	for _, at := range []string{"build", "flash", "boot", "deploy files", "smoke base"} {
 		t.Run(at, func(t *testing.T) {
-			r := newRig(t, "stopped")
-			if at == "build" { // so that there is something to build
+			r := newRig(t, "whole") // whose image another test may have made
+			if at == "build" {      // so that there is something to build
 				r.spec = r.spec.WithFile("overlay/etc/motd", t.Name())
 			}
 			ctx, interrupt := context.WithCancelCause(t.Context())
