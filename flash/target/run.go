@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -30,6 +31,12 @@ type Result struct {
 // Run runs a program on the board to its end. The error is for a program that
 // could not be run; one that failed has a Status.
 func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
+	return c.Feed(ctx, nil, argv...)
+}
+
+// Feed is Run for a program that reads what stdin gives. Where stdin fails, so does
+// Feed, also if the program took the end of its input for the whole.
+func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Result, error) {
 	if len(argv) == 0 {
 		return Result{}, errors.New("no command to run")
 	}
@@ -50,7 +57,7 @@ func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
 
 	var stdout, stderr capped
 	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: &stderr}
-	session.Stdout, session.Stderr = &stdout, pid
+	session.Stdin, session.Stdout, session.Stderr = stdin, &stdout, pid
 	began := time.Now()
 	err = link.during(ctx, func() { end(link, session, pid.number()) }, func() error {
 		return session.Run(pid.prefix() + command(argv))

@@ -186,3 +186,39 @@ func TestPrintable(t *testing.T) {
 		t.Errorf("printable of a MiB has %d bytes", len(got))
 	}
 }
+
+func TestFeed(t *testing.T) {
+	c := connect(t)
+	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	r, err := c.Feed(t.Context(), bytes.NewReader(data), "wc", "-c")
+	if got := strings.TrimSpace(string(r.Stdout)); err != nil || got != strconv.Itoa(len(data)) {
+		t.Errorf("wc counts %q, %v; want %d", got, err, len(data))
+	}
+	r, err = c.Feed(t.Context(), bytes.NewReader(data), "sh", "-c", "exec <&-; exit 3")
+	if err != nil || r.Status != 3 {
+		t.Errorf("a program that reads nothing: status %d, %v; want 3", r.Status, err)
+	}
+	broken := errors.New("broken")
+	if _, err = c.Feed(t.Context(), io.MultiReader(strings.NewReader("some"), failing{broken}), "cat"); !errors.Is(err, broken) {
+		t.Errorf("Feed of what breaks off = %v; want %v", err, broken)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestFeedEndsWithItsContext(t *testing.T) {
+	c := connect(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	in, end := io.Pipe()
+	defer end.Close()
+	go func() {
+		end.Write([]byte("the program runs once this is taken")) // the pipe has no room of its own
+		cancel(stop)
+	}()
+	if _, err := c.Feed(ctx, in, "cat"); !errors.Is(err, stop) {
+		t.Errorf("Feed = %v; want %v", err, stop)
+	}
+}
