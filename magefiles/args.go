@@ -13,7 +13,7 @@ import (
 // Mage knows optional arguments only as flags, and people type "doctor virt".
 var optional = map[string]string{
 	"up": "board", "doctor": "board", "bench": "area", "soak": "area",
-	"cache:serve": "dir", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
+	"cache:serve": "dir", "rshim:show": "device", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
 }
 
 // wanted are the arguments that a command cannot do without. Mage says only how many
@@ -21,7 +21,7 @@ var optional = map[string]string{
 var wanted = map[string][]string{
 	"bmap": {"image"}, "pack": {"image"},
 	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
-	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"},
+	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"}, "rshim:reset": {"device"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/magefile/mage/mg"
 
 	"slipway/flash/bfb"
+	"slipway/flash/rshim"
 )
 
 // BFB works on BlueField boot streams.
@@ -76,5 +77,31 @@ func (BFB) Config(ctx context.Context, file string,
 ) error {
 	return run(ctx, func(ctx context.Context) error {
 		return bfb.MakeConfig(ctx, os.Stdin, os.Stderr, file, given(user, "ubuntu"))
+	})
+}
+
+// RShim looks at BlueField DPUs through their rshims. flash pushes boot streams.
+type RShim mg.Namespace
+
+// Show prints what the rshims of this machine say, and their DPUs' messages.
+//
+// Examples: "rshim:show"; "rshim:show /dev/rshim0 -json"; "rshim:show root@bmc:/dev/rshim0".
+func (RShim) Show(ctx context.Context,
+	device *string, // only this one, or one of another machine; all of this machine if not given
+	json *bool, // print it as JSON
+) error {
+	return run(ctx, func(ctx context.Context) error {
+		return rshim.Show(ctx, os.Stdout, words(given(device, "")), given(json, false))
+	})
+}
+
+// Reset restarts a DPU, after it was confirmed. What runs on it ends without warning.
+//
+// Example: "rshim:reset /dev/rshim0 -yes=/dev/rshim0" for a script.
+func (RShim) Reset(ctx context.Context, device string,
+	yes *string, // the device's name, instead of being asked
+) error {
+	return run(ctx, func(ctx context.Context) error {
+		return rshim.Restart(ctx, os.Stdin, os.Stderr, device, given(yes, ""))
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"slipway/layers/engine"
 )
 
-// maxConfigBytes is more than any bf.cfg that people write.
-const maxConfigBytes = 128 << 10
+// MaxConfigBytes is more than any bf.cfg that people write.
+const MaxConfigBytes = 128 << 10
 
 var (
 	// Names such as BMC_PASSWORD_MINIMUM_LENGTH hold no password.
@@ -26,8 +26,8 @@ var (
 // may do beside that is not looked at. The installer on the DPU keeps the file, and
 // whoever reads the stream reads it too. An error begins with the number of the line.
 func CheckConfig(text []byte) error {
-	if len(text) > maxConfigBytes {
-		return fmt.Errorf("%d bytes are more than the %d KiB that a bf.cfg may have", len(text), maxConfigBytes>>10)
+	if len(text) > MaxConfigBytes {
+		return fmt.Errorf("%d bytes are more than the %d KiB that a bf.cfg may have", len(text), MaxConfigBytes>>10)
 	}
 	if i := bytes.IndexByte(text, 0); i >= 0 {
 		return fmt.Errorf("%d: a NUL byte; a bf.cfg is text", lineOf(text, i))

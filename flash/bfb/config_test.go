@@ -43,7 +43,7 @@ func TestCheckConfig(t *testing.T) {
 		{"an open quote", "A=1\nB='x\n", "2: the single quote"},
 		{"an open double quote", "A=1\nB=\"x\n", "2: the double quote"},
 		{"a NUL", "A=1\n\x00", "2: a NUL byte"},
-		{"too long", strings.Repeat("#", maxConfigBytes+1), "more than the 128 KiB"},
+		{"too long", strings.Repeat("#", MaxConfigBytes+1), "more than the 128 KiB"},
 	} {
 		err := CheckConfig([]byte(test.text))
 		switch {

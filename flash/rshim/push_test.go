@@ -1,0 +1,326 @@
+package rshim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"slipway/flash/rshim/rshimtest"
+	"slipway/flash/target"
+	"slipway/flash/target/sshd"
+)
+
+// patient never lets a limit be over in a test that is not about it.
+var patient = Limits{
+	First: 10 * time.Minute, Silence: 10 * time.Minute, Firmware: 10 * time.Minute, All: 10 * time.Minute,
+	Gone: 10 * time.Minute, Poll: time.Millisecond,
+}
+
+// ways runs a test on DPUs of this machine and on ones that are reached over SSH.
+func ways(t *testing.T, test func(t *testing.T, open func(dir string) *Port)) {
+	t.Run("here", func(t *testing.T) { test(t, At) })
+	t.Run("over ssh", func(t *testing.T) {
+		conn := connect(t)
+		test(t, func(dir string) *Port { return Over(conn, dir) })
+	})
+}
+
+// connect starts a real sshd and logs in.
+func connect(t *testing.T) *target.Conn {
+	t.Helper()
+	if _, err := os.Stat(sshd.Program); err != nil {
+		t.Skip("sshd is missing (Debian package openssh-server)")
+	}
+	server, err := sshd.New(t.TempDir())
+	if err == nil {
+		err = server.Start(context.WithoutCancel(t.Context()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := target.Dial(t.Context(), target.Address{
+		Host: "127.0.0.1", Port: server.Port, User: me.Username, KnownHosts: []string{server.KnownHosts}, Identities: []string{server.Identity},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// some is parts whose sizes are no multiples of anything.
+func some(bytesEach ...int) ([]Part, []byte) {
+	var parts []Part
+	var all []byte
+	random := rand.NewChaCha8([32]byte{1})
+	for _, n := range bytesEach {
+		data := make([]byte, n)
+		random.Read(data)
+		parts = append(parts, Part{Name: "part", Data: bytes.NewReader(data), SizeBytes: int64(n)})
+		all = append(all, data...)
+	}
+	return parts, all
+}
+
+// journalOf is a log that may still be written to when its test looks at it.
+type journalOf struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (j *journalOf) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(p)
+}
+
+func (j *journalOf) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.String()
+}
+
+func TestPush(t *testing.T) {
+	ways(t, func(t *testing.T, open func(string) *Port) {
+		says := []string{"INFO[BL2]: start", "INFO[MISC]: NIC firmware update done", "INFO[MISC]: Rebooting..."}
+		d := &rshimtest.DPU{Says: says, SaidOld: rshimtest.Boots}
+		dir := rshimtest.Mount(t, d)[0]
+		parts, want := some(300_001, 37, 100_000)
+		var log journalOf
+		v, err := open(dir).Push(t.Context(), parts, patient, &log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Outcome != Rebooting || v.Line != "INFO[MISC]: Rebooting..." || v.NICFirmware != "updated" || len(v.Errors) > 0 {
+			t.Errorf("verdict %+v; want rebooting, the firmware updated, no errors", v)
+		}
+		if got, pushes := d.Pushed(); !bytes.Equal(got, want) || pushes != 1 || d.Resets() != 1 {
+			t.Errorf("%d bytes in %d pushes arrived, %d resets; want the %d bytes that were given, 1, 1", len(got), pushes, d.Resets(), len(want))
+		}
+		if level, clear := d.Settings(); level != "2" && level != "0" || clear != "0" {
+			t.Errorf("the driver is left with DISPLAY_LEVEL %s, CLEAR_ON_READ %s; want 0, 0", level, clear)
+		}
+		for _, line := range says {
+			if !strings.Contains(log.String(), " "+line+"\n") {
+				t.Errorf("the log lacks %q:\n%s", line, log.String())
+			}
+		}
+		if strings.Contains(log.String(), "DPU is ready") {
+			t.Errorf("the log holds messages from before the push:\n%s", log.String())
+		}
+	})
+}
+
+// verdict pushes to one DPU.
+func verdict(t *testing.T, d *rshimtest.DPU, limits Limits) (Verdict, error) {
+	t.Helper()
+	dir := rshimtest.Mount(t, d)[0]
+	parts, _ := some(70_000)
+	var log journalOf
+	return At(dir).Push(t.Context(), parts, limits, &log)
+}
+
+func TestVerdicts(t *testing.T) {
+	boot := "INFO[BL2]: start"
+	for _, test := range []struct {
+		name     string
+		dpu      *rshimtest.DPU
+		want     Outcome
+		firmware string
+		wantErr  string
+	}{
+		{"a system boots", &rshimtest.DPU{Says: rshimtest.Boots}, Up, "", ""},
+		{"a system is installed", &rshimtest.DPU{Says: rshimtest.Installs}, Rebooting, "updated", ""},
+		{"only ready", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: DPU is ready"}}, Ready, "", ""},
+		{"an old driver", &rshimtest.DPU{Says: rshimtest.Boots, SaidOld: rshimtest.Boots, CannotClr: true}, Up, "", ""},
+		{"an old driver, the log stays", &rshimtest.DPU{Says: rshimtest.Installs, SaidOld: rshimtest.Boots, CannotClr: true, KeepsLog: true}, Rebooting, "updated", ""},
+		{"ready is from before the reset", &rshimtest.DPU{Says: append([]string{"INFO[MISC]: DPU is ready"}, rshimtest.Installs...)}, Rebooting, "updated", ""},
+		{"short writes", &rshimtest.DPU{Says: rshimtest.Boots, TakesOnly: 4099}, Up, "", ""},
+		{"away for a while", &rshimtest.DPU{Says: rshimtest.Boots, AwayFor: 5}, Up, "", ""},
+		{"NIC mode", &rshimtest.DPU{Mode: "NIC mode", Says: []string{boot, "INFO[MISC]: Linux up", "INFO[UEFI]: In Enhanced NIC mode"}}, NICMode, "", ""},
+		{"DPU mode", &rshimtest.DPU{Mode: "DPU mode", Says: rshimtest.Boots}, Up, "", ""},
+		{"an error on the way", &rshimtest.DPU{Says: []string{boot, "ERR[MISC]: Failed to create VLAN.", "INFO[MISC]: Rebooting..."}}, Rebooting, "", ""},
+		{"no firmware reset", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: NIC Firmware reset is not supported. Host power cycle is required", "INFO[MISC]: Rebooting..."}}, Rebooting, "", ""},
+		{"another thing reboots", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: Rebooting BMC...", "INFO[MISC]: Linux up"}}, Up, "", ""},
+		{"critical error", &rshimtest.DPU{Says: []string{boot, "ERR[MISC]: CRITICAL ERROR: no disk", "INFO[MISC]: Linux up"}}, "", "", "gave up"},
+		{"panic", &rshimtest.DPU{Says: []string{boot, "PANIC(BL31): PC = 0x1234"}}, "", "", "the DPU's boot crashed"},
+		{"exception", &rshimtest.DPU{Says: []string{boot, "Exception(UEFI): syndrome = 0x96000010(Data Abort)"}}, "", "", "the DPU's boot crashed"},
+		{"assertion", &rshimtest.DPU{Says: []string{"ASSERT[BL2]: x"}}, "", "", "the DPU's boot crashed"},
+		{"firmware failed", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: Updating NIC firmware...", "INFO[MISC]: NIC firmware update failed", "INFO[MISC]: Rebooting..."}}, Rebooting, "failed", "but not the NIC's firmware"},
+		{"firmware not done", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: Updating NIC firmware...", "INFO[MISC]: Rebooting..."}}, Rebooting, "begun", "never said that the NIC's firmware"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v, err := verdict(t, test.dpu, patient)
+			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("error %v; want %q", err, test.wantErr)
+			}
+			if v.Outcome != test.want || v.NICFirmware != test.firmware {
+				t.Errorf("verdict %+v; want %q, firmware %q", v, test.want, test.firmware)
+			}
+		})
+	}
+}
+
+func TestVerdictNotes(t *testing.T) {
+	v, err := verdict(t, &rshimtest.DPU{Says: []string{
+		"INFO[BL2]: start", "ERR[MISC]: Failed to create VLAN.", "INFO[MISC]: NIC Firmware reset is not supported. Host power cycle is required", "INFO[MISC]: Rebooting...",
+	}}, patient)
+	if err != nil || !v.PowerCycle || !slices.Equal(v.Errors, []string{"ERR[MISC]: Failed to create VLAN."}) {
+		t.Errorf("verdict %+v, %v; want the error and the power cycle in it", v, err)
+	}
+}
+
+// TestLimits has DPUs that stop talking. One limit at a time is over at once.
+func TestLimits(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		dpu   *rshimtest.DPU
+		short func(*Limits)
+		want  string
+	}{
+		{"nothing", &rshimtest.DPU{}, func(l *Limits) { l.First = time.Nanosecond }, "the DPU said nothing for 1ns"},
+		{"no more", &rshimtest.DPU{Says: []string{"INFO[BL2]: start"}}, func(l *Limits) { l.Silence = time.Nanosecond }, "the DPU has said nothing for 1ns; the DPU said last: INFO[BL2]: start"},
+		{"firmware", &rshimtest.DPU{Says: []string{"INFO[BL2]: start", "INFO[MISC]: Updating NIC firmware..."}}, func(l *Limits) { l.Firmware = time.Nanosecond }, "do not cut its power"},
+		{"never done", &rshimtest.DPU{Says: slices.Repeat([]string{"INFO[BL2]: start"}, 1<<20)}, func(l *Limits) { l.All = 50 * time.Millisecond }, "has not said within 50ms that it is done"},
+		{"gone", &rshimtest.DPU{AwayFor: -1}, func(l *Limits) { l.Gone = time.Nanosecond }, "cannot be followed any longer"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			limits := patient
+			test.short(&limits)
+			_, err := verdict(t, test.dpu, limits)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v; want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	locked := &rshimtest.DPU{Mode: "DPU mode", Locked: true}
+	dropped := &rshimtest.DPU{Dropped: true}
+	dirs := rshimtest.Mount(t, locked, dropped)
+	parts, _ := some(500_000)
+	for dir, want := range map[string]string{
+		dirs[0]: "it is locked (SECURE_NIC_MODE)", dirs[1]: "let go of it (DROP_MODE)", dirs[1] + "9": "systemctl restart rshim",
+	} {
+		if _, err := At(dir).Push(t.Context(), parts, patient, &journalOf{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v; want %q", dir, err, want)
+		}
+	}
+	if locked.Resets()+dropped.Resets() != 0 {
+		t.Error("a DPU was reset")
+	}
+}
+
+// TestDriverRefuses has what only opening or writing boot tells.
+func TestDriverRefuses(t *testing.T) {
+	ways(t, func(t *testing.T, open func(string) *Port) {
+		locked := &rshimtest.DPU{Locked: true} // a BlueField-2 does not say so in misc
+		busy := &rshimtest.DPU{Says: rshimtest.Boots}
+		deaf := &rshimtest.DPU{DeafAfter: 65536, Says: []string{"ERR[BL2]: DDR init fail on MSS0"}}
+		dirs := rshimtest.Mount(t, locked, busy, deaf)
+		holder, err := os.OpenFile(filepath.Join(dirs[1], "boot"), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer holder.Close()
+		parts, _ := some(500_000)
+		for i, want := range []string{
+			"the DPU is locked and takes nothing from this host", "another program is pushing a stream to this DPU",
+			"the DPU said last: ERR[BL2]: DDR init fail on MSS0",
+		} {
+			_, err := open(dirs[i]).Push(t.Context(), parts, patient, &journalOf{})
+			if err == nil || !strings.Contains(err.Error(), want) || i == 2 && !strings.Contains(err.Error(), "BOOT_TIMEOUT") {
+				t.Errorf("%s: error %v; want %q", dirs[i], err, want)
+			}
+		}
+		if locked.Resets() != 0 || busy.Resets() != 1 { // once, by the holder
+			t.Errorf("resets: %d of the locked one, %d of the busy one; want 0, 1", locked.Resets(), busy.Resets())
+		}
+		if _, clear := busy.Settings(); clear != "0" {
+			t.Errorf("CLEAR_ON_READ is left at %s", clear)
+		}
+	})
+}
+
+// TestPushEnds breaks off a push that waits in the driver, as a Ctrl-C does.
+func TestPushEnds(t *testing.T) {
+	ways(t, func(t *testing.T, open func(string) *Port) {
+		d := &rshimtest.DPU{HangAfter: 65536}
+		dir := rshimtest.Mount(t, d)[0]
+		p := open(dir)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stop := errors.New("Ctrl-C")
+		go func() {
+			<-d.Hanging()
+			cancel(stop)
+		}()
+		parts, _ := some(5_000_000)
+		if _, err := p.Push(ctx, parts, patient, &journalOf{}); !errors.Is(err, stop) {
+			t.Errorf("error %v; want %v", err, stop)
+		}
+		// boot is closed, so that the next push can begin
+		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+			if _, pushes := d.Pushed(); pushes == 1 {
+				break
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatal("boot is still open a minute later")
+			}
+		}
+		if _, clear := d.Settings(); clear != "0" {
+			t.Errorf("CLEAR_ON_READ is left at %s", clear)
+		}
+	})
+}
+
+func TestPushShrunk(t *testing.T) {
+	ways(t, func(t *testing.T, open func(string) *Port) {
+		dir := rshimtest.Mount(t, &rshimtest.DPU{Says: rshimtest.Boots})[0]
+		parts, _ := some(100_000, 1000)
+		parts[0].SizeBytes += 10
+		_, err := open(dir).Push(t.Context(), parts, patient, &journalOf{})
+		if err == nil || !strings.Contains(err.Error(), "became shorter while it was pushed") {
+			t.Errorf("error %v; want one about a file that became shorter", err)
+		}
+	})
+}
+
+func TestSeveralAtOnce(t *testing.T) {
+	dpus := []*rshimtest.DPU{{Says: rshimtest.Boots}, {Says: []string{"PANIC(BL2): PC = 0x0"}}, {Says: rshimtest.Installs}}
+	dirs := rshimtest.Mount(t, dpus...)
+	errs := make([]error, len(dpus))
+	var wg sync.WaitGroup
+	for i, dir := range dirs {
+		parts, _ := some(200_000)
+		wg.Go(func() { _, errs[i] = At(dir).Push(t.Context(), parts, patient, &journalOf{}) })
+	}
+	wg.Wait()
+	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
+		t.Errorf("errors %v; want one, of the second", errs)
+	}
+}
+
+func TestReset(t *testing.T) {
+	ways(t, func(t *testing.T, open func(string) *Port) {
+		d := &rshimtest.DPU{}
+		dir := rshimtest.Mount(t, d)[0]
+		if err := open(dir).Reset(t.Context()); err != nil || d.Resets() != 1 {
+			t.Errorf("Reset gives %v, %d resets; want 1", err, d.Resets())
+		}
+	})
+}

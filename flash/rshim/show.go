@@ -1,0 +1,109 @@
+package rshim
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// shown is a DPU as Show prints it.
+type shown struct {
+	Device string `json:"device"`
+	Misc
+	Log []string `json:"log"` // what the DPU said since its log was cleared
+}
+
+// Show prints what the rshims say, all of this machine's where none is named, with the
+// DPUs' messages. It leaves the driver as it was.
+func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
+	if len(names) == 0 {
+		if names = Names(); len(names) == 0 {
+			return errors.New("this machine has no rshim; is the driver installed (Debian and Ubuntu: rshim) and running (systemctl start rshim), and does no BMC hold the DPU's?")
+		}
+	}
+	all := make([]shown, len(names))
+	for i, name := range names {
+		var err error
+		if all[i], err = show(ctx, name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(all)
+	}
+	for _, s := range all {
+		s.print(w)
+	}
+	return nil
+}
+
+func show(ctx context.Context, name string) (s shown, err error) {
+	p, err := Open(ctx, name)
+	if err != nil {
+		return shown{}, err
+	}
+	defer p.Close()
+	before, err := p.Misc(ctx)
+	if err != nil {
+		return shown{}, err
+	}
+	s = shown{name, before, before.log}
+	if before.level == "2" {
+		return s, nil
+	}
+	if err := p.set(ctx, "DISPLAY_LEVEL", "2"); err != nil {
+		return s, err
+	}
+	now, err := p.Misc(ctx)
+	s.Log = now.log
+	away, cancel := context.WithTimeout(context.WithoutCancel(ctx), restLimit)
+	defer cancel()
+	return s, errors.Join(err, p.set(away, "DISPLAY_LEVEL", before.level))
+}
+
+func (s shown) print(w io.Writer) {
+	fmt.Fprintln(w, s.Device)
+	for _, f := range s.Fields {
+		fmt.Fprintf(w, "  %-16s %s\n", f.Key, f.Value)
+	}
+	for _, line := range s.Log {
+		fmt.Fprintln(w, "  | "+line)
+	}
+}
+
+// Restart resets a DPU after it was shown and confirmed: by yes, which is the rshim's
+// name, or else by whoever types that on in.
+func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) error {
+	p, err := Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	m, err := p.Ready(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	fmt.Fprintf(w, "%s: %s at %s. Everything that runs on it ends without warning, and its network ports go down.\n", name, m.Info, m.Name)
+	if yes == "" {
+		fmt.Fprintf(w, "Type %s to go on: ", name)
+		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		yes = strings.TrimSpace(line)
+	}
+	if yes != name {
+		return fmt.Errorf("confirmed as %q, but the device is %q; nothing was done", yes, name)
+	}
+	if err := p.Reset(ctx); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	fmt.Fprintf(w, "%s was reset; rshim:show says how its boot goes.\n", name)
+	return nil
+}

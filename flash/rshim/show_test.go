@@ -1,0 +1,66 @@
+package rshim
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway/flash/rshim/rshimtest"
+)
+
+func TestShow(t *testing.T) {
+	d := &rshimtest.DPU{SaidOld: rshimtest.Boots}
+	dir := rshimtest.Mount(t, d)[0]
+	var out strings.Builder
+	if err := Show(t.Context(), &out, []string{dir}, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{dir + "\n", "  DEV_INFO         BlueField-2(Rev 1)\n", "  | INFO[MISC]: DPU is ready\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("shown is %q; want %q in it", out.String(), want)
+		}
+	}
+	out.Reset()
+	var all []shown
+	if err := Show(t.Context(), &out, []string{dir}, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(out.String()), &all); err != nil || len(all) != 1 || all[0].Name != "pcie-0000:03:00.2" || !slices.Equal(all[0].Log, rshimtest.Boots) {
+		t.Errorf("shown as JSON, %v: %s", err, out.String())
+	}
+	if level, clear := d.Settings(); level != "0" || clear != "0" || d.Resets() != 0 {
+		t.Errorf("the driver is left with DISPLAY_LEVEL %s, CLEAR_ON_READ %s, %d resets; want 0, 0, 0", level, clear, d.Resets())
+	}
+	if err := Show(t.Context(), io.Discard, []string{dir + "9"}, false); err == nil {
+		t.Error("an rshim that is not there is shown")
+	}
+}
+
+func TestRestart(t *testing.T) {
+	d, locked := &rshimtest.DPU{}, &rshimtest.DPU{Mode: "DPU mode", Locked: true}
+	dirs := rshimtest.Mount(t, d, locked)
+	for _, test := range []struct {
+		dir, yes, typed, wantErr string
+		resets                   int
+	}{
+		{dirs[0], "", "", `confirmed as ""`, 0},
+		{dirs[0], "", "yes\n", `confirmed as "yes"`, 0},
+		{dirs[0], "another", dirs[0] + "\n", `confirmed as "another"`, 0},
+		{dirs[0], dirs[0], "", "", 1},
+		{dirs[0], "", dirs[0] + "\n", "", 2},
+		{dirs[1], dirs[1], "", "locked", 2},
+	} {
+		err := Restart(t.Context(), strings.NewReader(test.typed), io.Discard, test.dir, test.yes)
+		if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+			t.Errorf("Restart(%s, yes %q), typed %q = %v; want %q", test.dir, test.yes, test.typed, err, test.wantErr)
+		}
+		if d.Resets() != test.resets {
+			t.Errorf("after yes %q, typed %q, %d resets; want %d", test.yes, test.typed, d.Resets(), test.resets)
+		}
+	}
+	if locked.Resets() != 0 {
+		t.Error("the locked DPU was reset")
+	}
+}

@@ -1,0 +1,109 @@
+package rshim
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Outcome is what a DPU said last of a stream.
+type Outcome string
+
+// The outcomes of a push that went well.
+const (
+	Ready     Outcome = "ready"     // the installed system serves
+	Up        Outcome = "up"        // its Linux runs
+	Rebooting Outcome = "rebooting" // it is installed, and the DPU restarts into it
+	NICMode   Outcome = "nic mode"  // the DPU serves its host as a network card
+)
+
+// The NIC's firmware, where the stream brings one.
+const (
+	firmwareBegun  = "begun"
+	firmwareDone   = "updated"
+	firmwareFailed = "failed"
+)
+
+// Verdict is what came of a push.
+type Verdict struct {
+	Outcome     Outcome  `json:"outcome"`
+	Line        string   `json:"line"`                  // the message that says so
+	NICFirmware string   `json:"nicFirmware,omitempty"` // updated; "" where the stream brings none
+	PowerCycle  bool     `json:"powerCycle,omitempty"`  // the NIC's firmware works once the host was off and on
+	Errors      []string `json:"errors,omitempty"`      // messages of level ERR that did not stop it
+}
+
+var (
+	// What an installer and the installed system say last; the driver's own bfb-install
+	// waits for the same.
+	finals = []struct {
+		pattern *regexp.Regexp
+		outcome Outcome
+	}{
+		{regexp.MustCompile(`(?i)DPU is ready`), Ready},
+		{regexp.MustCompile(`(?i)Linux up`), Up},
+		{regexp.MustCompile(`(?i)In Enhanced NIC mode`), NICMode},
+		{regexp.MustCompile(`(?i)Rebooting\.\.\.`), Rebooting},
+	}
+	critical = regexp.MustCompile(`(?i)CRITICAL ERROR`)
+	crashed  = regexp.MustCompile(`^(PANIC|Exception)\([A-Z0-9]+\):|^ASSERT\[`)
+	stage    = regexp.MustCompile(`[\[(](PSC|BL1|BL2|BL2R|BL31|UEFI)[\])]`)
+	levelErr = regexp.MustCompile(`^ERR\[`)
+
+	firmware     = regexp.MustCompile(`(?i)(updating NIC (firmware|FW)|NIC (firmware|FW) (update|upgrade))`)
+	firmwareOver = regexp.MustCompile(`(?i)\b(done|completed?|finished|success\w*|skipped|up[- ]to[- ]date)\b`)
+	firmwareBad  = regexp.MustCompile(`(?i)\b(fail\w*|error)\b`)
+	powerCycle   = regexp.MustCompile(`(?i)power[- ]cycle is required`)
+)
+
+// judge takes the next message. It returns true where it is the last, and an error where
+// it says that the DPU gave up.
+func (v *Verdict) judge(line string, nicMode bool) (bool, error) {
+	v.followFirmware(line)
+	v.PowerCycle = v.PowerCycle || powerCycle.MatchString(line)
+	switch {
+	case critical.MatchString(line):
+		return true, fmt.Errorf("the DPU says %q: the installer in the stream gave up", line)
+	case crashed.MatchString(line):
+		return true, fmt.Errorf("the DPU's boot crashed: %q; is the stream one for this DPU and, with secure boot, signed for it?", line)
+	case levelErr.MatchString(line) && len(v.Errors) < 100:
+		v.Errors = append(v.Errors, line)
+	}
+	for _, f := range finals {
+		// In NIC mode the others are said of an earlier stage.
+		if f.pattern.MatchString(line) && (!nicMode || f.outcome == NICMode) {
+			v.Outcome, v.Line = f.outcome, line
+			return true, v.firmwareVerdict()
+		}
+	}
+	return false, nil
+}
+
+func (v *Verdict) followFirmware(line string) {
+	switch {
+	case !firmware.MatchString(line):
+	case firmwareBad.MatchString(line):
+		v.NICFirmware = firmwareFailed
+	case firmwareOver.MatchString(line):
+		v.NICFirmware = firmwareDone
+	default:
+		v.NICFirmware = firmwareBegun
+	}
+}
+
+func (v *Verdict) firmwareVerdict() error {
+	switch v.NICFirmware {
+	case firmwareFailed:
+		return fmt.Errorf("the system was installed (%q), but not the NIC's firmware%s; update that on the DPU: mlxfwmanager", v.Line, quoted(v.Errors))
+	case firmwareBegun:
+		return fmt.Errorf("the DPU says %q, but never said that the NIC's firmware, which it had begun to write, is done; look at it on the DPU: mlxfwmanager --query", v.Line)
+	}
+	return nil
+}
+
+func quoted(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(lines, "; ") + ")"
+}
