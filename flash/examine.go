@@ -10,13 +10,15 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/rshim"
 )
 
 // examine finds out what path names. It follows links, so that names like
 // /dev/disk/by-id/... can be used.
 func (m machine) examine(path string) (Device, error) {
 	if kind := special(path); kind != "" {
-		return Device{Path: path, Kind: kind, exists: true}, nil
+		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, exists: true}, nil
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +74,7 @@ func (m machine) instead(path string, mode fs.FileMode) string {
 // special recognises the names of devices that are no files.
 func special(path string) string {
 	switch {
-	case strings.HasPrefix(path, "/dev/rshim"):
+	case rshim.Is(path):
 		return RShim
 	case strings.HasPrefix(path, "usb:"):
 		return Tegra

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"slipway/flash/rshim"
 	"slipway/images"
 )
 
@@ -37,6 +38,7 @@ type Options struct {
 	Holes         string               // what becomes of what the image leaves out: zero (also ""), discard or keep
 	Blind         bool                 // do not read back
 	ForceRecovery bool                 // bring Jetsons into recovery mode by the board's command
+	Config        string               // a bf.cfg for the installer in a BlueField's boot stream
 	DryRun        bool                 // stop before the first write
 	Out           io.Writer            // where the device and what will be done is shown; nil shows nothing
 }
@@ -63,12 +65,15 @@ type Receipt struct {
 	VerifiedBytes  int64     `json:"verifiedBytes"`            // that were read back and compared
 	HostKey        string    `json:"hostKey,omitempty"`        // fingerprint
 	Verdict        string    `json:"verdict,omitempty"`        // where the board itself says what came of it
-	Logs           string    `json:"logs,omitempty"`           // a folder with what was said meanwhile
+	Logs           string    `json:"logs,omitempty"`           // a folder or a file with what was said meanwhile
 	Saved          []string  `json:"saved,omitempty"`          // files with what the device began and ended with
+	Config         string    `json:"configSha256,omitempty"`   // of the bf.cfg that a DPU was given
 	Seconds        float64   `json:"seconds"`
 	BytesPerSecond int64     `json:"bytesPerSecond,omitempty"` // of data
 	Finished       time.Time `json:"finished"`
 	DryRun         bool      `json:"dryRun,omitempty"`
+
+	DPU *rshim.Verdict `json:"dpu,omitempty"` // what a BlueField said of its boot
 }
 
 // request is what a flasher is asked for: one artifact, on devices of its kind.
@@ -97,6 +102,7 @@ var flashers = map[string]func(context.Context, request) (job, error){
 	File:  newImageJob,
 	Block: newImageJob,
 	Tegra: newJetsonJob,
+	RShim: newBlueFieldJob,
 }
 
 // Write is WriteAll for one device.

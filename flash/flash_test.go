@@ -462,7 +462,7 @@ func TestWriteRefuses(t *testing.T) {
 	}{
 		{name: "another board", spec: images.Spec{Board: "other", Flash: spec.Flash}, wantErr: "an artifact for board toy"},
 		{name: "kind not known to the board", spec: images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Tegra}}}, wantErr: "of kind file"},
-		{name: "no flasher", spec: spec, device: "/dev/rshim0", wantErr: "no flasher for devices of kind rshim"},
+		{name: "no boot stream", spec: spec, device: "/dev/rshim0", wantErr: "-image=FILE.bfb"},
 		{name: "mistyped device", spec: spec, device: "/dev/sdzz9", wantErr: "no such device"},
 		{name: "folder", spec: spec, device: dir, wantErr: "neither a file nor a block device"},
 		{name: "character device", spec: spec, device: "/dev/null", wantErr: "neither a file nor a block device"},

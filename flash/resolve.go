@@ -173,7 +173,8 @@ func (p *picker) readImage(ctx context.Context) error {
 		}
 	}
 	if kind := p.devices[0].Kind; kind != File && kind != Block {
-		return nil // only disks have maps
+		p.mapPath = p.options.BlockMap // only disks have maps; what has none refuses one
+		return nil
 	}
 	return p.readMap(ctx, o)
 }
@@ -336,7 +337,11 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 		}
 	}
 	if p.options.Digest != "" {
-		image, err := p.artifact.File(images.DiskImage)
+		kind := images.DiskImage
+		if p.devices[0].Kind == RShim {
+			kind = images.BFB
+		}
+		image, err := p.artifact.File(kind)
 		if err != nil {
 			return fmt.Errorf("%w; -digest is of that, or of what -image names", err)
 		}

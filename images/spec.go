@@ -116,6 +116,9 @@ type Flash struct {
 	// LargestGiB is the size of the largest disk that is written for the board: what is
 	// larger is somebody's disk rather than a card. 0 leaves that to package flash.
 	LargestGiB int `yaml:"largestGiB" json:"largestGiB,omitempty"`
+	// DPU is what a BlueField's driver calls it, as BlueField-2; one of another generation
+	// is refused.
+	DPU string `yaml:"dpu" json:"dpu,omitempty"`
 
 	// The rest is of Jetsons in recovery mode.
 	Chip      string            `yaml:"chip" json:"chip,omitempty"`           // t210, t186, t194, t234 or t264; a board with another is refused

@@ -158,11 +158,13 @@ func Flash(ctx context.Context, board, device string,
 	digest *string, // of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address
 	signers *string, // file of allowed signers, or minisign's public key: what they did not sign is refused
 	forceRecovery *bool, // bring Jetsons into recovery mode by the command of board.yml
+	config *string, // a bf.cfg for the installer in a BlueField's boot stream; bfb:config makes one
 	dryRun *bool, // show what would be done, write nothing
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return ci.Flash(ctx, os.Stdout, spec, options, list(device), flash.Options{
-			Yes: list(given(yes, "")), Digest: given(digest, ""), Signers: given(signers, ""), ForceRecovery: given(forceRecovery, false), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+			Yes: list(given(yes, "")), Digest: given(digest, ""), Signers: given(signers, ""), ForceRecovery: given(forceRecovery, false), Config: given(config, ""),
+			DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		})
 	})
 }

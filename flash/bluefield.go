@@ -1,0 +1,306 @@
+package flash
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"slipway/flash/bfb"
+	"slipway/flash/fetch"
+	"slipway/flash/rshim"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// dpuLimits are how long a DPU may take. Tests have less time.
+var dpuLimits = rshim.Patient
+
+// bluefieldJob pushes one boot stream to DPUs, side by side.
+type bluefieldJob struct {
+	request
+	stream    *bfb.File
+	sha256    string
+	config    []byte // the bf.cfg that goes behind the stream
+	configSum string
+	dpus      []*dpu
+}
+
+// dpu is one BlueField of a bluefieldJob.
+type dpu struct {
+	device  Device
+	port    *rshim.Port
+	mode    string
+	log     string // file with what it says
+	receipt Receipt
+	err     error
+}
+
+func newBlueFieldJob(ctx context.Context, r request) (_ job, err error) {
+	j := &bluefieldJob{request: r}
+	defer func() {
+		if err != nil {
+			j.close()
+		}
+	}()
+	for _, step := range []func(context.Context) error{j.possible, j.readConfig, j.openStream, j.openPorts} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+func (j *bluefieldJob) close() {
+	if j.stream != nil {
+		j.stream.Close()
+	}
+	for _, d := range j.dpus {
+		d.port.Close()
+	}
+}
+
+// possible refuses what only disks know.
+func (j *bluefieldJob) possible(context.Context) error {
+	o := j.options
+	switch {
+	case o.BlockMap != "" || o.Holes != "" || o.Blind:
+		return errors.New("a DPU gets a boot stream, which has no block map and no holes, and cannot be read back: leave -blockmap, -holes and -blind out")
+	case o.Identity != nil:
+		return errors.New("a boot stream has no place for an SSH identity; give the DPU's system its keys by a bf.cfg, with -config")
+	}
+	return nil
+}
+
+// readConfig reads the bf.cfg that the installer in the stream gets.
+func (j *bluefieldJob) readConfig(context.Context) (err error) {
+	path := j.options.Config
+	if path == "" {
+		return nil
+	}
+	if j.config, err = readLimited(path); err != nil {
+		return err
+	}
+	if err := bfb.CheckConfig(j.config); err != nil {
+		return fmt.Errorf("%s:%w", path, err)
+	}
+	sum := sha256.Sum256(j.config)
+	j.configSum = hex.EncodeToString(sum[:])
+	return nil
+}
+
+// openStream opens the boot stream that the artifact or the user names, and proves all
+// of it: what a DPU began to install cannot be taken back.
+func (j *bluefieldJob) openStream(ctx context.Context) error {
+	path, built := j.image.path, ""
+	j.sha256 = j.image.sha256
+	if path == "" {
+		file, err := j.artifact.File(images.BFB)
+		if err != nil {
+			return fmt.Errorf("%w; our builds make disk images for this board; name NVIDIA's boot stream or one of your own: -image=FILE.bfb", err)
+		}
+		path, built = j.artifact.Path(file), file.SHA256
+	}
+	var err error
+	if j.stream, err = bfb.Open(path); err != nil {
+		return err
+	}
+	if err := j.stream.Prove(ctx); err != nil {
+		return err
+	}
+	if err := j.trailing(path); err != nil || j.sha256 != "" {
+		return err
+	}
+	step := progress.Start(ctx, "digest "+filepath.Base(path), j.stream.StreamBytes+j.stream.TrailingBytes, progress.Bytes)
+	j.sha256, err = fetch.SumOf(ctx, path, step.Add)
+	if err == nil && built != "" && j.sha256 != built {
+		err = fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", path, j.sha256, built, remake(j.artifact))
+	}
+	step.End("sha256 "+j.sha256, err)
+	return err
+}
+
+// trailing judges what stands behind the stream's images: a bf.cfg there may hold a
+// password too, and a second one would be taken for a part of it.
+func (j *bluefieldJob) trailing(path string) error {
+	n := j.stream.TrailingBytes
+	if n == 0 {
+		return nil
+	}
+	if j.config != nil {
+		return fmt.Errorf("%s: %d bytes stand behind its images already, so that %s would not be read; take it apart (bfb:extract) and make it anew without them", path, n, j.options.Config)
+	}
+	if n > bfb.MaxConfigBytes {
+		return nil // a root file system
+	}
+	text := make([]byte, n)
+	if _, err := j.stream.ReadAt(text, j.stream.StreamBytes); err != nil {
+		return err
+	}
+	if slices.Contains(text, 0) {
+		return nil
+	}
+	if err := bfb.CheckConfig(text); err != nil {
+		return fmt.Errorf("%s: the bf.cfg behind its images, line %w", path, err)
+	}
+	return nil
+}
+
+// openPorts asks each DPU's driver what it is, and refuses those that take nothing now.
+func (j *bluefieldJob) openPorts(ctx context.Context) error {
+	for i := range j.devices {
+		if err := j.openPort(ctx, &j.devices[i]); err != nil {
+			return several(j.names(), j.devices[i].Path, err)
+		}
+	}
+	return nil
+}
+
+func (j *bluefieldJob) openPort(ctx context.Context, d *Device) error {
+	port, err := openRShim(ctx, d.Path)
+	if err != nil {
+		return err
+	}
+	one := &dpu{port: port, log: filepath.Join(j.artifact.Dir(), logName(d.Path))}
+	j.dpus = append(j.dpus, one)
+	m, err := port.Ready(ctx)
+	if err != nil {
+		return err
+	}
+	d.Port, d.Chip, d.Model = m.Name, m.Info, m.Part
+	d.Bus, _, _ = strings.Cut(m.Name, "-")
+	if want := j.spec.Flash.DPU; want != "" && !isDPU(m.Info, want) {
+		return fmt.Errorf("it is a %s, and board %s is a %s", m.Info, j.spec.Board, want)
+	}
+	one.device, one.mode = *d, m.Mode
+	one.receipt = Receipt{
+		Board: j.artifact.Board, Key: j.artifact.Key, Device: *d, Image: filepath.Base(j.stream.Name()), Form: "bfb",
+		ImageSHA256: j.sha256, ImageBytes: j.bytes(), Config: j.configSum, DryRun: j.options.DryRun,
+	}
+	return nil
+}
+
+// openRShim opens the rshim that a path stands for.
+func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
+	if name, local := strings.CutPrefix(path, here.dev+"/"); local {
+		return rshim.At(filepath.Join(here.nodes, name)), nil
+	}
+	return rshim.Open(ctx, path)
+}
+
+// isDPU compares BlueField-2(Rev 1) with BlueField-2.
+func isDPU(info, want string) bool {
+	name, _, _ := strings.Cut(info, "(")
+	return strings.EqualFold(strings.TrimSpace(name), want)
+}
+
+var odd = regexp.MustCompile(`[^A-Za-z0-9.@]+`)
+
+// logName is the file for what a DPU says: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
+func logName(path string) string {
+	return odd.ReplaceAllString(strings.Trim(strings.TrimPrefix(path, here.dev), "/"), "-") + ".log"
+}
+
+func (j *bluefieldJob) names() []string {
+	names := make([]string, len(j.devices))
+	for i, d := range j.devices {
+		names[i] = d.Path
+	}
+	return names
+}
+
+// bytes is how many are pushed.
+func (j *bluefieldJob) bytes() int64 {
+	return j.stream.StreamBytes + j.stream.TrailingBytes + int64(len(j.config))
+}
+
+func (j *bluefieldJob) show(w io.Writer) {
+	for _, d := range j.dpus {
+		d.device.describe(w)
+		if d.mode != "" {
+			fmt.Fprintf(w, "  in %s\n", d.mode)
+		}
+	}
+	fmt.Fprintf(w, "Boot stream %s for board %s: %d images, %s.\n", filepath.Base(j.stream.Name()), j.artifact.Board, len(j.stream.Images), sizeText(j.bytes()))
+	for _, n := range j.stream.Notes {
+		fmt.Fprintf(w, "  note: %s\n", n)
+	}
+	switch {
+	case j.config != nil:
+		fmt.Fprintf(w, "  with %s behind it\n", j.options.Config)
+	case j.stream.TrailingBytes > 0:
+		fmt.Fprintf(w, "  with %s behind its images (a bf.cfg or a root file system)\n", sizeText(j.stream.TrailingBytes))
+	}
+	fmt.Fprintln(w, "A DPU is reset at once: what runs on it ends, its network ports go down, and the stream decides what becomes of its disk.")
+}
+
+// plan has asked all that can be asked without resetting a DPU.
+func (j *bluefieldJob) plan(context.Context) ([]Receipt, error) {
+	var receipts []Receipt
+	for _, d := range j.dpus {
+		if j.options.Out != nil {
+			fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it says what came of it. Nothing was pushed.\n", d.device.Path, sizeText(j.bytes()))
+		}
+		receipts = append(receipts, d.receipt)
+	}
+	return receipts, nil
+}
+
+// run pushes to all DPUs at once. One that fails does not stop the others.
+func (j *bluefieldJob) run(ctx context.Context) ([]Receipt, error) {
+	var wg sync.WaitGroup
+	for _, d := range j.dpus {
+		wg.Go(func() { d.err = j.push(ctx, d) })
+	}
+	wg.Wait()
+	var receipts []Receipt
+	var failed []error
+	for _, d := range j.dpus {
+		if d.err != nil {
+			failed = append(failed, several(j.names(), d.device.Path, fmt.Errorf("%w\n  all that it said: %s", d.err, d.log)))
+			continue
+		}
+		receipts = append(receipts, d.receipt)
+	}
+	return receipts, errors.Join(failed...)
+}
+
+func (j *bluefieldJob) push(ctx context.Context, d *dpu) error {
+	began := time.Now()
+	log, err := os.Create(d.log)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "%s %s to %s\n", began.UTC().Format(time.RFC3339), j.stream.Name(), d.device.Path)
+	verdict, err := d.port.Push(ctx, j.parts(), dpuLimits, log)
+	if err == nil && len(verdict.Errors) > 0 && j.options.Out != nil {
+		fmt.Fprintf(j.options.Out, "%s reported, and went on: %s\n", d.device.Path, strings.Join(verdict.Errors, "; "))
+	}
+	if err == nil && verdict.PowerCycle && j.options.Out != nil {
+		fmt.Fprintf(j.options.Out, "%s: its NIC's new firmware works once the host was switched off and on.\n", d.device.Path)
+	}
+	if err := errors.Join(err, log.Close()); err != nil {
+		return err
+	}
+	r := &d.receipt
+	r.DPU, r.Verdict, r.Logs, r.WrittenBytes = &verdict, verdict.Line, d.log, j.bytes()
+	r.Seconds, r.Finished = time.Since(began).Seconds(), time.Now().UTC()
+	return nil
+}
+
+func (j *bluefieldJob) parts() []rshim.Part {
+	parts := []rshim.Part{{Name: j.stream.Name(), Data: j.stream, SizeBytes: j.stream.StreamBytes + j.stream.TrailingBytes}}
+	if j.config != nil {
+		parts = append(parts, rshim.Part{Name: j.options.Config, Data: strings.NewReader(string(j.config)), SizeBytes: int64(len(j.config))})
+	}
+	return parts
+}

@@ -1,0 +1,247 @@
+package flash
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/flash/bfb"
+	"slipway/flash/rshim"
+	"slipway/flash/rshim/rshimtest"
+	"slipway/images"
+)
+
+var dpuSpec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Block, RShim}, DPU: "BlueField-2"}}
+
+// dpus plays DPUs as this machine's /dev/rshim0, /dev/rshim1, ...
+func dpus(t *testing.T, all ...*rshimtest.DPU) []string {
+	t.Helper()
+	dirs := rshimtest.Mount(t, all...)
+	before, limits := here, dpuLimits
+	t.Cleanup(func() { here, dpuLimits = before, limits })
+	here.nodes = filepath.Dir(dirs[0])
+	const long = 10 * time.Minute
+	dpuLimits = rshim.Limits{First: long, Silence: long, Firmware: long, All: long, Gone: long, Poll: time.Millisecond}
+	names := make([]string, len(dirs))
+	for i, dir := range dirs {
+		names[i] = filepath.Join("/dev", filepath.Base(dir))
+	}
+	return names
+}
+
+// streamArtifact is an artifact with a boot stream alone.
+func streamArtifact(t *testing.T) (images.Artifact, []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	parts, err := bfb.ParseParts("boot-args==" + strings.Repeat("quiet ", 30_000) + ",boot-timeout==3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "toy.bfb")
+	if _, err := bfb.Make(t.Context(), path, bfb.Recipe{Parts: parts}); err != nil {
+		t.Fatal(err)
+	}
+	data := read(t, path)
+	sum := sha256.Sum256(data)
+	a := images.Artifact{Board: "toy", Key: "0123456789abcdef", Files: []images.File{
+		{Kind: images.BFB, Name: "toy.bfb", SizeBytes: int64(len(data)), SHA256: hex.EncodeToString(sum[:])},
+	}}
+	if err := a.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err = images.OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, data
+}
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFlashBlueField(t *testing.T) {
+	one, two := &rshimtest.DPU{Says: rshimtest.Installs, SaidOld: rshimtest.Boots}, &rshimtest.DPU{Says: rshimtest.Boots}
+	names := dpus(t, one, two)
+	a, stream := streamArtifact(t)
+	config := writeFile(t, "bf.cfg", "A='b'\n")
+	var shown strings.Builder
+	receipts, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Yes: names, Config: config, Out: &shown})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := append(bytes.Clone(stream), "A='b'\n"...)
+	for i, d := range []*rshimtest.DPU{one, two} {
+		got, pushes := d.Pushed()
+		same(t, names[i], got, want)
+		if pushes != 1 || d.Resets() != 1 {
+			t.Errorf("%s: %d pushes, %d resets; want 1, 1", names[i], pushes, d.Resets())
+		}
+	}
+	if len(receipts) != 2 || receipts[0].DPU == nil || receipts[0].DPU.Outcome != rshim.Rebooting || receipts[1].DPU.Outcome != rshim.Up ||
+		receipts[0].WrittenBytes != int64(len(want)) || receipts[0].ImageSHA256 != a.Files[0].SHA256 || receipts[0].Config == "" || receipts[0].Device.Chip != "BlueField-2(Rev 1)" {
+		t.Errorf("receipts are %+v", receipts)
+	}
+	if log := string(read(t, receipts[0].Logs)); !strings.Contains(log, " INFO[MISC]: NIC firmware update done\n") || strings.Contains(log, "DPU is ready") {
+		t.Errorf("the log of %s is\n%s", names[0], log)
+	}
+	if filepath.Base(receipts[1].Logs) != "rshim1.log" {
+		t.Errorf("the log of %s is %s; want rshim1.log", names[1], receipts[1].Logs)
+	}
+	for _, text := range []string{"/dev/rshim0: rshim, BlueField-2(Rev 1), bus pcie", "toy.bfb for board toy: 2 images", "with " + config, "reset at once"} {
+		if !strings.Contains(shown.String(), text) {
+			t.Errorf("shown is\n%s\nwant %q in it", shown.String(), text)
+		}
+	}
+	var saved []Receipt
+	if err := json.Unmarshal(read(t, filepath.Join(a.Dir(), ReceiptName)), &saved); err != nil || len(saved) != 2 {
+		t.Errorf("the receipt that was kept: %v, %d devices; want 2", err, len(saved))
+	}
+}
+
+// TestFlashBlueFieldOneFails has the other one finished all the same.
+func TestFlashBlueFieldOneFails(t *testing.T) {
+	bad := &rshimtest.DPU{Says: []string{"INFO[BL2]: start", "ERR[MISC]: CRITICAL ERROR: no disk"}}
+	names := dpus(t, bad, &rshimtest.DPU{Says: rshimtest.Boots})
+	a, _ := streamArtifact(t)
+	receipts, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Yes: names})
+	if err == nil || !strings.Contains(err.Error(), "/dev/rshim0: the DPU says") || !strings.Contains(err.Error(), filepath.Join(a.Dir(), "rshim0.log")) || strings.Contains(err.Error(), "/dev/rshim1: the") {
+		t.Errorf("error %v; want one of rshim0 alone, with its log", err)
+	}
+	if len(receipts) != 1 || receipts[0].Device.Path != names[1] {
+		t.Errorf("receipts are %+v; want that of %s", receipts, names[1])
+	}
+}
+
+func TestFlashBlueFieldDryRun(t *testing.T) {
+	d := &rshimtest.DPU{}
+	names := dpus(t, d)
+	a, _ := streamArtifact(t)
+	var shown strings.Builder
+	receipts, err := WriteAll(t.Context(), dpuSpec, a, names, Options{DryRun: true, Out: &shown})
+	if err != nil || len(receipts) != 1 || !receipts[0].DryRun || !strings.Contains(shown.String(), "Nothing was pushed") {
+		t.Errorf("dry run: %+v, %v\n%s", receipts, err, shown.String())
+	}
+	if level, clear := d.Settings(); d.Resets() != 0 || level != "0" || clear != "0" {
+		t.Errorf("a dry run left %d resets, DISPLAY_LEVEL %s, CLEAR_ON_READ %s; want 0, 0, 0", d.Resets(), level, clear)
+	}
+}
+
+// TestFlashBlueFieldRefuses names every reason for which no DPU is reset.
+func TestFlashBlueFieldRefuses(t *testing.T) {
+	ordinary := func() *rshimtest.DPU { return &rshimtest.DPU{Says: rshimtest.Boots} }
+	damaged := func(t *testing.T, a images.Artifact, change func([]byte) []byte) {
+		path := filepath.Join(a.Dir(), "toy.bfb")
+		if err := os.WriteFile(path, change(read(t, path)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name    string
+		dpu     *rshimtest.DPU
+		change  func(t *testing.T, a images.Artifact, o *Options)
+		wantErr string
+	}{
+		{"a DPU of another generation", &rshimtest.DPU{Mode: "DPU mode"}, nil, "it is a BlueField-3(Rev 1), and board toy is a BlueField-2"},
+		{"locked", &rshimtest.DPU{Locked: true, Mode: "DPU mode"}, nil, "SECURE_NIC_MODE"},
+		{"dropped", &rshimtest.DPU{Dropped: true}, nil, "DROP_MODE"},
+		{"not there", &rshimtest.DPU{AwayFor: 0}, func(_ *testing.T, _ images.Artifact, _ *Options) { here.nodes = filepath.Join(here.nodes, "none") }, "systemctl restart rshim"},
+		{"not confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = nil }, "not confirmed"},
+		{"another one confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = []string{"/dev/rshim1"} }, "confirmed as"},
+		{"a damaged stream", nil, func(t *testing.T, a images.Artifact, _ *Options) {
+			damaged(t, a, func(d []byte) []byte { d[1000] ^= 1; return d })
+		}, "CRC-32"},
+		{"a stream of another build", nil, func(t *testing.T, a images.Artifact, _ *Options) {
+			damaged(t, a, func(d []byte) []byte { return append(d, "A=1\n"...) })
+		}, "the artifact says"},
+		{"no stream", nil, func(t *testing.T, _ images.Artifact, o *Options) {
+			o.Image = writeFile(t, "x.img", strings.Repeat("x", 100))
+		}, "it is not that of an image"},
+		{"a plain password", nil, func(t *testing.T, _ images.Artifact, o *Options) {
+			o.Config = writeFile(t, "bf.cfg", "A=1\nubuntu_PASSWORD=Secret12\n")
+		}, "bf.cfg:2: ubuntu_PASSWORD is not a hash"},
+		{"a plain password behind the stream", nil, func(t *testing.T, a images.Artifact, o *Options) {
+			o.Image = writeFile(t, "x.bfb", string(read(t, filepath.Join(a.Dir(), "toy.bfb")))+"ubuntu_PASSWORD=Secret12\n")
+		}, "the bf.cfg behind its images, line 1: ubuntu_PASSWORD is not a hash"},
+		{"two bf.cfg", nil, func(t *testing.T, a images.Artifact, o *Options) {
+			o.Image = writeFile(t, "x.bfb", string(read(t, filepath.Join(a.Dir(), "toy.bfb")))+"A=1\n")
+			o.Config = writeFile(t, "bf.cfg", "A=1\n")
+		}, "would not be read"},
+		{"no bf.cfg", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Config = "/nonexistent/bf.cfg" }, "no such file"},
+		{"a block map", nil, func(t *testing.T, _ images.Artifact, o *Options) { o.BlockMap = writeFile(t, "x.bmap", "") }, "leave -blockmap"},
+		{"a block map beside an image", nil, func(_ *testing.T, a images.Artifact, o *Options) {
+			o.Image, o.BlockMap = filepath.Join(a.Dir(), "toy.bfb"), "x.bmap"
+		}, "leave -blockmap"},
+		{"a wrong digest", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Digest = "sha256:" + strings.Repeat("0", 64) }, "nothing was written"},
+		{"a wrong digest of an image", nil, func(_ *testing.T, a images.Artifact, o *Options) {
+			o.Image, o.Digest = filepath.Join(a.Dir(), "toy.bfb"), "sha256:"+strings.Repeat("0", 64)
+		}, "sha256"},
+		{"an identity", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Identity = &Identity{} }, "no place for an SSH identity"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := test.dpu
+			if d == nil {
+				d = ordinary()
+			}
+			names := dpus(t, d)
+			a, _ := streamArtifact(t)
+			o := Options{Yes: slices.Clone(names)}
+			if test.change != nil {
+				test.change(t, a, &o)
+				// the artifact as it would be read by a later command
+				if again, err := images.OpenArtifact(a.Dir()); err == nil {
+					a = again
+				}
+			}
+			_, err := WriteAll(t.Context(), dpuSpec, a, names, o)
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+				t.Errorf("error %v; want %q", err, test.wantErr)
+			}
+			if err != nil && strings.Contains(err.Error(), "Secret12") {
+				t.Errorf("the error shows the password: %v", err)
+			}
+			if _, clear := d.Settings(); d.Resets() != 0 || clear != "0" {
+				t.Errorf("%d resets, CLEAR_ON_READ %s; want a DPU as it was", d.Resets(), clear)
+			}
+		})
+	}
+}
+
+func TestFlashBlueFieldEnds(t *testing.T) {
+	d := &rshimtest.DPU{HangAfter: 65536}
+	names := dpus(t, d)
+	a, _ := streamArtifact(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		<-d.Hanging()
+		cancel()
+	}()
+	receipts, err := WriteAll(ctx, dpuSpec, a, names, Options{Yes: names})
+	if err == nil || len(receipts) != 0 {
+		t.Errorf("a flash that was broken off gives %+v, %v", receipts, err)
+	}
+}
+
+func TestLogName(t *testing.T) {
+	for path, want := range map[string]string{
+		"/dev/rshim0": "rshim0.log", "root@10.0.0.7:/dev/rshim1": "root@10.0.0.7-dev-rshim1.log", "ssh://a@[::1]:22:/dev/rshim0": "ssh-a@-1-22-dev-rshim0.log",
+	} {
+		if got := logName(path); got != want {
+			t.Errorf("logName(%s) = %s; want %s", path, got, want)
+		}
+	}
+}
