@@ -54,10 +54,12 @@ func (m machine) devices(ctx context.Context) ([]Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range found {
+		found[i].Twin = twin(found[i], found)
+	}
 	var g errgroup.Group // a slow card does not hold up the others
 	for i := range found {
 		d := &found[i]
-		d.Twin = twin(*d, found)
 		g.Go(func() error {
 			dir, err := m.dir(filepath.Base(d.Path))
 			if err != nil || context.Cause(ctx) != nil || strings.HasPrefix(filepath.Base(d.Path), "sr") {
