@@ -262,6 +262,8 @@ func TestDeviceChanges(t *testing.T) {
 			}
 		}, "the device was removed"},
 		{"read-only", func(t *testing.T, device, _ string) {
+			// The kernel keeps that for whoever gets the device next.
+			t.Cleanup(func() { exec.Command("blockdev", "--setrw", device).Run() })
 			// It would stay so for whoever gets this loop device next.
 			t.Cleanup(func() { exec.Command("blockdev", "--setrw", device).Run() })
 			if out, err := exec.Command("blockdev", "--setro", device).CombinedOutput(); err != nil {
