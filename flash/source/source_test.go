@@ -56,6 +56,9 @@ func unpack(t testing.TB, f *os.File, want []Span, limit int64) ([]byte, *Image,
 		return nil, nil, err
 	}
 	defer m.Close()
+	if m.SizeBytes() > limit {
+		return nil, m, errTestLimit
+	}
 	var image []byte
 	for i, s := range m.Sections() {
 		off := s.Off

@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -222,7 +223,9 @@ func (u *unsparse) zeros(n int64) error {
 			if err := u.to.skipZeros(k); err != nil {
 				return err
 			}
-			u.add(nil, k)
+			if err := u.add(nil, k); err != nil {
+				return err
+			}
 			u.took(k)
 		} else if err := u.write(manyZeros[:k]); err != nil {
 			return err
@@ -244,7 +247,9 @@ func (u *unsparse) write(p []byte) error {
 			if _, err := u.to.Write(p[:n]); err != nil {
 				return err
 			}
-			u.add(p[:n], n)
+			if err := u.add(p[:n], n); err != nil {
+				return err
+			}
 			u.took(n)
 		case u.ended():
 			return errors.New("something else follows the image; fetch or build the file again")
@@ -289,7 +294,9 @@ func (u *unsparse) step() (err error) {
 		if err := u.to.fill(u.chunk.fill, u.chunk.len); err != nil {
 			return err
 		}
-		u.addFill()
+		if err := u.add(bytes.Repeat(u.chunk.fill[:], 4<<10), u.chunk.len); err != nil {
+			return err
+		}
 	case binary.LittleEndian.Uint32(p[sparseChunkBytes:]) != u.sum && binary.LittleEndian.Uint32(p[sparseChunkBytes:]) != u.partial:
 		return errDamaged
 	}
@@ -319,36 +326,35 @@ func (u *unsparse) begin(p []byte) error {
 			return err
 		}
 		partial := u.partial
-		u.add(nil, c.len)
+		if err := u.add(nil, c.len); err != nil {
+			return err
+		}
 		u.partial = partial
 	}
 	u.next()
 	return nil
 }
 
-// add counts p, or n zeros, in the checksums.
-func (u *unsparse) add(p []byte, n int64) {
+// add counts n bytes in the checksums: p again and again, or zeros.
+func (u *unsparse) add(p []byte, n int64) error {
+	if p == nil {
+		p = manyZeros[:]
+	}
 	for n > 0 {
-		part := p
-		if p == nil {
-			part = manyZeros[:min(n, int64(len(manyZeros)))]
+		if err := context.Cause(u.to.ctx); err != nil {
+			return err // a few bytes of a file may stand for many
 		}
+		part := p[:min(n, int64(len(p)))]
 		same := u.sum == u.partial
-		if u.sum = crc32.Update(u.sum, crc32.IEEETable, part); same {
+		u.sum = crc32.Update(u.sum, crc32.IEEETable, part)
+		if same {
 			u.partial = u.sum
 		} else {
 			u.partial = crc32.Update(u.partial, crc32.IEEETable, part)
 		}
 		n -= int64(len(part))
 	}
-}
-
-func (u *unsparse) addFill() {
-	pattern := bytes.Repeat(u.chunk.fill[:], 4<<10)
-	for n := u.chunk.len; n > 0; n -= int64(len(pattern)) {
-		pattern = pattern[:min(n, int64(len(pattern)))]
-		u.add(pattern, int64(len(pattern)))
-	}
+	return nil
 }
 
 // finish proves that nothing is missing.

@@ -16,9 +16,16 @@ const (
 	smallBytes = 2 << 20
 	// slackBytes behind the end let the decoder copy without looking at each byte.
 	slackBytes = 256 << 10
-	// wideBytes is the largest window of frames that are unpacked side by side.
+	// wideBytes is the largest window for which a decoder is kept.
 	wideBytes = 8 << 20
 )
+
+// besideBytes is the largest window of frames that are unpacked side by side: a decoder
+// holds twice the window, and each core may have one.
+func besideBytes() int64 {
+	const all = 64 << 20
+	return min(wideBytes, all/2/int64(runtime.GOMAXPROCS(0)))
+}
 
 // frame is where one lies, in the file and in the image.
 type frame struct {

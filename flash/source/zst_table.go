@@ -75,7 +75,7 @@ func readTable(f packed, footer []byte) (frames, error) {
 func (s *frames) measure(f packed) error {
 	look := &window{file: f}
 	for _, next := range s.all {
-		if next.sizeBytes <= wideBytes {
+		if next.sizeBytes <= besideBytes() {
 			continue
 		}
 		head, err := look.at(next.at, maxHeaderBytes)
@@ -86,7 +86,7 @@ func (s *frames) measure(f packed) error {
 		if err != nil {
 			return err
 		}
-		if h.windowBytes > wideBytes {
+		if h.windowBytes > besideBytes() {
 			s.all = nil
 			return nil
 		}
@@ -118,7 +118,7 @@ func walkFrames(f packed) (frames, error) {
 			}
 			number++
 			found.add(frame{at: at, len: end - at, off: found.sizeBytes, sizeBytes: h.sizeBytes})
-			apart = apart && h.windowBytes <= wideBytes
+			apart = apart && h.windowBytes <= besideBytes()
 		}
 		if end > f.sizeBytes {
 			return frames{}, io.ErrUnexpectedEOF
