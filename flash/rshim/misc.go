@@ -112,9 +112,6 @@ func (m Misc) value(key string) string {
 	return ""
 }
 
-// nic says whether the DPU serves its host as a plain network card.
-func (m Misc) nic() bool { return m.Mode == "NIC mode" }
-
 // refusal says why no stream can be pushed to the DPU now.
 func (m Misc) refusal(p *Port) error {
 	switch {
@@ -122,6 +119,10 @@ func (m Misc) refusal(p *Port) error {
 		return fmt.Errorf("the driver has let go of it (DROP_MODE), as another host or its BMC may use it; if none does: echo 'DROP_MODE 0' > %s", p.path("misc"))
 	case m.Locked:
 		return errors.New("it is locked (SECURE_NIC_MODE), so it takes nothing from this host; push from its BMC, or let mlxprivhost on the DPU lift the lock")
+	case m.Mode == "NIC mode":
+		// The host's mlx5 driver would lose its device under it, and a register has to tell
+		// the DPU's boot of the mode. Neither could be tried here.
+		return errors.New("it is in NIC mode, in which the host's driver has to let go of it first; bfb-install does that, or put it into DPU mode (mlxconfig: INTERNAL_CPU_OFFLOAD_ENGINE=0, then switch the host off and on)")
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Wri
 	if err != nil {
 		return Verdict{}, err
 	}
-	f := &follower{port: p, journal: j, limits: limits, log: log, nicMode: m.nic()}
+	f := &follower{port: p, journal: j, limits: limits, log: log}
 	v, err := f.pushAndFollow(ctx, parts)
 	away, cancel := context.WithTimeout(context.WithoutCancel(ctx), restLimit)
 	defer cancel()
@@ -62,7 +62,6 @@ type follower struct {
 	journal *journal
 	limits  Limits
 	log     io.Writer
-	nicMode bool
 
 	verdict Verdict
 	step    *progress.Step
@@ -174,7 +173,7 @@ func (f *follower) hear(lines []string) (bool, error) {
 		if f.booted = f.booted || stage.MatchString(line); !f.booted {
 			continue
 		}
-		over, err := f.verdict.judge(line, f.nicMode)
+		over, err := f.verdict.judge(line)
 		if over {
 			for _, more := range lines[n+1:] {
 				f.keep(more)

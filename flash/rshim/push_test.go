@@ -151,7 +151,7 @@ func TestVerdicts(t *testing.T) {
 		{"ready is from before the reset", &rshimtest.DPU{Says: append([]string{"INFO[MISC]: DPU is ready"}, rshimtest.Installs...)}, Rebooting, "updated", ""},
 		{"short writes", &rshimtest.DPU{Says: rshimtest.Boots, TakesOnly: 4099}, Up, "", ""},
 		{"away for a while", &rshimtest.DPU{Says: rshimtest.Boots, AwayFor: 5}, Up, "", ""},
-		{"NIC mode", &rshimtest.DPU{Mode: "NIC mode", Says: []string{boot, "INFO[MISC]: Linux up", "INFO[UEFI]: In Enhanced NIC mode"}}, NICMode, "", ""},
+		{"enhanced NIC mode", &rshimtest.DPU{Mode: "DPU mode", Says: []string{boot, "INFO[UEFI]: In Enhanced NIC mode"}}, NICMode, "", ""},
 		{"DPU mode", &rshimtest.DPU{Mode: "DPU mode", Says: rshimtest.Boots}, Up, "", ""},
 		{"an error on the way", &rshimtest.DPU{Says: []string{boot, "ERR[MISC]: Failed to create VLAN.", "INFO[MISC]: Rebooting..."}}, Rebooting, "", ""},
 		{"no firmware reset", &rshimtest.DPU{Says: []string{boot, "INFO[MISC]: NIC Firmware reset is not supported. Host power cycle is required", "INFO[MISC]: Rebooting..."}}, Rebooting, "", ""},
@@ -212,16 +212,17 @@ func TestLimits(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	locked := &rshimtest.DPU{Mode: "DPU mode", Locked: true}
 	dropped := &rshimtest.DPU{Dropped: true}
-	dirs := rshimtest.Mount(t, locked, dropped)
+	nic := &rshimtest.DPU{Mode: "NIC mode"}
+	dirs := rshimtest.Mount(t, locked, dropped, nic)
 	parts, _ := some(500_000)
 	for dir, want := range map[string]string{
-		dirs[0]: "it is locked (SECURE_NIC_MODE)", dirs[1]: "let go of it (DROP_MODE)", dirs[1] + "9": "systemctl restart rshim",
+		dirs[0]: "it is locked (SECURE_NIC_MODE)", dirs[1]: "let go of it (DROP_MODE)", dirs[2]: "it is in NIC mode", dirs[1] + "9": "systemctl restart rshim",
 	} {
 		if _, err := At(dir).Push(t.Context(), parts, patient, &journalOf{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v; want %q", dir, err, want)
 		}
 	}
-	if locked.Resets()+dropped.Resets() != 0 {
+	if locked.Resets()+dropped.Resets()+nic.Resets() != 0 {
 		t.Error("a DPU was reset")
 	}
 }

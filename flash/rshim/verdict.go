@@ -58,7 +58,7 @@ var (
 
 // judge takes the next message. It returns true where it is the last, and an error where
 // it says that the DPU gave up.
-func (v *Verdict) judge(line string, nicMode bool) (bool, error) {
+func (v *Verdict) judge(line string) (bool, error) {
 	v.followFirmware(line)
 	v.PowerCycle = v.PowerCycle || powerCycle.MatchString(line)
 	switch {
@@ -70,8 +70,7 @@ func (v *Verdict) judge(line string, nicMode bool) (bool, error) {
 		v.Errors = append(v.Errors, line)
 	}
 	for _, f := range finals {
-		// In NIC mode the others are said of an earlier stage.
-		if f.pattern.MatchString(line) && (!nicMode || f.outcome == NICMode) {
+		if f.pattern.MatchString(line) {
 			v.Outcome, v.Line = f.outcome, line
 			return true, v.firmwareVerdict()
 		}
