@@ -81,7 +81,7 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 // Flash writes the board's last build to a device. An image with a data partition
 // gets keys with it, those of the artifact's folder. A virtual board must get them:
 // nothing else lets anybody in. What bitbake made has no place for them.
-func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options) error {
+func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, asJSON bool) error {
 	a, err := artifactFor(spec, opt, how)
 	if err != nil {
 		return err
@@ -105,7 +105,13 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	if len(receipts) == 0 {
 		return err
 	}
-	return errors.Join(err, writeJSON(w, receipts))
+	if asJSON {
+		return errors.Join(err, writeJSON(w, receipts))
+	}
+	for _, r := range receipts {
+		fmt.Fprintln(w, r)
+	}
+	return err
 }
 
 // artifactFor is the board's last build. An image from elsewhere needs none; nobody

@@ -83,7 +83,7 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 			writeArtifact(t, dir, images.Artifact{Board: "toy", Key: "0123456789abcdef", Partitions: tt.partitions})
 			to := filepath.Join(t.TempDir(), "card.img")
 			var out bytes.Buffer
-			err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{})
+			err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}, true)
 			if tt.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("Flash = %v; want %s", err, tt.want)

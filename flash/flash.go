@@ -76,6 +76,28 @@ type Receipt struct {
 	DPU *rshim.Verdict `json:"dpu,omitempty"` // what a BlueField said of its boot
 }
 
+// String is for people.
+func (r Receipt) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ", r.Device.Path)
+	switch {
+	case r.Verdict != "":
+		return b.String() + r.Verdict
+	case r.DryRun:
+		fmt.Fprintf(&b, "%s would be written, %s are there already", sizeText(r.WrittenBytes), sizeText(r.LeftBytes))
+		return b.String()
+	}
+	fmt.Fprintf(&b, "%s written", sizeText(r.WrittenBytes))
+	if r.ReadBack {
+		b.WriteString(" and read back")
+	}
+	fmt.Fprintf(&b, ", %s were there already, in %.1f s", sizeText(r.LeftBytes), r.Seconds)
+	for _, path := range r.Saved {
+		fmt.Fprintf(&b, "\n  what it held before: %s", path)
+	}
+	return b.String()
+}
+
 // request is what a flasher is asked for: one artifact, on devices of its kind.
 type request struct {
 	spec     images.Spec

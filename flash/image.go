@@ -38,6 +38,9 @@ type imageJob struct {
 }
 
 func newImageJob(ctx context.Context, r request) (_ job, err error) {
+	if err := r.options.check(); err != nil {
+		return nil, err
+	}
 	j := &imageJob{request: r}
 	defer func() {
 		if err != nil {
@@ -59,6 +62,13 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 		j.goals = append(j.goals, &goal{job: j, device: d, receipt: j.receipt(d)})
 	}
 	return j, nil
+}
+
+func (o Options) check() error {
+	if !slices.Contains([]string{"", write.Zero, write.Discard, write.Keep}, o.Holes) {
+		return fmt.Errorf("unknown -holes=%s (have %s, %s, %s)", o.Holes, write.Zero, write.Discard, write.Keep)
+	}
+	return nil
 }
 
 func (j *imageJob) close() {

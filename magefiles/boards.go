@@ -151,21 +151,33 @@ func firstError(err error, then func() error) error {
 // when it is in use, the system's own, too small, or not removable unless its serial
 // is given.
 //
+// The image may be packed (gz, xz, zst, bz2, zip, sparse). Only what differs from what
+// the device holds is written, and that is read back; so a flash that was cut off goes
+// on when it is called again. Until a disk is whole it has no partition table; what it
+// had for one is kept in build/BOARD/replaced.
+//
 // Examples: "flash virt build/virt/machine/disk.img"; "flash BOARD /dev/sdX -dryrun"
-// to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script.
+// to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script;
+// "flash BOARD /dev/sdX,/dev/sdY" for two cards from one decode.
 func Flash(ctx context.Context, board, device string,
+	image *string, // instead of the board's build: a path, https://, host:path, oci://
+	blockMap *string, // of that image; the file beside it if not given
+	holes *string, // what becomes of what the map leaves out: zero (if not given), discard or keep
+	blind *bool, // do not read back what was written
 	yes *string, // each device's serial (or path, where it has none), with commas between, instead of being asked
 	digest *string, // of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address
 	signers *string, // file of allowed signers, or minisign's public key: what they did not sign is refused
 	forceRecovery *bool, // bring Jetsons into recovery mode by the command of board.yml
 	config *string, // a bf.cfg for the installer in a BlueField's boot stream; bfb:config makes one
-	dryRun *bool, // show what would be done, write nothing
+	dryRun *bool, // compare with what is there, write nothing
+	json *bool, // print the receipts as JSON
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return ci.Flash(ctx, os.Stdout, spec, options, list(device), flash.Options{
-			Yes: list(given(yes, "")), Digest: given(digest, ""), Signers: given(signers, ""), ForceRecovery: given(forceRecovery, false), Config: given(config, ""),
-			DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
-		})
+			Image: given(image, ""), BlockMap: given(blockMap, ""), Digest: given(digest, ""), Signers: given(signers, ""),
+			Holes: given(holes, ""), Blind: given(blind, false), ForceRecovery: given(forceRecovery, false), Config: given(config, ""),
+			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+		}, given(json, false))
 	})
 }
 

@@ -67,7 +67,7 @@ func Bench(ctx context.Context,
 //
 // Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook".
 func Soak(ctx context.Context,
-	area *string, // build, hook or layers
+	area *string, // build, flash, hook or layers
 	kills *int, // how many; 50 if not given
 	seed *int, // where the moments come from; one that is printed if not given
 	containers *int, // how many hook starts one after another; 2000 if not given

@@ -29,6 +29,7 @@ type Options struct {
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"build":  Build,
+	"flash":  Flash,
 	"hook":   Hook,
 	"layers": Layers,
 }

@@ -1,17 +1,21 @@
 package soak
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"slipway/ci/tinyboard"
+	"slipway/flash"
 	"slipway/images"
+	"slipway/layers/engine"
 )
 
 // asCommand makes this test binary the program whose commands are killed.
@@ -21,22 +25,35 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) == "" {
 		os.Exit(m.Run())
 	}
-	if err := command(os.Args[1:]); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := command(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func command(args []string) error {
+func command(ctx context.Context, args []string) error {
 	spec, err := images.Load(args[1])
 	if err != nil {
 		return err
 	}
 	switch args[0] {
 	case "layers:checkout":
-		return images.CheckoutLayers(context.Background(), spec, images.Options{Dir: "build"})
+		return images.CheckoutLayers(ctx, spec, images.Options{Dir: "build"})
+	case "flash":
+		return flashed(ctx, spec, args[2], args[3])
 	}
 	return fmt.Errorf("unknown command %q", args)
+}
+
+func flashed(ctx context.Context, spec images.Spec, device, yes string) error {
+	artifact, err := images.OpenArtifact(filepath.Join("build", spec.Board))
+	if err != nil {
+		return err
+	}
+	_, err = flash.WriteAll(ctx, spec, artifact, []string{device}, flash.Options{Yes: []string{strings.TrimPrefix(yes, "-yes=")}})
+	return err
 }
 
 func options(t *testing.T) Options {
@@ -76,6 +93,57 @@ func TestHook(t *testing.T) {
 	}
 	if err := Hook(t.Context(), lines{t}, t.TempDir(), Options{Containers: 10}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestFlash(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a loop device")
+	}
+	if _, err := engine.LookPath("losetup"); err != nil {
+		t.Skip("losetup is not installed (Debian package mount)")
+	}
+	opt := options(t)
+	opt.Kills = 3
+	if err := Flash(t.Context(), lines{t}, t.TempDir(), opt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A device that is neither whole nor what it was must not have a partition table.
+func TestFlashJudges(t *testing.T) {
+	image, old := soakedImage(1), soakedImage(0)
+	marked := bytes.Clone(image)
+	clear(marked[:1<<20])
+	clear(marked[len(marked)-1<<20:])
+	halfOld, halfNew := bytes.Clone(old), bytes.Clone(image)
+	clear(halfOld[2<<20 : 3<<20])
+	halfNew[9<<20]++
+	for _, tt := range []struct {
+		name  string
+		now   []byte
+		ended bool
+		ok    bool
+	}{
+		{"whole", image, true, true},
+		{"whole, though it was ended", image, false, true},
+		{"as it was", old, false, true},
+		{"as it was, though it ended well", old, true, false},
+		{"marked", marked, false, true},
+		{"marked, though it ended well", marked, true, false},
+		{"the old one, damaged", halfOld, false, false},
+		{"the new one, damaged", halfNew, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			device := filepath.Join(t.TempDir(), "device")
+			if err := os.WriteFile(device, tt.now, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := soakedFlash{device: device, now: image}
+			if state, err := s.judge(old, tt.ended); (err == nil) != tt.ok {
+				t.Errorf("judge = %q, %v; want success: %v", state, err, tt.ok)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,253 @@
+package soak
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"slipway/flash"
+	"slipway/images"
+	"slipway/images/bmap"
+	"slipway/layers/engine"
+)
+
+const (
+	soakedMiB      = 48
+	soakedDataMiB  = 5 // of each soakedEveryMiB
+	soakedEveryMiB = 8
+	sectorBytes    = 512
+)
+
+// Flash flashes two images to a loop device in turns, and ends each flash up to three
+// times, by a SIGKILL or a Ctrl-C. Before a flash has ended well, the device is as it
+// was, or has nothing that could be taken for a partition table; afterwards it is the
+// image, byte for byte.
+func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
+	s, err := newSoakedFlash(ctx, dir, opt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.detach()) }()
+	fmt.Fprintf(w, "seed %d\n", opt.Seed)
+	for killed, round := 0, 0; killed < opt.Kills; round++ {
+		if err := s.choose(round % len(s.images)); err != nil {
+			return err
+		}
+		for range min(1+s.random.IntN(3), opt.Kills-killed) {
+			if err := s.end(ctx, w); err != nil {
+				return fmt.Errorf("kill %d: %w", killed+1, err)
+			}
+			killed++
+		}
+		if err := s.finish(ctx); err != nil {
+			return fmt.Errorf("after kill %d: %w", killed, err)
+		}
+	}
+	return nil
+}
+
+type soakedFlash struct {
+	random *rand.Rand
+	job    Job
+	dir    string // of the artifact
+	device string // ours, or ""
+	images [2][]byte
+	now    []byte // that is being flashed
+	took   time.Duration
+}
+
+func newSoakedFlash(ctx context.Context, dir string, opt Options) (*soakedFlash, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("it needs root, for a loop device")
+	}
+	board, err := cardBoard()
+	if err != nil {
+		return nil, err
+	}
+	s := &soakedFlash{random: rand.New(rand.NewPCG(opt.Seed, 0)), dir: filepath.Join(dir, "build", board)}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, err
+	}
+	for i := range s.images {
+		s.images[i] = soakedImage(byte(i))
+	}
+	if err := s.attach(ctx, filepath.Join(dir, "device")); err != nil {
+		return nil, err
+	}
+	s.job = Job{Argv: append(opt.Self[:len(opt.Self):len(opt.Self)], "flash", board, s.device, "-yes="+s.device), Dir: dir}
+	return s, s.measure(ctx)
+}
+
+// cardBoard is a board that is flashed by a card, whoever signed the image.
+func cardBoard() (string, error) {
+	names, err := images.Boards()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		spec, err := images.Load(name)
+		if err == nil && slices.Contains(spec.Flash.Kinds, flash.Block) && spec.Machine == nil && spec.Flash.Signers == "" {
+			return name, nil
+		}
+	}
+	return "", errors.New("no board is flashed by a card")
+}
+
+// soakedImage begins and ends as a disk with a partition table does.
+func soakedImage(version byte) []byte {
+	p := make([]byte, soakedMiB<<20)
+	random := rand.NewChaCha8([32]byte{version})
+	for at := 0; at < len(p); at += soakedEveryMiB << 20 {
+		random.Read(p[at : at+soakedDataMiB<<20])
+	}
+	copy(p[510:], "\x55\xaaEFI PART")
+	random.Read(p[len(p)-sectorBytes:])
+	copy(p[len(p)-sectorBytes:], "EFI PART")
+	return p
+}
+
+func (s *soakedFlash) attach(ctx context.Context, file string) error {
+	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, soakedMiB<<20), 0o600); err != nil {
+		return err
+	}
+	out, err := engine.Output(ctx, engine.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})
+	s.device = strings.TrimSpace(string(out))
+	return err
+}
+
+func (s *soakedFlash) detach() error {
+	return engine.Run(context.Background(), engine.Command{Argv: []string{"losetup", "--detach", s.device}})
+}
+
+// measure flashes each image once, to learn how long that takes.
+func (s *soakedFlash) measure(ctx context.Context) error {
+	for i := range s.images {
+		if err := s.choose(i); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := s.finish(ctx); err != nil {
+			return err
+		}
+		s.took = time.Since(began)
+	}
+	return nil
+}
+
+// choose makes an image the artifact's.
+func (s *soakedFlash) choose(i int) error {
+	s.now = s.images[i]
+	path := filepath.Join(s.dir, "disk.img")
+	if err := os.WriteFile(path, s.now, 0o644); err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	m, err := bmap.Create(context.Background(), f)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "disk.bmap"), b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	a := images.Artifact{Board: filepath.Base(s.dir), Key: fmt.Sprint(i), Files: []images.File{
+		{Kind: images.DiskImage, Name: "disk.img", SizeBytes: int64(len(s.now)), SHA256: hexSum(s.now)},
+		{Kind: images.BlockMap, Name: "disk.bmap", SizeBytes: int64(b.Len()), SHA256: hexSum(b.Bytes())},
+	}}
+	return a.Save(s.dir)
+}
+
+func hexSum(p []byte) string {
+	sum := sha256.Sum256(p)
+	return hex.EncodeToString(sum[:])
+}
+
+// end starts a flash and ends it at a random moment.
+func (s *soakedFlash) end(ctx context.Context, w io.Writer) error {
+	before, err := os.ReadFile(s.device)
+	if err != nil {
+		return err
+	}
+	after, signal := time.Duration(s.random.Int64N(int64(s.took))), os.Signal(os.Kill)
+	if s.random.IntN(2) == 0 {
+		signal = os.Interrupt
+	}
+	ended, err := s.kill(ctx, after, signal)
+	if err != nil {
+		return fmt.Errorf("%v after %s: %w", signal, after, err)
+	}
+	state, err := s.judge(before, ended)
+	if err != nil {
+		return fmt.Errorf("%v after %s: %w", signal, after, err)
+	}
+	_, err = fmt.Fprintf(w, "%v after %s: the device is %s\n", signal, after.Round(time.Millisecond), state)
+	return err
+}
+
+// kill runs the flash until the signal; ended is true where it was whole before that.
+func (s *soakedFlash) kill(ctx context.Context, after time.Duration, signal os.Signal) (ended bool, err error) {
+	var out strings.Builder
+	cmd := s.job.command(ctx, &out)
+	if err := cmd.Start(); err != nil {
+		return false, err
+	}
+	defer time.AfterFunc(after, func() { _ = cmd.Process.Signal(signal) }).Stop()
+	err = cmd.Wait()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && ctx.Err() == nil {
+		status, ok := exit.Sys().(syscall.WaitStatus)
+		killed := ok && status.Signal() == syscall.SIGKILL || signal == os.Interrupt
+		if !killed {
+			return false, fmt.Errorf("%w\n%s", err, out.String())
+		}
+		return false, nil
+	}
+	return true, err
+}
+
+// judge says what the device is, and fails where it is something that it must not be.
+func (s *soakedFlash) judge(before []byte, ended bool) (string, error) {
+	now, err := os.ReadFile(s.device)
+	if err != nil {
+		return "", err
+	}
+	table := bytes.Contains(now[:sectorBytes+8], []byte("EFI PART")) || now[510] == 0x55 || bytes.HasPrefix(now[len(now)-sectorBytes:], []byte("EFI PART"))
+	switch {
+	case bytes.Equal(now, s.now):
+		return "whole", nil
+	case ended:
+		return "", errors.New("the flash ended well, and the device is not the image")
+	case bytes.Equal(now, before):
+		return "as it was", nil
+	case table:
+		return "", errors.New("the device is not whole, and has a partition table")
+	}
+	return "not whole, and without a partition table", nil
+}
+
+// finish flashes to the end.
+func (s *soakedFlash) finish(ctx context.Context) error {
+	if err := s.job.run(ctx); err != nil {
+		return err
+	}
+	_, err := s.judge(nil, true)
+	return err
+}
