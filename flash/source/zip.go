@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zstd"
 
+	"slipway/flash/source/crc"
+	"slipway/flash/source/inflate"
 	"slipway/layers/engine"
 )
 
@@ -38,7 +39,6 @@ func openZip(f packed) (decoder, error) {
 	if err != nil {
 		return nil, damaged(err)
 	}
-	r.RegisterDecompressor(zip.Deflate, flate.NewReader)
 	r.RegisterDecompressor(zstd.ZipMethodWinZip, zstd.ZipDecompressor(zstd.WithDecoderMaxWindow(wideBytes), zstd.WithDecoderConcurrency(1)))
 	var files []*zip.File
 	for _, member := range r.File {
@@ -108,10 +108,47 @@ func (z *zipped) finish() error        { return unchanged(z.packed) }
 func (z *zipped) close()               {}
 
 func (z *zipped) decode(_ int, to *cutter) error {
+	if z.file.Method == zip.Deflate {
+		return z.inflate(to)
+	}
 	r, err := z.file.Open()
 	if err != nil {
 		return fmt.Errorf("%w (%.60q); unpack it and give the image", err, engine.OneLine(z.file.Name))
 	}
 	defer r.Close()
 	return copyAll(to, r)
+}
+
+// inflate is the most common method by our own decoder, and proves what came out.
+func (z *zipped) inflate(to *cutter) error {
+	in, err := z.file.OpenRaw()
+	if err != nil {
+		return damaged(err)
+	}
+	out := &summed{unpacked: unpacked{to}}
+	used, err := inflate.Raw(in, out)
+	if err != nil {
+		return err
+	}
+	if uint64(used) != z.file.CompressedSize64 || out.sum != uint64(z.file.CRC32) || uint64(out.size) != z.file.UncompressedSize64 {
+		return errDamaged
+	}
+	return nil
+}
+
+// summed adds up what goes through it.
+type summed struct {
+	unpacked
+	sum  uint64
+	size int64
+}
+
+func (s *summed) Write(p []byte) (int, error) {
+	s.sum, s.size = crc.IEEE.Update(s.sum, p), s.size+int64(len(p))
+	return s.unpacked.Write(p)
+}
+
+func (s *summed) SkipZeros(n int64) error {
+	s.sum, s.size = crc.IEEE.Zeros(s.sum, n), s.size+n
+	return s.unpacked.SkipZeros(n)
 }
