@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"unsafe"
 )
 
 // Out takes what is decoded.
@@ -146,7 +147,7 @@ func (c *chunks) load(size int) error {
 	if size < 5 || c.in[0] != 0 {
 		return errSymbols
 	}
-	c.coder = coder{size: 1<<32 - 1, code: binary.BigEndian.Uint32(c.in[1:]), next: 5}
+	c.coder = coder{size: 1<<32 - 1, code: uint64(binary.BigEndian.Uint32(c.in[1:])), next: unsafe.Pointer(&c.in[5])}
 	c.inEnd = size
 	return nil
 }
@@ -154,10 +155,10 @@ func (c *chunks) load(size int) error {
 // finished says whether the coder came out where the packer left off.
 func (c *chunks) finished() bool {
 	if c.size < smallest {
-		c.code = c.code<<8 | uint32(c.in[c.next])
-		c.next++
+		c.code = c.code<<8 | uint64(*(*byte)(c.next))
+		c.next = unsafe.Add(c.next, 1)
 	}
-	return c.next == c.inEnd && c.code == 0
+	return c.next == unsafe.Pointer(&c.in[c.inEnd]) && c.code == 0
 }
 
 // hand hands on what was decoded, but the zeros that are known.

@@ -72,20 +72,20 @@ func (d *decoder) props(b byte) bool {
 // It returns false where something comes that no encoder writes, or the input is used
 // up before.
 func (d *decoder) decode(enough, most int) bool {
-	in, out := unsafe.Pointer(unsafe.SliceData(d.in)), unsafe.Pointer(unsafe.SliceData(d.ring.bytes))
+	out := unsafe.Pointer(unsafe.SliceData(d.ring.bytes))
 	c, at, state := d.coder, d.ring.at, d.state
 	begin, reach, lap := d.ring.begin, d.ring.reach, uint32(d.ring.before)-uint32(d.ring.begin)
-	posMask, literalMask, lc := uint32(1)<<d.pb-1, uint32(1)<<d.lp-1, d.lc&15
-	last := uint32(d.ring.back(at, 1))
-	for at < enough && c.next <= d.inEnd {
+	posMask, literalMask, lc := uint32(1)<<d.pb-1, uint64(1)<<d.lp-1, d.lc&15
+	last, inEnd := uint64(d.ring.back(at, 1)), uintptr(unsafe.Pointer(&d.in[d.inEnd]))
+	for at < enough && uintptr(c.next) <= inEnd {
 		pos := lap + uint32(at)
 		var one bool
-		if c, one = c.bit(in, &d.isMatch[state*positions+pos&posMask]); !one {
-			p := &d.literals[((pos&literalMask)<<lc+last>>(8-lc))&(1<<maxLcLp-1)]
+		if c, one = c.bit(&d.isMatch[state*positions+pos&posMask]); !one {
+			p := &d.literals[((uint64(pos)&literalMask)<<lc+last>>(8-lc))&(1<<maxLcLp-1)]
 			if state < firstMatch {
-				c, last = c.tree(in, unsafe.Pointer(p), 8)
+				c, last = c.tree(unsafe.Pointer(p), 0x100)
 			} else {
-				c, last = c.matched(in, p, d.ring.back(at, int(d.reps[0])+1))
+				c, last = c.matched(p, d.ring.back(at, int(d.reps[0])+1))
 			}
 			last &= 0xff
 			*(*byte)(unsafe.Add(out, at)) = byte(last)
@@ -93,12 +93,12 @@ func (d *decoder) decode(enough, most int) bool {
 			state = uint32(afterLiteral[state])
 			continue
 		}
-		var length uint32
-		if c, one = c.bit(in, &d.isRep[state]); !one {
-			c, length = d.newMatch(c, in, pos&posMask)
+		var length uint64
+		if c, one = c.bit(&d.isRep[state]); !one {
+			c, length = d.newMatch(c, pos&posMask)
 			state = 7 + state/firstMatch*3
 		} else {
-			c, length, state = d.repeated(c, in, pos&posMask, state)
+			c, length, state = d.repeated(c, pos&posMask, state)
 		}
 		dist, n := int(d.reps[0])+1, int(length)
 		if n > most-at {
@@ -110,10 +110,10 @@ func (d *decoder) decode(enough, most int) bool {
 			return false
 		}
 		at += n
-		last = uint32(*(*byte)(unsafe.Add(out, at-1)))
+		last = uint64(*(*byte)(unsafe.Add(out, at-1)))
 	}
 	d.coder, d.ring.at, d.state = c, at, state
-	return at >= enough && c.next <= d.inEnd
+	return at >= enough && uintptr(c.next) <= inEnd
 }
 
 // copy16 copies in pieces of 16 bytes, up to 32 more than it should.
@@ -127,57 +127,57 @@ func copy16(to unsafe.Pointer, dist, length int) {
 }
 
 // newMatch reads a length and a distance.
-func (d *decoder) newMatch(c coder, in unsafe.Pointer, pos uint32) (coder, uint32) {
-	c, length := d.match.decode(c, in, pos)
-	c, slot := c.tree(in, unsafe.Pointer(&d.slot[min(length-minMatch, 3)]), 6)
+func (d *decoder) newMatch(c coder, pos uint32) (coder, uint64) {
+	c, length := d.match.decode(c, pos)
+	c, slot := c.tree(unsafe.Pointer(&d.slot[min(length-minMatch, 3)]), 64)
 	slot -= 64
 	dist := slot
 	if slot >= 4 {
 		n := slot>>1 - 1
 		dist = (2 | slot&1) << n
-		var low uint32
+		var low uint64
 		if slot < 14 {
-			c, low = c.reverse(in, unsafe.Pointer(&d.far[dist-slot]), n)
+			c, low = c.reverse(unsafe.Pointer(&d.far[dist-slot]), n)
 		} else {
-			c, low = c.even(in, n-4)
+			c, low = c.even(n - 4)
 			dist += low << 4
-			c, low = c.reverse(in, unsafe.Pointer(&d.align), 4)
+			c, low = c.reverse(unsafe.Pointer(&d.align), 4)
 		}
 		dist += low
 	}
-	d.reps = [4]uint32{dist, d.reps[0], d.reps[1], d.reps[2]}
+	d.reps = [4]uint32{uint32(dist), d.reps[0], d.reps[1], d.reps[2]}
 	return c, length
 }
 
 // repeated reads which of the last distances is meant, and a length.
-func (d *decoder) repeated(c coder, in unsafe.Pointer, pos, state uint32) (coder, uint32, uint32) {
+func (d *decoder) repeated(c coder, pos, state uint32) (coder, uint64, uint32) {
 	next := 8 + state/firstMatch*3
-	c, one := c.bit(in, &d.notRep0[state])
+	c, one := c.bit(&d.notRep0[state])
 	if !one {
-		if c, one = c.bit(in, &d.longRep0[state*positions+pos]); !one {
+		if c, one = c.bit(&d.longRep0[state*positions+pos]); !one {
 			return c, 1, 9 + state/firstMatch*2
 		}
-	} else if c, one = c.bit(in, &d.notRep1[state]); !one {
+	} else if c, one = c.bit(&d.notRep1[state]); !one {
 		d.reps[0], d.reps[1] = d.reps[1], d.reps[0]
-	} else if c, one = c.bit(in, &d.notRep2[state]); !one {
+	} else if c, one = c.bit(&d.notRep2[state]); !one {
 		d.reps = [4]uint32{d.reps[2], d.reps[0], d.reps[1], d.reps[3]}
 	} else {
 		d.reps = [4]uint32{d.reps[3], d.reps[0], d.reps[1], d.reps[2]}
 	}
-	c, length := d.rep.decode(c, in, pos)
+	c, length := d.rep.decode(c, pos)
 	return c, length, next
 }
 
-func (l *lengths) decode(c coder, in unsafe.Pointer, pos uint32) (coder, uint32) {
-	c, one := c.bit(in, &l.notShort)
+func (l *lengths) decode(c coder, pos uint32) (coder, uint64) {
+	c, one := c.bit(&l.notShort)
 	if !one {
-		c, n := c.tree(in, unsafe.Pointer(&l.short[pos]), 3)
+		c, n := c.tree(unsafe.Pointer(&l.short[pos]), 8)
 		return c, minMatch + n - 8
 	}
-	if c, one = c.bit(in, &l.long); !one {
-		c, n := c.tree(in, unsafe.Pointer(&l.middle[pos]), 3)
+	if c, one = c.bit(&l.long); !one {
+		c, n := c.tree(unsafe.Pointer(&l.middle[pos]), 8)
 		return c, minMatch + 8 + n - 8
 	}
-	c, n := c.tree(in, unsafe.Pointer(&l.high), 8)
+	c, n := c.tree(unsafe.Pointer(&l.high), 256)
 	return c, minMatch + 16 + n - 256
 }

@@ -7,9 +7,9 @@ import "unsafe"
 // is safe as a symbol takes fewer bytes than there are zeros behind the input, and
 // after each symbol its caller looks whether it is still in the input.
 type coder struct {
-	size uint32 // of the range
-	code uint32
-	next int // byte of the input
+	size uint64         // of the range, below 1<<32
+	code uint64         // below size, but where the input is damaged
+	next unsafe.Pointer // byte of the input
 }
 
 // prob is how likely it is, of 2048, that a bit is 0.
@@ -19,19 +19,19 @@ const (
 	probBits  = 11
 	evenProb  = 1 << probBits / 2
 	adapts    = 5
-	smallest  = 1 << 24 // a smaller range takes another byte
-	rounding  = 1<<adapts - 1 - 1<<probBits
-	mostInput = 32 // more than the bytes that one symbol can take
+	smallest  = 1 << 24                             // a smaller range takes another byte
+	offset    = 1<<64 + 1<<adapts - 1 - 1<<probBits // to round up what is below zero
+	mostInput = 32                                  // more than the bytes that one symbol can take
 )
 
 // bit decodes one whose prob is unlikely to surprise: it branches.
-func (c coder) bit(in unsafe.Pointer, p *prob) (coder, bool) {
+func (c coder) bit(p *prob) (coder, bool) {
 	if c.size < smallest {
-		c.code = c.code<<8 | uint32(*(*byte)(unsafe.Add(in, c.next)))
+		c.code = c.code<<8 | uint64(*(*byte)(c.next))
 		c.size <<= 8
-		c.next++
+		c.next = unsafe.Add(c.next, 1)
 	}
-	v := uint32(*p)
+	v := uint64(*p)
 	bound := c.size >> probBits * v
 	if c.code < bound {
 		c.size = bound
@@ -44,25 +44,29 @@ func (c coder) bit(in unsafe.Pointer, p *prob) (coder, bool) {
 	return c, true
 }
 
-// tree decodes a number of n bits, the highest first, and returns it with a 1 before
-// it. It does not branch, as these bits are hard to foresee: less is all ones where
-// the bit is 0, and then takes the one thing instead of the other.
-func (c coder) tree(in unsafe.Pointer, p unsafe.Pointer, n int) (coder, uint32) {
-	m := uint32(1)
-	for range n {
+// tree decodes a number below limit, a power of two, the highest bit first, and
+// returns it with limit added. It does not branch, as these bits are hard to foresee: less is all ones where
+// the bit is 0, and then takes the one thing instead of the other. Both probs that can
+// be next are read before it is known which one it is; p may be read to twice its
+// length therefore.
+func (c coder) tree(p unsafe.Pointer, limit uint64) (coder, uint64) {
+	m := uint64(1)
+	v := uint64(*(*prob)(unsafe.Add(p, 2)))
+	for m < limit {
 		if c.size < smallest {
-			c.code = c.code<<8 | uint32(*(*byte)(unsafe.Add(in, c.next)))
+			c.code = c.code<<8 | uint64(*(*byte)(c.next))
 			c.size <<= 8
-			c.next++
+			c.next = unsafe.Add(c.next, 1)
 		}
-		at := (*prob)(unsafe.Add(p, 2*m))
-		v := uint32(*at)
+		zero, one := uint64(*(*prob)(unsafe.Add(p, 4*m))), uint64(*(*prob)(unsafe.Add(p, 4*m+2)))
 		bound := c.size >> probBits * v
-		less := uint32((int64(c.code) - int64(bound)) >> 63)
 		rest := c.size - bound
-		c.size = rest ^ (rest^bound)&less
-		c.code -= bound &^ less
-		*at = prob(int32(v) - (int32(v)+int32(less)&rounding)>>adapts)
+		c.code -= bound
+		less := uint64(int64(c.code) >> 63)
+		c.size = rest + (bound-rest)&less
+		c.code += bound & less
+		*(*prob)(unsafe.Add(p, 2*m)) = prob(v - uint64(int64(v+less&offset)>>adapts))
+		v = one + (zero-one)&less
 		m = 2*m + 1 + less
 	}
 	return c, m
@@ -70,57 +74,67 @@ func (c coder) tree(in unsafe.Pointer, p unsafe.Pointer, n int) (coder, uint32) 
 
 // matched is tree for a byte after a match, where match is what would have continued
 // that: as long as the bits are its bits, their probs depend on it.
-func (c coder) matched(in unsafe.Pointer, p *[0x300]prob, match byte) (coder, uint32) {
-	m, other, offset := uint32(1), uint32(match), uint32(0x100)
-	for range 8 {
+func (c coder) matched(p *[0x300]prob, match byte) (coder, uint64) {
+	m, other, where := uint64(1), uint64(match), uint64(0x100)
+	for m < 0x100 {
 		if c.size < smallest {
-			c.code = c.code<<8 | uint32(*(*byte)(unsafe.Add(in, c.next)))
+			c.code = c.code<<8 | uint64(*(*byte)(c.next))
 			c.size <<= 8
-			c.next++
+			c.next = unsafe.Add(c.next, 1)
 		}
 		other <<= 1
-		same := other & offset
-		at := (*prob)(unsafe.Add(unsafe.Pointer(p), 2*(offset+same+m)))
-		v := uint32(*at)
+		same := other & where
+		at := (*prob)(unsafe.Add(unsafe.Pointer(p), 2*(where+same+m)))
+		v := uint64(*at)
 		bound := c.size >> probBits * v
-		less := uint32((int64(c.code) - int64(bound)) >> 63)
 		rest := c.size - bound
-		c.size = rest ^ (rest^bound)&less
-		c.code -= bound &^ less
-		*at = prob(int32(v) - (int32(v)+int32(less)&rounding)>>adapts)
+		c.code -= bound
+		less := uint64(int64(c.code) >> 63)
+		c.size = rest + (bound-rest)&less
+		c.code += bound & less
+		*at = prob(v - uint64(int64(v+less&offset)>>adapts))
 		m = 2*m + 1 + less
-		offset = same ^ offset&less // kept where the bit is that of match
+		where = same ^ where&less // kept where the bit is that of match
 	}
 	return c, m
 }
 
-// reverse decodes a number of n bits, the lowest first.
-func (c coder) reverse(in unsafe.Pointer, p unsafe.Pointer, n uint32) (coder, uint32) {
-	m, v := uint32(1), uint32(0)
+// reverse is tree for a number of n bits, the lowest first.
+func (c coder) reverse(p unsafe.Pointer, n uint64) (coder, uint64) {
+	m, sum := uint64(1), uint64(0)
 	for i := range n {
-		var one bool
-		if c, one = c.bit(in, (*prob)(unsafe.Add(p, 2*m))); one {
-			m = 2*m + 1
-			v |= 1 << i
-		} else {
-			m *= 2
+		if c.size < smallest {
+			c.code = c.code<<8 | uint64(*(*byte)(c.next))
+			c.size <<= 8
+			c.next = unsafe.Add(c.next, 1)
 		}
+		at := (*prob)(unsafe.Add(p, 2*m))
+		v := uint64(*at)
+		bound := c.size >> probBits * v
+		rest := c.size - bound
+		c.code -= bound
+		less := uint64(int64(c.code) >> 63)
+		c.size = rest + (bound-rest)&less
+		c.code += bound & less
+		*at = prob(v - uint64(int64(v+less&offset)>>adapts))
+		m = 2*m + 1 + less
+		sum += (1 + less) << (i & 63)
 	}
-	return c, v
+	return c, sum
 }
 
 // even decodes n bits that are as likely 0 as 1, the highest first.
-func (c coder) even(in unsafe.Pointer, n uint32) (coder, uint32) {
-	v := uint32(0)
+func (c coder) even(n uint64) (coder, uint64) {
+	v := uint64(0)
 	for range n {
 		if c.size < smallest {
-			c.code = c.code<<8 | uint32(*(*byte)(unsafe.Add(in, c.next)))
+			c.code = c.code<<8 | uint64(*(*byte)(c.next))
 			c.size <<= 8
-			c.next++
+			c.next = unsafe.Add(c.next, 1)
 		}
 		c.size >>= 1
 		c.code -= c.size
-		less := uint32(int32(c.code) >> 31)
+		less := uint64(int64(c.code) >> 63)
 		c.code += c.size & less
 		v = 2*v + 1 + less
 	}
