@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,6 +103,33 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 				t.Errorf("keys made: %v, host key %q; want %v", made, receipts[0].HostKey, tt.keys)
 			}
 		})
+	}
+}
+
+// An image from elsewhere needs no build, and gets no keys. The receipt lies where
+// that of a build does.
+func TestFlashImageFromElsewhere(t *testing.T) {
+	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{flash.File}}}
+	opt := images.Options{Dir: t.TempDir(), Cache: t.TempDir()}
+	image := filepath.Join(t.TempDir(), "other.img")
+	data := bytes.Repeat([]byte("whatever"), 1<<17)
+	if err := os.WriteFile(image, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "card.img")
+	var out bytes.Buffer
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("the virtual disk has %d bytes, %v; want the image's %d", len(got), err, len(data))
+	}
+	left, err := os.ReadDir(BoardDir(opt, spec))
+	if err != nil || len(left) != 1 || left[0].Name() != flash.ReceiptName {
+		t.Errorf("the board's folder holds %v, %v; want the receipt", left, err)
+	}
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Flash without an image and a build = %v", err)
 	}
 }
 

@@ -189,7 +189,7 @@ func (d *download) run(ctx context.Context) (File, error) {
 		}
 	}
 	if err == nil && d.cached != nil {
-		return d.reuse(ctx), nil
+		return d.reuse(ctx), d.place.drop()
 	}
 	if d.step != nil {
 		d.step.End("sha256 "+d.file.SHA256, err)

@@ -25,11 +25,11 @@ type Options struct {
 
 // File is one file on this machine.
 type File struct {
-	Path      string `json:"-"`
-	Name      string `json:"name"`      // as it is called where it comes from
-	Reference string `json:"reference"` // where that is, without passwords
-	SizeBytes int64  `json:"sizeBytes"`
-	SHA256    string `json:"sha256,omitempty"` // "": a local file that nobody gave a digest for
+	Path      string
+	Name      string // as it is called where it comes from
+	Reference string // where that is, without passwords
+	SizeBytes int64
+	SHA256    string // "": a local file that nobody gave a digest for
 }
 
 // Origin is the place of one image and of what lies beside it.
