@@ -118,7 +118,7 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	}
 	to := filepath.Join(t.TempDir(), "card.img")
 	var out bytes.Buffer
-	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image}); err != nil {
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{Image: image}, true); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
@@ -128,7 +128,7 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].Name() != flash.ReceiptName {
 		t.Errorf("the board's folder holds %v, %v; want the receipt", left, err)
 	}
-	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if err := Flash(t.Context(), &out, spec, opt, []string{to}, flash.Options{}, true); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Flash without an image and a build = %v", err)
 	}
 }

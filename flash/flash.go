@@ -169,12 +169,12 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 		r.image.show(o.Out)
 	}
 	if o.DryRun {
-		return j.plan(ctx)
+		return r.image.vouch(j.plan(ctx))
 	}
 	if err := o.agree(ctx, chosen); err != nil {
 		return nil, err
 	}
-	return record(artifact, func() ([]Receipt, error) { return j.run(ctx) })
+	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.run(ctx)) })
 }
 
 // record keeps the receipts beside the artifact. From the first write on, an earlier

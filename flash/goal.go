@@ -31,7 +31,7 @@ type goal struct {
 func (j *imageJob) receipt(d Device) Receipt {
 	r := Receipt{
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: d,
-		Image: filepath.Base(j.file.Name()), Form: j.source.Form(), Origin: j.image.origin, SignedBy: j.image.signedBy,
+		Image: filepath.Base(j.file.Name()), Form: j.source.Form(),
 		ImageSHA256: j.sha256, MapSHA256: j.mapSum, ImageBytes: j.size,
 		Holes: j.options.Holes, DryRun: j.options.DryRun,
 	}

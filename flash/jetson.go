@@ -155,7 +155,7 @@ func (j *jetsonJob) plan(context.Context) ([]Receipt, error) {
 }
 
 func (j *jetsonJob) receipt(d Device) Receipt {
-	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Origin: j.image.origin, SignedBy: j.image.signedBy, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
+	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
 }
 
 // run flashes all boards at once. One that fails leaves the others.

@@ -337,11 +337,7 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 		}
 	}
 	if p.options.Digest != "" {
-		kind := images.DiskImage
-		if p.devices[0].Kind == RShim {
-			kind = images.BFB
-		}
-		image, err := p.artifact.File(kind)
+		image, err := p.built()
 		if err != nil {
 			return fmt.Errorf("%w; -digest is of that, or of what -image names", err)
 		}
@@ -357,6 +353,23 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 		return p.readGivenMap(ctx)
 	}
 	return nil
+}
+
+// built is the file of the artifact that such devices are written from.
+func (p *picker) built() (images.File, error) {
+	switch p.devices[0].Kind {
+	case Tegra:
+		return p.artifact.File(images.Tegraflash)
+	case RShim:
+		return p.artifact.File(images.BFB)
+	}
+	image, err := p.artifact.File(images.DiskImage)
+	if err != nil { // a card, of which the package's own script makes the image
+		if f, err := p.artifact.File(images.Tegraflash); err == nil {
+			return f, nil
+		}
+	}
+	return image, err
 }
 
 func (p *picker) proveFile(ctx context.Context, f images.File, want string) error {
@@ -401,6 +414,14 @@ func (p *picker) proveDescription(ctx context.Context) error {
 		return fmt.Errorf("%s changed while it was read; flash again", path)
 	}
 	return nil
+}
+
+// vouch writes into receipts where the image is from, and who signed it.
+func (p picked) vouch(receipts []Receipt, err error) ([]Receipt, error) {
+	for i := range receipts {
+		receipts[i].Origin, receipts[i].SignedBy = p.origin, p.signedBy
+	}
+	return receipts, err
 }
 
 // show says where the image comes from and who vouches for it.

@@ -400,3 +400,27 @@ func TestPickEnds(t *testing.T) {
 		t.Errorf("a flash that was stopped made %s: %v", disk, err)
 	}
 }
+
+// -digest is of the file that the devices are written from.
+func TestBuiltFile(t *testing.T) {
+	for _, test := range []struct {
+		device string
+		has    []string
+		want   string
+	}{
+		{File, []string{images.BFB, images.DiskImage, images.Tegraflash}, images.DiskImage},
+		{Block, []string{images.Tegraflash}, images.Tegraflash},
+		{Tegra, []string{images.DiskImage, images.Tegraflash}, images.Tegraflash},
+		{RShim, []string{images.DiskImage, images.BFB}, images.BFB},
+		{Block, []string{images.BFB}, ""},
+		{RShim, []string{images.DiskImage}, ""},
+	} {
+		p := picker{request: request{devices: []Device{{Kind: test.device}}}}
+		for _, kind := range test.has {
+			p.artifact.Files = append(p.artifact.Files, images.File{Kind: kind, Name: kind})
+		}
+		if got, err := p.built(); got.Kind != test.want || (err == nil) != (test.want != "") {
+			t.Errorf("%s from %v = %q, %v; want %q", test.device, test.has, got.Kind, err, test.want)
+		}
+	}
+}
