@@ -81,12 +81,6 @@ func (p *Package) readRelease() error {
 	return nil
 }
 
-// generation is the branch of L4T, 0 where it is not said.
-func (p *Package) generation() int {
-	branch, _, _ := strings.Cut(strings.TrimPrefix(p.Release, "R"), ".")
-	return number(branch)
-}
-
 func (p *Package) findHelper() error {
 	p.helper = filepath.Base(cmp.Or(p.vars["FLASH_HELPER"], "."))
 	if p.has(p.helper) {

@@ -34,13 +34,6 @@ func (b bus) plug(port, vendor, product, devnum string) {
 	b.set(port, "speed", "480")
 }
 
-func (b bus) pull(port string) {
-	b.t.Helper()
-	if err := os.RemoveAll(filepath.Join(b.sys, "bus/usb/devices", port)); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func TestListFindsJetsonsInRecoveryMode(t *testing.T) {
 	b := newBus(t)
 	b.plug("usb1", "1d6b", "0002", "1")
