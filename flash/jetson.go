@@ -254,13 +254,16 @@ type bench struct {
 const benchName = "unpacked-"
 
 func newBench(a images.Artifact) (*bench, error) {
-	sweepBenches(a.Dir())
-	dir, err := os.MkdirTemp(a.Dir(), benchName)
+	beside, err := filepath.Abs(a.Dir())
 	if err != nil {
 		return nil, err
 	}
-	// The scripts are run in it, so that its name must be whole.
-	if dir, err = filepath.Abs(dir); err != nil {
+	if strings.ContainsAny(beside, " \t\n") {
+		return nil, fmt.Errorf("%q: NVIDIA's scripts do not work in a folder with a space in its name; move it", beside)
+	}
+	sweepBenches(beside)
+	dir, err := os.MkdirTemp(beside, benchName)
+	if err != nil {
 		return nil, err
 	}
 	b := &bench{dir: dir}

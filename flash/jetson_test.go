@@ -329,6 +329,21 @@ func TestCardOfAPackage(t *testing.T) {
 	}
 }
 
+func TestFolderThatScriptsCannotUse(t *testing.T) {
+	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
+	dir := filepath.Join(t.TempDir(), "my builds")
+	if err := os.Rename(j.artifact.Dir(), dir); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if j.artifact, err = images.OpenArtifact(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := j.flash(t.Context(), Options{DryRun: true}, "usb:1-2"); err == nil || !strings.Contains(err.Error(), "space in its name") {
+		t.Errorf("WriteAll = %v; want the folder refused", err)
+	}
+}
+
 // What a killed flash left beside the artifact goes with the next.
 func TestBenchesOfKilledJobs(t *testing.T) {
 	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})

@@ -158,7 +158,8 @@ func firstError(err error, then func() error) error {
 //
 // Examples: "flash virt build/virt/machine/disk.img"; "flash BOARD /dev/sdX -dryrun"
 // to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script;
-// "flash BOARD /dev/sdX,/dev/sdY" for two cards from one decode.
+// "flash BOARD /dev/sdX,/dev/sdY" for two cards from one decode; "flash BOARD
+// usb:1-2.3,usb:1-4 -forcerecovery" for two Jetsons side by side.
 func Flash(ctx context.Context, board, device string,
 	image *string, // instead of the board's build: a path, https://, host:path, oci://
 	blockMap *string, // of that image; the file beside it if not given
