@@ -17,7 +17,7 @@ import (
 
 // patience is how long a device may take to say what is on it. One that is broken
 // takes minutes for each of a hundred places.
-const patience = 15 * time.Second
+const patience = 30 * time.Second
 
 // look reads what is on a device: its table, labels and file systems.
 func (m machine) look(dir string, d *Device) {

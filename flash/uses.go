@@ -62,7 +62,11 @@ func (m machine) addAllMounts(u uses) error {
 		// to what it has mounted.
 		if data, err := os.ReadFile(filepath.Join(m.proc, process, "mountinfo")); err == nil {
 			seen[namespace] = true
-			m.addMounts(u, string(data), m.program(process))
+			of := m.program(process)
+			if process == "1" {
+				of = ""
+			}
+			m.addMounts(u, string(data), of)
 		}
 	}
 	return nil
@@ -95,9 +99,6 @@ func (m machine) namespace(process string) string {
 
 // program is a process for people.
 func (m machine) program(process string) string {
-	if process == "1" {
-		return ""
-	}
 	return fmt.Sprintf("%s (process %s)", text(filepath.Join(m.proc, process), "comm"), process)
 }
 
@@ -105,10 +106,10 @@ func (m machine) program(process string) string {
 //
 //	36 35 8:17 / /media/card rw,noatime shared:1 - ext4 /dev/sdb1 rw
 //
-// Another process's places are not those of the system; and what this one sees
-// needs not be said again by each container.
+// They are this program's or the first process's own where of is empty. Another
+// process's places are not those of the system; and what this one sees needs not be
+// said again by each container.
 func (m machine) addMounts(u uses, mountinfo, of string) {
-	known := len(u)
 	for line := range strings.Lines(mountinfo) {
 		mount, origin, ok := strings.Cut(line, " - ")
 		f, from := strings.Fields(mount), strings.Fields(origin)
@@ -124,7 +125,7 @@ func (m machine) addMounts(u uses, mountinfo, of string) {
 			what = ofSystem + at
 		}
 		for _, device := range m.behindMount(f[2], from) {
-			if of == "" || known == 0 || len(u[device]) == 0 {
+			if of == "" || len(u[device]) == 0 {
 				u.add(device, what)
 			}
 		}

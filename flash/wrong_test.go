@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -706,6 +707,11 @@ sys/devices/pci0/nvme/nvme1/nvme1n2/size = 2097152
 `
 )
 
+// typing answers each question with the same line.
+func typing(line string) Options {
+	return Options{Confirm: func(devices []Device) error { return Ask(strings.NewReader(line), io.Discard)(devices) }}
+}
+
 var confirmWays = []wrongWay{
 	{"a disk that is not removable, by an answer", "not removable, so it is written only when confirmed by its serial", inLaptop("", "nvme1n1", byAnswer)},
 	{"a disk that is not removable, by its path", `but its serial of /dev/nvme1n1 is "S5SPARE"`, inLaptop("", "nvme1n1", Options{Yes: []string{"/dev/nvme1n1"}})},
@@ -718,13 +724,13 @@ var confirmWays = []wrongWay{
 	{"one of two readers with the same serial", `but its port (/dev/sdb has the same serial) of /dev/sda is "usb:1-2"`, inLaptop(secondReader, "sda", Options{Yes: []string{"4C530001"}})},
 	{"one of two slots of a reader", `but its port (/dev/sda has the same serial) of /dev/sdc is "usb:1-2/1"`, inLaptop(secondSlot, "sdc", Options{Yes: []string{"4C530001"}})},
 	{"one of two disks of an NVMe controller", "but its port (/dev/nvme1n2 has the same serial) of /dev/nvme1n1", inLaptop(secondNamespace, "nvme1n1", Options{Yes: []string{"S5SPARE"}})},
-	{"another name typed", `"sdb" was typed, not sda`, inLaptop("", "sda", Options{Confirm: Ask(strings.NewReader("sdb\n"), &bytes.Buffer{})})},
-	{"yes typed", `"y" was typed, not sda`, inLaptop("", "sda", Options{Confirm: Ask(strings.NewReader("y\n"), &bytes.Buffer{})})},
-	{"nothing typed", `"" was typed, not sda`, inLaptop("", "sda", Options{Confirm: Ask(strings.NewReader(""), &bytes.Buffer{})})},
+	{"another name typed", `"sdb" was typed, not sda`, inLaptop("", "sda", typing("sdb\n"))},
+	{"yes typed", `"y" was typed, not sda`, inLaptop("", "sda", typing("y\n"))},
+	{"nothing typed", `"" was typed, not sda`, inLaptop("", "sda", typing(""))},
 	{"one of two names typed", "was typed, not loop", func(t *testing.T, a images.Artifact) error {
 		first, _ := loop(t, littleDevice)
 		second, _ := loop(t, littleDevice)
-		_, err := WriteAll(t.Context(), spec, a, []string{first, second}, Options{Confirm: Ask(strings.NewReader(filepath.Base(first)+"\n"), &bytes.Buffer{})})
+		_, err := WriteAll(t.Context(), spec, a, []string{first, second}, typing(filepath.Base(first)+"\n"))
 		return err
 	}},
 	{"one of two confirmed", "confirmed as", func(t *testing.T, a images.Artifact) error {
