@@ -58,12 +58,27 @@ func attach(t *testing.T, args ...string) string {
 	if !slices.Contains(args, "--read-only") && text(filepath.Join("/sys/class/block", filepath.Base(device)), "ro") == "1" {
 		run(t, "blockdev", "--setrw", device)
 	}
+	clearPartitions(t, device)
 	t.Cleanup(func() { // unless it is somebody else's by now
 		if behind := backing(device); behind != "" && strings.HasPrefix(behind, args[len(args)-1]) {
 			_ = exec.Command("losetup", "--detach", device).Run()
 		}
 	})
 	return device
+}
+
+// clearPartitions removes partitions that a test gave a loop device; the kernel would
+// keep them for the next file. Whoever looks at them at the moment holds them.
+func clearPartitions(t *testing.T, device string) {
+	t.Helper()
+	pattern := filepath.Join("/sys/class/block", filepath.Base(device)+"p*")
+	eventually(t, "the partitions of "+device+" to go", func() bool {
+		left, _ := filepath.Glob(pattern)
+		for _, p := range left {
+			_ = exec.Command("delpart", device, text(p, "partition")).Run()
+		}
+		return len(left) == 0
+	})
 }
 
 // backing is the file behind a loop device.

@@ -253,13 +253,20 @@ func (m machine) programs(number string, writing bool) []string {
 		dir := filepath.Join(m.proc, process, "fd")
 		files, _ := os.ReadDir(dir) // gone, or another user's
 		for _, f := range files {
-			if isBlock(filepath.Join(dir, f.Name()), number) && (!writing || m.writable(process, f.Name())) {
+			if isBlock(filepath.Join(dir, f.Name()), number) && (!writing || m.writable(process, f.Name())) && !m.passing(process, number) {
 				found = append(found, m.program(process))
 				break
 			}
 		}
 	}
 	return found
+}
+
+// passing is losetup, which opens other loop devices for writing than it gives a file,
+// in search of a free one.
+func (m machine) passing(process, number string) bool {
+	const loops = "7:"
+	return strings.HasPrefix(number, loops) && text(filepath.Join(m.proc, process), "comm") == "losetup"
 }
 
 func isBlock(path, want string) bool {

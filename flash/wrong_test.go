@@ -186,7 +186,7 @@ func partition(t *testing.T, device string) string {
 		t.Skip("addpart is missing (Debian package util-linux)")
 	}
 	run(t, "addpart", device, "1", "2048", "6144")
-	t.Cleanup(func() { _ = exec.Command("delpart", device, "1").Run() })
+	t.Cleanup(func() { clearPartitions(t, device) })
 	number := text(filepath.Join("/sys/class/block", filepath.Base(device)+"p1"), "dev")
 	var major, minor uint32
 	if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
