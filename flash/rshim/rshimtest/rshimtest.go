@@ -35,7 +35,6 @@ type DPU struct {
 	AwayFor   int  // readings of misc after a push for which the device is gone; -1: for good
 
 	mu       sync.Mutex
-	dir      string
 	open     bool
 	resets   int
 	pushed   bytes.Buffer // since the last open
