@@ -146,10 +146,10 @@ func firstError(err error, then func() error) error {
 
 // Flash writes a board's image to a device, after showing what it would erase.
 //
-// The device is a file (a virtual disk), a whole disk or a Jetson in recovery mode
-// (usb:1-2.3, by its USB port), or several of them with commas between. It is refused
-// when it is in use, the system's own, too small, or not removable unless its serial
-// is given.
+// The device is a file (a virtual disk), a whole disk, a Jetson in recovery mode
+// (usb:1-2.3, by its USB port) or a BlueField (/dev/rshim0, also as user@host:/dev/rshim0),
+// or several of them with commas between. It is refused when it is in use, the system's
+// own, too small, or not removable unless its serial is given.
 //
 // The image may be packed (gz, xz, zst, bz2, zip, sparse). Only what differs from what
 // the device holds is written, and that is read back; so a flash that was cut off goes
@@ -159,7 +159,8 @@ func firstError(err error, then func() error) error {
 // Examples: "flash virt build/virt/machine/disk.img"; "flash BOARD /dev/sdX -dryrun"
 // to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script;
 // "flash BOARD /dev/sdX,/dev/sdY" for two cards from one decode; "flash BOARD
-// usb:1-2.3,usb:1-4 -forcerecovery" for two Jetsons side by side.
+// usb:1-2.3,usb:1-4 -forcerecovery" for two Jetsons side by side; "flash bluefield2
+// /dev/rshim0 -image=bf-bundle.bfb -config=bf.cfg".
 func Flash(ctx context.Context, board, device string,
 	image *string, // instead of the board's build: a path, https://, host:path, oci://
 	blockMap *string, // of that image; the file beside it if not given

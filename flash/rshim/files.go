@@ -135,7 +135,8 @@ const deaf = 10 * time.Second
 func interruptible(ctx context.Context, work func(context.Context) error) error {
 	thread, done := make(chan int, 1), make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // a thread that ended would take the programs with it that it had started
 		thread <- unix.Gettid()
 		done <- work(ctx)
 	}()
