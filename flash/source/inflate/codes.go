@@ -283,15 +283,15 @@ func (d *decoder) readLengths(table []entry, lengths []uint8) error {
 		case 18:
 			v, n = 0, 11+int(d.take(7))
 		}
+		if err := d.overrun(); err != nil {
+			return err
+		}
 		if n > len(lengths)-i {
 			return corrupt("the block before %d has more lengths than symbols", d.at())
 		}
 		for range n {
 			lengths[i] = v
 			i++
-		}
-		if err := d.overrun(); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -140,7 +140,7 @@ func checkXZ(t testing.TB, packed, want []byte) {
 }
 
 func TestPrograms(t *testing.T) {
-	for _, options := range []string{
+	for i, options := range []string{
 		"xz -0", "xz -3 --check=crc32", "xz -6 --check=none", "xz -9e --check=sha256", "xz -T0", "xz -T2 --block-size=100KiB",
 		"xz --lzma2=dict=4KiB", "xz --lzma2=dict=64KiB,lc=0,lp=2,pb=0,nice=273", "xz --lzma2=lc=4,lp=0,pb=4", "xz --lzma2=lc=1,lp=3,pb=1,mf=hc3,mode=fast",
 		"xz --delta=dist=1 --lzma2", "xz --delta=dist=256 --lzma2", "xz --arm --lzma2", "xz --armthumb --lzma2", "xz --arm64 --lzma2", "xz --arm64 --delta=dist=4 --lzma2",
@@ -150,6 +150,9 @@ func TestPrograms(t *testing.T) {
 		t.Run(options, func(t *testing.T) {
 			argv := strings.Fields(options)
 			for name, sample := range samples() {
+				if i > 0 && (name == "empty" || name == "byte" || name == "zeros" || name == "text") {
+					continue // that depends on no option
+				}
 				t.Run(name, func(t *testing.T) { checkXZ(t, program(t, sample, argv...), sample) })
 			}
 		})
@@ -159,8 +162,8 @@ func TestPrograms(t *testing.T) {
 // A small dictionary goes around its ring often; what matches reach is then in the
 // last lap.
 func TestSmallDictionaries(t *testing.T) {
-	for _, dict := range []string{"4KiB", "5000", "96KiB"} {
-		sample := slices.Concat(text(700_000), make([]byte, 50_000), random(9000), text(100_000))
+	for _, dict := range []string{"4KiB", "96KiB"} {
+		sample := slices.Concat(text(300_000), make([]byte, 50_000), random(9000), text(100_000))
 		checkXZ(t, packXZ(t, sample, "--lzma2=preset=9,dict="+dict), sample)
 	}
 }
@@ -233,7 +236,7 @@ func TestEachCut(t *testing.T) {
 // All that is in a file is proved by one sum or another; without a check, the data is
 // not.
 func TestEachBit(t *testing.T) {
-	sample := slices.Concat(text(500), make([]byte, 9000), random(50))
+	sample := slices.Concat(text(200), make([]byte, 9000), random(30))
 	for _, check := range []string{"crc32", "crc64", "sha256", "none"} {
 		packed := packXZ(t, sample, "--block-size=5KiB", "--check="+check)
 		for i := range 8 * len(packed) {
