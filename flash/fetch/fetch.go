@@ -112,20 +112,6 @@ func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	return file, nil
 }
 
-// Get brings one small file, such as a list of digests, here.
-func Get(ctx context.Context, text string, o Options) (File, error) {
-	origin, err := Open(ctx, text, o)
-	if err != nil {
-		return File{}, err
-	}
-	defer origin.Close()
-	file, err := origin.get(ctx, origin.ref, "", maxBesideBytes)
-	if err != nil {
-		return File{}, fmt.Errorf("%s: %w", origin.ref.text, err)
-	}
-	return file, nil
-}
-
 func (o *Origin) get(ctx context.Context, ref reference, digest string, limit int64) (File, error) {
 	file := File{Name: ref.name(), Reference: ref.text}
 	if o.ref.kind == kindPath {

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/hex"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -26,11 +26,8 @@ type minisignKey struct {
 	key ed25519.PublicKey
 }
 
-// name is the number as minisign prints it.
-func name(id [8]byte) string {
-	slices.Reverse(id[:])
-	return strings.ToUpper(hex.EncodeToString(id[:]))
-}
+// name is the number as minisign prints it, without zeros before it.
+func name(id [8]byte) string { return fmt.Sprintf("%X", binary.LittleEndian.Uint64(id[:])) }
 
 // parseMinisignKey's errors begin with a colon, to be put behind the file's name.
 func parseMinisignKey(data []byte) (*minisignKey, error) {

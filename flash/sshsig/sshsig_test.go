@@ -383,7 +383,7 @@ func TestMinisign(t *testing.T) {
 	run(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
 	sig, allowed := read(t, file+".minisig"), string(read(t, public))
 	who, err := verify(t, allowed, sig, message)
-	if err != nil || !strings.Contains(string(read(t, public)), strings.TrimPrefix(who, "minisign key ")) {
+	if err != nil || !strings.HasPrefix(allowed, strings.Replace(who, "minisign key", untrusted+"minisign public key", 1)+"\n") {
 		t.Errorf("Verify = %q, %v; want the key that %q names", who, err, allowed)
 	}
 	if _, err := verify(t, allowed, sig, message+"x"); err == nil || !strings.Contains(err.Error(), "not of this file") {
@@ -466,4 +466,10 @@ func FuzzAllowedSigners(f *testing.F) {
 			_, _ = s.allowed(e.key, time.Unix(1<<31, 0))
 		}
 	})
+}
+
+func TestMinisignKeyName(t *testing.T) {
+	if got := name([8]byte{0x77, 0x4e, 0xb3, 0x31, 0x2b, 0xa2, 0xcf, 0x03}); got != "3CFA22B31B34E77" {
+		t.Errorf("name = %s; want it as minisign prints it, without a zero before it", got)
+	}
 }
