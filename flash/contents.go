@@ -71,7 +71,7 @@ func unread(err error) string {
 	case err == nil:
 		return ""
 	case errors.Is(err, fs.ErrPermission):
-		return "only root can see what is on it"
+		return "what is on it may not be read: run this as root, and outside of a container that withholds the device"
 	}
 	return printable(err.Error())
 }

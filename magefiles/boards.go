@@ -166,7 +166,7 @@ func Flash(ctx context.Context, board, device string,
 	blockMap *string, // of that image; the file beside it if not given
 	holes *string, // what becomes of what the map leaves out: zero (if not given), discard or keep
 	blind *bool, // do not read back what was written
-	yes *string, // each device's serial (or path, where it has none), with commas between, instead of being asked
+	yes *string, // each device's serial (its port where another has the same one, its path where it has none), with commas between, instead of being asked
 	digest *string, // of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address
 	signers *string, // file of allowed signers, or minisign's public key: what they did not sign is refused
 	forceRecovery *bool, // bring Jetsons into recovery mode by the command of board.yml
