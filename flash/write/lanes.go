@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// aheadBytes is what sections may have decoded before their turn. It is most of the
-	// memory that a flash takes.
+	// aheadBytes is the most that sections may have decoded before their turn, which is
+	// most of the memory that a flash takes. It is enough for the blocks of xz -T0.
 	aheadBytes = 40 << 20
+	// aheadLeast keeps the writers busy where sections are small.
+	aheadLeast = 8 << 20
 	// nextPieces is how far the section whose turn it is may be ahead of the writers.
 	nextPieces = 8
 )
@@ -23,6 +25,7 @@ type lanes struct {
 	lane   map[int]*lane
 	turn   int
 	ahead  int64 // bytes in all lanes
+	limit  int64
 	err    error // ends everything
 }
 
@@ -31,8 +34,11 @@ type lane struct {
 	done   bool
 }
 
-func newLanes() *lanes {
-	l := &lanes{lane: map[int]*lane{}}
+func newLanes(sections []source.Section) *lanes {
+	l := &lanes{lane: map[int]*lane{}, limit: aheadLeast}
+	for _, s := range sections {
+		l.limit = min(max(l.limit, aheadLeast+2*s.Len), aheadBytes)
+	}
 	l.change = sync.NewCond(&l.mu)
 	return l
 }
@@ -74,9 +80,9 @@ func (l *lanes) put(section int, p source.Piece) error {
 
 func (l *lanes) full(section int, mine *lane, size int64) bool {
 	if section == l.turn {
-		return len(mine.pieces) >= nextPieces && l.ahead+size > aheadBytes/2
+		return len(mine.pieces) >= nextPieces && l.ahead+size > l.limit/2
 	}
-	return l.ahead+size > aheadBytes
+	return l.ahead+size > l.limit
 }
 
 // end says that a section has no more pieces.

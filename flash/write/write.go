@@ -115,7 +115,7 @@ type run struct {
 }
 
 func newRun(src Source, to []*Copy, o Options) *run {
-	r := &run{Options: o, src: src, to: to, lanes: newLanes()}
+	r := &run{Options: o, src: src, to: to, lanes: newLanes(src.Sections())}
 	if o.Blocks != nil {
 		r.ranges = rangesOf(*o.Blocks)
 		r.want = wanted(src, *o.Blocks, r.ranges)

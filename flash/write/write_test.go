@@ -108,7 +108,7 @@ func pack(t *testing.T, p []byte, form string) goods {
 	if form == "gz" {
 		path += ".gz"
 		var b bytes.Buffer
-		w := gzip.NewWriter(&b)
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
 		w.Write(p)
 		w.Close()
 		if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
@@ -175,6 +175,9 @@ func same(t *testing.T, what string, got, want []byte) {
 		t.Errorf("%s has %d bytes; want %d", what, len(got), len(want))
 		return
 	}
+	if bytes.Equal(got, want) {
+		return
+	}
 	for i := 0; i < len(want); i += 512 {
 		if end := min(i+512, len(want)); !bytes.Equal(got[i:end], want[i:end]) {
 			t.Errorf("%s differs from byte %d on", what, i)
@@ -193,11 +196,7 @@ func onDisk(image []byte) []byte {
 func TestTargets(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
-			for _, form := range []string{"raw", "gz"} {
-				t.Run(form, func(t *testing.T) {
-					suite(t, pack(t, content(), form), kind.open(t, diskSize))
-				})
-			}
+			suite(t, pack(t, content(), "raw"), kind.open(t, diskSize))
 		})
 	}
 }
@@ -302,7 +301,10 @@ func TestRun(t *testing.T) {
 		},
 	}
 	for _, form := range []string{"raw", "gz"} {
-		for _, test := range tests {
+		for i, test := range tests {
+			if form == "gz" && i%3 != 0 {
+				continue // the form matters to what decodes, not to each of these
+			}
 			t.Run(test.name+" "+form, func(t *testing.T) {
 				if test.image == nil {
 					test.image = content()
@@ -337,11 +339,11 @@ func oneRange(p []byte) bmap.Map {
 // flash ends; the next one goes on.
 func TestInterruptedAnywhere(t *testing.T) {
 	g, device := pack(t, content(), "raw"), soiled(t, t.TempDir(), diskSize)
-	for i := range int64(24) {
+	for i := range int64(10) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var count counter
 		c := target(t, device, CopyOptions{Marked: true, Count: func(n int64) {
-			if count.n.Add(n) > i*mib/2 {
+			if count.n.Add(n) > i*mib+i*1000 {
 				cancel()
 			}
 		}})
