@@ -6,12 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"path/filepath"
 	"regexp"
 	"sort"
 	"strings"
+
+	"slipway/flash/source/crc"
 )
 
 // Android's sparse form: chunks that are stored, that repeat four bytes, or that do not
@@ -36,14 +37,14 @@ type sparseHead struct {
 	lenBytes, chunkLenBytes int64 // of the headers, which may be longer than ours
 	blockBytes, blocks      int64
 	chunks                  int64
-	sum                     uint32 // of the whole image, 0 where it does not say
+	sum                     uint64 // of the whole image, 0 where it does not say
 }
 
 func parseSparse(p []byte) (sparseHead, error) {
 	h := sparseHead{
 		lenBytes: int64(binary.LittleEndian.Uint16(p[8:])), chunkLenBytes: int64(binary.LittleEndian.Uint16(p[10:])),
 		blockBytes: int64(binary.LittleEndian.Uint32(p[12:])), blocks: int64(binary.LittleEndian.Uint32(p[16:])),
-		chunks: int64(binary.LittleEndian.Uint32(p[20:])), sum: binary.LittleEndian.Uint32(p[24:]),
+		chunks: int64(binary.LittleEndian.Uint32(p[20:])), sum: uint64(binary.LittleEndian.Uint32(p[24:])),
 	}
 	switch major := binary.LittleEndian.Uint16(p[4:]); {
 	case major != 1:
@@ -206,8 +207,8 @@ type unsparse struct {
 	chunk   sparseChunk
 	left    int64  // of a stored chunk
 	done    int64  // chunks
-	sum     uint32 // of all so far
-	partial uint32 // the same without what does not matter, as some programs write it
+	sum     uint64 // of all so far
+	partial uint64 // the same without what does not matter, as some programs write it
 }
 
 func newUnsparse(to *cutter) *unsparse { return &unsparse{to: to, need: sparseHeadBytes} }
@@ -297,8 +298,10 @@ func (u *unsparse) step() (err error) {
 		if err := u.add(bytes.Repeat(u.chunk.fill[:], 4<<10), u.chunk.len); err != nil {
 			return err
 		}
-	case binary.LittleEndian.Uint32(p[sparseChunkBytes:]) != u.sum && binary.LittleEndian.Uint32(p[sparseChunkBytes:]) != u.partial:
-		return errDamaged
+	default:
+		if sum := uint64(binary.LittleEndian.Uint32(p[sparseChunkBytes:])); sum != u.sum && sum != u.partial {
+			return errDamaged
+		}
 	}
 	u.next()
 	return nil
@@ -337,22 +340,23 @@ func (u *unsparse) begin(p []byte) error {
 
 // add counts n bytes in the checksums: p again and again, or zeros.
 func (u *unsparse) add(p []byte, n int64) error {
+	count := func(sum uint64, n int64) uint64 { return crc.IEEE.Update(sum, p[:n]) }
+	most := int64(len(p))
 	if p == nil {
-		p = manyZeros[:]
+		count, most = crc.IEEE.Zeros, n
 	}
 	for n > 0 {
 		if err := context.Cause(u.to.ctx); err != nil {
 			return err // a few bytes of a file may stand for many
 		}
-		part := p[:min(n, int64(len(p)))]
-		same := u.sum == u.partial
-		u.sum = crc32.Update(u.sum, crc32.IEEETable, part)
+		k, same := min(n, most), u.sum == u.partial
+		u.sum = count(u.sum, k)
 		if same {
 			u.partial = u.sum
 		} else {
-			u.partial = crc32.Update(u.partial, crc32.IEEETable, part)
+			u.partial = count(u.partial, k)
 		}
-		n -= int64(len(part))
+		n -= k
 	}
 	return nil
 }
