@@ -58,7 +58,7 @@ func skippable(content string) []byte {
 // them, and in the state that was before them.
 func longImage() []byte {
 	text := bytes.Repeat([]byte("what a log says again and again, line after line\n"), 4000)
-	return slices.Concat(text, make([]byte, 9*mib), text, random(100*kib), make([]byte, 20*mib), text, make([]byte, 5*mib+17), text, make([]byte, 3*mib))
+	return slices.Concat(text, make([]byte, 5*mib), text, random(100*kib), make([]byte, 9*mib), text, make([]byte, 3*mib+17), text, make([]byte, 3*mib))
 }
 
 func TestZst(t *testing.T) {
