@@ -28,12 +28,14 @@ const (
 	soakedDataMiB  = 5 // of each soakedEveryMiB
 	soakedEveryMiB = 8
 	sectorBytes    = 512
+	endBytes       = 1 << 20 // is written first and last at either end of a device
 )
 
 // Flash flashes two images to a loop device in turns, and ends each flash up to three
 // times, by a SIGKILL or a Ctrl-C. Before a flash has ended well, the device is as it
-// was, or has nothing that could be taken for a partition table; afterwards it is the
-// image, byte for byte.
+// was, or has nothing that could be taken for a partition table (a copy at its end for
+// the moment in which its beginning alone is zero); afterwards it is the image, byte
+// for byte.
 func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
 	s, err := newSoakedFlash(ctx, dir, opt)
 	if err != nil {
@@ -237,6 +239,12 @@ func (s *soakedFlash) judge(before []byte, ended bool) (string, error) {
 		return "", errors.New("the flash ended well, and the device is not the image")
 	case bytes.Equal(now, before):
 		return "as it was", nil
+	case bytes.Equal(now[:endBytes], make([]byte, endBytes)) && bytes.Equal(now[endBytes:], before[endBytes:]):
+		// The first write of all was its last. A copy of the table at the end, which only
+		// repair programs look at, shows data that is as it was.
+		return "as it was but for its beginning, which is zero", nil
+	case bytes.Equal(now[:endBytes], make([]byte, endBytes)) && bytes.Equal(now[endBytes:], s.now[endBytes:]):
+		return "whole but for its beginning, which is zero", nil
 	case table:
 		return "", errors.New("the device is not whole, and has a partition table")
 	}

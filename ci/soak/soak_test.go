@@ -116,6 +116,9 @@ func TestFlashJudges(t *testing.T) {
 	marked := bytes.Clone(image)
 	clear(marked[:1<<20])
 	clear(marked[len(marked)-1<<20:])
+	beginning, headless := bytes.Clone(old), bytes.Clone(image)
+	clear(beginning[:1<<20])
+	clear(headless[:1<<20])
 	halfOld, halfNew := bytes.Clone(old), bytes.Clone(image)
 	clear(halfOld[2<<20 : 3<<20])
 	halfNew[9<<20]++
@@ -131,6 +134,9 @@ func TestFlashJudges(t *testing.T) {
 		{"as it was, though it ended well", old, true, false},
 		{"marked", marked, false, true},
 		{"marked, though it ended well", marked, true, false},
+		{"marked at its beginning alone", beginning, false, true},
+		{"marked at its beginning alone, though it ended well", beginning, true, false},
+		{"not marked at its end any more", headless, false, true},
 		{"the old one, damaged", halfOld, false, false},
 		{"the new one, damaged", halfNew, false, false},
 	} {

@@ -95,6 +95,12 @@ func (c *Copy) save() error {
 // it says: such a one drops what is written to its end, or writes it elsewhere.
 func (c *Copy) mark() error {
 	empty := source.Buffer(markBytes)
+	// At once, so that hardly a moment is left in which only one of them is gone.
+	for _, h := range c.held {
+		if _, err := c.disk.WriteAt(empty[:len(h.now)], h.off); err != nil {
+			return c.disk.explain("erase the partition table", err)
+		}
+	}
 	for i, h := range c.held {
 		if i > 0 {
 			if err := c.probe(h, empty); err != nil {
