@@ -45,10 +45,13 @@ func FlashSlow(ctx context.Context, w io.Writer, o Options) (err error) {
 
 func (b *flashBench) slowWays() []flashWay {
 	return []flashWay{
-		{name: "ours, first", form: "raw", devices: 1},
-		{name: "ours, first, to two", form: "raw", devices: 2},
-		{name: "ours, again", form: "raw", devices: 1, holds: "raw"},
-		{name: "ours, 5 % changed", form: "changed", devices: 1, holds: "raw"},
+		{name: "ours, first", form: "raw", devices: 1, ours: blind},
+		{name: "ours, first, read back", form: "raw", devices: 1},
+		{name: "ours, first, to two", form: "raw", devices: 2, ours: blind},
+		{name: "ours, again", form: "raw", devices: 1, holds: "raw", ours: blind},
+		{name: "ours, again, read back", form: "raw", devices: 1, holds: "raw"},
+		{name: "ours, 5 % changed", form: "changed", devices: 1, holds: "raw", ours: blind},
+		{name: "ours, 5 % changed, read back", form: "changed", devices: 1, holds: "raw"},
 		{name: "bmaptool, first", form: "raw", devices: 1, argv: b.bmaptool},
 		{name: "bmaptool, again", form: "raw", devices: 1, holds: "raw", argv: b.bmaptool},
 	}
@@ -59,6 +62,8 @@ var slowRatios = []over{
 	{"two_over_one", "ours, first, to two", "ours, first"},
 	{"again_over_limit", "ours, again", "limit of reading"},
 	{"changed_over_again", "ours, 5 % changed", "ours, again"},
+	{"changed_over_again_readback", "ours, 5 % changed, read back", "ours, again, read back"},
+	{"readback_over_first", "ours, first, read back", "ours, first"},
 	{"bmaptool_over_limit", "bmaptool, first", "limit of writing"},
 	{"bmaptool_over_ours", "bmaptool, first", "ours, first"},
 	{"bmaptool_over_ours_again", "bmaptool, again", "ours, again"},
