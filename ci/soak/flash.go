@@ -48,8 +48,12 @@ func Flash(ctx context.Context, w io.Writer, dir string, opt Options) (err error
 			return err
 		}
 		for range min(1+s.random.IntN(3), opt.Kills-killed) {
-			if err := s.end(ctx, w); err != nil {
+			ended, err := s.end(ctx, w)
+			if err != nil {
 				return fmt.Errorf("kill %d: %w", killed+1, err)
+			}
+			if ended {
+				break // nothing was killed, and nothing is left to do
 			}
 			killed++
 		}
@@ -184,25 +188,29 @@ func hexSum(p []byte) string {
 }
 
 // end starts a flash and ends it at a random moment.
-func (s *soakedFlash) end(ctx context.Context, w io.Writer) error {
+func (s *soakedFlash) end(ctx context.Context, w io.Writer) (ended bool, err error) {
 	before, err := os.ReadFile(s.device)
 	if err != nil {
-		return err
+		return false, err
 	}
 	after, signal := time.Duration(s.random.Int64N(int64(s.took))), os.Signal(os.Kill)
 	if s.random.IntN(2) == 0 {
 		signal = os.Interrupt
 	}
-	ended, err := s.kill(ctx, after, signal)
+	began := time.Now()
+	ended, err = s.kill(ctx, after, signal)
 	if err != nil {
-		return fmt.Errorf("%v after %s: %w", signal, after, err)
+		return false, fmt.Errorf("%v after %s: %w", signal, after, err)
 	}
 	state, err := s.judge(before, ended)
 	if err != nil {
-		return fmt.Errorf("%v after %s: %w", signal, after, err)
+		return false, fmt.Errorf("%v after %s: %w", signal, after, err)
+	}
+	if ended {
+		s.took = min(s.took, time.Since(began))
 	}
 	_, err = fmt.Fprintf(w, "%v after %s: the device is %s\n", signal, after.Round(time.Millisecond), state)
-	return err
+	return ended, err
 }
 
 // kill runs the flash until the signal; ended is true where it was whole before that.
