@@ -325,20 +325,27 @@ func TestWriteFileFails(t *testing.T) {
 	}
 }
 
-// failures are ways in which a flash goes wrong after it has begun.
+// unsampled lies in a range that is not proved before the first write.
+const unsampled = dataStart + mib + 1
+
+// failures are ways in which a flash goes wrong, most of them after it has begun.
 var failures = []struct {
 	name    string
 	prepare func(*testing.T, images.Artifact) context.Context
 	wantErr string
 }{
 	{"damaged image", func(t *testing.T, a images.Artifact) context.Context {
-		damage(t, filepath.Join(a.Dir(), "disk.img"), 12*mib)
+		damage(t, filepath.Join(a.Dir(), "disk.img"), unsampled)
 		return t.Context()
 	}, "the block map says"},
+	{"damaged where it is proved first", func(t *testing.T, a images.Artifact) context.Context {
+		damage(t, filepath.Join(a.Dir(), "disk.img"), 12*mib)
+		return t.Context()
+	}, "; nothing was written"},
 	{"damaged first block", func(t *testing.T, a images.Artifact) context.Context {
 		damage(t, filepath.Join(a.Dir(), "disk.img"), 17)
 		return t.Context()
-	}, "the block map says"},
+	}, "; nothing was written"},
 	{"interrupted", func(t *testing.T, _ images.Artifact) context.Context {
 		return interrupted(t)
 	}, context.Canceled.Error()},

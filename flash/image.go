@@ -53,7 +53,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 	if h := r.options.Holes; !slices.Contains([]string{"", write.Zero, write.Discard, write.Keep}, h) {
 		return nil, fmt.Errorf("holes %q: unknown (have %s, %s, %s)", h, write.Zero, write.Discard, write.Keep)
 	}
-	for _, step := range []func(context.Context) error{j.cardImage, j.openImage, j.openMap, j.measure, j.fits} {
+	for _, step := range []func(context.Context) error{j.cardImage, j.openImage, j.openMap, j.measure, j.fits, j.sample} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -242,6 +242,14 @@ func (j *imageJob) fits(context.Context) (err error) {
 		j.place, err = identityPlace(j.artifact, j.size)
 	}
 	return err
+}
+
+// sample refuses the map of another image while nothing is lost.
+func (j *imageJob) sample(ctx context.Context) error {
+	if err := write.Sample(ctx, j.source, j.how()); err != nil {
+		return fmt.Errorf("%w; nothing was written", err)
+	}
+	return nil
 }
 
 // identityPlace is the partition that carries the identity.

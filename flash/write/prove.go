@@ -47,17 +47,16 @@ type task struct {
 // own, and sums up what is written, for those who read it back. The sums are seeded
 // anew in each run and several times faster than the digests.
 type prover struct {
-	name, remedy string
-	blocks       *bmap.Map
-	ranges       []source.Span
-	tasks        [provers]chan task
-	seed         maphash.Seed
-	whole        hash.Hash
-	proved       atomic.Int64
+	Options
+	ranges []source.Span
+	tasks  [provers]chan task
+	seed   maphash.Seed
+	whole  hash.Hash
+	proved atomic.Int64
 }
 
 func newProver(o Options, ranges []source.Span) *prover {
-	p := &prover{name: o.Name, remedy: o.Remedy, blocks: o.Blocks, ranges: ranges, seed: maphash.MakeSeed(), whole: sha256.New()}
+	p := &prover{Options: o, ranges: ranges, seed: maphash.MakeSeed(), whole: sha256.New()}
 	for i := range p.tasks {
 		p.tasks[i] = make(chan task, queued)
 	}
@@ -73,8 +72,8 @@ func (p *prover) close() {
 // work is one prover. After a fault it goes on only to free what it is given.
 func (p *prover) work(tasks chan task) (err error) {
 	digest := p.whole
-	if p.blocks != nil {
-		digest = p.blocks.Hash()
+	if p.Blocks != nil {
+		digest = p.Blocks.Hash()
 	}
 	for t := range tasks {
 		if err == nil {
@@ -94,24 +93,39 @@ func (p *prover) do(t task, digest hash.Hash) error {
 		return nil
 	}
 	digest.Write(t.data)
-	for n := t.zeros; n > 0; n -= int64(len(zeros)) {
-		digest.Write(zeros[:min(n, int64(len(zeros)))])
-	}
+	hashZeros(digest, t.zeros)
 	if !t.last {
 		return nil
 	}
-	r, got := p.blocks.Ranges[t.of], hex.EncodeToString(digest.Sum(nil))
+	err := p.compare(p.Blocks.Ranges[t.of], digest)
 	digest.Reset()
-	if got != r.Sum {
-		return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map says %s; %s", p.name, r.First, r.Last, p.blocks.Algorithm, got, r.Sum, p.remedy)
+	if err == nil {
+		p.proved.Add(1)
 	}
-	p.proved.Add(1)
+	return err
+}
+
+func hashZeros(digest hash.Hash, n int64) {
+	for ; n > 0; n -= int64(len(zeros)) {
+		digest.Write(zeros[:min(n, int64(len(zeros)))])
+	}
+}
+
+// compare proves a range of the map by its digest.
+func (o Options) compare(r bmap.Range, digest hash.Hash) error {
+	if got := hex.EncodeToString(digest.Sum(nil)); got != r.Sum {
+		return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map says %s; %s", o.Name, r.First, r.Last, o.Blocks.Algorithm, got, r.Sum, o.Remedy)
+	}
 	return nil
+}
+
+func (o Options) errShort() error {
+	return fmt.Errorf("%s: it unpacks to less than its block map's %d bytes; %s", o.Name, o.Blocks.ImageSize, o.Remedy)
 }
 
 // prove hands a part of the image to those who hash it.
 func (p *prover) prove(ctx context.Context, from *shared, data []byte, s source.Span) error {
-	if p.blocks == nil {
+	if p.Blocks == nil {
 		return p.send(ctx, 0, task{from: from, data: data, zeros: s.Len - int64(len(data))})
 	}
 	var err error
@@ -148,7 +162,7 @@ func (p *prover) send(ctx context.Context, to int, t task) error {
 // sum hands a part to the prover that does not have the digest of the same bytes.
 func (p *prover) sum(ctx context.Context, from *shared, data []byte, to *part) error {
 	i := 1
-	if p.blocks != nil {
+	if p.Blocks != nil {
 		split(source.Span{Off: to.image, Len: 1}, p.ranges, func(_ source.Span, r int) { i = (r + 1) % provers })
 	}
 	return p.send(ctx, i, task{from: from, data: data, sum: to})
@@ -156,10 +170,10 @@ func (p *prover) sum(ctx context.Context, from *shared, data []byte, to *part) e
 
 // short says where the image ended too early, if it did.
 func (p *prover) short() error {
-	if p.blocks == nil || int(p.proved.Load()) == len(p.ranges) {
+	if p.Blocks == nil || int(p.proved.Load()) == len(p.ranges) {
 		return nil
 	}
-	return fmt.Errorf("%s: it unpacks to less than its block map's %d bytes; %s", p.name, p.blocks.ImageSize, p.remedy)
+	return p.errShort()
 }
 
 // zeros serve whoever needs some.

@@ -98,6 +98,17 @@ func within(want []source.Span, s source.Section) []source.Span {
 	return want[first:last]
 }
 
+// sectionAt is the section that a byte lies in; none is len(sections).
+func sectionAt(sections []source.Section, off int64) int {
+	i, _ := slices.BinarySearchFunc(sections, off, func(s source.Section, off int64) int {
+		if s.Len < 0 {
+			return 0
+		}
+		return cmp.Compare(s.Off+s.Len-1, off)
+	})
+	return i
+}
+
 // outside calls work with what of s lies in none of others.
 func outside(s source.Span, others []source.Span, work func(source.Span) error) (err error) {
 	split(s, others, func(part source.Span, i int) {
