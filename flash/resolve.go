@@ -35,6 +35,7 @@ type picker struct {
 	lists  []signerList
 	digest string      // what -digest gave
 	sums   *fetch.Sums // or the list of digests that it named
+	list   string      // where that is from, without passwords
 	listed []string    // who signed that
 	picked
 }
@@ -123,7 +124,7 @@ func (p *picker) readDigest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.sums = &sums
+	p.sums, p.list = &sums, file.Reference
 	p.listed, err = p.signers(ctx, o, file.Name, file.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
@@ -138,7 +139,7 @@ func (p *picker) wanted(name string) (string, error) {
 	}
 	digest, ok := p.sums.Of(name)
 	if !ok {
-		return "", fmt.Errorf("%s names no digest of %s", p.options.Digest, name)
+		return "", fmt.Errorf("%s names no digest of %s", p.list, name)
 	}
 	return digest, nil
 }
@@ -159,7 +160,7 @@ func (p *picker) readImage(ctx context.Context) error {
 	proved := len(p.lists) == 0 || p.sums != nil && len(p.listed) > 0
 	if !proved { // gigabytes are not fetched for an image that nobody signed
 		if _, err := p.signatures(ctx, o, o.Name()); err != nil {
-			return unsigned(err, o.Name(), p.lists)
+			return err
 		}
 	}
 	file, err := o.Get(ctx, digest)
@@ -169,7 +170,7 @@ func (p *picker) readImage(ctx context.Context) error {
 	p.path, p.name, p.sha256, p.origin, p.signedBy = file.Path, file.Name, file.SHA256, file.Reference, p.listed
 	if !proved {
 		if p.signedBy, err = p.signers(ctx, o, o.Name(), file.Path); err != nil {
-			return unsigned(err, file.Name, p.lists)
+			return err
 		}
 	}
 	if kind := p.devices[0].Kind; kind != File && kind != Block {
@@ -177,14 +178,6 @@ func (p *picker) readImage(ctx context.Context) error {
 		return nil
 	}
 	return p.readMap(ctx, o)
-}
-
-// unsigned says how to sign, where nobody has.
-func unsigned(err error, name string, lists []signerList) error {
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return fmt.Errorf("%s is not signed, and %s wants that: %w\n  %s", name, lists[0].from, err, lists[0].Hint(name))
 }
 
 // besides is where a file and its signature lie.
@@ -201,11 +194,15 @@ func (f folder) Beside(_ context.Context, name string) (fetch.File, error) {
 	return fetch.File{Path: path, Name: name}, err
 }
 
-// signatures are those of a file, one for each list of signers.
+// signatures are those of a file, one for each list of signers. The error is
+// fs.ErrNotExist where one is not there, and says how to sign.
 func (p *picker) signatures(ctx context.Context, at besides, name string) ([][]byte, error) {
 	var all [][]byte
 	for _, list := range p.lists {
 		file, err := at.Beside(ctx, name+list.Ending())
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s is not signed, and %s wants that: %w\n  %s", name, list.from, err, list.Hint(name))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -259,8 +256,8 @@ func (c counting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readMap finds the block map. It says which parts of the image are written, so it
-// has to be signed where the image has to.
+// readMap finds the block map. It says which parts of the image are written, and
+// could leave out any: where somebody vouches for the image, somebody has to for it.
 func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
 	if p.options.BlockMap != "" {
 		return p.readGivenMap(ctx)
@@ -274,7 +271,7 @@ func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
 			return err
 		}
 		if err := p.proveMap(ctx, o, file); errors.Is(err, fs.ErrNotExist) {
-			p.note = name + " is left out: it is not signed, as the image is."
+			p.note = name + p.leftOut()
 			return nil
 		} else if err != nil {
 			return err
@@ -295,32 +292,48 @@ func (p *picker) readGivenMap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.proveMap(ctx, o, file); err != nil {
-		return unsigned(err, file.Name, p.lists)
+	if err := p.proveMap(ctx, o, file); err != nil && !errors.Is(err, errAlone) {
+		return err
 	}
 	p.mapPath = file.Path
 	return nil
 }
 
+// errAlone is of a map that was found beside an image whose digest was given. A
+// person who names the map vouches for it.
+var errAlone = fmt.Errorf("the digest is of the image alone: %w", fs.ErrNotExist)
+
+func (p *picker) leftOut() string {
+	if len(p.lists) > 0 {
+		return " is left out: it is not signed, as the image is."
+	}
+	return " is left out: -digest is of the image alone. A list that names both, or -blockmap, takes it."
+}
+
 // proveMap returns fs.ErrNotExist for a map that nobody vouches for, but somebody
 // has to.
 func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) error {
+	named := false
 	if p.sums != nil {
-		if want, ok := p.sums.Named(file.Name); ok {
+		var want string
+		if want, named = p.sums.Named(file.Name); named {
 			got, err := fetch.SumOf(ctx, file.Path, func(int64) {})
 			if err == nil && got != want {
-				err = fmt.Errorf("%s: sha256 %s, %s says %s", file.Reference, got, p.options.Digest, want)
+				err = fmt.Errorf("%s: sha256 %s, %s says %s", file.Reference, got, p.list, want)
 			}
 			if err != nil || len(p.listed) > 0 {
 				return err
 			}
 		}
 	}
-	if len(p.lists) == 0 {
-		return nil
+	if len(p.lists) > 0 {
+		_, err := p.signers(ctx, at, file.Name, file.Path)
+		return err
 	}
-	_, err := p.signers(ctx, at, file.Name, file.Path)
-	return err
+	if p.options.Digest != "" && !named {
+		return errAlone
+	}
+	return nil
 }
 
 // proveArtifact proves the build's own files, where somebody wants that. Otherwise
@@ -392,7 +405,7 @@ func (p *picker) proveDescription(ctx context.Context) error {
 	}
 	all, err := p.signatures(ctx, folder(p.artifact.Dir()), images.ArtifactName)
 	if err != nil {
-		return unsigned(err, path, p.lists)
+		return err
 	}
 	for i, list := range p.lists {
 		who, err := list.Verify(ctx, all[i], bytes.NewReader(data))

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -196,6 +197,84 @@ func TestDigestOfImage(t *testing.T) {
 					t.Errorf("the receipt has the digest %s; want %s", receipt.ImageSHA256, right)
 				}
 			})
+		}
+	}
+}
+
+// A digest is of all of the image. A map from the same place says which parts of it
+// are written, and could leave out any: it takes no part where nobody vouches for it.
+func TestDigestIsOfWhatIsWritten(t *testing.T) {
+	a := artifact(t)
+	want := image(t, a)
+	digest := "sha256:" + sumOf(want)
+	for _, packed := range []bool{false, true} {
+		s := newShelf(t, a)
+		name := "disk.img"
+		if packed {
+			var b bytes.Buffer
+			z := gzip.NewWriter(&b)
+			z.Write(want)
+			if err := z.Close(); err != nil {
+				t.Fatal(err)
+			}
+			name = "disk.img.gz"
+			s.put(t, name, b.Bytes())
+			digest = "sha256:" + sumOf(b.Bytes())
+		}
+		s.put(t, "disk.bmap", leavesOut(t, s.path("disk.bmap")))
+		for _, ref := range []string{s.path(name), s.url + "/" + name} {
+			var out strings.Builder
+			disk, receipt, err := elsewhere(t, spec, Options{Image: ref, Digest: digest, Out: &out})
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, "virtual disk", read(t, disk), want)
+			if receipt.MapSHA256 != "" || !strings.Contains(out.String(), "disk.bmap is left out") {
+				t.Errorf("map %q, shown: %s", receipt.MapSHA256, out.String())
+			}
+		}
+	}
+}
+
+// leavesOut is a right map of an image but for its last range.
+func leavesOut(t *testing.T, path string) []byte {
+	t.Helper()
+	m := mapFrom(t, path)
+	m.Ranges = m.Ranges[:len(m.Ranges)-1]
+	var b bytes.Buffer
+	if _, err := m.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// The missing signature is named, where another list's is there.
+func TestWhichSignatureIsMissing(t *testing.T) {
+	a := artifact(t)
+	ann, s := newPerson(t, "ann"), newShelf(t, a)
+	ann.sign(t, s.path("disk.img"))
+	policy := images.Spec{Board: spec.Board, Flash: spec.Flash}.WithFile("signers", string(read(t, ann.list)))
+	policy.Flash.Signers = "signers"
+	key := filepath.Join(t.TempDir(), "key.pub")
+	fill(t, key, "untrusted comment: x\n"+base64.StdEncoding.EncodeToString(append([]byte("Ed"), make([]byte, 40)...))+"\n")
+	disk, _, err := elsewhere(t, policy, Options{Image: s.path("disk.img"), Signers: key})
+	refused(t, disk, err, "disk.img is not signed, and -signers wants that")
+	refused(t, disk, err, "minisign -S")
+}
+
+// A list's address may hold a password or a token, which no message repeats.
+func TestListKeepsItsSecrets(t *testing.T) {
+	a := artifact(t)
+	want, s := image(t, a), newShelf(t, a)
+	other := sumOf([]byte("another"))
+	s.put(t, "none", fmt.Appendf(nil, "%s  other.img\n", other))
+	s.put(t, "map", fmt.Appendf(nil, "%s  disk.img\n%s  disk.bmap\n", sumOf(want), other))
+	for name, wantErr := range map[string]string{"none": "names no digest of disk.img", "map": "disk.bmap: sha256"} {
+		list := strings.Replace(s.url, "http://", "http://ann:secret@", 1) + "/" + name + "?token=hidden"
+		disk, _, err := elsewhere(t, spec, Options{Image: s.path("disk.img"), Digest: list})
+		refused(t, disk, err, wantErr)
+		if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("Write = %v; want an error without what is secret", err)
 		}
 	}
 }
