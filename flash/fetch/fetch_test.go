@@ -406,7 +406,11 @@ func (r *relay) serve() {
 		}
 		r.conns = append(r.conns, in, out)
 		r.mu.Unlock()
-		go io.Copy(out, in)
+		go func() {
+			defer in.Close()
+			io.Copy(out, in)
+			io.Copy(io.Discard, in) // until the client has read all that it was sent
+		}()
 		go r.pass(in, out, cut)
 	}
 }
@@ -418,7 +422,8 @@ func (r *relay) pass(in, out net.Conn, cut int64) {
 		close(r.held)
 		return
 	}
-	in.Close()
+	// To close a line on which the client still speaks would take back what was sent.
+	in.(*net.TCPConn).CloseWrite()
 	out.Close()
 }
 

@@ -133,7 +133,8 @@ func read(res *http.Response, h held) (answer, error) {
 	if old, ok := strings.CutPrefix(h.validator, "digest "); ok {
 		a.validator = "digest " + old
 	}
-	if a.validator != h.validator { // it broke If-Range; accept begins anew then
+	// It broke If-Range, or this may be a part of what was asked for. Anew, then.
+	if a.validator != h.validator || a.size < 0 {
 		a.from = -1
 	}
 	return a, nil
@@ -213,12 +214,21 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
+// spoken is an error that repeats what a server said: names of a certificate, of a
+// host that it sends us to. A terminal must not obey that.
+type spoken struct{ error }
+
+func (s spoken) Error() string { return engine.OneLine(s.error.Error()) }
+
+func (s spoken) Unwrap() error { return s.error }
+
 // unreachable says which failures to reach a server no second try mends.
 func unreachable(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
 		err = failed.Err // its address may hold a token
 	}
+	err = spoken{err}
 	var dns *net.DNSError
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError

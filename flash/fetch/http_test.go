@@ -3,12 +3,16 @@ package fetch
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +24,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/layers/engine"
 )
 
 // scripted answers each request by the next function; the last serves all further ones.
@@ -73,6 +79,8 @@ func TestServersThatLie(t *testing.T) {
 		{"another version's range", []http.HandlerFunc{partial, raw("HTTP/1.1 206 Partial Content\nETag: \"2\"\nContent-Range: bytes 5000-9999/10000\nContent-Length: 5000\n", data[5000:]), raw("HTTP/1.1 200 OK\nContent-Length: 10000\n", data)}, ""},
 		{"a range of another size", []http.HandlerFunc{partial, raw("HTTP/1.1 206 Partial Content\nETag: \"1\"\nContent-Range: bytes 5000-10999/11000\nContent-Length: 6000\n", data[4000:]), raw("HTTP/1.1 200 OK\nContent-Length: 10000\n", data)}, ""},
 		{"a part of the range", []http.HandlerFunc{partial, raw("HTTP/1.1 206 Partial Content\nETag: \"1\"\nContent-Range: bytes 5000-5999/10000\nContent-Length: 1000\n", data[5000:6000])}, "not the rest"},
+		{"a part of the range of a file without an end", []http.HandlerFunc{raw("HTTP/1.1 200 OK\nETag: \"1\"\nTransfer-Encoding: chunked\n", append([]byte("1388\r\n"), half...)), raw("HTTP/1.1 206 Partial Content\nETag: \"1\"\nContent-Range: bytes 5000-5999/*\nContent-Length: 1000\n", data[5000:6000]), raw("HTTP/1.1 200 OK\nETag: \"1\"\nContent-Length: 10000\n", data)}, ""},
+		{"more than there is", []http.HandlerFunc{raw("HTTP/1.1 200 OK\nContent-Length: 9223372036854775807\n", data)}, "8796093022223 MiB are needed"},
 		{"no range in it", []http.HandlerFunc{partial, raw("HTTP/1.1 206 Partial Content\nETag: \"1\"\nContent-Length: 5000\n", half)}, "Content-Range"},
 		{"no range to be had", []http.HandlerFunc{partial, status(http.StatusRequestedRangeNotSatisfiable), raw("HTTP/1.1 200 OK\nContent-Length: 10000\n", data)}, ""},
 		{"knows no ranges", []http.HandlerFunc{partial, partial, partial, raw("HTTP/1.1 200 OK\nETag: \"1\"\nContent-Length: 10000\n", data)}, ""},
@@ -394,4 +402,48 @@ func await(t *testing.T, condition func() bool) {
 			t.Fatal("it did not come to pass within a minute")
 		}
 	}
+}
+
+// What a server says ends on a terminal, which must not obey it.
+func TestServersThatPaint(t *testing.T) {
+	const escape = "\x1b[2J"
+	painted := httptest.NewUnstartedServer(http.NotFoundHandler())
+	painted.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t, "a"+escape+".example")}}
+	painted.Config.ErrorLog = log.New(io.Discard, "", 0)
+	painted.StartTLS()
+	t.Cleanup(painted.Close)
+	to := func(host string) string {
+		return scripted(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://"+host+"/disk.img")
+			w.WriteHeader(http.StatusFound)
+		}).URL
+	}
+	for name, url := range map[string]string{
+		"a certificate's name": painted.URL,
+		"a redirect":           to("%C2%9B31m.invalid"),
+		"turned around":        to("%E2%80%AE.invalid"),
+	} {
+		_, err := fetchIt(t, t.TempDir(), url+"/disk.img", "")
+		if err == nil {
+			t.Fatalf("%s: Get succeeded", name)
+		}
+		if text := err.Error(); text != engine.Printable(text) {
+			t.Errorf("%s: Get = %q; want no character in it that a terminal obeys", name, text)
+		}
+	}
+}
+
+// certificate is one that nobody vouches for.
+func certificate(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name}}
+	data, err := x509.CreateCertificate(nil, c, c, public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{data}, PrivateKey: private}
 }

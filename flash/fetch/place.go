@@ -185,7 +185,7 @@ func (p *place) room(need int64) error {
 	}
 	free := int64(min(st.Bavail, 1<<40)) * st.Bsize
 	if max(need, 0) > free-spare {
-		return final{fmt.Errorf("%d MiB are needed in %s, which has %d MiB free; remove what is not needed there", (max(need, 0)+spare)>>20, p.dir, free>>20)}
+		return final{fmt.Errorf("%d MiB are needed in %s, which has %d MiB free; remove what is not needed there", max(need, 0)>>20+spare>>20, p.dir, free>>20)}
 	}
 	return nil
 }

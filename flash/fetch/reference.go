@@ -119,6 +119,9 @@ func parseHTTP(text, _ string) (reference, error) {
 
 func parseSSH(text, rest string) (reference, error) {
 	host, name, ok := strings.Cut(rest, "/")
+	if err := checkUser(host); err != nil { // before a message repeats it
+		return reference{}, err
+	}
 	if !ok || name == "" {
 		return reference{}, fmt.Errorf("%q: want ssh://host/path (/~/path below the home there)", text)
 	}
@@ -135,9 +138,16 @@ func parseSSH(text, rest string) (reference, error) {
 // homely is a path that begins in the home there, where sftp servers begin anyway.
 func homely(name string) string { return strings.TrimPrefix(name, "~/") }
 
-func sftpReference(text, host, name string) (reference, error) {
+func checkUser(host string) error {
 	if user, _, ok := strings.Cut(host, "@"); ok && strings.Contains(user, ":") {
-		return reference{}, errors.New("a password in an address of ssh: it takes keys alone, those of the agent and of ~/.ssh/config")
+		return errors.New("a password in an address of ssh: it takes keys alone, those of the agent and of ~/.ssh/config")
+	}
+	return nil
+}
+
+func sftpReference(text, host, name string) (reference, error) {
+	if err := checkUser(host); err != nil {
+		return reference{}, err
 	}
 	if host == "" || fileName(name) == "" {
 		return reference{}, fmt.Errorf("%q: want host:path or ssh://host/path of a file", text)

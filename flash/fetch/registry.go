@@ -37,6 +37,7 @@ func newRegistry(ref reference) *registry {
 	// The registry says which server hands out tokens, which gets the password: it
 	// does not choose one without TLS.
 	tokens := newClient()
+	tokens.Transport.(*http.Transport).DisableKeepAlives = true // nobody closes them
 	tokens.Transport = guarded{tokens.Transport, scheme}
 	tokens.Timeout = time.Minute
 	r.auth = docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthCreds(func(asked string) (string, string, error) {
@@ -49,17 +50,28 @@ func newRegistry(ref reference) *registry {
 	return r
 }
 
-// guarded refuses to send what is meant for TLS without it.
+// maxTokenBytes is more than any token has.
+const maxTokenBytes = 1 << 20
+
+// guarded refuses to send what is meant for TLS without it, and to listen for ever.
+// Without TLS, tokens come from this machine alone.
 type guarded struct {
 	http.RoundTripper
 	scheme string
 }
 
 func (g guarded) RoundTrip(req *http.Request) (*http.Response, error) {
-	if g.scheme == "https" && req.URL.Scheme != "https" {
+	if req.URL.Scheme != "https" && (g.scheme == "https" || !loopback(req.URL.Host)) {
 		return nil, final{fmt.Errorf("the registry sends us for a token to %s, which is not https", req.URL.Host)}
 	}
-	return g.RoundTripper.RoundTrip(req)
+	res, err := g.RoundTripper.RoundTrip(req)
+	if err == nil {
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(res.Body, maxTokenBytes), res.Body}
+	}
+	return res, err
 }
 
 // authorized asks once more where the registry wants a token first.

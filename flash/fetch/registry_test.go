@@ -6,8 +6,10 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 )
 
 // ociServer is the part of a registry that pulls need.
@@ -490,5 +494,130 @@ func TestLayout(t *testing.T) {
 	}
 	if _, err := fetchIt(t, t.TempDir(), "oci-dir:"+t.TempDir(), ""); err == nil || !strings.Contains(err.Error(), "not an OCI layout") {
 		t.Errorf("a folder of another kind: %v", err)
+	}
+}
+
+// A server of tokens that answers without end is not listened to without end, and no
+// connection to it stays.
+func TestRegistryTokensWithoutEnd(t *testing.T) {
+	s := newRegistryServer(t)
+	var sent atomic.Int64
+	gone := make(chan struct{}, 64)
+	tokens := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { gone <- struct{}{} }()
+		io.WriteString(w, `{"token":"`)
+		for chunk := bytes.Repeat([]byte("x"), 64<<10); sent.Load() < 1<<30; {
+			n, err := w.Write(chunk)
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(tokens.Close)
+	s.wrap = func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="lab"`, tokens.URL))
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+	}
+	if _, err := fetchIt(t, t.TempDir(), s.reference(s.addr(), ""), ""); err == nil {
+		t.Error("Get succeeded")
+	}
+	<-gone
+	if sent.Load() > 64<<20 {
+		t.Errorf("%d bytes of a token were read", sent.Load())
+	}
+}
+
+// Nothing stays open to whom tokens came from.
+func TestRegistryLeavesNoConnections(t *testing.T) {
+	s := newRegistryServer(t)
+	data := content(100, 27)
+	s.put(t, "disk.img", data)
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	tokens := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"token":"T"}`)
+	}))
+	tokens.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		open[c] = true
+		if state == http.StateClosed {
+			delete(open, c)
+		}
+	}
+	tokens.Start()
+	t.Cleanup(tokens.Close)
+	s.wrap = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "" {
+				w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="lab"`, tokens.URL))
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	file, err := fetchIt(t, t.TempDir(), s.reference(s.addr(), ""), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, file, data)
+	await(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(open) == 0
+	})
+}
+
+// Passwords leave this machine with TLS alone, also where a registry of this machine
+// sends us elsewhere for a token.
+func TestTokensNeedTLS(t *testing.T) {
+	for _, test := range []struct{ registry, tokens string }{
+		{"https", "http://tokens.example/"}, {"https", "http://127.0.0.1/"}, {"http", "http://tokens.example/"},
+	} {
+		req := httptest.NewRequest(http.MethodGet, test.tokens, nil)
+		if _, err := (guarded{http.NewFileTransport(http.Dir("testdata")), test.registry}).RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not https") {
+			t.Errorf("from %s to %s: %v; want it refused", test.registry, test.tokens, err)
+		}
+	}
+}
+
+// A small layer may unpack to anything; behind the image, that is not read to its end.
+func TestContainerDiskWithoutEnd(t *testing.T) {
+	s := newRegistryServer(t)
+	pack := func(w io.Writer) io.WriteCloser { return tailed{gzip.NewWriter(w)} }
+	d := s.blob(layer(t, pack, tar.Header{Name: "disk/virt.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644}))
+	d.MediaType = ocispec.MediaTypeImageLayerGzip
+	s.tag(t, "v1", manifest(d))
+	dir := t.TempDir()
+	if _, err := fetchIt(t, dir, s.reference(s.addr(), ""), ""); err == nil || !strings.Contains(err.Error(), "behind its tar") {
+		t.Errorf("Get = %v; want it refused", err)
+	}
+	nothing(t, dir)
+}
+
+// tailed puts zeros behind what it packs.
+type tailed struct{ io.WriteCloser }
+
+func (p tailed) Close() error {
+	if _, err := p.Write(make([]byte, 8<<20)); err != nil {
+		return err
+	}
+	return p.WriteCloser.Close()
+}
+
+// A full disk is no damage of what was fetched.
+func TestUnpackOntoFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("no /dev/full: %v", err)
+	}
+	defer full.Close()
+	data := layer(t, packings[ocispec.MediaTypeImageLayer], tar.Header{Name: "virt.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644})
+	_, err = (&place{dir: t.TempDir()}).onlyFile(bytes.NewReader(data), full)
+	if !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "damaged") {
+		t.Errorf("onlyFile = %v; want a full disk, and no word of damage", err)
 	}
 }

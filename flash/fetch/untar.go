@@ -20,6 +20,7 @@ import (
 
 const (
 	maxTarEntries = 64
+	maxTailBytes  = 1 << 20 // zeros that fill the last of a tar's records
 	maxWindow     = 64 << 20
 )
 
@@ -51,7 +52,11 @@ func (o *Origin) unpackOne(ctx context.Context, layer File, count func(int64)) (
 		return File{}, err
 	}
 	defer p.close()
-	return p.extract(in, layer.Reference)
+	file, err := p.extract(in, layer.Reference)
+	if err != nil {
+		err = cause(ctx, err) // where a person stopped it, nothing is damaged
+	}
+	return file, err
 }
 
 func unpacked(in io.Reader, packing string) (io.Reader, func(), error) {
@@ -121,8 +126,11 @@ func (p *place) onlyFile(in io.Reader, to io.Writer) (file File, err error) {
 		return file, errors.New("the layer holds no file")
 	}
 	// The packing's own checksum stands behind the tar's end.
-	if _, err := io.Copy(io.Discard, in); err != nil {
+	switch n, err := io.Copy(io.Discard, io.LimitReader(in, maxTailBytes+1)); {
+	case err != nil:
 		return file, fmt.Errorf("the layer is damaged: %w", err)
+	case n > maxTailBytes:
+		return file, fmt.Errorf("the layer holds more than %d MiB behind its tar", maxTailBytes>>20)
 	}
 	return file, nil
 }
@@ -144,8 +152,19 @@ func (p *place) copyEntry(in io.Reader, size int64, to io.Writer) (string, error
 		return "", err
 	}
 	h := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(to, h), in); err != nil {
-		return "", fmt.Errorf("the layer is damaged: %w", err)
+	if _, err := io.Copy(to, damage{io.TeeReader(in, h)}); err != nil {
+		return "", err // of the disk, where the layer is whole
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// damage tells faults of a layer from those of what it is written to.
+type damage struct{ in io.Reader }
+
+func (d damage) Read(p []byte) (int, error) {
+	n, err := d.in.Read(p)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("the layer is damaged: %w", err)
+	}
+	return n, err
 }
