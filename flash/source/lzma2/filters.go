@@ -40,7 +40,10 @@ func (b *Block) filter(id uint64, props []byte) error {
 		return fmt.Errorf("the block at %d went through filter %#x, which is not known: pack it again with xz -6 -T0", b.at, id)
 	case f.apply == nil:
 		return fmt.Errorf("the block at %d went through the filter for programs of %s, which images are rarely packed with: pack it again with xz -6 -T0", b.at, f.name)
-	case id == idDelta && len(props) == 1:
+	case id == idDelta:
+		if len(props) != 1 {
+			return corrupt("the block at %d went through the filter delta with %d properties", b.at, len(props))
+		}
 		f.dist = int(props[0]) + 1
 	case len(props) != 0:
 		return fmt.Errorf("the block at %d went through the filter for programs of %s, with a place to begin: pack it again with xz -6 -T0", b.at, f.name)

@@ -2,8 +2,10 @@ package lzma2
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -321,3 +323,27 @@ type counted int64
 
 func (c *counted) Write(p []byte) (int, error) { *c += counted(len(p)); return len(p), nil }
 func (c *counted) SkipZeros(n int64) error     { *c += counted(n); return nil }
+
+// What a file has many of is counted before it costs time or memory.
+func TestManyStreams(t *testing.T) {
+	none := packXZ(t, nil)
+	for _, n := range []int{maxStreams, maxStreams + 1} {
+		packed := bytes.Repeat(none, n)
+		_, err := Open(bytes.NewReader(packed), int64(len(packed)))
+		if refused := err != nil && strings.Contains(err.Error(), "streams or more"); refused != (n > maxStreams) {
+			t.Errorf("%d streams: %v", n, err)
+		}
+	}
+}
+
+func TestDeltaWithoutDistance(t *testing.T) {
+	packed := packXZ(t, text(100), "--delta=dist=3", "--lzma2")
+	at := bytes.Index(packed, []byte{idDelta, 1, 2})
+	header := packed[headerBytes : headerBytes+(int(packed[headerBytes])+1)*4]
+	copy(header[at-headerBytes+1:], append([]byte{0}, header[at-headerBytes+3:]...)) // one byte less, and a zero at the end
+	copy(header[len(header)-5:], []byte{0})
+	binary.LittleEndian.PutUint32(header[len(header)-4:], crc32.ChecksumIEEE(header[:len(header)-4]))
+	if _, err := Open(bytes.NewReader(packed), int64(len(packed))); err == nil || !strings.Contains(err.Error(), "with 0 properties") {
+		t.Errorf("a filter delta without a distance: %v", err)
+	}
+}

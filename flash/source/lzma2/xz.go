@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 )
 
 const (
@@ -16,6 +17,7 @@ const (
 	MaxDictionary = 64 << 20
 
 	maxBlocks     = 1 << 18
+	maxStreams    = 1 << 14
 	maxIndexBytes = 16 << 20
 	maxImageBytes = 1 << 50 // keeps sums of sizes far from overflow
 	headerBytes   = 12      // of a stream; its footer has as many
@@ -55,16 +57,22 @@ func corrupt(format string, args ...any) error {
 // header of each block: what cannot be decoded is refused here.
 func Open(src io.ReaderAt, size int64) (*File, error) {
 	f := &File{src: src, spare: make(chan *workspace, maxSpare)}
+	streams := 0
 	for end := size; end > 0; {
 		start, blocks, err := f.stream(end, size)
 		if err != nil {
 			return nil, err
 		}
-		f.Blocks = append(blocks, f.Blocks...)
+		slices.Reverse(blocks)
+		f.Blocks = append(f.Blocks, blocks...)
 		if end = start; len(f.Blocks) > maxBlocks {
 			return nil, tooManyBlocks(len(f.Blocks))
 		}
+		if streams++; streams > maxStreams {
+			return nil, fmt.Errorf("it has %d streams or more, and %d is the most that is taken: pack it again with xz -6 -T0", streams, maxStreams)
+		}
 	}
+	slices.Reverse(f.Blocks)
 	off := int64(0)
 	for i := range f.Blocks {
 		b := &f.Blocks[i]
