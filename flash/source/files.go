@@ -50,8 +50,8 @@ func PackFile(ctx context.Context, path, to string, level int) (Made, error) {
 	if to == "" {
 		to = plainName(path) + ".zst"
 	}
-	if same, err := sameFile(path, to); err != nil || same {
-		return Made{}, errors.Join(err, fmt.Errorf("pack %s: it would be replaced itself; name another file with -to", path))
+	if err := checkTarget(path, to); err != nil {
+		return Made{}, fmt.Errorf("pack %s: %w", path, err)
 	}
 	f, err := renameio.NewPendingFile(to, renameio.WithPermissions(0o644), renameio.WithTempDir(filepath.Dir(to)))
 	if err != nil {
@@ -87,16 +87,26 @@ func plainName(path string) string {
 	return path
 }
 
-func sameFile(a, b string) (bool, error) {
-	one, err := os.Stat(a)
+// checkTarget refuses what packing would replace and must not: the image, also where a
+// map would lie, and devices, whose nodes would become files.
+func checkTarget(path, to string) error {
+	image, err := os.Stat(path)
 	if err != nil {
-		return false, err
+		return err
 	}
-	two, err := os.Stat(b)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+	for _, name := range []string{to, to + ".bmap"} {
+		old, err := os.Stat(name)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return err
+		case os.SameFile(image, old):
+			return errors.New("it would be replaced itself; name another file with -to")
+		case !old.Mode().IsRegular():
+			return fmt.Errorf("%s is no file; name one with -to", name)
+		}
 	}
-	return err == nil && os.SameFile(one, two), err
+	return nil
 }
 
 func pack(ctx context.Context, path string, to io.Writer, level int, algorithm string) (Made, bmap.Map, error) {

@@ -68,10 +68,24 @@ func (w wholeFile) decode(_ int, to *cutter) error {
 
 var errPeeked = errors.New("enough was seen")
 
-// peek unpacks the first bytes of an image.
+// peek unpacks the first bytes of an image, which are rarely in several sections.
 func peek(d decoder) ([]byte, error) {
 	var head []byte
-	s := d.sections()[0]
+	for i, s := range d.sections() {
+		if s.Off >= headBytes {
+			break
+		}
+		p, err := peekSection(d, i, s)
+		if err != nil {
+			return nil, err
+		}
+		head = append(head, p...)
+	}
+	return head, nil
+}
+
+func peekSection(d decoder, i int, s Section) ([]byte, error) {
+	var head []byte
 	to := newCutter(context.Background(), s, []Span{{0, headBytes}}, func(p Piece) error {
 		defer p.Free()
 		head = append(head, p.Data...)
@@ -81,7 +95,7 @@ func peek(d decoder) ([]byte, error) {
 		return errPeeked
 	})
 	defer to.drop()
-	err := d.decode(0, to)
+	err := d.decode(i, to)
 	if err == nil {
 		err = to.flush()
 	}

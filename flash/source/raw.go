@@ -10,6 +10,10 @@ import (
 // map of ours has as its largest range.
 const sectionBytes = 8 << 20
 
+// maxParts is the most sections of a plain or sparse image: what it says of its size
+// costs nothing, and must not cost memory.
+const maxParts = 1 << 18
+
 type raw struct {
 	packed
 	parts []Section
@@ -20,9 +24,13 @@ func newRaw(f packed) *raw {
 }
 
 func partsOf(size int64) []Section {
-	parts := make([]Section, 0, (size+sectionBytes-1)/sectionBytes)
-	for off := int64(0); off < size; off += sectionBytes {
-		parts = append(parts, Section{off, min(sectionBytes, size-off)})
+	each := int64(sectionBytes)
+	for size/each >= maxParts {
+		each *= 2
+	}
+	parts := make([]Section, 0, (size+each-1)/each)
+	for off := int64(0); off < size; off += each {
+		parts = append(parts, Section{off, min(each, size-off)})
 	}
 	return parts
 }
@@ -33,6 +41,8 @@ func (r *raw) close()               {}
 
 func (r *raw) finish() error { return unchanged(r.packed) }
 
+var errChanged = errors.New("the file changed while it was read; wait until it is whole")
+
 // unchanged finds a file that was cut or grew while it was read.
 func unchanged(f packed) error {
 	info, err := f.Stat()
@@ -40,7 +50,7 @@ func unchanged(f packed) error {
 		return err
 	}
 	if info.Size() != f.sizeBytes {
-		return errors.New("the file changed while it was read; wait until it is whole")
+		return errChanged
 	}
 	return nil
 }
@@ -75,5 +85,8 @@ func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
 		return 0, 0, err
 	}
 	hole, err = unix.Seek(int(r.Fd()), data, unix.SEEK_HOLE)
+	if errors.Is(err, unix.ENXIO) || err == nil && hole <= data {
+		return 0, 0, errChanged // it was cut between the two
+	}
 	return data, min(hole, end), err
 }

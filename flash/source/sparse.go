@@ -219,7 +219,7 @@ func (u *unsparse) ended() bool { return u.begun && u.done == u.head.chunks && u
 func (u *unsparse) zeros(n int64) error {
 	for n > 0 {
 		k := min(n, int64(len(manyZeros)))
-		if u.left > 0 {
+		if u.left > 0 && u.skip == 0 {
 			k = min(n, u.left)
 			if err := u.to.skipZeros(k); err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -17,6 +18,7 @@ import (
 const (
 	maxZipFiles     = 1000
 	maxZipDirectory = 1 << 20
+	maxZipRead      = maxZipDirectory + 256<<10 // with what the library reads to find it
 	zipEndBytes     = 22
 	zipLocatorBytes = 20
 	zipEnd          = "PK\x05\x06"
@@ -35,10 +37,15 @@ func openZip(f packed) (decoder, error) {
 	if err := checkZipEnd(f); err != nil {
 		return nil, err
 	}
-	r, err := zip.NewReader(f.File, f.sizeBytes)
-	if err != nil {
+	in := &metered{file: f.File, left: maxZipRead}
+	r, err := zip.NewReader(in, f.sizeBytes)
+	switch {
+	case errors.Is(err, errZipDirectory):
+		return nil, errZipDirectory
+	case err != nil:
 		return nil, damaged(err)
 	}
+	in.open = true
 	r.RegisterDecompressor(zstd.ZipMethodWinZip, zstd.ZipDecompressor(zstd.WithDecoderMaxWindow(wideBytes), zstd.WithDecoderConcurrency(1)))
 	var files []*zip.File
 	for _, member := range r.File {
@@ -73,6 +80,25 @@ func severalFiles(files []*zip.File) error {
 	return fmt.Errorf("it holds %d files (%s), not one image; unpack it and give the image", len(files), strings.Join(names, ", "))
 }
 
+var errZipDirectory = errors.New("its list of files is too long, or longer than it says; unpack it and give the image")
+
+// metered is how the library reads a directory: it goes on for as long as there are
+// entries, whatever their number was said to be.
+type metered struct {
+	file io.ReaderAt
+	left int  // how many bytes may be read
+	open bool // the directory was read
+}
+
+func (m *metered) ReadAt(p []byte, at int64) (int, error) {
+	if !m.open {
+		if m.left -= len(p); m.left < 0 {
+			return 0, errZipDirectory
+		}
+	}
+	return m.file.ReadAt(p, at)
+}
+
 // checkZipEnd proves that the archive ends with its directory, and that the directory
 // is not one that takes much memory: the library reads all of it.
 func checkZipEnd(f packed) error {
@@ -82,10 +108,11 @@ func checkZipEnd(f packed) error {
 		return whole(err)
 	}
 	at := strings.LastIndex(string(tail), zipEnd)
-	for at >= 0 && (len(tail)-at < zipEndBytes || at+zipEndBytes+int(binary.LittleEndian.Uint16(tail[at+20:])) != len(tail)) {
+	for at >= 0 && len(tail)-at < zipEndBytes {
 		at = strings.LastIndex(string(tail[:at]), zipEnd)
 	}
-	if at < 0 {
+	// One in a comment is refused too: the library would take that one.
+	if at < 0 || at+zipEndBytes+int(binary.LittleEndian.Uint16(tail[at+20:])) != len(tail) {
 		return errors.New("it does not end as a zip archive does: it is cut off, or something follows it; fetch or build it again")
 	}
 	files, size := uint64(binary.LittleEndian.Uint16(tail[at+10:])), uint64(binary.LittleEndian.Uint32(tail[at+12:]))
@@ -94,7 +121,13 @@ func checkZipEnd(f packed) error {
 		if _, err := f.ReadAt(end[:], int64(binary.LittleEndian.Uint64(tail[at-zipLocatorBytes+8:])&(1<<62-1))); err != nil || string(end[:4]) != zipEnd64 {
 			return errDamaged
 		}
-		files, size = binary.LittleEndian.Uint64(end[32:]), binary.LittleEndian.Uint64(end[40:])
+		if files == 1<<16-1 {
+			files = 0 // the other end says it
+		}
+		if size == 1<<32-1 {
+			size = 0
+		}
+		files, size = max(files, binary.LittleEndian.Uint64(end[32:])), max(size, binary.LittleEndian.Uint64(end[40:]))
 	}
 	if files > maxZipFiles || size > maxZipDirectory {
 		return fmt.Errorf("it holds %d files; unpack it and give the image", files)

@@ -157,6 +157,11 @@ func (z *zst) decodeFrame(f frame, to *cutter) error {
 	if h.sizeBytes < 0 {
 		h.sizeBytes = f.sizeBytes
 	}
+	if h.sizeBytes != f.sizeBytes {
+		return errDamaged
+	}
+	// A table that calls a frame small must not bring several large windows at once.
+	h.windowBytes = min(h.windowBytes, h.sizeBytes)
 	if err := z.unpack(in, h, to); err != nil {
 		return err
 	}

@@ -1,0 +1,151 @@
+package source
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+)
+
+// What a sparse image says of its size must not cost memory.
+func TestSparseOfManySections(t *testing.T) {
+	file := simg(1<<24, 0, chunk(skipChunk, 1<<24, nil))
+	binary.LittleEndian.PutUint32(file[12:], maxSparseBlock)
+	m, err := Open(writeFile(t, "image.simg", file), "image.simg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	parts := m.Sections()
+	last := parts[len(parts)-1]
+	if m.SizeBytes() != maxImageBytes || len(parts) > maxParts || last.Off+last.Len != maxImageBytes {
+		t.Errorf("%d bytes in %d sections up to %d; want %d bytes in %d sections at most", m.SizeBytes(), len(parts), last.Off+last.Len, int64(maxImageBytes), maxParts)
+	}
+	var zeros int64
+	err = m.Decode(t.Context(), len(parts)-1, nil, func(p Piece) error { zeros += p.Len; return nil })
+	if err != nil || zeros != last.Len {
+		t.Errorf("the last section has %d zeros, %v; want %d", zeros, err, last.Len)
+	}
+}
+
+// Headers that are longer than ours may come as zeros, which are handed on as a number.
+func TestSparseWithLongHeaders(t *testing.T) {
+	const headBytes, chunkHeadBytes = 4096 - sparseChunkBytes, sparseChunkBytes + 50_000
+	content := slices.Concat(make([]byte, 256*kib), random(8*kib))
+	file := simg(66, 0, chunk(storedChunk, 66, nil))
+	binary.LittleEndian.PutUint16(file[8:], headBytes)
+	binary.LittleEndian.PutUint16(file[10:], chunkHeadBytes)
+	binary.LittleEndian.PutUint32(file[sparseHeadBytes+8:], uint32(chunkHeadBytes+len(content)))
+	file = slices.Concat(file[:sparseHeadBytes], make([]byte, headBytes-sparseHeadBytes), file[sparseHeadBytes:], make([]byte, 50_000), content)
+	for name, file := range map[string][]byte{"image.simg": file, "image.simg.zst": byOther(t, file), "image.simg.gz": gzipped(t, file)} {
+		got, _, err := unpack(t, writeFile(t, name, file), nil, 1<<30)
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s: %d bytes, %v; want the %d that are stored in it", name, len(got), err, len(content))
+		}
+	}
+}
+
+// A first frame of few bytes must not hide what the image is.
+func TestLooksInsideSeveralSections(t *testing.T) {
+	image := bytes.Repeat(random(64*kib), 4*sectionBytes/(64*kib))
+	simage := simg(uint32(len(image)/4096), 0, chunk(storedChunk, uint32(len(image)/4096), image))
+	one, two := zstWithSize(t, simage[:3]), zstWithSize(t, simage[3:])
+	got, m, err := unpack(t, writeFile(t, "image.zst", append(one, two...)), nil, 1<<30)
+	if err != nil || m.Form() != "sparse in zst" || !bytes.Equal(got, image) {
+		t.Errorf("%v; want the image in the sparse one", err)
+	}
+}
+
+// A table that calls a frame small brings no large window.
+func TestZstWindowOfTable(t *testing.T) {
+	const blockBytes, claimed = 100 * kib, 2000
+	frame := append([]byte(frameMagic), 0, 16<<3) // a window of 64 MiB, no size
+	for i := range 30 {
+		head := blockHeader(block{last: i == 29, kind: rawBlock, size: blockBytes})
+		frame = append(append(frame, head[:]...), random(blockBytes)...)
+	}
+	small := byOther(t, random(100))
+	file := slices.Concat(frame, small, table([2]uint32{uint32(len(frame)), claimed}, [2]uint32{uint32(len(small)), 100}))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, _, err := unpack(t, writeFile(t, "image.zst", file), nil, 1<<30); err == nil {
+		t.Error("a frame of more than the table says: no error")
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 48*mib {
+		t.Errorf("it took %d MiB", took>>20)
+	}
+}
+
+// zipWithFolders is an archive whose list of files goes on after what its end says.
+func zipWithFolders(t *testing.T, folders int) []byte {
+	one := zipOf(t, zip.Store, []byte("the image"), "disk.img")
+	at := bytes.Index(one, []byte("PK\x01\x02"))
+	end := bytes.LastIndex(one, []byte(zipEnd))
+	entry := bytes.Clone(one[at : at+46])
+	copy(entry[28:], "\x01\x00\x00\x00\x00\x00") // a name of one byte, no more
+	more := bytes.Repeat(append(entry, '/'), folders)
+	return slices.Concat(one[:end], more, one[end:])
+}
+
+func TestZipThatSaysLess(t *testing.T) {
+	// The library compares the number of files in 16 bits.
+	_, _, err := unpack(t, writeFile(t, "image.zip", zipWithFolders(t, 1<<16)), nil, mib)
+	if err == nil || !strings.Contains(err.Error(), "list of files") {
+		t.Errorf("65536 folders that its end does not count: %v", err)
+	}
+	good := zipOf(t, zip.Store, []byte("the image"), "disk.img")
+	end := bytes.LastIndex(good, []byte(zipEnd))
+	other := bytes.Clone(good[end:])
+	inComment := slices.Concat(good, other, []byte("rest"))
+	binary.LittleEndian.PutUint16(inComment[end+20:], uint16(len(other)+4))
+	if _, _, err := unpack(t, writeFile(t, "image.zip", inComment), nil, mib); err == nil {
+		t.Error("a second end inside of the comment: no error")
+	}
+	commented := append(bytes.Clone(good), "a comment"...)
+	commented[end+20] = 9
+	if got, _, err := unpack(t, writeFile(t, "image.zip", commented), nil, mib); err != nil || string(got) != "the image" {
+		t.Errorf("with a comment: %q, %v", got, err)
+	}
+}
+
+func TestPackReplacesNothingElse(t *testing.T) {
+	image := writeFile(t, "disk.zst.bmap", random(5000)).Name()
+	node := filepath.Join(t.TempDir(), "node") // as a device is one
+	if err := unix.Mkfifo(node, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ from, to, want string }{
+		{image, image, "replaced itself"},
+		{image, strings.TrimSuffix(image, ".bmap"), "replaced itself"},
+		{image, node, "is no file"},
+		{image, filepath.Dir(image), "is no file"},
+		{filepath.Join(filepath.Dir(image), "missing"), "", "no such file"},
+	} {
+		_, err := PackFile(t.Context(), test.from, test.to, 1)
+		if err == nil || !strings.Contains(err.Error(), test.want) || test.want != "replaced itself" && strings.Contains(err.Error(), "replaced itself") {
+			t.Errorf("%s to %s: %v; want an error with %q", test.from, test.to, err, test.want)
+		}
+	}
+	if _, err := os.Stat(image); err != nil {
+		t.Error(err)
+	}
+}
+
+// zstWithSize is one frame that says its size, and refers back not far.
+func zstWithSize(t *testing.T, p []byte) []byte {
+	e, err := zstd.NewWriter(nil, zstd.WithWindowSize(mib), zstd.WithEncoderConcurrency(1), zstd.WithSingleSegment(len(p) < mib))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	return e.EncodeAll(p, nil)
+}
