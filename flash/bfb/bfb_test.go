@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -111,6 +112,9 @@ func TestTrailing(t *testing.T) {
 			t.Error(err)
 		} else if got := string(f.read("x-" + Trailing)); got != trailing {
 			t.Errorf("trailing is %q; want %q", got, trailing)
+		}
+		if info, err := os.Stat(f.path("x-" + Trailing)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("what may hold hashes of passwords has %v, %v; want mode 0600", info, err)
 		}
 	}
 }
@@ -273,6 +277,34 @@ func TestMakeRefuses(t *testing.T) {
 		if left, _ := filepath.Glob(f.path("*out.bfb*")); len(left) > 0 {
 			t.Errorf("%s: left %v", want, left)
 		}
+	}
+}
+
+// TestNoFile has outputs that a rename would take away.
+func TestNoFile(t *testing.T) {
+	f := newFolder(t)
+	parts, err := ParseParts("bl2=" + f.random("bl2", 9))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := f.make("a.bfb", "bl2="+f.path("bl2"))
+	s, err := Read(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fifo := f.path("x-bl2-v0")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, made := Make(t.Context(), fifo, Recipe{Parts: parts})
+	_, extracted := s.Extract(t.Context(), bytes.NewReader(data), f.path("x-"), nil)
+	for _, err := range []error{made, extracted} {
+		if err == nil || !strings.Contains(err.Error(), "is there and is no file") {
+			t.Errorf("error %v; want that it is no file", err)
+		}
+	}
+	if info, err := os.Lstat(fifo); err != nil || info.Mode().IsRegular() {
+		t.Errorf("%s is %v, %v; want the pipe that it was", fifo, info, err)
 	}
 }
 

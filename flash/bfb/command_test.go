@@ -1,13 +1,20 @@
 package bfb
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // typed is a standard input that is no terminal.
@@ -48,6 +55,67 @@ func TestMakeConfig(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("a second time gives %v", err)
 	}
+}
+
+// TestMakeConfigEnds breaks the question off at a terminal and at a pipe, as a Ctrl-C does.
+func TestMakeConfigEnds(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	tty := terminal(t)
+	before, err := term.GetState(int(tty.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range map[string]*os.File{"a terminal": tty, "a pipe": r} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stop := errors.New("Ctrl-C")
+		path := filepath.Join(t.TempDir(), "bf.cfg")
+		ended := make(chan error, 1)
+		go func() { ended <- MakeConfig(ctx, in, io.Discard, path, "ubuntu") }()
+		cancel(stop)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, stop) {
+				t.Errorf("%s: error %v; want %v", name, err, stop)
+			}
+		case <-time.After(time.Minute):
+			t.Errorf("%s: it still waits for an answer", name)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s: a file was written", name)
+		}
+	}
+	if after, err := term.GetState(int(tty.Fd())); err != nil || *after != *before {
+		t.Errorf("the terminal is left as %v, %v; want %v", after, err, before)
+	}
+}
+
+// terminal is a terminal at which nobody sits.
+func terminal(t *testing.T) *os.File {
+	t.Helper()
+	head, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal can be made here: %v", err)
+	}
+	t.Cleanup(func() { head.Close() })
+	fd := int(head.Fd())
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(n)), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal can be opened here: %v", err)
+	}
+	t.Cleanup(func() { tty.Close() })
+	return tty
 }
 
 func TestMakeConfigRefuses(t *testing.T) {

@@ -17,8 +17,17 @@ var (
 	secret   = regexp.MustCompile(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
 	flag     = regexp.MustCompile(`^(CTL_)?DELETE_`)
 	assigned = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
-	// crypt(3)'s forms, and that of grub-mkpasswd-pbkdf2.
-	hashed = regexp.MustCompile(`^(\$(1|5|6|2[abxy]|y|gy|7)\$[./0-9A-Za-z$=,]{8,}|grub\.pbkdf2\.sha512\.[0-9]+\.[0-9A-F]+\.[0-9A-F]+)$`)
+	// crypt(3)'s forms, and that of grub-mkpasswd-pbkdf2. One that was copied in part has
+	// another length, and would lock everybody out.
+	hashed = regexp.MustCompile(`^(` + strings.Join([]string{
+		`\$1\$[./0-9A-Za-z]{0,8}\$[./0-9A-Za-z]{22}`,
+		`\$5\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{43}`,
+		`\$6\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{86}`,
+		`\$2[abxy]\$[0-9]{2}\$[./0-9A-Za-z]{53}`,
+		`\$g?y\$[./0-9A-Za-z]+\$[./0-9A-Za-z]{0,86}\$[./0-9A-Za-z]{43}`,
+		`\$7\$[./0-9A-Za-z]{11,97}\$[./0-9A-Za-z]{43}`,
+		`grub\.pbkdf2\.sha512\.[0-9]+\.[0-9A-F]+\.[0-9A-F]+`,
+	}, "|") + `)$`)
 )
 
 // CheckConfig judges a bf.cfg, which is a script for bash: every variable in it that is
@@ -31,6 +40,9 @@ func CheckConfig(text []byte) error {
 	}
 	if i := bytes.IndexByte(text, 0); i >= 0 {
 		return fmt.Errorf("%d: a NUL byte; a bf.cfg is text", lineOf(text, i))
+	}
+	if i := bytes.IndexByte(text, '\r'); i >= 0 {
+		return fmt.Errorf("%d: a carriage return, as editors on Windows write them; bash takes it for a part of the value, so take all out: sed -i 's/\\r//' FILE", lineOf(text, i))
 	}
 	l := lexer{text: text}
 	for {
@@ -62,6 +74,9 @@ func (w word) check() error {
 	case value == "", hashed.MatchString(value):
 		return nil
 	}
+	if strings.HasPrefix(value, "$") {
+		return fmt.Errorf("%s is not a whole hash of one of crypt's forms; copy all of it, or let bfb:config make one", name)
+	}
 	return fmt.Errorf("%s is not a hash; bfb:config makes one (or openssl passwd -6), and where a plain password is the only thing that works, set it by hand on the board", name)
 }
 
@@ -80,7 +95,8 @@ type lexer struct {
 	pos  int
 }
 
-const separators = " \t\r\n;&|<>(){}"
+// separators are bash's; braces stand in the middle of words too, as in ${#A}.
+const separators = " \t\n;&|<>()"
 
 func (l *lexer) word() (word, bool, error) {
 	l.skip()

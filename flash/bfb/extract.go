@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -27,7 +28,11 @@ func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names
 	var written []string
 	for _, sp := range spans {
 		file := prefix + sp.name
-		if err := extract(ctx, io.NewSectionReader(r, sp.off, sp.size), file); err != nil {
+		mode := os.FileMode(0o644)
+		if sp.name == Trailing {
+			mode = 0o600 // a bf.cfg holds hashes of passwords
+		}
+		if err := extract(ctx, io.NewSectionReader(r, sp.off, sp.size), file, mode); err != nil {
 			return written, fmt.Errorf("write %s: %w", file, err)
 		}
 		written = append(written, file)
@@ -70,8 +75,11 @@ func listed(all []span) string {
 	return strings.Join(names, " ")
 }
 
-func extract(ctx context.Context, from io.Reader, file string) error {
-	f, err := renameio.NewPendingFile(file, renameio.WithPermissions(0o644))
+func extract(ctx context.Context, from io.Reader, file string, mode os.FileMode) error {
+	if err := replaceable(file); err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(file, renameio.WithPermissions(mode))
 	if err != nil {
 		return err
 	}
@@ -80,4 +88,12 @@ func extract(ctx context.Context, from io.Reader, file string) error {
 		return err
 	}
 	return f.CloseAtomicallyReplace()
+}
+
+// replaceable refuses what a rename would take away, such as /dev/null.
+func replaceable(path string) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is there and is no file", path)
+	}
+	return nil
 }

@@ -89,7 +89,7 @@ func Make(ctx context.Context, out string, r Recipe) (Stream, error) {
 }
 
 func (r Recipe) make(ctx context.Context, out string) (Stream, error) {
-	if err := r.possible(); err != nil {
+	if err := errors.Join(r.possible(), replaceable(out)); err != nil {
 		return Stream{}, err
 	}
 	var files opened

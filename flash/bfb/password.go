@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -53,28 +54,35 @@ func create(path string, text []byte) error {
 }
 
 func askPassword(ctx context.Context, in *os.File, ask io.Writer, user string) ([]byte, error) {
-	fd := int(in.Fd())
-	if !term.IsTerminal(fd) {
-		line, err := bufio.NewReader(io.LimitReader(in, mostPassword+2)).ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
-		return acceptable(bytes.TrimRight(line, "\r\n"))
+	lines := bufio.NewReader(io.LimitReader(in, 2*(mostPassword+2)))
+	if fd := int(in.Fd()); term.IsTerminal(fd) {
+		return askTwice(ctx, fd, lines, ask, user)
 	}
-	before, err := term.GetState(fd)
+	password, err := askLine(ctx, lines)
 	if err != nil {
 		return nil, err
 	}
-	// A Ctrl-C must not leave the terminal without its echo.
-	defer context.AfterFunc(ctx, func() { _ = term.Restore(fd, before) })()
-	first, err := askHidden(fd, ask, "Password for "+user+" on the DPU: ")
+	return acceptable(password)
+}
+
+func askTwice(ctx context.Context, fd int, lines *bufio.Reader, ask io.Writer, user string) ([]byte, error) {
+	restore, err := hide(fd)
 	if err != nil {
 		return nil, err
 	}
-	if first, err = acceptable(first); err != nil {
+	defer restore()
+	fmt.Fprintf(ask, "Password for %s on the DPU: ", user)
+	first, err := askLine(ctx, lines)
+	fmt.Fprintln(ask)
+	if err == nil {
+		first, err = acceptable(first)
+	}
+	if err != nil {
 		return nil, err
 	}
-	again, err := askHidden(fd, ask, "The same again: ")
+	fmt.Fprint(ask, "The same again: ")
+	again, err := askLine(ctx, lines)
+	fmt.Fprintln(ask)
 	if err == nil && !bytes.Equal(first, again) {
 		err = errors.New("the two are not the same; nothing was written")
 	}
@@ -82,10 +90,48 @@ func askPassword(ctx context.Context, in *os.File, ask io.Writer, user string) (
 	return first, err
 }
 
-func askHidden(fd int, ask io.Writer, prompt string) ([]byte, error) {
-	fmt.Fprint(ask, prompt)
-	defer fmt.Fprintln(ask)
-	return term.ReadPassword(fd)
+// hide takes the echo from a terminal, until restore is called. The library's own way does
+// so beside the reading, which a Ctrl-C does not end, and could do it after restore.
+func hide(fd int) (restore func(), err error) {
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	hidden := *before
+	hidden.Lflag &^= unix.ECHO
+	hidden.Lflag |= unix.ICANON | unix.ISIG
+	hidden.Iflag |= unix.ICRNL
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &hidden); err != nil {
+		return nil, err
+	}
+	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, nil
+}
+
+func askLine(ctx context.Context, lines *bufio.Reader) ([]byte, error) {
+	line, err := unlessEnded(ctx, func() ([]byte, error) { return lines.ReadBytes('\n') })
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return bytes.TrimRight(line, "\r\n"), nil
+}
+
+// unlessEnded does not wait for an answer any longer once the context has ended.
+func unlessEnded(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
+	type answer struct {
+		text []byte
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		text, err := read()
+		answers <- answer{text, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.text, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 func acceptable(password []byte) ([]byte, error) {
