@@ -34,20 +34,43 @@ func ways(t *testing.T, test func(t *testing.T, open func(dir string) *Port)) {
 	})
 }
 
-// connect starts a real sshd and logs in.
+// server is the sshd of all tests, which starts with the first that needs it.
+var server = sync.OnceValues(func() (*sshd.Server, error) {
+	dir, err := os.MkdirTemp("", "rshim")
+	if err != nil {
+		return nil, err
+	}
+	atEnd = append(atEnd, func() { os.RemoveAll(dir) })
+	s, err := sshd.New(dir)
+	if err == nil {
+		err = s.Start(context.Background())
+	}
+	if err == nil {
+		atEnd = append(atEnd, s.Stop)
+	}
+	return s, err
+})
+
+var atEnd []func()
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	for _, end := range slices.Backward(atEnd) {
+		end()
+	}
+	os.Exit(status)
+}
+
+// connect logs in to a real sshd.
 func connect(t *testing.T) *target.Conn {
 	t.Helper()
 	if _, err := os.Stat(sshd.Program); err != nil {
 		t.Skip("sshd is missing (Debian package openssh-server)")
 	}
-	server, err := sshd.New(t.TempDir())
-	if err == nil {
-		err = server.Start(context.WithoutCancel(t.Context()))
-	}
+	server, err := server()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Stop)
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +134,7 @@ func TestPush(t *testing.T) {
 		if got, pushes := d.Pushed(); !bytes.Equal(got, want) || pushes != 1 || d.Resets() != 1 {
 			t.Errorf("%d bytes in %d pushes arrived, %d resets; want the %d bytes that were given, 1, 1", len(got), pushes, d.Resets(), len(want))
 		}
-		if level, clear := d.Settings(); level != "2" && level != "0" || clear != "0" {
+		if level, clear := d.Settings(); level != "0" || clear != "0" {
 			t.Errorf("the driver is left with DISPLAY_LEVEL %s, CLEAR_ON_READ %s; want 0, 0", level, clear)
 		}
 		for _, line := range says {
@@ -274,6 +297,11 @@ func TestPushEnds(t *testing.T) {
 		if _, err := p.Push(ctx, parts, patient, &journalOf{}); !errors.Is(err, stop) {
 			t.Errorf("error %v; want %v", err, stop)
 		}
+		if p.conn != nil {
+			// Where a busy machine fell silent, the connection was given up, and the program
+			// there ends with the driver's own limit.
+			d.TimeOut()
+		}
 		// boot is closed, so that the next push can begin
 		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 			if _, pushes := d.Pushed(); pushes == 1 {
@@ -283,7 +311,7 @@ func TestPushEnds(t *testing.T) {
 				t.Fatal("boot is still open a minute later")
 			}
 		}
-		if _, clear := d.Settings(); clear != "0" {
+		if _, clear := d.Settings(); clear != "0" && p.conn == nil {
 			t.Errorf("CLEAR_ON_READ is left at %s", clear)
 		}
 	})

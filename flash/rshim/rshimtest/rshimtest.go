@@ -7,6 +7,7 @@ package rshimtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -31,7 +33,7 @@ type DPU struct {
 	KeepsLog  bool // through a reset
 	TakesOnly int  // of each write; 0: all of it
 	DeafAfter int  // bytes after which boot times out; 0: never
-	HangAfter int  // bytes after which a write waits until it is broken off; 0: never
+	HangAfter int  // bytes after which a write waits until it is broken off or TimeOut is called; 0: never
 	AwayFor   int  // readings of misc after a push for which the device is gone; -1: for good
 
 	mu       sync.Mutex
@@ -46,6 +48,8 @@ type DPU struct {
 	clear    string
 	hanging  chan struct{} // closed once a write hangs
 	hangOnce sync.Once
+	over     chan struct{} // closed once writes hang no longer
+	overOnce sync.Once
 }
 
 // Mount puts the DPUs into a folder as rshim0, rshim1, ... and returns their folders. It
@@ -68,9 +72,10 @@ func Mount(t *testing.T, dpus ...*DPU) []string {
 		t.Skipf("FUSE, with which an rshim is played, cannot be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := server.Unmount(); err != nil {
-			t.Errorf("unmount %s: %v", at, err)
+		for _, d := range dpus {
+			d.TimeOut()
 		}
+		unmount(t, server, at)
 	})
 	dirs := make([]string, len(dpus))
 	for i := range dpus {
@@ -79,9 +84,23 @@ func Mount(t *testing.T, dpus ...*DPU) []string {
 	return dirs
 }
 
+// unmount waits for programs that still have a file open: removing a folder with one that
+// hangs would never end.
+func unmount(t *testing.T, server *fuse.Server, at string) {
+	t.Helper()
+	var err error
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(10 * time.Millisecond) {
+		if err = server.Unmount(); err == nil {
+			return
+		}
+	}
+	t.Errorf("unmount %s: %v", at, errors.Join(err, syscall.Unmount(at, syscall.MNT_DETACH)))
+}
+
 func plant(ctx context.Context, root *fs.Inode, dpus []*DPU) {
 	for i, d := range dpus {
-		d.log, d.level, d.clear, d.hanging = d.SaidOld, "0", "0", make(chan struct{})
+		d.log, d.level, d.clear = d.SaidOld, "0", "0"
+		d.hanging, d.over = make(chan struct{}), make(chan struct{})
 		dir := root.NewPersistentInode(ctx, &fs.Inode{}, fs.StableAttr{Mode: syscall.S_IFDIR})
 		root.AddChild(fmt.Sprint("rshim", i), dir, false)
 		file := fs.StableAttr{Mode: syscall.S_IFREG}
@@ -113,6 +132,9 @@ func (d *DPU) Settings() (level, clear string) {
 
 // Hanging is closed once a write hangs.
 func (d *DPU) Hanging() <-chan struct{} { return d.hanging }
+
+// TimeOut ends writes that hang, as the driver does after its BOOT_TIMEOUT.
+func (d *DPU) TimeOut() { d.overOnce.Do(func() { close(d.over) }) }
 
 func (d *DPU) reset() {
 	d.resets++
@@ -173,9 +195,13 @@ func (p *pushing) Write(ctx context.Context, data []byte, _ int64) (uint32, sysc
 	if d.HangAfter > 0 && d.pushed.Len() >= d.HangAfter {
 		d.hangOnce.Do(func() { close(d.hanging) })
 		d.mu.Unlock()
-		<-ctx.Done()
-		d.mu.Lock()
-		return 0, syscall.EINTR
+		defer d.mu.Lock()
+		select {
+		case <-ctx.Done():
+			return 0, syscall.EINTR
+		case <-d.over:
+			return 0, syscall.ETIMEDOUT
+		}
 	}
 	if d.DeafAfter > 0 && d.pushed.Len() >= d.DeafAfter {
 		d.log = append(d.log, d.Says...)
