@@ -56,7 +56,7 @@ func Into(ctx context.Context, from Source, dir string, limits Limits) (string, 
 }
 
 func into(ctx context.Context, from Source, dir string, limits Limits, step *progress.Step) (sum string, files int, err error) {
-	f, err := os.Open(from.Path)
+	f, err := os.OpenFile(from.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would be waited for
 	if err != nil {
 		return "", 0, err
 	}

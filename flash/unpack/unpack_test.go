@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -402,4 +405,61 @@ func FuzzZip(f *testing.F) {
 			_, _ = try(t, data, fuzzed)
 		}
 	})
+}
+
+// Nobody writes into this pipe.
+func TestPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "archive.tar")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Into(t.Context(), Source{Path: path}, filepath.Join(filepath.Dir(path), "package"), Usual)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "not a file") {
+			t.Errorf("Into = %v; want it refused", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Into waits for a pipe")
+	}
+}
+
+// Entries of a zip that are the same bytes of it add up to more than it can hold.
+func TestZipWithOneEntryManyTimes(t *testing.T) {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	data := strings.Repeat("\x00", 100<<10)
+	f, err := w.CreateHeader(&zip.FileHeader{Name: "0000", Method: zip.Deflate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(f, data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	plain := b.Bytes()
+	at := bytes.Index(plain, []byte("PK\x01\x02"))
+	end := bytes.Index(plain, []byte("PK\x05\x06"))
+	one, tail := plain[at:end], bytes.Clone(plain[end:])
+	const times = 100
+	all := bytes.Clone(plain[:at])
+	for i := range times {
+		entry := bytes.Clone(one)
+		copy(entry[46:], fmt.Sprintf("%04d", i))
+		all = append(all, entry...)
+	}
+	binary.LittleEndian.PutUint16(tail[8:], times)
+	binary.LittleEndian.PutUint16(tail[10:], times)
+	binary.LittleEndian.PutUint32(tail[12:], uint32(times*len(one)))
+	limits := Usual
+	limits.Free = 1 << 20
+	if _, err := try(t, append(all, tail...), limits); err == nil || !strings.Contains(err.Error(), "no image packs like that") {
+		t.Errorf("Into = %v; want it refused", err)
+	}
 }

@@ -25,6 +25,9 @@ func (t *tree) zip(f *os.File, size int64) error {
 		return err
 	}
 	r.RegisterDecompressor(zip.Deflate, func(in io.Reader) io.ReadCloser { return flate.NewReader(in) })
+	if len(r.File) > t.limits.Entries {
+		return fmt.Errorf("more than %d entries", t.limits.Entries)
+	}
 	var all uint64
 	for _, e := range r.File {
 		all += min(e.UncompressedSize64, uint64(t.limits.Bytes)+1)
@@ -35,8 +38,8 @@ func (t *tree) zip(f *os.File, size int64) error {
 			return fmt.Errorf("%q: %d bytes come out of %d: no image packs like that", e.Name, e.UncompressedSize64, e.CompressedSize64)
 		}
 	}
-	if len(r.File) > t.limits.Entries {
-		return fmt.Errorf("more than %d entries", t.limits.Entries)
+	if t.limits.bomb(int64(all), size) { // entries may lie one upon another
+		return fmt.Errorf("%d bytes come out of %d: no image packs like that", all, size)
 	}
 	for _, e := range r.File {
 		if err := t.member(e); err != nil {
