@@ -73,11 +73,12 @@ func (j *jetsonJob) settings(context.Context) error {
 
 // boards looks whether the boards are there, where they are not about to be switched.
 func (j *jetsonJob) boards(context.Context) error {
-	if j.options.ForceRecovery {
-		return nil
-	}
 	for _, d := range j.devices {
-		if err := j.suits(port(d)); err != nil {
+		err := tegra.CheckPort(port(d))
+		if err == nil && !j.options.ForceRecovery {
+			err = j.suits(port(d))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -286,12 +287,13 @@ func (b *bench) close() {
 
 // sweepBenches removes what killed jobs left. A young one may be about to be locked.
 func sweepBenches(dir string) {
-	found, _ := filepath.Glob(filepath.Join(dir, benchName+"*")) // the pattern is well-formed
-	for _, old := range found {
-		info, err := os.Stat(old)
-		if err != nil || time.Since(info.ModTime()) < time.Minute {
+	entries, _ := os.ReadDir(dir) // whose name may have what means something in a pattern
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !e.IsDir() || !strings.HasPrefix(e.Name(), benchName) || time.Since(info.ModTime()) < time.Minute {
 			continue
 		}
+		old := filepath.Join(dir, e.Name())
 		lock, err := os.OpenFile(filepath.Join(old, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			continue

@@ -29,7 +29,7 @@ func (p *Package) CopyTo(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		return p.copyEntry(name, d, filepath.Join(dir, name))
+		return p.copyEntry(ctx, name, d, filepath.Join(dir, name))
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("copy the package: %w", err), os.RemoveAll(dir))
@@ -37,7 +37,7 @@ func (p *Package) CopyTo(ctx context.Context, dir string) error {
 	return nil
 }
 
-func (p *Package) copyEntry(name string, d fs.DirEntry, to string) error {
+func (p *Package) copyEntry(ctx context.Context, name string, d fs.DirEntry, to string) error {
 	from := filepath.Join(p.Dir, name)
 	switch d.Type() {
 	case fs.ModeDir:
@@ -49,10 +49,10 @@ func (p *Package) copyEntry(name string, d fs.DirEntry, to string) error {
 		}
 		return os.Symlink(target, to)
 	}
-	return copyFile(from, to, slices.Contains(p.shared(), name))
+	return copyFile(ctx, from, to, slices.Contains(p.shared(), name))
 }
 
-func copyFile(from, to string, shared bool) (err error) {
+func copyFile(ctx context.Context, from, to string, shared bool) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -73,12 +73,18 @@ func copyFile(from, to string, shared bool) (err error) {
 	if shared && os.Link(from, to+".link") == nil {
 		return os.Rename(to+".link", to)
 	}
-	return copyData(out, in, info.Size())
+	return copyData(ctx, out, in, info.Size())
 }
 
+// copyStep is how much is copied between two looks at whether to go on.
+const copyStep = 16 << 20
+
 // copyData leaves holes where the file has them.
-func copyData(out, in *os.File, size int64) error {
+func copyData(ctx context.Context, out, in *os.File, size int64) error {
 	for off := int64(0); off < size; {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
 		begin, err := unix.Seek(int(in.Fd()), off, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
 			break // a hole up to the end
@@ -90,6 +96,7 @@ func copyData(out, in *os.File, size int64) error {
 		if err != nil {
 			return err
 		}
+		end = min(end, begin+copyStep)
 		if _, err := io.Copy(io.NewOffsetWriter(out, begin), io.NewSectionReader(in, begin, end-begin)); err != nil {
 			return err
 		}

@@ -19,8 +19,8 @@ const pollEvery = 100 * time.Millisecond
 // command, here or elsewhere. A board that is in recovery mode already has to come
 // anew, as its boot ROM talks once.
 func Force(ctx context.Context, h Host, port string, command func(context.Context) error) error {
-	if !portName.MatchString(port) {
-		return fmt.Errorf("%q is no USB port; it looks like 1-2.3", port)
+	if err := CheckPort(port); err != nil {
+		return err
 	}
 	return progress.Run(ctx, "recovery "+port, func(s *progress.Step) (string, error) {
 		before, _ := recoveryAt(h.Sys, port)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -260,7 +261,8 @@ func contentBytes(path string) (int64, error) {
 		return info.Size(), nil // shorter than any sparse image
 	}
 	if le := binary.LittleEndian; le.Uint32(head[:]) == 0xed26ff3a {
-		return int64(le.Uint32(head[12:])) * int64(le.Uint32(head[16:])), nil
+		blocks := uint64(le.Uint32(head[12:])) * uint64(le.Uint32(head[16:]))
+		return int64(min(blocks, math.MaxInt64)), nil
 	}
 	return info.Size(), nil
 }

@@ -27,23 +27,38 @@ const (
 // keepLogs moves what the script left in its folder to where it is kept: its own log,
 // and the folder with the board's.
 func (r *run) keepLogs() {
-	own, _ := filepath.Glob(filepath.Join(r.board.Dir, "log.initrd-flash.*")) // the pattern is well-formed
-	for _, path := range newest(own, 2) {
+	for _, path := range newest(r.board.Dir, "log.initrd-flash.", 2) {
 		keep(path, filepath.Join(r.board.Logs, filepath.Base(path)))
 	}
-	board, _ := filepath.Glob(filepath.Join(r.board.Dir, "device-logs-*"))
-	for _, dir := range newest(board, 1) {
-		files, _ := filepath.Glob(filepath.Join(dir, "*"))
-		for _, path := range files[:min(len(files), logFiles)] {
-			keep(path, filepath.Join(r.board.Logs, "device-logs", filepath.Base(path)))
-		}
+	for _, path := range r.boardLogs() {
+		keep(path, filepath.Join(r.board.Logs, "device-logs", filepath.Base(path)))
 	}
 }
 
-// newest are the last of names that end in a date.
-func newest(paths []string, n int) []string {
-	slices.Sort(paths)
+// boardLogs are the files that the board sent along.
+func (r *run) boardLogs() []string {
+	var files []string
+	for _, dir := range newest(r.board.Dir, "device-logs-", 1) {
+		files = append(files, within(dir)...)
+	}
+	return files[:min(len(files), logFiles)]
+}
+
+// newest are the last of a folder's names that begin like this and end in a date.
+func newest(dir, prefix string, n int) []string {
+	paths := slices.DeleteFunc(within(dir), func(path string) bool { return !strings.HasPrefix(filepath.Base(path), prefix) })
 	return paths[max(0, len(paths)-n):]
+}
+
+// within are the paths of what lies in a folder, in order. Its own name may have what
+// means something in a pattern.
+func within(dir string) []string {
+	entries, _ := os.ReadDir(dir) // what can be read of it
+	var paths []string
+	for _, e := range entries {
+		paths = append(paths, filepath.Join(dir, e.Name()))
+	}
+	return paths
 }
 
 // keep copies a log as far as it can: a flash is not worth less for it.

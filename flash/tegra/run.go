@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
@@ -85,6 +87,9 @@ type run struct {
 }
 
 func (r *run) flash(ctx context.Context) (Result, error) {
+	if err := CheckPort(r.board.Port); err != nil {
+		return Result{}, err
+	}
 	if strings.ContainsAny(r.board.Dir, " \t\n") {
 		return Result{}, fmt.Errorf("%q: NVIDIA's scripts do not work in a folder with a space in its name; move it", r.board.Dir)
 	}
@@ -100,7 +105,7 @@ func (r *run) flash(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	r.step = progress.Start(ctx, "flash "+r.board.Port, int64(len(r.transcript.flow.stages)), progress.Tasks)
-	err = r.work(ctx)
+	err = r.work(ctx, lock)
 	r.step.End(fmt.Sprintf("%s, %s in %.0f s", r.pkg.Flow, r.word(), time.Since(r.began).Seconds()), err)
 	if err != nil {
 		return Result{}, err
@@ -134,9 +139,9 @@ func (h Host) lock(port string) (*os.File, error) {
 	if os.MkdirAll(dir, 0o755) != nil {
 		dir = os.TempDir()
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "slipway-usb-"+port), os.O_CREATE|os.O_RDONLY, 0o644)
+	f, err := lockFile(filepath.Join(dir, "slipway-usb-"+port))
 	if errors.Is(err, os.ErrPermission) {
-		f, err = os.OpenFile(filepath.Join(os.TempDir(), "slipway-usb-"+port), os.O_CREATE|os.O_RDONLY, 0o644)
+		f, err = lockFile(filepath.Join(os.TempDir(), "slipway-usb-"+port))
 	}
 	if err != nil {
 		return nil, err
@@ -151,12 +156,25 @@ func (h Host) lock(port string) (*os.File, error) {
 	return f, nil
 }
 
+// lockFile opens a file that may be another user's. In a folder where everybody may
+// write the kernel refuses even root to create what is there already and another's.
+func lockFile(path string) (*os.File, error) {
+	const flags = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(path, flags, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		f, err = os.OpenFile(path, flags|os.O_CREATE, 0o644)
+	}
+	return f, err
+}
+
 // trap makes bash say which command of the script itself failed where the script goes
 // on as if nothing were. Only the script's own shell sets it.
 const trap = `case $0 in *initrd-flash) trap 'echo "slipway: status $?: $BASH_COMMAND" >&2' ERR ;; esac
 `
 
-func (r *run) work(ctx context.Context) error {
+// work runs the script, which holds the lock with us: where this process is killed, what
+// it began is still at the board.
+func (r *run) work(ctx context.Context, lock *os.File) error {
 	env, err := r.environment()
 	if err != nil {
 		return err
@@ -167,7 +185,7 @@ func (r *run) work(ctx context.Context) error {
 	r.enter()
 	log := filepath.Join(r.board.Logs, "output.log")
 	err = engine.Run(limited, engine.Command{
-		Argv: r.pkg.Argv(r.board.Port), Dir: r.board.Dir, Env: env, Unset: private, Log: log, Line: r.line,
+		Argv: r.pkg.Argv(r.board.Port), Dir: r.board.Dir, Env: env, Unset: private, Log: log, Line: r.line, Hold: lock,
 	})
 	r.leave()
 	released := r.host.release(r.board.Port, r.session())
@@ -285,10 +303,8 @@ func explained(err error, next, logs string) error {
 
 // searchLogs looks for known failures in all that was kept.
 func (r *run) searchLogs() {
-	found, _ := filepath.Glob(filepath.Join(r.board.Logs, "*")) // the pattern is well-formed
-	deeper, _ := filepath.Glob(filepath.Join(r.board.Logs, "*", "*"))
 	t := r.transcript
-	for _, path := range append(found, deeper...) {
+	for _, path := range append(within(r.board.Logs), within(filepath.Join(r.board.Logs, "device-logs"))...) {
 		for line := range strings.Lines(lastOf(path)) {
 			if i := recognise(engine.OneLine(line)); i >= 0 && (t.known < 0 || i < t.known) {
 				t.known = i
@@ -316,11 +332,10 @@ func lastOf(path string) string {
 // boardComplains looks into the logs that the board sent along: it reports SUCCESS
 // also where a partition table that it checked was broken.
 func (r *run) boardComplains() error {
-	found, _ := filepath.Glob(filepath.Join(r.board.Logs, "device-logs", "*")) // the pattern is well-formed
-	for _, path := range found {
+	for _, path := range r.boardLogs() {
 		for line := range strings.Lines(lastOf(path)) {
 			if complaint.MatchString(line) {
-				return fmt.Errorf("the board reports success, but its %s says: %s", filepath.Base(path), short(strings.TrimSpace(line)))
+				return fmt.Errorf("the board reports success, but its %s says: %s", engine.OneLine(filepath.Base(path)), short(strings.TrimSpace(line)))
 			}
 		}
 	}

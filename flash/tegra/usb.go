@@ -81,10 +81,18 @@ func List(sys string) ([]Recovery, error) {
 	return found, nil
 }
 
+// CheckPort refuses what is no name of a port.
+func CheckPort(port string) error {
+	if !portName.MatchString(port) {
+		return fmt.Errorf("%q is no USB port; it looks like 1-2.3, and devices lists those with a Jetson", port)
+	}
+	return nil
+}
+
 // At is the Jetson in recovery mode on a port.
 func At(sys, port string) (Recovery, error) {
-	if !portName.MatchString(port) {
-		return Recovery{}, fmt.Errorf("%q is no USB port; it looks like 1-2.3, and devices lists those with a Jetson", port)
+	if err := CheckPort(port); err != nil {
+		return Recovery{}, err
 	}
 	if r, ok := recoveryAt(sys, port); ok {
 		return r, nil

@@ -80,6 +80,9 @@ func parseLine(vars map[string]string, line string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+		if value != engine.Printable(value) {
+			return fmt.Errorf("%s: a character that is not for print", name)
+		}
 		vars[name] = value
 		line = strings.TrimLeft(rest, " \t;")
 	}

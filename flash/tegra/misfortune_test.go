@@ -1,0 +1,134 @@
+package tegra
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/layers/engine"
+)
+
+// A folder's name may have what means something in a pattern: what the logs in it say
+// counts all the same.
+func TestFoldersWithBrackets(t *testing.T) {
+	broken := strings.Replace(transcriptFile(t, "orin-r36.txt"), "No problems found.", "Identified 2 problems!", 1)
+	dir := filepath.Join(t.TempDir(), "build[1]")
+	p := open(t, with(orin(), "initrd-flash", script(t, broken)))
+	if err := p.CopyTo(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	h, _ := host(t, "1-2.3", "7523")
+	logs := filepath.Join(t.TempDir(), "logs[a")
+	_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: dir, Logs: logs})
+	if err == nil || !strings.Contains(err.Error(), "Identified 2 problems!") {
+		t.Errorf("Flash = %v; want what the board's log says", err)
+	}
+	if _, err := os.Stat(filepath.Join(logs, "device-logs/bootloader.log")); err != nil {
+		t.Errorf("a log is not kept: %v", err)
+	}
+}
+
+func TestKnownFailureInALogOfAFolderWithBrackets(t *testing.T) {
+	p := open(t, with(orin(), "initrd-flash", script(t, "@log ERROR: might be timeout in USB write.\n@exit 1\n")))
+	h, _ := host(t, "1-2.3", "7523")
+	_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: filepath.Join(t.TempDir(), "[logs]")})
+	if err == nil || !strings.Contains(err.Error(), "stopped taking data") {
+		t.Errorf("Flash = %v; want what it is", err)
+	}
+}
+
+// In /run/lock the kernel keeps even root from creating a file over another user's.
+func TestLockOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user: run as root")
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	h := Host{Run: t.TempDir()}
+	path := filepath.Join(h.Run, "lock", "slipway-usb-1-2")
+	err := errors.Join(os.Mkdir(filepath.Dir(path), 0o777), os.Chmod(filepath.Dir(path), 0o777|os.ModeSticky), os.WriteFile(path, nil, 0o644), os.Chown(path, 65534, 65534))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	if err := engine.Lock(theirs); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := h.lock("1-2")
+	if lock != nil {
+		lock.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "another flash is at work") {
+		t.Errorf("lock: %v; want that another user's flash is seen", err)
+	}
+}
+
+// Where this process is killed, what it began is still at the board.
+func TestScriptHoldsTheLock(t *testing.T) {
+	p := open(t, with(orin(), "initrd-flash", "#!/bin/bash\nreadlink /proc/$$/fd/3\n"))
+	h, _ := host(t, "1-2.3", "7523")
+	logs := t.TempDir()
+	_, flashErr := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: logs})
+	data, err := os.ReadFile(filepath.Join(logs, "output.log"))
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(data)), "/slipway-usb-1-2.3") {
+		t.Errorf("the script's lock is %q, %v (Flash: %v)", data, err, flashErr)
+	}
+}
+
+func TestFlashOfNoPort(t *testing.T) {
+	p := open(t, orin())
+	h, _ := host(t, "1-2.3", "7523")
+	_, err := p.Flash(t.Context(), h, Board{Port: "1-2/../../../x", Dir: p.Dir, Logs: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "is no USB port") {
+		t.Errorf("Flash = %v; want the port refused", err)
+	}
+	if left, err := os.ReadDir(h.Run); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+// The head of a sparse image can say more than a number of 64 bits with a sign holds.
+func TestSparseImageOfAllBlocks(t *testing.T) {
+	head := []byte(simg(4096))
+	copy(head[12:20], "\xff\xff\xff\xff\xff\xff\xff\xff")
+	p := open(t, with(orin(), "image.ext4", string(head)))
+	if err := p.Check(); err == nil || !strings.Contains(err.Error(), "its file image.ext4 needs 9223372036854775807") {
+		t.Errorf("Check = %v; want the file refused", err)
+	}
+}
+
+func TestVarsAreForPrint(t *testing.T) {
+	for _, text := range []string{"A='\u009b2J'", "A=\"\u202egpj\"", "A='\xff'"} {
+		if vars, err := parseVars(text); err == nil || !strings.Contains(err.Error(), "not for print") {
+			t.Errorf("parseVars(%q) = %q, %v; want it refused", text, vars, err)
+		}
+	}
+}
+
+func TestCopyEndsWithTheContext(t *testing.T) {
+	in, err := os.Create(filepath.Join(t.TempDir(), "in"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if _, err := in.WriteString("data"); err != nil {
+		t.Fatal(err)
+	}
+	pressed := errors.New("interrupt")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(pressed)
+	if err := copyData(ctx, out, in, 4); !errors.Is(err, pressed) {
+		t.Errorf("copyData = %v; want %v", err, pressed)
+	}
+}
