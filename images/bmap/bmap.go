@@ -92,7 +92,7 @@ const (
 	maxBlockBytes = 1 << 20
 	minBlockBytes = 512
 	maxRanges     = 1 << 19
-	commentRanges = 50 // bmaptool's comments have the word too
+	otherMarks    = 100 // elements and attributes that are no ranges, and what comments have of both
 )
 
 // check proves what every user of a map relies on.

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -185,7 +186,12 @@ func TestRead(t *testing.T) {
 		{name: "count", input: file20("12289", "4", "3", one), wantErr: "counts 4 blocks, 3 mapped"},
 		{name: "no digest of a range", input: file20("12289", "4", "2", "<Range>1-2</Range>"), wantErr: "with checksums"},
 		{name: "not a number", input: file20("12289", "4", "2", strings.Replace(one, "1-2", "1-x", 1)), wantErr: "not a number"},
-		{name: "too many ranges", input: strings.Repeat("<Range></Range>", maxRanges+commentRanges+1), wantErr: "at most"},
+		{name: "too many ranges", input: strings.Repeat("<Range></Range>", maxRanges+otherMarks+1), wantErr: "at most"},
+		{name: "too many ranges without an end", input: strings.Repeat("<Range/>", maxRanges+otherMarks+1), wantErr: "at most"},
+		{name: "too many elements", input: strings.Repeat("<a>", maxRanges+otherMarks+1), wantErr: "at most"},
+		{name: "too many attributes", input: "<bmap " + strings.Repeat(`a="" `, maxRanges+otherMarks+1) + "/>", wantErr: "at most"},
+		{name: "an error that quotes much", input: "<bmap><" + strings.Repeat("a", 1<<16) + "></b></bmap>", wantErr: "XML syntax error"},
+		{name: "control characters", input: `<bmap version="2.0"><ChecksumType>sha1</ChecksumType><BmapFileChecksum>` + "a\u009b2J" + `</BmapFileChecksum></bmap>`, wantErr: "damaged"},
 		{name: "another file", input: `<html></html>`, wantErr: "not a bmap"},
 		{name: "no XML", input: "\x00", wantErr: "XML"},
 	}
@@ -195,6 +201,9 @@ func TestRead(t *testing.T) {
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 					t.Fatalf("Read = %v; want an error with %q", err, test.wantErr)
+				}
+				if text := err.Error(); len(text) > 500 || strings.ContainsFunc(text, unicode.IsControl) {
+					t.Errorf("an error of %d bytes, or with control characters: %.200q", len(text), text)
 				}
 				return
 			}

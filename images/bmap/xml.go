@@ -137,17 +137,15 @@ func read(r io.Reader) (Map, error) {
 	if len(file) > maxFileBytes {
 		return Map{}, fmt.Errorf("more than %d MiB", maxFileBytes>>20)
 	}
-	// Counted before the XML is taken apart, which costs many times its size.
-	// A range has the word at its beginning and its end, whatever the prefix.
-	if n := bytes.Count(file, []byte("Range")); n > 2*(maxRanges+commentRanges) {
-		return Map{}, fmt.Errorf("about %d ranges; at most %d are taken", n/2, maxRanges)
+	if err := count(file); err != nil {
+		return Map{}, err
 	}
 	var doc document
 	if err := xml.Unmarshal(file, &doc); err != nil {
-		return Map{}, err
+		return Map{}, fmt.Errorf("%.200q", err.Error()) // it may quote all of the file
 	}
 	if doc.XMLName.Local != "bmap" {
-		return Map{}, fmt.Errorf("the file is a %q, not a bmap", doc.XMLName.Local)
+		return Map{}, fmt.Errorf("the file is a %.40q, not a bmap", doc.XMLName.Local)
 	}
 	if err := doc.settle(); err != nil {
 		return Map{}, err
@@ -156,6 +154,16 @@ func read(r io.Reader) (Map, error) {
 		return Map{}, err
 	}
 	return doc.parse()
+}
+
+// count refuses a file before the XML is taken apart, which costs many times its size,
+// and costs it also for what is no range: each element and each attribute is memory.
+func count(file []byte) error {
+	elements := bytes.Count(file, []byte("<")) - bytes.Count(file, []byte("</"))
+	if n := max(elements, bytes.Count(file, []byte("="))); n > maxRanges+otherMarks {
+		return fmt.Errorf("about %d ranges; at most %d are taken", n, maxRanges)
+	}
+	return nil
 }
 
 // settle brings the spelling of older versions to that of 2.0.
@@ -192,7 +200,7 @@ func (d *document) verify(file []byte) error {
 		file[at+i] = '0'
 	}
 	if got := digest(d.Algorithm, file); got != d.Checksum {
-		return fmt.Errorf("the file is damaged: its %s is %s, it says %.80s", d.Algorithm, got, d.Checksum)
+		return fmt.Errorf("the file is damaged: its %s is %s, it says %.80q", d.Algorithm, got, d.Checksum)
 	}
 	return nil
 }
