@@ -96,7 +96,7 @@ func (e *entry) parseKey(kind, encoded string) error {
 		return errors.New("the key is not base64")
 	}
 	if e.key, err = ssh.ParsePublicKey(data); err != nil {
-		return fmt.Errorf("the key: %w", err)
+		return fmt.Errorf("the key: %s", short(err.Error()))
 	}
 	if e.key.Type() != kind {
 		return fmt.Errorf("a key of kind %s is called %s", short(e.key.Type()), short(kind))

@@ -13,10 +13,13 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/layers/engine"
 )
 
 // namespace is what a signature must be made for: "ssh-keygen -Y sign -n file". One
@@ -164,7 +167,10 @@ func parseSSH(data []byte) (sshSignature, error) {
 func (s *sshSignature) parseKey(data []byte) error {
 	var err error
 	if s.key, err = ssh.ParsePublicKey(data); err != nil {
-		return fmt.Errorf("the signer's key: %w", err)
+		return fmt.Errorf("the signer's key: %s", short(err.Error())) // it repeats what stands there
+	}
+	if s.key.Type() == "ssh-dss" {
+		return errors.New("signed with a DSA key, whose signatures can be forged; sign with an Ed25519 key")
 	}
 	if _, is := s.key.(*ssh.Certificate); is {
 		return errors.New("signed with a certificate; only plain keys are taken: sign with the key itself, and list that")
@@ -179,9 +185,12 @@ func (s *sshSignature) parseSignature(data []byte) error {
 	if err := ssh.Unmarshal(data, &s.sig); err != nil {
 		return fmt.Errorf("not a whole SSH signature: %w", err)
 	}
-	// RSA over SHA-1 can be forged; so OpenSSH refuses it here too.
-	if s.key.Type() == ssh.KeyAlgoRSA && s.sig.Format != ssh.KeyAlgoRSASHA256 && s.sig.Format != ssh.KeyAlgoRSASHA512 {
-		return fmt.Errorf("an RSA signature of kind %q; want rsa-sha2-256 or rsa-sha2-512", short(s.sig.Format))
+	want := []string{s.key.Type()}
+	if want[0] == ssh.KeyAlgoRSA { // over SHA-1 it can be forged; so OpenSSH refuses it here too
+		want = []string{ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSASHA512}
+	}
+	if !slices.Contains(want, s.sig.Format) {
+		return fmt.Errorf("a signature of kind %q by a key of kind %s; want %s", short(s.sig.Format), s.key.Type(), strings.Join(want, " or "))
 	}
 	return nil
 }
@@ -222,8 +231,9 @@ func dearmor(text string) ([]byte, error) {
 
 // short is a word of a file from outside, for an error.
 func short(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "…"
+	s = engine.OneLine(s)
+	if len(s) > 60 {
+		return strings.ToValidUTF8(s[:60], "") + "…"
 	}
 	return s
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -240,9 +241,9 @@ func TestMalformed(t *testing.T) {
 		{"another digest's name", spoil(func(w *wire) { w.Hash = "sha256" }), "not of this file", false},
 		{"something reserved", spoil(func(w *wire) { w.Reserved = "x" }), "not of this file", true},
 		{"no key", spoil(func(w *wire) { w.Key = nil }), "the signer's key", false},
-		{"another's key", spoil(func(w *wire) { w.Key = publicKey(t, rsaPublic).Marshal() }), "an RSA signature of kind", false},
+		{"another's key", spoil(func(w *wire) { w.Key = publicKey(t, rsaPublic).Marshal() }), "by a key of kind ssh-rsa", false},
 		{"no signature", spoil(func(w *wire) { w.Signature = nil }), "not a whole SSH signature", false},
-		{"SHA-1", string(made(t, sha1Signer(t, rsaKey), "file", "sha512", nil)), `an RSA signature of kind "ssh-rsa"`, false},
+		{"SHA-1", string(made(t, sha1Signer(t, rsaKey), "file", "sha512", nil)), `a signature of kind "ssh-rsa" by a key of kind ssh-rsa`, false},
 		{"a long one", armorHead + strings.Repeat("\nAAAA", 20_000), "more than 64 KiB", false},
 	}
 	for _, test := range tests {
@@ -471,5 +472,54 @@ func FuzzAllowedSigners(f *testing.F) {
 func TestMinisignKeyName(t *testing.T) {
 	if got := name([8]byte{0x77, 0x4e, 0xb3, 0x31, 0x2b, 0xa2, 0xcf, 0x03}); got != "3CFA22B31B34E77" {
 		t.Errorf("name = %s; want it as minisign prints it, without a zero before it", got)
+	}
+}
+
+// Signatures come from outside, and errors about them end on a terminal.
+func TestErrorsPaintNothing(t *testing.T) {
+	key, public := keygen(t, "-t", "ed25519")
+	signer, err := ssh.ParsePrivateKey(read(t, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const escape = "x\x1b[2J"
+	long := escape + strings.Repeat("y", 10_000)
+	for name, change := range map[string]func(*wire){
+		"key":       func(w *wire) { w.Key = ssh.Marshal(struct{ Kind, Rest string }{long, ""}) },
+		"signature": func(w *wire) { w.Signature = ssh.Marshal(ssh.Signature{Format: long, Blob: make([]byte, 64)}) },
+		"namespace": func(w *wire) { w.Namespace = long },
+		"digest":    func(w *wire) { w.Hash = long },
+	} {
+		_, err := verify(t, "ann "+public, made(t, signer, "file", "sha512", change), message)
+		if err == nil || strings.Contains(err.Error(), "\x1b") || len(err.Error()) > 300 {
+			t.Errorf("%s: Verify = %.400q; want a short error without what a terminal obeys", name, err)
+		}
+	}
+	for _, line := range []string{escape + "=1 " + public, "ssh-" + escape + " AAAA", "ann ssh-" + escape + " " + strings.Fields(public)[1]} {
+		if _, err := ParseSigners("allowed", []byte("ann "+line)); err == nil || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("ParseSigners(%q) = %q", line, err)
+		}
+	}
+}
+
+// DSA signs SHA-1, which can be forged as with RSA; newer ssh-keygens do not know it.
+func TestDSAIsRefused(t *testing.T) {
+	key, public := keygen(t, "-t", "ed25519")
+	signer, err := ssh.ParsePrivateKey(read(t, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, q := new(big.Int).Lsh(big.NewInt(1), 1023), new(big.Int).Lsh(big.NewInt(1), 159)
+	old := ssh.Marshal(struct {
+		Kind       string
+		P, Q, G, Y *big.Int
+	}{"ssh-dss", p, q, big.NewInt(5), big.NewInt(3)})
+	allowed := "ann " + public + "\nold ssh-dss " + base64.StdEncoding.EncodeToString(old)
+	sig := made(t, signer, "file", "sha512", func(w *wire) { w.Key = old })
+	if _, err := verify(t, allowed, sig, message); err == nil || !strings.Contains(err.Error(), "a DSA key") {
+		t.Errorf("Verify = %v; want it refused", err)
+	}
+	if _, err := verify(t, allowed, made(t, signer, "file", "sha512", nil), message); err != nil {
+		t.Errorf("beside an old key in the list, Verify = %v", err)
 	}
 }
