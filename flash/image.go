@@ -26,6 +26,7 @@ import (
 type imageJob struct {
 	request
 	file   *os.File
+	info   os.FileInfo // of it, as it was when it was proved
 	source *source.Image
 	sha256 string // of the file, as the artifact has it
 	blocks *bmap.Map
@@ -101,7 +102,24 @@ func (j *imageJob) openImage(context.Context) error {
 	if j.file, err = os.Open(path); err != nil {
 		return err
 	}
+	if j.info = j.image.info; j.info == nil {
+		if j.info, err = j.file.Stat(); err != nil {
+			return err
+		}
+	}
+	if err := j.unchanged(); err != nil {
+		return err
+	}
 	j.source, err = source.Open(j.file, path)
+	return err
+}
+
+// unchanged refuses an image that somebody else writes to meanwhile, such as a build.
+func (j *imageJob) unchanged() error {
+	now, err := j.file.Stat()
+	if err == nil && (!os.SameFile(now, j.info) || now.Size() != j.info.Size() || !now.ModTime().Equal(j.info.ModTime())) {
+		err = fmt.Errorf("%s changed since it was proved; flash again", j.file.Name())
+	}
 	return err
 }
 
@@ -279,10 +297,23 @@ func (j *imageJob) show(w io.Writer) {
 	}
 	fmt.Fprintf(w, ": %s", sizeText(j.size))
 	if j.blocks == nil {
-		fmt.Fprintln(w, "; without a block map, so that all of it is written, and only its packing proves it.")
+		fmt.Fprintf(w, "; without a block map, so that all of it is written, and %s.\n", j.proof())
 		return
 	}
 	fmt.Fprintf(w, ", of which %s hold data.\n", sizeText(j.blocks.Mapped()))
+}
+
+// proof says what proves an image without a block map.
+func (j *imageJob) proof() string {
+	switch {
+	case j.image.proof != "":
+		return j.image.proof + " proves it"
+	case j.image.path == "" && j.sha256 != "":
+		return "its digest proves it"
+	case j.source.Form() != "raw":
+		return "only its packing proves it"
+	}
+	return "nothing proves it: -digest or -signers would"
 }
 
 func (j *imageJob) how() write.Options {
@@ -319,6 +350,9 @@ func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
 // run writes, proves, and pins the board's new host key.
 func (j *imageJob) run(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
+	if err := j.unchanged(); err != nil {
+		return nil, err
+	}
 	if err := j.plant(ctx); err != nil {
 		return nil, err
 	}
@@ -368,6 +402,9 @@ func (j *imageJob) write(ctx context.Context, began time.Time) (write.Proof, err
 	proof, err := write.Run(ctx, j.source, copies, j.how())
 	if err == nil && j.sha256 != "" && j.source.Form() == "raw" && proof.SHA256 != "" {
 		err = j.sameDigest(proof.SHA256)
+	}
+	if err == nil {
+		err = j.unchanged()
 	}
 	if err == nil && j.seed != nil {
 		err = j.seed.apply(ctx, copies)

@@ -24,6 +24,8 @@ type picked struct {
 	name     string // as it is called where it comes from
 	sha256   string // "": nobody gave one
 	mapPath  string // "": there is none, or it is the artifact's
+	info     fs.FileInfo
+	proof    string // what vouches for all of it; "": nothing does
 	origin   string // where it comes from, without passwords; "": the artifact
 	signedBy []string
 	note     string // what a person should know of how it was picked
@@ -168,10 +170,19 @@ func (p *picker) readImage(ctx context.Context) error {
 		return err
 	}
 	p.path, p.name, p.sha256, p.origin, p.signedBy = file.Path, file.Name, file.SHA256, file.Reference, p.listed
+	if p.info, err = os.Stat(file.Path); err != nil { // before it is read for its signature
+		return err
+	}
+	if file.Listed {
+		p.proof = "its digest"
+	}
 	if !proved {
 		if p.signedBy, err = p.signers(ctx, o, o.Name(), file.Path); err != nil {
 			return err
 		}
+	}
+	if len(p.signedBy) > 0 {
+		p.proof = "its signature"
 	}
 	if kind := p.devices[0].Kind; kind != File && kind != Block {
 		p.mapPath = p.options.BlockMap // only disks have maps; what has none refuses one

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -150,7 +151,11 @@ func ociLayout(t *testing.T, image, blockMap []byte) string {
 		}
 		return data
 	}
-	m := put(encode(ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Layers: []ocispec.Descriptor{put(image, "disk.img"), put(blockMap, "disk.img.bmap")}}), "")
+	layers := []ocispec.Descriptor{put(image, "disk.img")}
+	if blockMap != nil {
+		layers = append(layers, put(blockMap, "disk.img.bmap"))
+	}
+	m := put(encode(ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Layers: layers}), "")
 	m.MediaType = ocispec.MediaTypeImageManifest
 	(&shelf{dir: dir}).put(t, "index.json", encode(ocispec.Index{Manifests: []ocispec.Descriptor{m}}))
 	(&shelf{dir: dir}).put(t, "oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`))
@@ -260,6 +265,78 @@ func TestWhichSignatureIsMissing(t *testing.T) {
 	disk, _, err := elsewhere(t, policy, Options{Image: s.path("disk.img"), Signers: key})
 	refused(t, disk, err, "disk.img is not signed, and -signers wants that")
 	refused(t, disk, err, "minisign -S")
+}
+
+// What was proved is what is written, however long a person thinks about it.
+func TestChangedSinceItWasProved(t *testing.T) {
+	a := artifact(t)
+	ann := newPerson(t, "ann")
+	s := newShelf(t, a)
+	path := s.path("disk.img")
+	if err := os.Remove(s.path("disk.bmap")); err != nil {
+		t.Fatal(err)
+	}
+	ann.sign(t, path)
+	old := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(path, old, old); err != nil {
+		t.Fatal(err)
+	}
+	out := onText{"Image disk.img", func() { fill(t, path, strings.Repeat("x", imageSize)) }}
+	disk, _, err := elsewhere(t, spec, Options{Image: path, Signers: ann.list, Out: out})
+	refused(t, disk, err, "disk.img changed since it was proved")
+}
+
+// onText does something when a text is shown.
+type onText struct {
+	text string
+	do   func()
+}
+
+func (o onText) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), o.text) {
+		o.do()
+	}
+	return len(p), nil
+}
+
+// What is shown of an image without a map is what proves it.
+func TestWhatProvesIsShown(t *testing.T) {
+	a := artifact(t)
+	ann, s := newPerson(t, "ann"), newShelf(t, a)
+	if err := os.Remove(s.path("disk.bmap")); err != nil {
+		t.Fatal(err)
+	}
+	ann.sign(t, s.path("disk.img"))
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	z.Write(image(t, a))
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.put(t, "disk.img.gz", packed.Bytes())
+	layout := ociLayout(t, image(t, a), nil)
+	for name, test := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"digest":           {Options{Image: s.path("disk.img"), Digest: "sha256:" + sumOf(image(t, a))}, "and its digest proves it"},
+		"digest of packed": {Options{Image: s.url + "/disk.img.gz", Digest: "sha256:" + sumOf(packed.Bytes())}, "and its digest proves it"},
+		"signature":        {Options{Image: s.url + "/disk.img", Signers: ann.list}, "and its signature proves it"},
+		"layout":           {Options{Image: "oci-dir:" + layout}, "and its digest proves it"},
+		"packing":          {Options{Image: s.url + "/disk.img.gz"}, "and only its packing proves it"},
+		"nothing":          {Options{Image: s.url + "/disk.img"}, "and nothing proves it: -digest or -signers would"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			test.o.Out = &out
+			if _, _, err := elsewhere(t, spec, test.o); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(out.String(), "all of it is written, "+test.want+".") {
+				t.Errorf("shown: %s\nwant %q", out.String(), test.want)
+			}
+		})
+	}
 }
 
 // A list's address may hold a password or a token, which no message repeats.

@@ -30,6 +30,7 @@ type File struct {
 	Reference string // where that is, without passwords
 	SizeBytes int64
 	SHA256    string // "": a local file that nobody gave a digest for
+	Listed    bool   // the digest was known before the file: it was given, or the artifact's manifest has it
 }
 
 // Origin is the place of one image and of what lies beside it.
@@ -113,7 +114,7 @@ func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 }
 
 func (o *Origin) get(ctx context.Context, ref reference, digest string, limit int64) (File, error) {
-	file := File{Name: ref.name(), Reference: ref.text}
+	file := File{Name: ref.name(), Reference: ref.text, Listed: digest != "" || o.oci != nil}
 	if o.ref.kind == kindPath {
 		path, err := ref.absolute()
 		if err != nil {

@@ -90,7 +90,7 @@ func (p *place) extract(in io.Reader, reference string) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
-	file.Reference = reference
+	file.Reference, file.Listed = reference, true // its layer's was
 	file.Path = (&place{dir: p.dir, name: file.Name}).version(file.SHA256)
 	if err := os.MkdirAll(filepath.Dir(file.Path), 0o755); err != nil {
 		return File{}, err
