@@ -246,10 +246,20 @@ func (d *download) givenUp(err error) error {
 }
 
 func (d *download) wait(ctx context.Context, failures int, err error) error {
-	if d.step != nil {
-		d.step.Detail("again: " + engine.OneLine(err.Error()))
+	if d.step == nil { // nothing came yet, so that nothing is shown
+		return waitFor(ctx, d.file.Name, failures, err)
 	}
+	d.step.Detail("again: " + engine.OneLine(err.Error()))
 	return pause(ctx, failures, err)
+}
+
+// waitFor is pause for what a person would otherwise wait without a word.
+func waitFor(ctx context.Context, name string, failures int, err error) error {
+	return progress.Run(ctx, "ask again for "+name, func(step *progress.Step) (string, error) {
+		why := engine.OneLine(err.Error())
+		step.Detail(why)
+		return why, pause(ctx, failures, err)
+	})
 }
 
 // pause waits before the next try, the longer the more have failed.

@@ -24,6 +24,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
+	"slipway/layers/progress"
 )
 
 func TestMain(m *testing.M) {
@@ -340,6 +341,44 @@ func TestCanceled(t *testing.T) {
 		nothing(t, dir)
 	})
 }
+
+// What no second try mends is not tried again for half a minute.
+func TestOverSSHTriedOnce(t *testing.T) {
+	s := newSFTPServer(t).(*sftpServer)
+	b := &boardFolder{}
+	defer b.close()
+	for _, path := range []string{s.dir, filepath.Join(s.dir, "none"), "/dev/null"} {
+		var f final
+		if _, err := b.open(t.Context(), wanted{ref: reference{host: s.addr(), path: path}}, held{}); !errors.As(err, &f) {
+			t.Errorf("%s: %v; want it to be final", path, err)
+		}
+	}
+	var f final
+	if err := unreadable(fmt.Errorf("reach: %w", &net.DNSError{IsNotFound: true})); !errors.As(err, &f) {
+		t.Error("a name that nobody has is tried again")
+	}
+}
+
+// Nobody waits for a server without being told so.
+func TestWaitIsShown(t *testing.T) {
+	s := scripted(t, status(http.StatusServiceUnavailable), func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte("image"))
+	})
+	var events []progress.Event
+	ctx := progress.With(t.Context(), progress.New(sink{&events}))
+	if _, err := fetchWith(ctx, t.TempDir(), s.URL+"/disk.img", ""); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(events, func(e progress.Event) bool { return strings.Contains(e.Detail, "503") }) {
+		t.Errorf("shown: %+v; want why it waited", events)
+	}
+}
+
+type sink struct{ events *[]progress.Event }
+
+func (s sink) Event(e progress.Event) { *s.events = append(*s.events, e) }
+
+func (sink) Close() {}
 
 // relay passes TCP on. Its first connections break, each after so many bytes towards
 // the client; a negative number holds the line there instead.

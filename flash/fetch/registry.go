@@ -145,7 +145,7 @@ func (r *registry) manifest(ctx context.Context, name string) (document, error) 
 		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow {
 			return d, cause(ctx, err)
 		}
-		if err := pause(ctx, failures, err); err != nil {
+		if err := waitFor(ctx, r.repo, failures, err); err != nil {
 			return d, err
 		}
 	}

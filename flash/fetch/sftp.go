@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 
 	"slipway/flash/target"
 )
@@ -25,11 +26,8 @@ var dial = func(ctx context.Context, host string) (*target.Conn, error) {
 
 func (b *boardFolder) open(ctx context.Context, w wanted, h held) (answer, error) {
 	r, err := b.reading(ctx, w.ref)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, target.ErrHostKey) || errors.Is(err, target.ErrLogin) {
-		return answer{}, final{err}
-	}
 	if err != nil {
-		return answer{}, err
+		return answer{}, unreadable(err)
 	}
 	// SFTP has no better name for a version than its size and the second it is of.
 	a := answer{body: r, size: r.SizeBytes, validator: fmt.Sprintf("mtime %d %d", r.Modified.Unix(), r.SizeBytes)}
@@ -44,6 +42,20 @@ func (b *boardFolder) open(ctx context.Context, w wanted, h held) (answer, error
 	a.from = h.bytes
 	r.Begin(h.bytes)
 	return a, nil
+}
+
+// unreadable says which failures no second try mends.
+func unreadable(err error) error {
+	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, target.ErrIrregular, target.ErrHostKey, target.ErrLogin} {
+		if errors.Is(err, last) {
+			return final{err}
+		}
+	}
+	var dns *net.DNSError
+	if errors.As(err, &dns) && dns.IsNotFound {
+		return final{err}
+	}
+	return err
 }
 
 // reading opens the file over the connection that there is, and over a new one where

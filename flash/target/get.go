@@ -27,6 +27,9 @@ type Reading struct {
 	ended  chan struct{}
 }
 
+// ErrIrregular is of a folder, or a pipe, whose reading could wait for ever.
+var ErrIrregular = errors.New("not a regular file")
+
 // Open opens a file for reading. A path that does not begin with a slash begins in
 // the user's home. Reads end with ctx.
 func (c *Conn) Open(ctx context.Context, name string) (*Reading, error) {
@@ -49,8 +52,8 @@ func (r *Reading) open() error {
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() { // to open a pipe could wait for ever
-		return errors.New("not a regular file")
+	if !info.Mode().IsRegular() {
+		return ErrIrregular
 	}
 	r.SizeBytes, r.Modified = info.Size(), info.ModTime()
 	r.file, err = r.files.sftp.Open(r.name)
