@@ -33,12 +33,13 @@ type Copy struct {
 	disk *Disk
 	held []*held
 
-	mu    sync.Mutex // for the first write
-	begun bool
+	mu       sync.Mutex // for the first write
+	begun    bool
+	unmarked error // the ends could not be made zero; nothing else is written then
 
 	look, zeroLook look
 	queue          chan piece
-	wrote          bits  // the parts of the run that is under way
+	wrote, proved  bits  // the parts of the run that is under way: written, and read back as they should be
 	steps          int64 // that each byte of data takes
 
 	fault struct {
@@ -109,7 +110,7 @@ func (c *Copy) fail(err error) {
 // take starts the copy's writers for one run. Where its device fails, they only free
 // what they are given; when no device is left, lost is called.
 func (c *Copy) take(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
-	c.queue, c.wrote, c.steps = make(chan piece, queued), bits{}, r.steps()
+	c.queue, c.wrote, c.proved, c.steps = make(chan piece, queued), bits{}, bits{}, r.steps()
 	c.Detail("writing")
 	for range writers {
 		done.Go(func() {

@@ -3,6 +3,7 @@ package write
 import (
 	"bytes"
 	"context"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -264,8 +265,6 @@ func TestDeviceChanges(t *testing.T) {
 		{"read-only", func(t *testing.T, device, _ string) {
 			// The kernel keeps that for whoever gets the device next.
 			t.Cleanup(func() { exec.Command("blockdev", "--setrw", device).Run() })
-			// It would stay so for whoever gets this loop device next.
-			t.Cleanup(func() { exec.Command("blockdev", "--setrw", device).Run() })
 			if out, err := exec.Command("blockdev", "--setro", device).CombinedOutput(); err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
@@ -284,5 +283,79 @@ func TestDeviceChanges(t *testing.T) {
 				t.Errorf("flash = %v; want an error with %q", err, test.wantErr)
 			}
 		})
+	}
+}
+
+// Two bad spots, with sound ones behind them, are no device that ends there.
+func TestTwoBadSpots(t *testing.T) {
+	behind := &faulty{faults: faults{write: func(off int64, p []byte) error {
+		for _, bad := range []int64{4*mib + 64<<10, 5*mib + 64<<10} {
+			if inside(off, len(p), bad, bad+1) {
+				p[bad-off] ^= 1
+			}
+		}
+		return nil
+	}}}
+	device := behind.device(t)
+	g := pack(t, content(), "raw")
+	c := target(t, device, CopyOptions{Marked: true})
+	err := flash(t.Context(), g, c, g.options())
+	if err == nil || !strings.Contains(err.Error(), "the device is faulty") || strings.Contains(err.Error(), "holds less than it says") {
+		t.Errorf("flash = %v; want a faulty device, and not a smaller one", err)
+	}
+}
+
+// What counts in a circle of a size that no power of two makes, with one part of the
+// image in another's place: writing the one once more is the end of the other.
+func TestMendingDestroysNothing(t *testing.T) {
+	behind := &faulty{faults: faults{where: wrapAt(5 * mib)}}
+	device := behind.device(t)
+	p := make([]byte, imageSize)
+	random := rand.NewChaCha8([32]byte{3})
+	random.Read(p[2*mib : 3*mib])
+	random.Read(p[7*mib : 8*mib])
+	g := pack(t, p, "raw")
+	c := target(t, device, CopyOptions{Marked: true})
+	o := g.options()
+	o.Holes = Keep // so that no zeroing tells
+	if err := flash(t.Context(), g, c, o); err == nil || !strings.Contains(err.Error(), "holds less than it says") {
+		t.Errorf("flash = %v; want the device found out", err)
+	}
+}
+
+// The end, which was zeroed first, lies where a part of the image was put since.
+func TestEndIsElsewhere(t *testing.T) {
+	behind := &faulty{faults: faults{where: wrapAt(8 * mib)}}
+	device := behind.device(t)
+	p := make([]byte, imageSize)
+	rand.NewChaCha8([32]byte{4}).Read(p[3*mib : 4*mib]) // as is the device's last MiB
+	g := pack(t, p, "raw")
+	c := target(t, device, CopyOptions{Marked: true})
+	o := g.options()
+	o.Holes = Keep
+	if err := flash(t.Context(), g, c, o); err == nil || !strings.Contains(err.Error(), "holds less than it says") {
+		t.Errorf("flash = %v; want the device found out", err)
+	}
+}
+
+// Where the ends cannot be zeroed, nothing else is written: the old partition table
+// would still make a disk of it.
+func TestNothingWrittenWithoutMarks(t *testing.T) {
+	var written atomic.Int64
+	behind := &faulty{faults: faults{write: func(off int64, p []byte) error {
+		if off < markBytes {
+			return unix.EIO
+		}
+		written.Add(int64(len(p)))
+		return nil
+	}}}
+	device := behind.device(t)
+	g := pack(t, content(), "raw")
+	c := target(t, device, CopyOptions{Marked: true})
+	if err := flash(t.Context(), g, c, g.options()); err == nil || !strings.Contains(err.Error(), "erase the partition table") {
+		t.Errorf("flash = %v; want it to fail at the marks", err)
+	}
+	if n := written.Load(); n > 0 {
+		t.Errorf("%d bytes were written behind marks that failed", n)
 	}
 }

@@ -61,20 +61,17 @@ func (c *Copy) keepHeld(s source.Span) {
 func (c *Copy) start() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.begun {
-		return nil
+	if c.begun || c.unmarked != nil {
+		return c.unmarked
 	}
 	if c.Marked {
-		if err := c.save(); err != nil {
-			return err
+		if c.unmarked = c.save(); c.unmarked != nil {
+			return c.unmarked
 		}
-		c.begun = true
-		if err := c.mark(); err != nil {
-			return err
-		}
+		c.unmarked = c.mark()
 	}
 	c.begun = true
-	return nil
+	return c.unmarked
 }
 
 // save keeps what a person may want back. What an earlier flash left has been saved
@@ -169,16 +166,14 @@ func (c *Copy) complete(ctx context.Context) error {
 
 func (c *Copy) finish(h *held) error {
 	n := int64(len(h.now))
-	if got := source.Buffer(len(h.now)); h.off == 0 {
-		if err := c.disk.readFull(got, 0); err != nil {
-			return err
-		}
-		if !isZero(got) {
-			return fmt.Errorf("%w: its beginning, which was zeroed, holds something else by now", errSmaller)
-		}
+	got := source.Buffer(len(h.now))
+	if err := c.disk.readFull(got, h.off); err != nil {
+		return err
 	}
-	err := c.disk.place(h.now, h.off)
-	if err != nil {
+	if !isZero(got) {
+		return fmt.Errorf("%w: the %d bytes at %d, which were zeroed, hold something else by now", errSmaller, n, h.off)
+	}
+	if err := c.disk.place(h.now, h.off); err != nil {
 		return errors.Join(err, c.disk.place(source.Buffer(len(h.now)), h.off))
 	}
 	c.written.Add(n)

@@ -84,6 +84,10 @@ func (c *Copy) readBack(ctx context.Context, r *run) ([]bad, error) {
 }
 
 func (c *Copy) count(r *run, part int) {
+	if c.proved.has(part) {
+		return // before something was mended
+	}
+	c.proved.set(part)
 	n := c.outsideHeld(r, r.parts.at(part))
 	c.verified.Add(n)
 	c.Count(n)
@@ -123,14 +127,14 @@ func (c *Copy) sum(r *run, p part, buf []byte) (uint64, error) {
 const mendParts = 64
 
 // mend writes parts again that read back wrong, where the image gives them without
-// being decoded from its beginning, and returns those that are wrong once more.
+// being decoded from its beginning, and returns what is wrong then: all is read back
+// once more, as on a device that counts in a circle one part is the end of another.
 func (c *Copy) mend(ctx context.Context, r *run, found []bad) ([]bad, error) {
 	sections := r.src.Sections()
 	if len(found) > mendParts || len(sections) < 2 && r.src.Form() != "raw" {
 		return found, nil
 	}
 	var want spans
-	c.wrote = bits{}
 	for _, p := range sorted(r, found) {
 		want.add(p.span())
 	}
@@ -141,14 +145,11 @@ func (c *Copy) mend(ctx context.Context, r *run, found []bad) ([]bad, error) {
 		}
 		err := r.src.Decode(ctx, i, these, func(p source.Piece) error {
 			defer p.Free()
-			return c.rewrite(r, p)
+			return c.rewrite(ctx, r, p)
 		})
 		if err != nil {
 			return nil, err
 		}
-	}
-	for _, b := range found {
-		c.wrote.set(b.part)
 	}
 	if err := c.disk.Sync(); err != nil {
 		return nil, err
@@ -156,13 +157,13 @@ func (c *Copy) mend(ctx context.Context, r *run, found []bad) ([]bad, error) {
 	return c.readBack(ctx, r)
 }
 
-func (c *Copy) rewrite(r *run, p source.Piece) (err error) {
+func (c *Copy) rewrite(ctx context.Context, r *run, p source.Piece) (err error) {
 	split(source.Span{Off: r.Base + p.Off, Len: p.Len}, c.heldSpans(), func(s source.Span, i int) {
 		if i >= 0 || err != nil {
 			return
 		}
 		if p.Data == nil {
-			err = c.fill(context.Background(), s, nil)
+			err = c.fill(ctx, s, nil)
 			return
 		}
 		err = c.write(p.Data[s.Off-r.Base-p.Off:][:s.Len], s.Off)
@@ -186,7 +187,7 @@ func (c *Copy) blame(r *run, found []bad) error {
 	wrote := map[uint64]int64{}
 	behind := 0 // the first that is wrong
 	for i := range r.parts.count {
-		if p := r.parts.at(i); c.wrote.has(i) || len(c.wrote.words) == 0 {
+		if p := r.parts.at(i); c.wrote.has(i) {
 			wrote[p.sum] = p.image
 			if p.image >= first.image {
 				behind++
