@@ -3,6 +3,7 @@ package flash
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"slipway/images/bmap"
@@ -383,6 +385,24 @@ func TestDevicesShowsLoop(t *testing.T) {
 		}
 	}
 	t.Errorf("Devices = %+v; want %s over %s among them", devices, device, file)
+}
+
+// Devices that are flashed side by side each tidy up the one folder.
+func TestPruneSideBySide(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 200 {
+		put(t, filepath.Join(dir, fmt.Sprintf("%03d", i)), "")
+	}
+	var g errgroup.Group
+	for range 8 {
+		g.Go(func() error { return prune(dir, 3) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 3 || left[0].Name() != "197" {
+		t.Errorf("left: %v; want the three newest", left)
+	}
 }
 
 func mapOf(t *testing.T, f *os.File) bmap.Map {

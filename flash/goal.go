@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -185,23 +186,30 @@ func (g *goal) save(old []byte, off int64) error {
 		return err
 	}
 	g.saved = append(g.saved, path)
-	return prune(dir, 2*keepSaved)
+	return prune(dir, 2*max(keepSaved, len(g.job.goals)))
 }
 
+// writeSynced leaves nothing where it fails, as on a full disk.
 func writeSynced(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
-// prune removes the oldest files of a folder; their names begin with their time.
+// prune removes the oldest files of a folder; their names begin with their time. Another
+// device that is flashed at the same time may do that too.
 func prune(dir string, keep int) error {
 	entries, err := os.ReadDir(dir)
 	for i := 0; err == nil && i < len(entries)-keep; i++ {
-		err = os.Remove(filepath.Join(dir, entries[i].Name()))
+		if err = os.Remove(filepath.Join(dir, entries[i].Name())); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
 	}
 	return err
 }
