@@ -64,6 +64,7 @@ func New(dir string, settings ...string) (*Server, error) {
 		"PasswordAuthentication no",
 		"KbdInteractiveAuthentication no",
 		"PidFile none",
+		"SetEnv HOME="+dir, // this user's login scripts may take most of a second each time
 	)
 	if !slices.ContainsFunc(settings, func(line string) bool { return strings.HasPrefix(line, "Subsystem ") }) {
 		lines = append(lines, "Subsystem sftp internal-sftp")
