@@ -29,6 +29,7 @@ var dpuLimits = rshim.Patient
 type bluefieldJob struct {
 	request
 	stream    *bfb.File
+	proved    os.FileInfo // of the stream's file when its images were proved
 	sha256    string
 	config    []byte // the bf.cfg that goes behind the stream
 	configSum string
@@ -114,6 +115,9 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	if j.stream, err = bfb.Open(path); err != nil {
 		return err
 	}
+	if j.proved, err = j.stream.Stat(); err != nil {
+		return err
+	}
 	if err := j.stream.Prove(ctx); err != nil {
 		return err
 	}
@@ -172,6 +176,9 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *Device) error {
 	}
 	one := &dpu{port: port, log: filepath.Join(j.artifact.Dir(), logName(d.Path))}
 	j.dpus = append(j.dpus, one)
+	if err := port.Hold(); err != nil {
+		return err
+	}
 	m, err := port.Ready(ctx)
 	if err != nil {
 		return err
@@ -255,8 +262,21 @@ func (j *bluefieldJob) plan(context.Context) ([]Receipt, error) {
 	return receipts, nil
 }
 
+// unchanged refuses a stream that was written to since it was proved, such as one whose
+// build began anew while somebody was asked.
+func (j *bluefieldJob) unchanged() error {
+	now, err := j.stream.Stat()
+	if err == nil && (now.Size() != j.proved.Size() || !now.ModTime().Equal(j.proved.ModTime())) {
+		err = fmt.Errorf("%s was written to since it was checked; nothing was pushed, begin anew", j.stream.Name())
+	}
+	return err
+}
+
 // run pushes to all DPUs at once. One that fails does not stop the others.
 func (j *bluefieldJob) run(ctx context.Context) ([]Receipt, error) {
+	if err := j.unchanged(); err != nil {
+		return nil, err
+	}
 	var wg sync.WaitGroup
 	for _, d := range j.dpus {
 		wg.Go(func() { d.err = j.push(ctx, d) })
@@ -266,7 +286,7 @@ func (j *bluefieldJob) run(ctx context.Context) ([]Receipt, error) {
 	var failed []error
 	for _, d := range j.dpus {
 		if d.err != nil {
-			failed = append(failed, several(j.names(), d.device.Path, fmt.Errorf("%w\n  all that it said: %s", d.err, d.log)))
+			failed = append(failed, several(j.names(), d.device.Path, d.err))
 			continue
 		}
 		receipts = append(receipts, d.receipt)
@@ -289,7 +309,7 @@ func (j *bluefieldJob) push(ctx context.Context, d *dpu) error {
 		fmt.Fprintf(j.options.Out, "%s: its NIC's new firmware works once the host was switched off and on.\n", d.device.Path)
 	}
 	if err := errors.Join(err, log.Close()); err != nil {
-		return err
+		return fmt.Errorf("%w\n  all that it said: %s", err, d.log)
 	}
 	r := &d.receipt
 	r.DPU, r.Verdict, r.Logs, r.WrittenBytes = &verdict, verdict.Line, d.log, j.bytes()

@@ -220,6 +220,44 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 	}
 }
 
+// TestFlashBlueFieldChanged has the stream or the DPU be another while somebody is asked.
+func TestFlashBlueFieldChanged(t *testing.T) {
+	for want, change := range map[string]func(*testing.T, *rshimtest.DPU, string){
+		"was written to since it was checked": func(t *testing.T, _ *rshimtest.DPU, path string) {
+			if err := os.Chtimes(path, time.Time{}, time.Unix(1, 0)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"is BlueField-2(Rev 1) at usb-1.0 now": func(_ *testing.T, d *rshimtest.DPU, _ string) { d.Swap("usb-1.0") },
+	} {
+		d := &rshimtest.DPU{Says: rshimtest.Boots}
+		names := dpus(t, d)
+		a, _ := streamArtifact(t)
+		_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]Device) error {
+			change(t, d, filepath.Join(a.Dir(), "toy.bfb"))
+			return nil
+		}})
+		if err == nil || !strings.Contains(err.Error(), want) || d.Resets() != 0 {
+			t.Errorf("error %v, %d resets; want %q and none", err, d.Resets(), want)
+		}
+	}
+}
+
+// TestFlashBlueFieldTwice has a second flash come while the first one asks.
+func TestFlashBlueFieldTwice(t *testing.T) {
+	d := &rshimtest.DPU{Says: rshimtest.Boots}
+	names := dpus(t, d)
+	a, _ := streamArtifact(t)
+	var second error
+	_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]Device) error {
+		_, second = WriteAll(t.Context(), dpuSpec, a, names, Options{Yes: names})
+		return nil
+	}})
+	if err != nil || second == nil || !strings.Contains(second.Error(), "wait for it") || d.Resets() != 1 {
+		t.Errorf("the first gives %v, the second %v, %d resets; want an error of the second, 1", err, second, d.Resets())
+	}
+}
+
 func TestFlashBlueFieldEnds(t *testing.T) {
 	d := &rshimtest.DPU{HangAfter: 65536}
 	names := dpus(t, d)

@@ -74,12 +74,18 @@ var phrases = []struct {
 	{"Operation timed out", errTimeout},
 }
 
+// noProgram is the status that a shell and env end with where they find no program.
+const noProgram = 127
+
 // said is the error that a program there ended with.
 func said(r target.Result, err error) error {
 	if err != nil || r.Status == 0 {
 		return err
 	}
 	text := string(r.Stderr)
+	if r.Status == noProgram {
+		return fmt.Errorf("that machine lacks env, cat or dd: %.200s", engine.OneLine(strings.ToValidUTF8(text, "?")))
+	}
 	for _, p := range phrases {
 		if strings.Contains(text, p.text) {
 			return p.err
@@ -88,5 +94,5 @@ func said(r target.Result, err error) error {
 	if text = engine.OneLine(strings.TrimSpace(strings.ToValidUTF8(text, "?"))); text == "" {
 		return fmt.Errorf("a program there ended with status %d", r.Status)
 	}
-	return errors.New(text[:min(len(text), 500)])
+	return errors.New(strings.ToValidUTF8(text[:min(len(text), 500)], ""))
 }

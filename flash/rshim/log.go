@@ -2,6 +2,7 @@ package rshim
 
 import (
 	"context"
+	"errors"
 	"slices"
 )
 
@@ -11,6 +12,7 @@ import (
 // of a DPU that was reset, and new from its beginning.
 type journal struct {
 	clears bool
+	asked  bool // the driver took the setting, whether it clears or not
 	last   []string
 }
 
@@ -27,36 +29,37 @@ func (j *journal) fresh(reading []string) []string {
 }
 
 // listen makes the driver show the DPU's messages, and passes over those that are there:
-// a stream pushed earlier may have ended in "DPU is ready".
+// a stream pushed earlier may have ended in "DPU is ready". What it changed it says also
+// where it fails.
 func (p *Port) listen(ctx context.Context) (*journal, error) {
+	j := &journal{}
 	if err := p.set(ctx, "DISPLAY_LEVEL", "2"); err != nil {
-		return nil, err
+		return j, err
 	}
-	j := &journal{clears: p.set(ctx, "CLEAR_ON_READ", "1") == nil}
+	j.asked = p.set(ctx, "CLEAR_ON_READ", "1") == nil
 	first, err := p.Misc(ctx)
 	if err != nil {
-		return nil, err
+		return j, err
 	}
 	second, err := p.Misc(ctx)
 	if err != nil {
-		return nil, err
+		return j, err
 	}
-	if n := len(first.log); n > 0 && len(second.log) >= n && slices.Equal(first.log, second.log[:n]) {
-		j.clears = false // it said that it would
-	}
+	n := len(first.log)
+	saidSo := n > 0 && len(second.log) >= n && slices.Equal(first.log, second.log[:n])
+	j.clears = j.asked && !saidSo
 	j.last = second.log
 	return j, nil
 }
 
 // rest puts the settings back that listen changed.
 func (p *Port) rest(ctx context.Context, j *journal, level string) error {
+	var errs []error
 	if level != "" && level != "2" {
-		if err := p.set(ctx, "DISPLAY_LEVEL", level); err != nil {
-			return err
-		}
+		errs = append(errs, p.set(ctx, "DISPLAY_LEVEL", level))
 	}
-	if !j.clears {
-		return nil
+	if j.asked {
+		errs = append(errs, p.set(ctx, "CLEAR_ON_READ", "0"))
 	}
-	return p.set(ctx, "CLEAR_ON_READ", "0")
+	return errors.Join(errs...)
 }

@@ -126,3 +126,14 @@ func (m Misc) refusal(p *Port) error {
 	}
 	return nil
 }
+
+// same refuses another DPU than the one that was there before: the driver numbers them as
+// they come, and one may have come or gone since somebody was asked.
+func (m Misc) same(before *Misc) error {
+	if before == nil || m.Name == before.Name && m.Info == before.Info && m.Part == before.Part {
+		return nil
+	}
+	return fmt.Errorf("it was %s, and is %s now; nothing was done, begin anew", before.label(), m.label())
+}
+
+func (m Misc) label() string { return strings.TrimSpace(m.Info+" "+m.Part) + " at " + m.Name }

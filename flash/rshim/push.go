@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
@@ -37,21 +38,27 @@ const restLimit = 10 * time.Second
 // messages to the one that says what came of it. They are written to log too, each with
 // the time. Nothing of the DPU's former system is left to be relied on once it has begun.
 func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Writer) (Verdict, error) {
+	if p.held == nil {
+		if err := p.Hold(); err != nil {
+			return Verdict{}, err
+		}
+		defer p.letGo()
+	}
 	m, err := p.Ready(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}
+	var v Verdict
 	j, err := p.listen(ctx)
-	if err != nil {
-		return Verdict{}, err
+	if err == nil {
+		f := &follower{port: p, journal: j, limits: limits, log: log}
+		v, err = f.pushAndFollow(ctx, parts)
 	}
-	f := &follower{port: p, journal: j, limits: limits, log: log}
-	v, err := f.pushAndFollow(ctx, parts)
 	away, cancel := context.WithTimeout(context.WithoutCancel(ctx), restLimit)
 	defer cancel()
 	if rest := p.rest(away, j, m.level); rest != nil && err == nil {
 		// The DPU is as it should be; only what the driver shows is not.
-		v.Errors = append(v.Errors, rest.Error())
+		v.Errors = append(v.Errors, engine.OneLine(rest.Error()))
 	}
 	return v, err
 }
@@ -139,7 +146,7 @@ func (f *follower) follow(ctx context.Context) error {
 	for {
 		m, err := f.port.Misc(ctx)
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return f.left(ctx)
 		}
 		if err == nil {
 			there = time.Now()
@@ -159,9 +166,14 @@ func (f *follower) follow(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return f.left(ctx)
 		}
 	}
+}
+
+// left is the error of somebody who does not wait for the verdict.
+func (f *follower) left(ctx context.Context) error {
+	return fmt.Errorf("%w; the stream was pushed whole, so the DPU goes on by itself: do not cut its power, rshim:show %s says how far it is%s", context.Cause(ctx), f.port.name, f.saidLast())
 }
 
 // hear judges messages. Those that come before any of the boot's own stages are of the

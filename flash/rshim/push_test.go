@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/user"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"slipway/flash/rshim/rshimtest"
 	"slipway/flash/target"
@@ -352,4 +354,98 @@ func TestReset(t *testing.T) {
 			t.Errorf("Reset gives %v, %d resets; want 1", err, d.Resets())
 		}
 	})
+}
+
+// TestHold has a second program come to a DPU that another one is at work on.
+func TestHold(t *testing.T) {
+	d := &rshimtest.DPU{Says: rshimtest.Boots}
+	dir := rshimtest.Mount(t, d)[0]
+	first := At(dir)
+	if err := first.Hold(); err != nil {
+		t.Fatal(err)
+	}
+	parts, _ := some(1000)
+	_, pushed := At(dir).Push(t.Context(), parts, patient, &journalOf{})
+	for what, err := range map[string]error{
+		"Push": pushed, "Show": Show(t.Context(), io.Discard, []string{dir}, false), "Restart": Restart(t.Context(), strings.NewReader(""), io.Discard, dir, dir),
+	} {
+		if !errors.Is(err, errHeld) || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s meanwhile gives %v; want %v", what, err, errHeld)
+		}
+	}
+	if d.Resets() != 0 {
+		t.Errorf("%d resets; want none", d.Resets())
+	}
+	if _, err := first.Push(t.Context(), parts, patient, &journalOf{}); err != nil {
+		t.Errorf("Push by the one who holds it gives %v", err)
+	}
+	first.Close()
+	if _, err := At(dir).Push(t.Context(), parts, patient, &journalOf{}); err != nil {
+		t.Errorf("Push once it was let go gives %v", err)
+	}
+}
+
+// TestSwapped has another DPU in the place of the one that was confirmed.
+func TestSwapped(t *testing.T) {
+	d := &rshimtest.DPU{Says: rshimtest.Boots}
+	p := At(rshimtest.Mount(t, d)[0])
+	if _, err := p.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.Swap("usb-1.0")
+	parts, _ := some(1000)
+	_, err := p.Push(t.Context(), parts, patient, &journalOf{})
+	if err == nil || !strings.Contains(err.Error(), "at pcie-0000:03:00.2, and is BlueField-2(Rev 1) at usb-1.0 now") || d.Resets() != 0 {
+		t.Errorf("error %v, %d resets; want one that names both, and none", err, d.Resets())
+	}
+}
+
+// TestFollowEnds has somebody leave who does not wait for the verdict.
+func TestFollowEnds(t *testing.T) {
+	d := &rshimtest.DPU{Says: rshimtest.Boots[:1]}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("Ctrl-C")
+	parts, _ := some(1000)
+	_, err := At(rshimtest.Mount(t, d)[0]).Push(ctx, parts, patient, writerFunc(func(p []byte) (int, error) {
+		cancel(stop)
+		return len(p), nil
+	}))
+	if !errors.Is(err, stop) || !strings.Contains(err.Error(), "the DPU goes on by itself") {
+		t.Errorf("error %v; want %v, and that the DPU goes on", err, stop)
+	}
+	if level, clear := d.Settings(); level != "0" || clear != "0" {
+		t.Errorf("the driver is left with DISPLAY_LEVEL %s, CLEAR_ON_READ %s; want 0, 0", level, clear)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestSaid has what programs there were seen to end with.
+func TestSaid(t *testing.T) {
+	long := strings.Repeat("é", 400)
+	for _, test := range []struct {
+		status int
+		stderr string
+		is     error
+		want   string
+	}{
+		{0, "65536 bytes copied\n", nil, ""},
+		{1, "dd: failed to open '/dev/rshim0/boot': Device or resource busy\n", errBusy, "device is busy"},
+		{1, "dd: can't open '/dev/rshim0/boot': Resource busy\n", errBusy, "device is busy"},
+		{1, "cat: can't open '/dev/rshim0/misc': No such file or directory\n", errMissing, "no such device"},
+		{127, "env: 'dd': No such file or directory\n", nil, "that machine lacks env, cat or dd: env: 'dd': No such"},
+		{137, "", nil, "ended with status 137"},
+		{1, "x\x1b[2J\xff\ny", nil, "x[2J? y"},
+		{1, "x" + long, nil, "x" + long[:498]},
+	} {
+		err := said(target.Result{Status: test.status, Stderr: []byte(test.stderr)}, nil)
+		if test.want == "" && err == nil {
+			continue
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), test.want) && !strings.HasSuffix(err.Error(), test.want) || !utf8.ValidString(err.Error()) || test.is != nil && !errors.Is(err, test.is) {
+			t.Errorf("status %d, %.40q gives %q; want %q", test.status, test.stderr, err, test.want)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -18,6 +19,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"slipway/flash/target"
 )
@@ -28,6 +31,8 @@ type Port struct {
 	dir  string // on the machine that has it
 	wire wire
 	conn *target.Conn // nil: on this machine
+	held *os.File     // what Hold has locked
+	seen *Misc        // by Ready
 }
 
 // wire is a way to the driver's files. Each of its methods opens a file and closes it.
@@ -77,13 +82,45 @@ func Over(conn *target.Conn, dir string) *Port {
 	return &Port{name: conn.Address().String() + ":" + dir, dir: dir, wire: far{conn, dir}, conn: conn}
 }
 
-// Close ends the connection to another machine.
+// Close ends the connection to another machine, and lets go of what Hold has locked.
 func (p *Port) Close() error {
+	p.letGo()
 	if p.conn == nil {
 		return nil
 	}
 	return p.conn.Close()
 }
+
+func (p *Port) letGo() {
+	if p.held != nil {
+		p.held.Close() // it was only locked
+		p.held = nil
+	}
+}
+
+// Hold keeps other programs of ours on this machine off the DPU until Close. The driver
+// itself lets one push end another's installation, and gives each message to whoever reads
+// it first. It is the folder that is locked: opening boot would reset the DPU.
+func (p *Port) Hold() error {
+	if p.conn != nil || p.held != nil {
+		return nil
+	}
+	f, err := os.Open(p.dir)
+	if err != nil {
+		return p.explain("", named(err))
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("%s: %w", p.dir, errHeld)
+		}
+		return fmt.Errorf("lock %s: %w", p.dir, err)
+	}
+	p.held = f
+	return nil
+}
+
+var errHeld = errors.New("another flash or rshim command is at work on this DPU; wait for it")
 
 func (p *Port) path(file string) string { return path.Join(p.dir, file) }
 
@@ -106,12 +143,17 @@ func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	return m, nil
 }
 
-// Ready reads the settings and refuses a DPU that no stream can be pushed to now.
+// Ready reads the settings and refuses a DPU that no stream can be pushed to now, and,
+// from its second call on, one that is not the first one's.
 func (p *Port) Ready(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {
 		return m, err
 	}
+	if err := m.same(p.seen); err != nil {
+		return m, err
+	}
+	p.seen = &m
 	return m, m.refusal(p)
 }
 

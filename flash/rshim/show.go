@@ -25,22 +25,24 @@ func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 			return errors.New("this machine has no rshim; is the driver installed (Debian and Ubuntu: rshim) and running (systemctl start rshim), and does no BMC hold the DPU's?")
 		}
 	}
-	all := make([]shown, len(names))
-	for i, name := range names {
-		var err error
-		if all[i], err = show(ctx, name); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	all, failed := []shown{}, []error(nil)
+	for _, name := range names {
+		s, err := show(ctx, name)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", name, err))
+			continue
 		}
+		all = append(all, s)
 	}
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
-		return e.Encode(all)
+		return errors.Join(append(failed, e.Encode(all))...)
 	}
 	for _, s := range all {
 		s.print(w)
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func show(ctx context.Context, name string) (s shown, err error) {
@@ -49,6 +51,9 @@ func show(ctx context.Context, name string) (s shown, err error) {
 		return shown{}, err
 	}
 	defer p.Close()
+	if err := p.Hold(); err != nil {
+		return shown{}, err
+	}
 	before, err := p.Misc(ctx)
 	if err != nil {
 		return shown{}, err
@@ -85,6 +90,9 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 		return err
 	}
 	defer p.Close()
+	if err := p.Hold(); err != nil {
+		return err
+	}
 	m, err := p.Ready(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -92,18 +100,41 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 	fmt.Fprintf(w, "%s: %s at %s. Everything that runs on it ends without warning, and its network ports go down.\n", name, m.Info, m.Name)
 	if yes == "" {
 		fmt.Fprintf(w, "Type %s to go on: ", name)
-		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
+		if yes, err = typed(ctx, in); err != nil {
 			return err
 		}
-		yes = strings.TrimSpace(line)
 	}
 	if yes != name {
 		return fmt.Errorf("confirmed as %q, but the device is %q; nothing was done", yes, name)
 	}
-	if err := p.Reset(ctx); err != nil {
+	if _, err = p.Ready(ctx); err == nil {
+		err = p.Reset(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	fmt.Fprintf(w, "%s was reset; rshim:show says how its boot goes.\n", name)
 	return nil
+}
+
+// typed is a line of in, for which it does not wait once the context has ended.
+func typed(ctx context.Context, in io.Reader) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		line, err := bufio.NewReader(io.LimitReader(in, 4096)).ReadString('\n')
+		answers <- answer{line, err}
+	}()
+	select {
+	case a := <-answers:
+		if a.err != nil && !errors.Is(a.err, io.EOF) {
+			return "", a.err
+		}
+		return strings.TrimSpace(a.line), nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
 }

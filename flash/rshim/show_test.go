@@ -1,11 +1,14 @@
 package rshim
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway/flash/rshim/rshimtest"
 )
@@ -62,5 +65,32 @@ func TestRestart(t *testing.T) {
 	}
 	if locked.Resets() != 0 {
 		t.Error("the locked DPU was reset")
+	}
+}
+
+// TestRestartEnds breaks the question off, as a Ctrl-C does.
+func TestRestartEnds(t *testing.T) {
+	d := &rshimtest.DPU{}
+	dir := rshimtest.Mount(t, d)[0]
+	in, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("Ctrl-C")
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Restart(ctx, in, writerFunc(func(p []byte) (int, error) {
+			if strings.Contains(string(p), "to go on") {
+				cancel(stop)
+			}
+			return len(p), nil
+		}), dir, "")
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, stop) || d.Resets() != 0 {
+			t.Errorf("error %v, %d resets; want %v, 0", err, d.Resets(), stop)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it still waits for an answer")
 	}
 }

@@ -6,6 +6,7 @@ package rshimtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,13 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// DPU is how one behaves. It is not changed once it is mounted.
+// DPU is how one behaves. It is changed by methods alone once it is
+// mounted.
 type DPU struct {
 	Says      []string // after a push, a line each time that misc is read
 	SaidOld   []string // what is in its log before the first push
 	Mode      string   // DPU mode, NIC mode; "" for a BlueField-2, which does not say
+	Name      string   // how the driver reaches it; "" for pcie-0000:03:00.2
 	Locked    bool
 	Dropped   bool
 	CannotClr bool // an old driver, without CLEAR_ON_READ
@@ -132,6 +135,13 @@ func (d *DPU) Settings() (level, clear string) {
 
 // Hanging is closed once a write hangs.
 func (d *DPU) Hanging() <-chan struct{} { return d.hanging }
+
+// Swap puts the DPU of this name in this one's place.
+func (d *DPU) Swap(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.Name = name
+}
 
 // TimeOut ends writes that hang, as the driver does after its BOOT_TIMEOUT.
 func (d *DPU) TimeOut() { d.overOnce.Do(func() { close(d.over) }) }
@@ -291,7 +301,7 @@ func (d *DPU) show() string {
 	field("USB_TIMEOUT", "40 (seconds)")
 	field("DROP_MODE", strconv.Itoa(btoi(d.Dropped))+" (0:normal, 1:drop)")
 	field("SW_RESET", "0 (1: reset)")
-	field("DEV_NAME", "pcie-0000:03:00.2")
+	field("DEV_NAME", cmp.Or(d.Name, "pcie-0000:03:00.2"))
 	field("DEV_INFO", chip)
 	field("OPN_STR", "N/A")
 	if d.Mode != "" {
