@@ -154,6 +154,9 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if err != nil {
 		return nil, err
 	}
+	if err := o.strange(chosen[0].Kind); err != nil {
+		return nil, err
+	}
 	r := request{spec: spec, artifact: artifact, devices: chosen, options: o}
 	if r.image, err = pick(ctx, r); err != nil {
 		return nil, err
@@ -175,6 +178,17 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 		return nil, err
 	}
 	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.run(ctx)) })
+}
+
+// strange refuses what is for another kind of device and would have no effect.
+func (o Options) strange(kind string) error {
+	switch {
+	case o.ForceRecovery && kind != Tegra:
+		return errors.New("only Jetsons, as usb:1-2, are brought into recovery mode: leave -forcerecovery out")
+	case o.Config != "" && kind != RShim:
+		return errors.New("only the installer of a BlueField, as /dev/rshim0, reads a bf.cfg: leave -config out")
+	}
+	return nil
 }
 
 // record keeps the receipts beside the artifact. From the first write on, an earlier

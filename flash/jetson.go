@@ -39,15 +39,24 @@ func newJetsonJob(ctx context.Context, r request) (_ job, err error) {
 			j.close()
 		}
 	}()
-	if r.options.Identity != nil {
-		return nil, errors.New("an SSH identity is written into disk images alone; a Jetson's package has its own keys")
-	}
-	for _, step := range []func(context.Context) error{j.settings, j.boards, j.unpack, j.judge} {
+	for _, step := range []func(context.Context) error{j.possible, j.settings, j.boards, j.unpack, j.judge} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return j, nil
+}
+
+// possible refuses what only disks know.
+func (j *jetsonJob) possible(context.Context) error {
+	o := j.options
+	switch {
+	case o.BlockMap != "" || o.Holes != "" || o.Blind:
+		return errors.New("a Jetson is written by its package's scripts, which know no block map, no holes and no reading back: leave -blockmap, -holes and -blind out")
+	case o.Identity != nil:
+		return errors.New("an SSH identity is written into disk images alone; a Jetson's package has its own keys")
+	}
+	return nil
 }
 
 // settings are those of board.yml.
@@ -133,7 +142,11 @@ func (j *jetsonJob) show(w io.Writer) {
 		if found, err := tegra.At(jetsonHost.Sys, port(d)); err == nil {
 			fmt.Fprintf(w, "%s: %s (%s, 0955:%s), all of whose storage that the package names will be replaced.\n", d.Path, found.Module, found.Chip, found.Product)
 		} else {
-			fmt.Fprintf(w, "%s: will be brought into recovery mode by: %s\n", d.Path, engine.OneLine(strings.Join(j.spec.Flash.Recovery.Command, " ")))
+			by, on := j.spec.Flash.Recovery, ""
+			if by.SSH != "" {
+				on = " on " + by.SSH
+			}
+			fmt.Fprintf(w, "%s: will be brought into recovery mode%s\n", d.Path, engine.OneLine(on+" by: "+strings.Join(by.Command, " ")))
 		}
 		for _, said := range jetsonHost.Cautions(port(d)) {
 			fmt.Fprintf(w, "  note: %s\n", said)
@@ -224,13 +237,18 @@ func (j *jetsonJob) force(ctx context.Context, port string) error {
 	return j.suits(port)
 }
 
-// remotely runs a command on another machine.
-func remotely(ctx context.Context, host string, argv []string) error {
+// reachRelay logs in to the machine of a relay. Tests have their own.
+var reachRelay = func(ctx context.Context, host string) (*target.Conn, error) {
 	address, err := target.Resolve(ctx, host)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	conn, err := target.Dial(ctx, address)
+	return target.Dial(ctx, address)
+}
+
+// remotely runs a command on another machine.
+func remotely(ctx context.Context, host string, argv []string) error {
+	conn, err := reachRelay(ctx, host)
 	if err != nil {
 		return err
 	}
@@ -240,7 +258,7 @@ func remotely(ctx context.Context, host string, argv []string) error {
 		return err
 	}
 	if result.Status != 0 {
-		return fmt.Errorf("%s on %s: exit status %d: %s", argv[0], address, result.Status, engine.OneLine(string(result.Stderr)))
+		return fmt.Errorf("%s on %s: exit status %d: %s", argv[0], conn.Address(), result.Status, engine.OneLine(string(result.Stderr)))
 	}
 	return nil
 }

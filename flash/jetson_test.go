@@ -8,14 +8,18 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"slipway/flash/target"
+	"slipway/flash/target/sshd"
 	"slipway/flash/tegra"
 	"slipway/images"
 	"slipway/layers/engine"
@@ -374,5 +378,100 @@ func TestBenchesOfKilledJobs(t *testing.T) {
 		if _, err := os.Stat(dir); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// The relay may hang on another machine, where a real sshd runs its command.
+func TestForceRecoveryOverSSH(t *testing.T) {
+	if _, err := os.Stat(sshd.Program); err != nil {
+		t.Skip("sshd is missing (Debian package openssh-server)")
+	}
+	server, err := sshd.New(t.TempDir())
+	if err == nil {
+		err = server.Start(context.WithoutCancel(t.Context()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	before := reachRelay
+	t.Cleanup(func() { reachRelay = before })
+	reachRelay = func(ctx context.Context, host string) (*target.Conn, error) {
+		if host != "pi@rack" {
+			return nil, fmt.Errorf("asked for %q", host)
+		}
+		me, err := user.Current()
+		if err != nil {
+			return nil, err
+		}
+		return target.Dial(ctx, target.Address{
+			Host: "127.0.0.1", Port: server.Port, User: me.Username, KnownHosts: []string{server.KnownHosts}, Identities: []string{server.Identity},
+		})
+	}
+	j := newJetsons(t, nil)
+	relay := filepath.Join(t.TempDir(), "a relay; with 'words'")
+	lay(t, relay, `#!/bin/sh
+[ -n "$SSH_CONNECTION" ] || exit 1
+mkdir -p "$2/bus/usb/devices/$1" && cd "$2/bus/usb/devices/$1" || exit 1
+echo 0955 > idVendor; echo 7523 > idProduct; echo 12 > devnum
+echo SUCCESS > "$3/$1"
+`)
+	j.spec.Flash.Recovery.SSH, j.spec.Flash.Recovery.Command = "pi@rack", []string{relay, "{port}", j.sys, j.boards}
+	forced := Options{Yes: []string{"usb:1-4"}, ForceRecovery: true}
+	receipts, said, err := j.flash(t.Context(), forced, "usb:1-4")
+	if err != nil || len(receipts) != 1 || !strings.Contains(said, "on pi@rack by: ") {
+		t.Errorf("WriteAll = %v, %v, shown %q", receipts, err, said)
+	}
+	j.spec.Flash.Recovery.Command = []string{"sh", "-c", `printf 'no such relay\033[2J\n' >&2; exit 3`}
+	if _, _, err := j.flash(t.Context(), forced, "usb:1-4"); err == nil || !strings.Contains(err.Error(), "exit status 3: no such relay[2J") {
+		t.Errorf("with a command that fails: %v", err)
+	}
+	j.spec.Flash.Recovery.SSH = "pi@elsewhere"
+	if _, _, err := j.flash(t.Context(), forced, "usb:1-4"); err == nil || !strings.Contains(err.Error(), `force recovery mode: asked for "pi@elsewhere"`) {
+		t.Errorf("with another machine: %v", err)
+	}
+}
+
+// What would have no effect is refused, before anything is unpacked.
+func TestOptionsOfOtherDevices(t *testing.T) {
+	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
+	j.spec.Flash.Kinds = append(j.spec.Flash.Kinds, File)
+	card := filepath.Join(t.TempDir(), "card.img")
+	for _, tt := range []struct {
+		device string
+		o      Options
+		want   string
+	}{
+		{"usb:1-2", Options{Blind: true}, "leave -blockmap, -holes and -blind out"},
+		{"usb:1-2", Options{Holes: "discard"}, "leave -blockmap, -holes and -blind out"},
+		{"usb:1-2", Options{Config: "bf.cfg"}, "leave -config out"},
+		{card, Options{Config: "bf.cfg"}, "leave -config out"},
+		{card, Options{ForceRecovery: true}, "leave -forcerecovery out"},
+	} {
+		tt.o.DryRun = true
+		if _, _, err := j.flash(t.Context(), tt.o, tt.device); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s with %+v: %v; want an error with %q", tt.device, tt.o, err, tt.want)
+		}
+	}
+}
+
+func TestForcedPortIsNone(t *testing.T) {
+	j := newJetsons(t, nil)
+	j.spec.Flash.Recovery.Command = []string{"relay"}
+	if _, said, err := j.flash(t.Context(), Options{DryRun: true, ForceRecovery: true}, "usb:../1-2"); err == nil || !strings.Contains(err.Error(), "is no USB port") {
+		t.Errorf("WriteAll = %v, shown %q; want the port refused", err, said)
+	}
+}
+
+func TestBenchesInAFolderWithBrackets(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "build[1]")
+	old := filepath.Join(dir, benchName+"1")
+	lay(t, filepath.Join(old, "lock"), "")
+	if err := os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	sweepBenches(dir)
+	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is still there: %v", old, err)
 	}
 }
