@@ -22,11 +22,12 @@ import (
 
 // place is where the cache keeps one file of one origin:
 //
-//	NAME.json       the version that is whole
-//	HEX/NAME        that version, below its digest: nothing that a flash reads is
-//	                ever replaced by another version
-//	NAME.part       what has come of the next one
-//	NAME.part.json  how much of that is proved, and of which version it is
+//	NAME.json           the version that is whole
+//	HEX/NAME            that version, below its digest: nothing that a flash reads is
+//	                    ever replaced by another version
+//	NAME.unpacked.json  what it was unpacked to, where it is a container's layer
+//	NAME.part           what has come of the next one
+//	NAME.part.json      how much of that is proved, and of which version it is
 type place struct {
 	dir, name string
 	lock      *os.File

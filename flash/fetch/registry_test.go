@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -344,6 +345,28 @@ func TestContainerDisk(t *testing.T) {
 				t.Error("a wrong digest was taken")
 			}
 		})
+	}
+}
+
+// Each version has gigabytes, so that the former one does not stay.
+func TestContainerDiskNewVersion(t *testing.T) {
+	s, dir := newRegistryServer(t), t.TempDir()
+	var before File
+	for i := range 3 {
+		d := s.blob(layer(t, packings[ocispec.MediaTypeImageLayer], tar.Header{Name: "virt.img", Typeflag: tar.TypeReg, Size: int64(1000 + i), Mode: 0o644}))
+		d.MediaType = ocispec.MediaTypeImageLayer
+		s.tag(t, "v1", manifest(d))
+		for range 2 {
+			file, err := fetchIt(t, dir, s.reference(s.addr(), ""), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, file, content(1000+i, 30))
+			if _, err := os.Stat(before.Path); before.SizeBytes == int64(1000+i-1) && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the former version is kept: %v", err)
+			}
+			before = file
+		}
 	}
 }
 

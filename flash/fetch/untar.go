@@ -95,7 +95,22 @@ func (p *place) extract(in io.Reader, reference string) (File, error) {
 	if err := os.MkdirAll(filepath.Dir(file.Path), 0o755); err != nil {
 		return File{}, err
 	}
-	return file, os.Rename(pending, file.Path)
+	if err := os.Rename(pending, file.Path); err != nil {
+		return File{}, err
+	}
+	return file, p.replace(file)
+}
+
+// replace takes away what the former version of the layer was unpacked to.
+func (p *place) replace(file File) error {
+	old := p.read(".unpacked.json")
+	if old != nil && old.SHA256 == file.SHA256 {
+		return nil
+	}
+	if err := p.write(".unpacked.json", record{Reference: file.Reference, SizeBytes: file.SizeBytes, SHA256: file.SHA256}); err != nil || old == nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Dir(p.version(old.SHA256)))
 }
 
 func (p *place) onlyFile(in io.Reader, to io.Writer) (file File, err error) {
