@@ -132,3 +132,21 @@ func TestCopyEndsWithTheContext(t *testing.T) {
 		t.Errorf("copyData = %v; want %v", err, pressed)
 	}
 }
+
+// The doflash.sh of a package that was signed in the build takes any board that it finds.
+func TestSignedPackageBesideAnotherBoard(t *testing.T) {
+	play := strings.Replace(script(t, transcriptFile(t, "nano-r32.txt")), ` "$@"`, "", 1)
+	p := open(t, with(nano(), "doflash.sh", play))
+	h, b := host(t, "1-2.3", "7f21")
+	flash := func() error {
+		_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: t.TempDir()})
+		return err
+	}
+	if err := flash(); err != nil {
+		t.Errorf("alone: %v", err)
+	}
+	b.plug("1-4", vendor, "7023", "9")
+	if err := flash(); err == nil || !strings.Contains(err.Error(), "Jetson AGX Orin 64GB in recovery mode on 1-4") {
+		t.Errorf("beside another: %v; want it refused", err)
+	}
+}

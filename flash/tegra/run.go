@@ -1,6 +1,7 @@
 package tegra
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,6 +102,9 @@ func (r *run) flash(ctx context.Context) (Result, error) {
 	if err := r.pkg.Suits(r.host, r.board.Port); err != nil {
 		return Result{}, err
 	}
+	if err := r.pkg.aims(r.host, r.board.Port); err != nil {
+		return Result{}, err
+	}
 	if err := os.MkdirAll(r.board.Logs, 0o755); err != nil {
 		return Result{}, err
 	}
@@ -131,6 +135,25 @@ func (p *Package) Suits(h Host, port string) error {
 		return fmt.Errorf("the board there is a %s (%s), and the package is for %s: it was built for another board", found.Module, found.Chip, p.Chip)
 	}
 	return nil
+}
+
+// aims refuses a doflash.sh that passes on nothing of what it is called with, as of a
+// package that was signed when it was built, beside another board: it takes any.
+func (p *Package) aims(h Host, port string) error {
+	if p.Flow != Direct {
+		return nil
+	}
+	script, err := readSmall(filepath.Join(p.Dir, "doflash.sh"), layoutBytes)
+	if err != nil || bytes.Contains(script, []byte("$@")) {
+		return err
+	}
+	there, err := List(h.Sys)
+	for _, other := range there {
+		if other.Port != port {
+			return fmt.Errorf("the package's doflash.sh does not say which board is meant, and there is a %s in recovery mode on %s too; switch that off meanwhile", other.Module, other.Port)
+		}
+	}
+	return err
 }
 
 // lock keeps a second flash off the port.
