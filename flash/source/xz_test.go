@@ -24,7 +24,7 @@ func xzPacked(t testing.TB, p []byte, options ...string) []byte {
 }
 
 func TestXz(t *testing.T) {
-	image := slices.Concat(sampleImage(), make([]byte, 20*mib), sampleImage())
+	image := slices.Concat(sampleImage(), make([]byte, 33*mib), []byte("end"))
 	for _, test := range []struct {
 		name     string
 		options  []string
