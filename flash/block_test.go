@@ -305,9 +305,6 @@ func TestWriteBlockRefuses(t *testing.T) {
 				return nil
 			}}
 		}, wantErr: "in use"},
-		{name: "dry run", prepare: func(_ *testing.T, device, _ string) (string, Options) {
-			return device, Options{DryRun: true}
-		}},
 	}
 	a := artifact(t)
 	for _, test := range tests {
@@ -329,6 +326,33 @@ func TestWriteBlockRefuses(t *testing.T) {
 				same(t, "device", read(t, file), before)
 			}
 		})
+	}
+}
+
+// A dry run says what a flash would do, before it and after it, and changes nothing.
+func TestDryRunOfBlock(t *testing.T) {
+	device, file := loop(t, deviceSize)
+	a := artifact(t)
+	dry := func() Receipt {
+		t.Helper()
+		before := read(t, file)
+		receipt, err := Write(t.Context(), spec, a, device, Options{DryRun: true})
+		if err != nil || !receipt.DryRun {
+			t.Fatalf("Write = %+v, %v; want a dry run's receipt", receipt, err)
+		}
+		same(t, "device", read(t, file), before)
+		return receipt
+	}
+	wants := dry()
+	wrote, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wants.WrittenBytes != wrote.WrittenBytes || wants.LeftBytes != 0 || wants.ReadBack {
+		t.Errorf("before a flash that writes %d bytes, the dry run says %d, %d of them there already, read back: %v", wrote.WrittenBytes, wants.WrittenBytes, wants.LeftBytes, wants.ReadBack)
+	}
+	if again := dry(); again.WrittenBytes != 0 || again.LeftBytes != wrote.WrittenBytes {
+		t.Errorf("after the flash the dry run says that %d bytes differ and %d are there; want 0 and %d", again.WrittenBytes, again.LeftBytes, wrote.WrittenBytes)
 	}
 }
 

@@ -126,7 +126,10 @@ func (g *goal) end(began time.Time, err error) {
 
 func (g *goal) did(r write.Result) string {
 	what := fmt.Sprintf("%s written to %s and read back", sizeText(r.Written), g.device.Path)
-	if g.job.options.Blind {
+	switch {
+	case g.job.options.DryRun:
+		what = fmt.Sprintf("%s on %s differ", sizeText(r.Written), g.device.Path)
+	case g.job.options.Blind:
 		what = fmt.Sprintf("%s written to %s, and not read back", sizeText(r.Written), g.device.Path)
 	}
 	if r.Left > 0 {
@@ -144,7 +147,7 @@ func (g *goal) complete(ctx context.Context) error {
 	if left := g.left(); err != nil && left != "" {
 		err = fmt.Errorf("%w\n  %s", err, left)
 	}
-	if err == nil && g.card != nil {
+	if err == nil && g.card != nil && !g.job.options.DryRun {
 		// Without udev nobody else tells the kernel. Where it cannot (a loop device
 		// without partitions), the next open finds the new table.
 		_ = unix.IoctlSetInt(int(g.card.Fd()), unix.BLKRRPART, 0)
@@ -168,7 +171,7 @@ func (g *goal) prove(p write.Proof) {
 	if p.SHA256 != "" {
 		r.UnpackedSHA256 = p.SHA256
 	}
-	r.Ranges, r.ReadBack = p.Ranges, !g.job.options.Blind
+	r.Ranges, r.ReadBack = p.Ranges, !g.job.options.Blind && !g.job.options.DryRun
 }
 
 // keepSaved is how many flashes' partition tables are kept beside an artifact.

@@ -335,13 +335,16 @@ func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
 			return nil, err
 		}
 	}
-	if _, err := j.write(ctx, time.Now()); err != nil {
+	began := time.Now()
+	proof, err := j.write(ctx, began)
+	if err != nil {
 		return nil, err
 	}
+	j.complete(ctx, proof, began)
 	receipts, err := j.receipts()
 	for _, r := range receipts {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written and read back, %s are there already. Nothing was written.\n", r.Device.Path, sizeText(r.WrittenBytes), sizeText(r.LeftBytes))
+			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are there already. Nothing was written.\n", r.Device.Path, sizeText(r.WrittenBytes), sizeText(r.LeftBytes))
 		}
 	}
 	return receipts, err

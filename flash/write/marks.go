@@ -147,7 +147,11 @@ func (c *Copy) Complete(ctx context.Context) error {
 }
 
 func (c *Copy) complete(ctx context.Context) error {
-	if c.Dry || !c.Touched() && !c.heldChanged() {
+	if c.Dry {
+		c.compareHeld()
+		return context.Cause(ctx)
+	}
+	if !c.Touched() && !c.heldChanged() {
 		return context.Cause(ctx)
 	}
 	if err := c.start(); err != nil {
@@ -162,6 +166,17 @@ func (c *Copy) complete(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// compareHeld counts the ends of the device as a flash would.
+func (c *Copy) compareHeld() {
+	for _, h := range c.held {
+		if n := int64(len(h.now)); h.changed() {
+			c.written.Add(n)
+		} else {
+			c.left.Add(n)
+		}
+	}
 }
 
 func (c *Copy) finish(h *held) error {
