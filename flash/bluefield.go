@@ -88,7 +88,12 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	if path == "" {
 		return nil
 	}
-	if j.config, err = readLimited(path); err != nil {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if j.config, err = io.ReadAll(io.LimitReader(f, bfb.MaxConfigBytes+1)); err != nil {
 		return err
 	}
 	if err := bfb.CheckConfig(j.config); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -280,7 +281,7 @@ func TestMakeRefuses(t *testing.T) {
 	}
 }
 
-// TestNoFile has outputs that a rename would take away.
+// TestNoFile has a pipe, which would be waited for, and which a rename would take away.
 func TestNoFile(t *testing.T) {
 	f := newFolder(t)
 	parts, err := ParseParts("bl2=" + f.random("bl2", 9))
@@ -295,6 +296,16 @@ func TestNoFile(t *testing.T) {
 	fifo := f.path("x-bl2-v0")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	waits, err := ParseParts("bl2=" + fifo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, read := Make(t.Context(), f.path("b.bfb"), Recipe{Parts: waits})
+	for _, err := range []error{read, Show(io.Discard, fifo, false, false)} {
+		if err == nil || !strings.Contains(err.Error(), "is no file") {
+			t.Errorf("a pipe is read, with error %v", err)
+		}
 	}
 	_, made := Make(t.Context(), fifo, Recipe{Parts: parts})
 	_, extracted := s.Extract(t.Context(), bytes.NewReader(data), f.path("x-"), nil)

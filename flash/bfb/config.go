@@ -36,7 +36,7 @@ var (
 // whoever reads the stream reads it too. An error begins with the number of the line.
 func CheckConfig(text []byte) error {
 	if len(text) > MaxConfigBytes {
-		return fmt.Errorf("%d bytes are more than the %d KiB that a bf.cfg may have", len(text), MaxConfigBytes>>10)
+		return fmt.Errorf("1: it has more than the %d KiB that a bf.cfg may have", MaxConfigBytes>>10)
 	}
 	if i := bytes.IndexByte(text, 0); i >= 0 {
 		return fmt.Errorf("%d: a NUL byte; a bf.cfg is text", lineOf(text, i))

@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"slipway/layers/progress"
 )
 
@@ -19,25 +21,33 @@ type File struct {
 
 // Open reads the headers of the stream in a file.
 func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+	f, size, err := openFile(path)
 	if err != nil {
 		return nil, err
+	}
+	s, err := Read(f, size)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &File{s, f}, nil
+}
+
+// openFile opens what has a size: it does not wait for whoever writes into a pipe.
+func openFile(path string) (*os.File, int64, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is no file", path)
 	}
-	var s Stream
-	if err == nil {
-		if s, err = Read(f, info.Size()); err != nil {
-			err = fmt.Errorf("%s: %w", path, err)
-		}
-	}
 	if err != nil {
 		f.Close()
-		return nil, err
+		return nil, 0, err
 	}
-	return &File{s, f}, nil
+	return f, info.Size(), nil
 }
 
 // Prove checks all images, and reports how far it is.

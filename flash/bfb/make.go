@@ -160,19 +160,11 @@ func (o opened) close() {
 }
 
 func (o *opened) open(path string) (*os.File, int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, err
+	f, size, err := openFile(path)
+	if err == nil {
+		*o = append(*o, f)
 	}
-	*o = append(*o, f)
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", path)
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	return f, info.Size(), nil
+	return f, size, err
 }
 
 func (o *opened) base(ctx context.Context, path string) ([]piece, error) {

@@ -75,6 +75,7 @@ type follower struct {
 	last    []string // the last messages, for errors
 	begun   bool     // a push that failed had reset the DPU
 	booted  bool     // a message of this boot was heard
+	mute    bool     // the log takes no more
 }
 
 func (f *follower) pushAndFollow(ctx context.Context, parts []Part) (Verdict, error) {
@@ -132,7 +133,11 @@ func (f *follower) saidLast() string {
 const lastLines = 3
 
 func (f *follower) keep(line string) {
-	fmt.Fprintf(f.log, "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05Z"), line)
+	_, err := fmt.Fprintf(f.log, "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05Z"), line)
+	if err != nil && !f.mute { // a full disk is no reason to leave the DPU alone
+		f.mute = true
+		f.verdict.Errors = append(f.verdict.Errors, "what the DPU said is not all in its log: "+err.Error())
+	}
 	f.last = append(f.last, line)
 	f.last = slices.Clone(f.last[max(0, len(f.last)-lastLines):])
 }

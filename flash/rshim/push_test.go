@@ -449,3 +449,18 @@ func TestSaid(t *testing.T) {
 		}
 	}
 }
+
+// TestFullLog has a disk without room for the messages.
+func TestFullLog(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("no file that is always full: %v", err)
+	}
+	defer full.Close()
+	dir := rshimtest.Mount(t, &rshimtest.DPU{Says: rshimtest.Boots})[0]
+	parts, _ := some(1000)
+	v, err := At(dir).Push(t.Context(), parts, patient, full)
+	if err != nil || v.Outcome != Up || len(v.Errors) != 1 || !strings.Contains(v.Errors[0], "no space left") {
+		t.Errorf("verdict %+v, %v; want that it is up, and one error that names the lack of space", v, err)
+	}
+}
