@@ -1,17 +1,19 @@
 package flash
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // claim opens a device for this program alone, and proves that it still is the
 // one that was shown.
-func claim(d Device) (*os.File, error) {
+func claim(ctx context.Context, d Device) (*os.File, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return nil, fmt.Errorf("in use%s: %w", by(here.programs(d.Number, false)), err)
@@ -22,16 +24,16 @@ func claim(d Device) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := settle(f, d); err != nil {
+	if err := settle(ctx, f, d); err != nil {
 		f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-func settle(f *os.File, want Device) error {
+func settle(ctx context.Context, f *os.File, want Device) error {
 	// udev keeps off a device that is locked, and so do partitioning programs.
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lock(ctx, f); err != nil {
 		return fmt.Errorf("another program has locked it: %w", err)
 	}
 	var st unix.Stat_t
@@ -43,4 +45,22 @@ func settle(f *os.File, want Device) error {
 		return err
 	}
 	return want.changed(got)
+}
+
+// lockPatience is how long somebody else may have a device's lock: udev has it while it
+// looks what is on a card that has just been plugged in or written.
+var lockPatience = 3 * time.Second
+
+func lock(ctx context.Context, f *os.File) error {
+	for began := time.Now(); ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > lockPatience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(lockPatience / 100):
+		}
+	}
 }

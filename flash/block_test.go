@@ -245,90 +245,6 @@ func TestWriteBlockInterruptedAnywhere(t *testing.T) {
 	}
 }
 
-func TestWriteBlockRefuses(t *testing.T) {
-	tests := []struct {
-		name    string
-		size    int64
-		args    []string
-		prepare func(t *testing.T, device, file string) (name string, o Options)
-		wantErr string
-	}{
-		{name: "too small", size: imageSize - 4096, wantErr: "the image needs"},
-		{name: "not confirmed", prepare: func(_ *testing.T, device, _ string) (string, Options) {
-			return device, Options{}
-		}, wantErr: "not confirmed"},
-		{name: "confirmed as another", prepare: func(_ *testing.T, device, _ string) (string, Options) {
-			return device, Options{Yes: []string{device + "0"}}
-		}, wantErr: "confirmed as"},
-		{name: "read-only", args: []string{"--read-only"}, wantErr: "read-only"},
-		{name: "mounted", prepare: mounted, wantErr: "mounted on"},
-		{name: "mounted, through a link", prepare: func(t *testing.T, device, file string) (string, Options) {
-			link := filepath.Join(t.TempDir(), "card")
-			if err := os.Symlink(device, link); err != nil {
-				t.Fatal(err)
-			}
-			mounted(t, device, file)
-			return link, Options{Yes: []string{device}}
-		}, wantErr: "mounted on"},
-		{name: "its file", prepare: func(_ *testing.T, _, file string) (string, Options) {
-			return file, Options{Yes: []string{file}}
-		}, wantErr: "behind /dev/loop"},
-		{name: "behind another loop device", prepare: func(t *testing.T, device, _ string) (string, Options) {
-			attach(t, device)
-			return device, Options{Yes: []string{device}}
-		}, wantErr: "behind /dev/loop"},
-		{name: "loop device over a device", prepare: func(t *testing.T, device, _ string) (string, Options) {
-			over := attach(t, device)
-			return over, Options{Yes: []string{over}}
-		}, wantErr: "name that itself"},
-		{name: "opened by another program alone", prepare: func(t *testing.T, device, _ string) (string, Options) {
-			keep(t, device, unix.O_EXCL)
-			return device, Options{Yes: []string{device}}
-		}, wantErr: "in use"},
-		{name: "locked by another program", prepare: func(t *testing.T, device, _ string) (string, Options) {
-			f := keep(t, device, 0)
-			if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
-				t.Fatal(err)
-			}
-			return device, Options{Yes: []string{device}}
-		}, wantErr: "locked"},
-		{name: "swapped after it was confirmed", prepare: func(t *testing.T, device, file string) (string, Options) {
-			return device, Options{Confirm: func([]Device) error {
-				detach(t, device)
-				reattach(t, device, file)
-				return nil
-			}}
-		}, wantErr: "not the device any more"},
-		{name: "mounted after it was confirmed", prepare: func(t *testing.T, device, file string) (string, Options) {
-			return device, Options{Confirm: func([]Device) error {
-				mounted(t, device, file)
-				return nil
-			}}
-		}, wantErr: "in use"},
-	}
-	a := artifact(t)
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if test.size == 0 {
-				test.size = deviceSize
-			}
-			device, file := loop(t, test.size, test.args...)
-			name, o := device, Options{Yes: []string{device}}
-			if test.prepare != nil {
-				name, o = test.prepare(t, device, file)
-			}
-			before := read(t, file)
-			_, err := Write(t.Context(), spec, a, name, o)
-			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
-				t.Errorf("Write = %v; want an error with %q", err, test.wantErr)
-			}
-			if test.name != "mounted after it was confirmed" { // the mount itself writes
-				same(t, "device", read(t, file), before)
-			}
-		})
-	}
-}
-
 // A dry run says what a flash would do, before it and after it, and changes nothing.
 func TestDryRunOfBlock(t *testing.T) {
 	device, file := loop(t, deviceSize)
@@ -356,19 +272,25 @@ func TestDryRunOfBlock(t *testing.T) {
 	}
 }
 
-func mounted(t *testing.T, device, _ string) (string, Options) {
-	t.Helper()
-	needMke2fs(t)
-	run(t, e2fs(t, "mke2fs"), "-q", "-F", device)
-	at := filepath.Join(t.TempDir(), "a place")
-	if err := os.Mkdir(at, 0o700); err != nil {
+// udev locks a device for the moment in which it looks what is on it.
+func TestLockedForAMoment(t *testing.T) {
+	defer func(was time.Duration) { lockPatience = was }(lockPatience)
+	lockPatience = time.Minute
+	device, _ := loop(t, deviceSize)
+	other := keep(t, device, 0)
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount(device, at, "ext4", unix.MS_RDONLY, ""); err != nil {
-		t.Skipf("cannot mount here: %v", err)
+	time.AfterFunc(100*time.Millisecond, func() { _ = unix.Flock(int(other.Fd()), unix.LOCK_UN) })
+	d, err := here.examine(device)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Unmount(at, unix.MNT_DETACH) })
-	return device, Options{Yes: []string{device}}
+	f, err := claim(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }
 
 func keep(t *testing.T, path string, flags int) *os.File {

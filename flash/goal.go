@@ -50,7 +50,7 @@ func (j *imageJob) receipt(d Device) Receipt {
 
 // open takes the device for this flash alone. Nothing is written yet, but that a new
 // virtual disk gets its size.
-func (g *goal) open(context.Context) (err error) {
+func (g *goal) open(ctx context.Context) (err error) {
 	o := write.CopyOptions{Count: g.count, Detail: g.detail}
 	if g.device.Kind == File {
 		if g.pending, err = newDisk(g.job, g.device); err != nil {
@@ -59,7 +59,7 @@ func (g *goal) open(context.Context) (err error) {
 		o.Fresh = true
 		return g.copyTo(g.pending.File, o)
 	}
-	if g.card, err = claim(g.device); err != nil {
+	if g.card, err = claim(ctx, g.device); err != nil {
 		return err
 	}
 	o.Marked, o.Save = true, g.save

@@ -93,7 +93,10 @@ func newSoakedFlash(ctx context.Context, dir string, opt Options) (*soakedFlash,
 		return nil, err
 	}
 	s.job = Job{Argv: append(opt.Self[:len(opt.Self):len(opt.Self)], "flash", board, s.device, "-yes="+s.device), Dir: dir}
-	return s, s.measure(ctx)
+	if err := s.measure(ctx); err != nil {
+		return nil, errors.Join(err, s.detach())
+	}
+	return s, nil
 }
 
 // cardBoard is a board that is flashed by a card, whoever signed the image.
