@@ -3,66 +3,20 @@ package lzma2
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
+
+	"slipway/flash/source/sourcetest"
 )
-
-// collected is an Out that keeps what it is given.
-type collected struct {
-	bytes.Buffer
-	zeros int64 // that were skipped
-	limit int   // 0: none
-}
-
-var errTooMuch = errors.New("more than the test takes")
-
-func (c *collected) Write(p []byte) (int, error) {
-	if c.limit > 0 && c.Len()+len(p) > c.limit {
-		return 0, errTooMuch
-	}
-	return c.Buffer.Write(p)
-}
-
-func (c *collected) SkipZeros(n int64) error {
-	c.zeros += n
-	_, err := c.Write(make([]byte, n))
-	return err
-}
-
-func random(n int) []byte {
-	p := make([]byte, n)
-	rand.NewChaCha8([32]byte{byte(n)}).Read(p)
-	return p
-}
-
-// text is n bytes that repeat themselves at all distances, as text does.
-func text(n int) []byte {
-	r := rand.New(rand.NewPCG(uint64(n), 7))
-	var b bytes.Buffer
-	for b.Len() < n {
-		switch r.IntN(8) {
-		case 0:
-			b.Write(bytes.Repeat([]byte{byte(r.IntN(4))}, r.IntN(900)))
-		case 1, 2:
-			from := r.IntN(b.Len() + 1)
-			b.Write(slices.Clone(b.Bytes()[from:min(b.Len(), from+r.IntN(400))]))
-		default:
-			fmt.Fprintf(&b, "line %d of %x\n", r.IntN(1000), r.IntN(1<<20))
-		}
-	}
-	return b.Bytes()[:n]
-}
 
 // code looks like a program to all filters for programs.
 func code(n int) []byte {
-	p := random(n)
+	p := sourcetest.Random(n)
 	for i := 0; i+8 <= n; i += 8 {
 		switch i / 8 % 4 {
 		case 0:
@@ -82,10 +36,10 @@ func samples() map[string][]byte {
 	return map[string][]byte{
 		"empty":  nil,
 		"byte":   {7},
-		"text":   text(400_000),
-		"random": random(300_000),
+		"text":   sourcetest.Text(400_000),
+		"random": sourcetest.Random(300_000),
 		"zeros":  make([]byte, 3<<20),
-		"image":  slices.Concat(text(300_000), make([]byte, 2<<20), random(70_000), make([]byte, 300_000), text(200_000), make([]byte, 5000), []byte("end")),
+		"image":  slices.Concat(sourcetest.Text(300_000), make([]byte, 2<<20), sourcetest.Random(70_000), make([]byte, 300_000), sourcetest.Text(200_000), make([]byte, 5000), []byte("end")),
 		"runs":   slices.Concat(bytes.Repeat([]byte("a"), 300_000), bytes.Repeat([]byte("ab"), 100_000), bytes.Repeat([]byte("0123456"), 60_000)),
 		"code":   code(200_000),
 	}
@@ -113,12 +67,12 @@ func packXZ(t testing.TB, p []byte, options ...string) []byte {
 	return program(t, p, append([]string{"xz", "-c"}, options...)...)
 }
 
-func unpack(packed []byte, limit int) (*collected, error) {
+func unpack(packed []byte, limit int) (*sourcetest.Output, error) {
 	f, err := Open(bytes.NewReader(packed), int64(len(packed)))
 	if err != nil {
 		return nil, err
 	}
-	got := &collected{limit: limit}
+	got := &sourcetest.Output{Limit: limit}
 	for i, b := range f.Blocks {
 		if int64(got.Len()) != b.Off {
 			return nil, fmt.Errorf("block %d is at %d, after %d bytes", i, b.Off, got.Len())
@@ -166,7 +120,7 @@ func TestPrograms(t *testing.T) {
 // last lap.
 func TestSmallDictionaries(t *testing.T) {
 	for _, dict := range []string{"4KiB", "96KiB"} {
-		sample := slices.Concat(text(300_000), make([]byte, 50_000), random(9000), text(100_000))
+		sample := slices.Concat(sourcetest.Text(300_000), make([]byte, 50_000), sourcetest.Random(9000), sourcetest.Text(100_000))
 		checkXZ(t, packXZ(t, sample, "--lzma2=preset=9,dict="+dict), sample)
 	}
 }
@@ -176,13 +130,13 @@ func TestZerosAreSkipped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if least := int64(2<<20 + 300_000 - 4*minRunBytes); got.zeros < least {
-		t.Errorf("%d zeros were skipped; want at least %d", got.zeros, least)
+	if least := int64(2<<20 + 300_000 - 4*minRunBytes); got.Zeros < least {
+		t.Errorf("%d zeros were skipped; want at least %d", got.Zeros, least)
 	}
 }
 
 func TestStreams(t *testing.T) {
-	a, b := text(100_000), random(1000)
+	a, b := sourcetest.Text(100_000), sourcetest.Random(1000)
 	pa, pb, none := packXZ(t, a, "--block-size=30KiB"), packXZ(t, b, "--check=crc32"), packXZ(t, nil)
 	ab := slices.Concat(a, b)
 	for _, test := range []struct {
@@ -228,7 +182,7 @@ func TestLargeDictionary(t *testing.T) {
 }
 
 func TestEachCut(t *testing.T) {
-	packed := packXZ(t, slices.Concat(text(1000), make([]byte, 20_000), random(100)), "--block-size=8KiB")
+	packed := packXZ(t, slices.Concat(sourcetest.Text(1000), make([]byte, 20_000), sourcetest.Random(100)), "--block-size=8KiB")
 	for n := range packed {
 		if _, err := unpack(packed[:n], 0); err == nil && n > 0 {
 			t.Errorf("the first %d of %d bytes: no error", n, len(packed))
@@ -239,7 +193,7 @@ func TestEachCut(t *testing.T) {
 // All that is in a file is proved by one sum or another; without a check, the data is
 // not.
 func TestEachBit(t *testing.T) {
-	sample := slices.Concat(text(200), make([]byte, 9000), random(30))
+	sample := slices.Concat(sourcetest.Text(200), make([]byte, 9000), sourcetest.Random(30))
 	for _, check := range []string{"crc32", "crc64", "sha256", "none"} {
 		packed := packXZ(t, sample, "--block-size=5KiB", "--check="+check)
 		for i := range 8 * len(packed) {
@@ -253,13 +207,13 @@ func TestEachBit(t *testing.T) {
 }
 
 func TestOutputFails(t *testing.T) {
-	packed := packXZ(t, text(100_000))
+	packed := packXZ(t, sourcetest.Text(100_000))
 	f, err := Open(bytes.NewReader(packed), int64(len(packed)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Decode(0, &collected{limit: 1000}); err != errTooMuch {
-		t.Errorf("the error is %v; want %v", err, errTooMuch)
+	if err := f.Decode(0, &sourcetest.Output{Limit: 1000}); err != sourcetest.ErrTooMuch {
+		t.Errorf("the error is %v; want %v", err, sourcetest.ErrTooMuch)
 	}
 }
 
@@ -269,7 +223,7 @@ const fuzzLimit = 1 << 20
 // behind them are reached.
 func FuzzXZ(f *testing.F) {
 	for _, options := range []string{"-0", "-9", "--check=sha256", "--check=none", "--block-size=64", "--delta --lzma2", "--arm64 --lzma2"} {
-		f.Add(packXZ(f, slices.Concat(text(200), make([]byte, 300), random(20)), strings.Fields(options)...))
+		f.Add(packXZ(f, slices.Concat(sourcetest.Text(200), make([]byte, 300), sourcetest.Random(20)), strings.Fields(options)...))
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		_, _ = unpack(p, fuzzLimit)
@@ -282,7 +236,7 @@ func FuzzXZ(f *testing.F) {
 // a larger dictionary makes no difference to what is valid with a small one.
 func FuzzLZMA2(f *testing.F) {
 	for _, options := range []string{"--lzma2=preset=0", "--lzma2=preset=9", "--lzma2=dict=4KiB,lc=0,lp=2,pb=0"} {
-		for _, sample := range [][]byte{text(5000), make([]byte, 9000), random(300)} {
+		for _, sample := range [][]byte{sourcetest.Text(5000), make([]byte, 9000), sourcetest.Random(300)} {
 			f.Add(program(f, sample, "xz", "-c", "--format=raw", options))
 		}
 	}
@@ -303,7 +257,7 @@ func FuzzLZMA2(f *testing.F) {
 func BenchmarkXZ(b *testing.B) {
 	packed, err := os.ReadFile(os.Getenv("SLIPWAY_BENCH_XZ"))
 	if err != nil {
-		packed = packXZ(b, slices.Concat(text(8<<20), make([]byte, 16<<20)))
+		packed = packXZ(b, slices.Concat(sourcetest.Text(8<<20), make([]byte, 16<<20)))
 	}
 	for b.Loop() {
 		f, err := Open(bytes.NewReader(packed), int64(len(packed)))
@@ -335,7 +289,7 @@ func TestManyStreams(t *testing.T) {
 }
 
 func TestDeltaWithoutDistance(t *testing.T) {
-	packed := packXZ(t, text(100), "--delta=dist=3", "--lzma2")
+	packed := packXZ(t, sourcetest.Text(100), "--delta=dist=3", "--lzma2")
 	at := bytes.Index(packed, []byte{idDelta, 1, 2})
 	header := packed[headerBytes : headerBytes+(int(packed[headerBytes])+1)*4]
 	copy(header[at-headerBytes+1:], append([]byte{0}, header[at-headerBytes+3:]...)) // one byte less, and a zero at the end

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+
+	"slipway/flash/source/sourcetest"
 )
 
 // mendSums writes the sums of the stream's header and footer, the index, and the first
@@ -34,7 +36,7 @@ func unpackChunks(p []byte, dictionary int) ([]byte, error) {
 	w := workspace{src: bufio.NewReader(bytes.NewReader(p))}
 	w.in = make([]byte, 1<<16+mostInput)
 	w.ring = newRing(make([]byte, ringBytes(dictionary)), dictionary)
-	out := &collected{limit: fuzzLimit}
+	out := &sourcetest.Output{Limit: fuzzLimit}
 	c := chunks{decoder: &w.decoder, src: w.src, out: out}
 	err := c.all()
 	return out.Bytes(), err
