@@ -3,7 +3,6 @@ package images
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,16 +29,7 @@ func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
 
 // WithLayers is any board that is built of layers.
 func WithLayers() (Spec, error) {
-	names, err := Boards()
-	if err != nil {
-		return Spec{}, err
-	}
-	for _, name := range names {
-		if spec, err := Load(name); err == nil && spec.Debian == nil {
-			return spec, nil
-		}
-	}
-	return Spec{}, errors.New("no board is built of layers")
+	return First("is built of layers", func(s Spec) bool { return s.Debian == nil })
 }
 
 // LockLayers pins the branches of a board's layers to where they are now, in the

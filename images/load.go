@@ -37,16 +37,21 @@ func Boards() ([]string, error) {
 
 // Default returns the board that commands mean when they are given none.
 func Default() (Spec, error) {
+	return First("has default: true in its board.yml; name one", func(s Spec) bool { return s.Default })
+}
+
+// First returns the first board that fits; what says how it would, for errors.
+func First(what string, fits func(Spec) bool) (Spec, error) {
 	names, err := Boards()
 	if err != nil {
 		return Spec{}, err
 	}
 	for _, name := range names {
-		if spec, err := Load(name); err != nil || spec.Default {
+		if spec, err := Load(name); err != nil || fits(spec) {
 			return spec, err
 		}
 	}
-	return Spec{}, errors.New("no board has default: true in its board.yml; name one")
+	return Spec{}, fmt.Errorf("no board %s", what)
 }
 
 // Load returns what is known of a board; "" is the default one.

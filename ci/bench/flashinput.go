@@ -105,21 +105,11 @@ func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(ke
 
 // cardBoard is a board whose image is written to cards and files as it is.
 func cardBoard() (string, error) {
-	names, err := images.Boards()
-	if err != nil {
-		return "", err
-	}
-	for _, name := range names {
-		spec, err := images.Load(name)
-		if err != nil {
-			return "", err
-		}
+	spec, err := images.First("is flashed by a card, and as a file", func(spec images.Spec) bool {
 		kinds := spec.Flash.Kinds
-		if spec.Machine == nil && slices.Contains(kinds, flash.Block) && slices.Contains(kinds, flash.File) {
-			return name, nil
-		}
-	}
-	return "", fmt.Errorf("no board's flash.kinds has both %s and %s", flash.Block, flash.File)
+		return spec.Machine == nil && slices.Contains(kinds, flash.Block) && slices.Contains(kinds, flash.File)
+	})
+	return spec.Board, err
 }
 
 func (in inputs) ensure(ctx context.Context, f form) error {

@@ -101,17 +101,10 @@ func newSoakedFlash(ctx context.Context, dir string, opt Options) (*soakedFlash,
 
 // cardBoard is a board that is flashed by a card, whoever signed the image.
 func cardBoard() (string, error) {
-	names, err := images.Boards()
-	if err != nil {
-		return "", err
-	}
-	for _, name := range names {
-		spec, err := images.Load(name)
-		if err == nil && slices.Contains(spec.Flash.Kinds, flash.Block) && spec.Machine == nil && spec.Flash.Signers == "" {
-			return name, nil
-		}
-	}
-	return "", errors.New("no board is flashed by a card")
+	spec, err := images.First("is flashed by a card", func(spec images.Spec) bool {
+		return spec.Machine == nil && spec.Flash.Signers == "" && slices.Contains(spec.Flash.Kinds, flash.Block)
+	})
+	return spec.Board, err
 }
 
 // soakedImage begins and ends as a disk with a partition table does.
