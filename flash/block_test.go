@@ -281,7 +281,16 @@ func TestLockedForAMoment(t *testing.T) {
 	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(100*time.Millisecond, func() { _ = unix.Flock(int(other.Fd()), unix.LOCK_UN) })
+	unlocked := make(chan error, 1)
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		unlocked <- unix.Flock(int(other.Fd()), unix.LOCK_UN)
+	}()
+	t.Cleanup(func() { // before the file is closed
+		if err := <-unlocked; err != nil {
+			t.Error(err)
+		}
+	})
 	d, err := here.examine(device)
 	if err != nil {
 		t.Fatal(err)
