@@ -107,8 +107,8 @@ func plant(ctx context.Context, root *fs.Inode, dpus []*DPU) {
 		dir := root.NewPersistentInode(ctx, &fs.Inode{}, fs.StableAttr{Mode: syscall.S_IFDIR})
 		root.AddChild(fmt.Sprint("rshim", i), dir, false)
 		file := fs.StableAttr{Mode: syscall.S_IFREG}
-		dir.AddChild("boot", root.NewPersistentInode(ctx, &boot{dpu: d}, file), false)
-		dir.AddChild("misc", root.NewPersistentInode(ctx, &misc{dpu: d}, file), false)
+		dir.AddChild("boot", root.NewPersistentInode(ctx, &boot{node{dpu: d}}, file), false)
+		dir.AddChild("misc", root.NewPersistentInode(ctx, &misc{node{dpu: d}}, file), false)
 	}
 }
 
@@ -154,11 +154,24 @@ func (d *DPU) reset() {
 	}
 }
 
-// boot is the file that a stream is written to.
-type boot struct {
+// node is what the files of the rshim's folder have in common.
+type node struct {
 	fs.Inode
 	dpu *DPU
 }
+
+func (f *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	out.Mode = 0o600
+	return 0
+}
+
+// Setattr lets itself be truncated: a device cannot be, and does not mind.
+func (f *node) Setattr(ctx context.Context, h fs.FileHandle, _ *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
+	return f.Getattr(ctx, h, out)
+}
+
+// boot is the file that a stream is written to.
+type boot struct{ node }
 
 var (
 	_ fs.NodeOpener    = (*boot)(nil)
@@ -167,16 +180,6 @@ var (
 	_ fs.FileWriter    = (*pushing)(nil)
 	_ fs.FileReleaser  = (*pushing)(nil)
 )
-
-func (b *boot) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	out.Mode = 0o600
-	return 0
-}
-
-// Setattr lets itself be truncated: a device cannot be, and does not mind.
-func (b *boot) Setattr(ctx context.Context, f fs.FileHandle, _ *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	return b.Getattr(ctx, f, out)
-}
 
 func (b *boot) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	d := b.dpu
@@ -235,10 +238,7 @@ func (p *pushing) Release(context.Context) syscall.Errno {
 }
 
 // misc is the file of settings and messages.
-type misc struct {
-	fs.Inode
-	dpu *DPU
-}
+type misc struct{ node }
 
 var (
 	_ fs.NodeOpener    = (*misc)(nil)
@@ -247,16 +247,6 @@ var (
 	_ fs.FileReader    = (*asking)(nil)
 	_ fs.FileWriter    = (*asking)(nil)
 )
-
-func (m *misc) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
-	out.Mode = 0o600
-	return 0
-}
-
-// Setattr is as boot's.
-func (m *misc) Setattr(ctx context.Context, f fs.FileHandle, _ *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	return m.Getattr(ctx, f, out)
-}
 
 func (m *misc) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	d := m.dpu
