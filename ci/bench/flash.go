@@ -24,8 +24,9 @@ const (
 )
 
 // Flash measures how long a 4 GiB image, a third of it mapped, takes in each form to a
-// loop device and to a file: ours as a process of its own, with everything read back
-// and without, beside bmaptool, dd, and zstd piped into dd, which read nothing back.
+// loop device, on which is something else, and to a file: ours as a process of its own,
+// with everything read back and without, beside bmaptool, dd, and zstd piped into dd,
+// which read nothing back, and the device alone. All find the image in the page cache.
 // Where SLIPWAY_BMAPTOOL names a checkout of bmaptool's, that is measured too.
 func Flash(ctx context.Context, w io.Writer, o Options) (err error) {
 	b, err := newFlashBench(ctx, w, o.or(flashRounds, flashMiB))
@@ -67,6 +68,8 @@ var flashRatios = []over{
 	{"zst_file", "bmaptool zst to a file", "ours zst to a file"},
 	{"dd", "dd raw", "ours raw"},
 	{"zstd_into_dd", "zstd into dd", "ours zst"},
+	{"raw_over_device", "ours raw", "device alone"},
+	{"raw_readback_over_device", "ours raw, read back", "device alone, read back"},
 	{"two_over_one", "ours zst to two", "ours zst"},
 	{"two_over_one_raw", "ours raw to two", "ours raw"},
 	{"two_over_one_framed", "ours framed to two", "ours framed"},
@@ -182,7 +185,7 @@ func (b *flashBench) measure(ctx context.Context, ways []flashWay) ([]Row, error
 		if err := os.RemoveAll(b.watched(i)); err != nil {
 			return nil, err
 		}
-		to, proved := b.targets(w), false
+		to, proved := b.targets(w), w.alone != nil
 		variants[i] = Variant{w.name, func(context.Context) error {
 			step.Detail(w.name)
 			return b.settle(ctx, w)
@@ -218,12 +221,12 @@ func (b *flashBench) targets(w flashWay) []string {
 func (b *flashBench) settle(ctx context.Context, w flashWay) error {
 	err := errors.Join(os.RemoveAll(b.outFile()), b.limit(w, speed{}))
 	for _, l := range b.devices[:w.devices] {
-		err = errors.Join(err, l.settle())
+		err = errors.Join(err, l.settle(b.in.blocks[w.form]))
 		if w.holds != "" && err == nil {
 			err = l.fill(ctx, b.in.image(w.holds), b.in.blocks[w.holds])
 		}
 	}
-	return errors.Join(err, b.limit(w, card))
+	return errors.Join(err, recall(b.in.image(w.form)), b.limit(w, card))
 }
 
 // limit sets the speed of the devices, in a bench of slow ones.
@@ -252,6 +255,9 @@ func (b *flashBench) proveAll(ctx context.Context, w flashWay, paths []string) e
 // run is one flash, under the stopwatch.
 func (b *flashBench) run(ctx context.Context, w flashWay, watched string, to []string) error {
 	image := b.in.image(w.form)
+	if w.alone != nil {
+		return w.alone(b.devices[0], b.in.blocks[w.form])
+	}
 	if w.pipe {
 		return zstdIntoDD(ctx, image, to[0])
 	}

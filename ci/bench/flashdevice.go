@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/source"
+	"slipway/flash/write"
 	"slipway/images/bmap"
 	"slipway/layers/engine"
 )
@@ -52,23 +55,84 @@ func (l *loop) detach() error {
 	return errors.Join(err, os.Remove(l.file))
 }
 
-// settle empties the device and waits until that is on the disk, so that no
-// variant allocates what the one before it freed, or writes into what it left.
-// It goes through the device, whose cache would else keep the old content.
-func (l *loop) settle() error {
-	f, err := os.OpenFile(l.path, os.O_WRONLY, 0)
+// settle makes the device a used one: other data where the image's will be, nothing
+// elsewhere, and all of that on the disk. So no variant finds what the one before it
+// wrote, and the file's blocks are allocated, as those of a real device are.
+func (l *loop) settle(blocks bmap.Map) error {
+	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := f.Sync(); err != nil {
+	if err := f.Sync(); err != nil { // the cache would else keep what is punched here
 		return err
 	}
-	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, l.sizeBytes); err != nil {
-		return fmt.Errorf("empty %s, whose file's system has to be able to free space: %w", l.path, err)
+	for off, length := range blocks.Holes {
+		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length); err != nil {
+			return fmt.Errorf("empty %s, whose file's system has to be able to free space: %w", l.path, err)
+		}
+	}
+	if err := use(f, blocks); err != nil {
+		return err
 	}
 	unix.Sync()
 	return nil
+}
+
+// used is the data of a device that was in use before.
+var used = func() []byte {
+	p := source.Buffer(1 << 20)
+	_, _ = rand.NewChaCha8([32]byte{'u'}).Read(p) // which never fails
+	return p
+}()
+
+// use writes other data to all that is mapped.
+func use(f *os.File, blocks bmap.Map) error {
+	d, err := write.OpenDisk(f)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return errors.Join(eachPart(blocks, func(off int64, n int) error {
+		_, err := d.WriteAt(used[:n], off)
+		return err
+	}), d.Sync())
+}
+
+// eachPart calls work for each part of what is mapped that is read or written at once,
+// two at a time.
+func eachPart(blocks bmap.Map, work func(off int64, n int) error) error {
+	var g errgroup.Group
+	g.SetLimit(2)
+	for _, r := range blocks.Ranges {
+		first, length := blocks.Span(r)
+		for off := first; off < first+length; off += int64(len(used)) {
+			g.Go(func() error { return work(off, int(min(first+length-off, int64(len(used))))) })
+		}
+	}
+	return g.Wait()
+}
+
+// alone is what the device takes for the mapped bytes, and for reading them, without an
+// image: no program is faster that writes all of them.
+func (l *loop) alone(blocks bmap.Map, readBack bool) error {
+	f, err := os.OpenFile(l.path, os.O_RDWR|unix.O_DIRECT, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := use(f, blocks); err != nil || !readBack {
+		return err
+	}
+	free := make(chan []byte, 2)
+	free <- source.Buffer(len(used))
+	free <- source.Buffer(len(used))
+	return eachPart(blocks, func(off int64, n int) error {
+		p := <-free
+		defer func() { free <- p }()
+		_, err := f.ReadAt(p[:n], off)
+		return err
+	})
 }
 
 // fill gives the device the content of an image, and lets the cache forget it.
@@ -93,6 +157,18 @@ func (l *loop) fill(ctx context.Context, image string, blocks bmap.Map) error {
 		}
 	}
 	return errors.Join(to.Sync(), forget(to))
+}
+
+// recall has the page cache hold a file, as it does one that was just made or fetched.
+// On some machines the host takes that memory back within a minute.
+func recall(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(struct{ io.Writer }{io.Discard}, f)
+	return err
 }
 
 // forget drops what the page cache keeps of a file or device.

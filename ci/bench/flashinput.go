@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"slipway/flash"
 	"slipway/flash/source"
@@ -43,7 +45,7 @@ const (
 	mapName  = "disk.bmap"
 	// contentVersion is part of the folder's name: images of older versions of this
 	// file are not taken.
-	contentVersion = 1
+	contentVersion = 2
 	packLevel      = 7 // the command's own
 )
 
@@ -218,14 +220,21 @@ func makeImage(ctx context.Context, path string, sizeBytes int64) error {
 	if err := f.Truncate(sizeBytes); err != nil {
 		return err
 	}
-	c, sizes := newContent(1), rand.New(rand.NewPCG(1, 2))
+	c, err := newContent(1)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	sizes := rand.New(rand.NewPCG(1, 2))
 	for at := int64(0); at < sizeBytes; {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		run := min(int64(64<<10)<<sizes.IntN(9), sizeBytes-at)
 		p := make([]byte, run)
-		c.fill(p)
+		if err := c.fill(p); err != nil {
+			return err
+		}
 		if _, err := f.WriteAt(p, at); err != nil {
 			return err
 		}
@@ -249,7 +258,12 @@ func change(ctx context.Context, image, to string) error {
 	if err != nil {
 		return err
 	}
-	c, sizes := newContent(2), rand.New(rand.NewPCG(3, 4))
+	c, err := newContent(2)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	sizes := rand.New(rand.NewPCG(3, 4))
 	size, passed := int64(0), int64(0)
 	for _, r := range blocks.Ranges {
 		off, length := blocks.Span(r)
@@ -260,7 +274,9 @@ func change(ctx context.Context, image, to string) error {
 			n := min(end-off, size-passed%size)
 			if passed/size == 10 {
 				p := make([]byte, n)
-				c.fill(p)
+				if err := c.fill(p); err != nil {
+					return err
+				}
 				if _, err := f.WriteAt(p, off); err != nil {
 					return err
 				}
@@ -273,41 +289,81 @@ func change(ctx context.Context, image, to string) error {
 
 func holeAfter(run int64) int64 { return (run * 11 / 5) &^ 4095 }
 
-// content is what fills files: about a fifth random, as what is packed already, the
-// rest text of words that are the more frequent the lower their number. zstd -3 makes
-// half of it.
+// content is what fills files: two sevenths random, as what is packed already, the rest
+// of this machine's programs and libraries, one after the other, as an image has them.
+// zstd -3 makes half of it.
 type content struct {
 	random *rand.ChaCha8
-	words  [4096][]byte
+	files  []string
+	next   int
+	open   io.ReadCloser // nil: the next is to be opened
 }
 
-func newContent(seed byte) *content {
+// systemFolders are those of every Debian machine that have most of its programs.
+var systemFolders = []string{"/usr/bin", "/usr/lib"}
+
+// newContent is other content for each seed.
+func newContent(seed byte) (*content, error) {
 	c := &content{random: rand.NewChaCha8([32]byte{seed})}
-	for i := range c.words {
-		word := make([]byte, 2+c.random.Uint64()%9)
-		for j := range word {
-			word[j] = "etaoinshrdlucmfwypvbgkjqxz_/"[c.random.Uint64()%28*(c.random.Uint64()%28)/28]
+	for _, dir := range systemFolders {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil && info.Size() > 0 {
+				c.files = append(c.files, path)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
 		}
-		c.words[i] = append(word, ' ')
 	}
-	return c
+	if len(c.files) == 0 {
+		return nil, fmt.Errorf("there is no file in %s to make an image of", strings.Join(systemFolders, " and "))
+	}
+	c.next = int(seed-1) * len(c.files) / 2
+	return c, nil
 }
 
-func (c *content) fill(p []byte) {
+func (c *content) close() {
+	if c.open != nil {
+		c.open.Close()
+	}
+}
+
+func (c *content) fill(p []byte) error {
 	for len(p) > 0 {
 		n := min(len(p), 4<<10<<(c.random.Uint64()%5))
-		if c.random.Uint64()%5 == 0 {
+		if c.random.Uint64()%7 < 2 {
 			_, _ = c.random.Read(p[:n]) // which never fails
-		} else {
-			c.text(p[:n])
+		} else if err := c.read(p[:n]); err != nil {
+			return err
 		}
 		p = p[n:]
 	}
+	return nil
 }
 
-func (c *content) text(p []byte) {
+func (c *content) read(p []byte) error {
 	for len(p) > 0 {
-		x := c.random.Uint64()
-		p = p[copy(p, c.words[(x&0xfff)*(x>>12&0xfff)>>12]):]
+		if c.open == nil {
+			f, err := os.Open(c.files[c.next%len(c.files)])
+			if err != nil {
+				return err
+			}
+			c.open, c.next = f, c.next+1
+		}
+		n, err := c.open.Read(p)
+		p = p[n:]
+		if errors.Is(err, io.EOF) {
+			err = c.open.Close()
+			c.open = nil
+		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"slipway/images/bmap"
 	"slipway/layers/engine"
 )
 
@@ -19,12 +20,13 @@ type flashWay struct {
 	argv    func(image, to string) []string // of a program under the stopwatch
 	ours    []string                        // flags of ours, where argv is nil
 	pipe    bool                            // zstd piped into dd, where both are nil
+	alone   func(*loop, bmap.Map) error     // the device without an image, where argv is nil
 }
 
 // blind flashes as the peers do, who read nothing back.
 var blind = []string{"-blind"}
 
-func (w flashWay) isOurs() bool { return w.argv == nil && !w.pipe }
+func (w flashWay) isOurs() bool { return w.argv == nil && !w.pipe && w.alone == nil }
 
 // flashWays is all that is measured. New peers are told from Debian's by their names.
 func (b *flashBench) flashWays() []flashWay {
@@ -47,6 +49,8 @@ func (b *flashBench) flashWays() []flashWay {
 		}
 	}
 	return append(all,
+		flashWay{name: "device alone", form: "raw", devices: 1, alone: func(l *loop, m bmap.Map) error { return l.alone(m, false) }},
+		flashWay{name: "device alone, read back", form: "raw", devices: 1, alone: func(l *loop, m bmap.Map) error { return l.alone(m, true) }},
 		flashWay{name: "dd raw", form: "raw", devices: 1, argv: dd},
 		flashWay{name: "zstd into dd", form: "zst", devices: 1, pipe: true})
 }
