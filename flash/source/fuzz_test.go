@@ -58,7 +58,16 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte("BZh91AY&SY\x19\x31\x65\x3d\x00\x00\x00\x81\x00\x02\x44\xa0\x00\x21\x9a\x68\x33\x4d\x07\x33\x8b\xb9\x22\x9c\x28\x48\x0c\x98\xb2\x9e\x80"))
 	f.Add(zipOf(f, zip.Deflate, image, "disk.img"))
 	f.Add(image)
-	f.Fuzz(func(t *testing.T, file []byte) { _, _ = prove(t, "image", file) })
+	defer func(n int) { cores = n }(cores)
+	f.Fuzz(func(t *testing.T, file []byte) {
+		cores = 2
+		image, err := prove(t, "image", file)
+		cores = 8
+		other, otherErr := prove(t, "image", file)
+		if (err == nil) != (otherErr == nil) || err == nil && !bytes.Equal(image, other) {
+			t.Fatalf("on two cores: %v, %d bytes; on eight: %v, %d bytes", err, len(image), otherErr, len(other))
+		}
+	})
 }
 
 // FuzzSparse reads a sparse image in both ways that we have: each part by itself, and

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"runtime"
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
@@ -61,7 +60,7 @@ func newPacker(to io.Writer, level int, algorithm string, count func(int64)) (*p
 	if level < 1 || level > maxLevel {
 		return nil, fmt.Errorf("level %d; zstd has 1 to %d", level, maxLevel)
 	}
-	workers := runtime.GOMAXPROCS(0)
+	workers := cores
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(level)),
 		zstd.WithEncoderConcurrency(workers), zstd.WithEncoderCRC(true), zstd.WithSingleSegment(true))
 	if err != nil {
@@ -88,7 +87,7 @@ func (p *packer) run(ctx context.Context, m *Image) (bmap.Map, error) {
 		defer close(p.work)
 		return p.read(ctx, m)
 	})
-	for range runtime.GOMAXPROCS(0) {
+	for range cores {
 		g.Go(func() error {
 			for t := range p.work {
 				p.pack(t)

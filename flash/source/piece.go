@@ -39,8 +39,9 @@ type memory struct {
 	pool  *sync.Pool
 }
 
-// one is memory of a piece, large that of a small frame of zstd.
-var one, large = newPool(pieceBytes), newPool(smallBytes + slackBytes)
+// one is memory of a piece; medium is that of a frame of zstd that is as large, as ours
+// are, and large that of a somewhat larger one.
+var one, medium, large = newPool(pieceBytes), newPool(pieceBytes + slackBytes), newPool(smallBytes + slackBytes)
 
 func newPool(n int) *sync.Pool {
 	p := &sync.Pool{}

@@ -16,15 +16,20 @@ const (
 	smallBytes = 2 << 20
 	// slackBytes behind the end let the decoder copy without looking at each byte.
 	slackBytes = 256 << 10
+	// blocksAhead is how many blocks of a single frame are in some step of their unpacking.
+	blocksAhead = 8
 	// wideBytes is the largest window for which a decoder is kept.
 	wideBytes = 8 << 20
 )
+
+// cores is how many goroutines can work at once.
+var cores = runtime.GOMAXPROCS(0)
 
 // besideBytes is the largest window of frames that are unpacked side by side: a decoder
 // holds twice the window, and each core may have one.
 func besideBytes() int64 {
 	const all = 64 << 20
-	return min(wideBytes, all/2/int64(runtime.GOMAXPROCS(0)))
+	return min(wideBytes, all/2/int64(cores))
 }
 
 // frame is where one lies, in the file and in the image.
@@ -57,7 +62,7 @@ func openZst(f packed) (decoder, error) {
 	}
 	z := &zst{packed: f, frames: found}
 	z.group()
-	z.small, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(runtime.GOMAXPROCS(0)),
+	z.small, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(cores),
 		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
 	return z, err
 }
@@ -193,14 +198,19 @@ func (z *zst) unpack(in *bufio.Reader, h frameHeader, to *cutter) error {
 	return s.finish()
 }
 
-// takeStream returns a decoder that works in step with what it reads. It holds twice
-// the window, or the window and 1 MiB where that would be too much; then it moves the
-// window with each MiB.
+// takeStream returns a decoder. Where the file is a single frame, and hashing and writing
+// leave it more than one core, it takes the steps of unpacking side by side; that costs
+// a third more of the cores' time. It holds twice the window, or the window and 1 MiB where
+// that would be too much; then it moves the window with each MiB.
 func (z *zst) takeStream(window int64) (*zstd.Decoder, error) {
 	if d, ok := z.streams.Get().(*zstd.Decoder); ok && window <= wideBytes {
 		return d, nil
 	}
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(window > maxWindowBytes/2),
+	steps := 1
+	if len(z.parts) == 1 && cores > 2 {
+		steps = blocksAhead
+	}
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(steps), zstd.WithDecoderLowmem(window > maxWindowBytes/2),
 		zstd.WithDecoderMaxWindow(maxWindowBytes), zstd.IgnoreChecksum(true))
 }
 
@@ -235,7 +245,11 @@ func (z *zst) decodeSmall(f frame, to *cutter) (bool, error) {
 	case f.sizeBytes > smallBytes:
 		return false, nil
 	}
-	m := take(large)
+	from := large
+	if f.sizeBytes <= pieceBytes {
+		from = medium
+	}
+	m := take(from)
 	out, err := z.small.DecodeAll(p, m.bytes[:0])
 	if err != nil || int64(len(out)) != f.sizeBytes {
 		m.free()

@@ -3,6 +3,7 @@ package source
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -61,6 +62,14 @@ func longImage() []byte {
 	return slices.Concat(text, make([]byte, 5*mib), text, random(100*kib), make([]byte, 9*mib), text, make([]byte, 3*mib+17), text, make([]byte, 3*mib))
 }
 
+// onCores tests what is unpacked in another way where there are more cores.
+func onCores(t *testing.T, name string, test func(t *testing.T)) {
+	defer func(n int) { cores = n }(cores)
+	for _, cores = range []int{2, 8} {
+		t.Run(fmt.Sprintf("%s, %d cores", name, cores), test)
+	}
+}
+
 func TestZst(t *testing.T) {
 	image, long := sampleImage(), longImage()
 	parts := slices.Collect(slices.Chunk(image, 3*mib+5))
@@ -97,7 +106,7 @@ func TestZst(t *testing.T) {
 		{"one byte", byZstd(t, []byte("x")), []byte("x"), "zst", -1, 1},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+		onCores(t, test.name, func(t *testing.T) {
 			f := writeFile(t, "disk.img.zst", test.file)
 			got, m, err := unpack(t, f, nil, 1<<40)
 			if err != nil {
@@ -123,21 +132,70 @@ func TestZst(t *testing.T) {
 func TestZstZerosAreNotUnpacked(t *testing.T) {
 	image := longImage()
 	f := writeFile(t, "disk.img.zst", byZstd(t, image, "-3", "-T2", "-B1MiB"))
-	m, err := Open(f, "disk.img.zst")
+	onCores(t, "zeros", func(t *testing.T) {
+		m, err := Open(f, "disk.img.zst")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		var data int64
+		err = m.Decode(t.Context(), 0, []Span{{0, int64(len(image))}}, func(p Piece) error {
+			data += int64(len(p.Data))
+			p.Free()
+			return nil
+		})
+		// A block of each part of zstd's threads, and what shares a block with data.
+		if err != nil || data > 3*mib {
+			t.Errorf("%v, %d bytes of data; want at most 3 MiB of %d", err, data, len(image))
+		}
+	})
+}
+
+// emptyBlocks packs p in a frame with blocks between that unpack to nothing.
+func emptyBlocks(p []byte) []byte {
+	out, _ := plainHeader(0)
+	add := func(kind int, size int, content ...byte) {
+		head := blockHeader(block{kind: kind, size: int64(size)})
+		out = append(append(out, head[:]...), content...)
+	}
+	for chunk := range slices.Chunk(p, maxBlockBytes) {
+		add(rawBlock, 0)
+		add(runBlock, 0, 'x')
+		add(packedBlock, 2, 0x00, 0)           // no literals
+		add(packedBlock, 4, 0x0c, 0, 0, 0)     // of 20 bits' length
+		add(packedBlock, 3, 0x01, 'x', 0)      // no times an x
+		add(packedBlock, 4, 0x05, 0, 'x', 0)   // of 12 bits' length
+		add(runBlock, maxBlockBytes, 0)        // zeros
+		add(packedBlock, 4, 0x10, 'a', 'b', 0) // two literals
+		add(packedBlock, 4, 0x14, 0, 0, 0)     // of 12 bits' length, one of which is a zero
+		add(rawBlock, len(chunk), chunk...)
+	}
+	head := blockHeader(block{last: true, kind: rawBlock})
+	return append(out, head[:]...)
+}
+
+// What a block unpacks to is told by counting blocks, so that empty ones must be known.
+func TestZstEmptyBlocks(t *testing.T) {
+	image := random(300 * kib)
+	var want []byte
+	for chunk := range slices.Chunk(image, maxBlockBytes) {
+		want = slices.Concat(want, make([]byte, maxBlockBytes), []byte("ab\x00"), chunk)
+	}
+	packed := emptyBlocks(image)
+	d, err := zstd.NewReader(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
-	var data int64
-	err = m.Decode(t.Context(), 0, []Span{{0, int64(len(image))}}, func(p Piece) error {
-		data += int64(len(p.Data))
-		p.Free()
-		return nil
-	})
-	// A block of each part of zstd's threads, and what shares a block with data.
-	if err != nil || data > 3*mib {
-		t.Errorf("%v, %d bytes of data; want at most 3 MiB of %d", err, data, len(image))
+	defer d.Close()
+	if got, err := d.DecodeAll(packed, nil); err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("the test's frame is none: %v, %d bytes", err, len(got))
 	}
+	onCores(t, "empty", func(t *testing.T) {
+		got, _, err := unpack(t, writeFile(t, "disk.img.zst", packed), nil, 1<<40)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%v, %d bytes; want %d", err, len(got), len(want))
+		}
+	})
 }
 
 func TestZstRefused(t *testing.T) {
@@ -173,13 +231,14 @@ func TestZstRefused(t *testing.T) {
 		{"a table that is longer than the file", "not that of this file", binary.LittleEndian.AppendUint32([]byte("\x28\xb5\x2f\xfd\xff\xff\xff\x0f\x00"), footerMagic)},
 	}
 	for _, test := range tests {
-		_, _, err := unpack(t, writeFile(t, "disk.img.zst", test.file), nil, 1<<40)
-		if err == nil || !strings.Contains(err.Error(), test.wantErr) || !strings.HasPrefix(err.Error(), "disk.img.zst: ") {
-			t.Errorf("%s: %v; want an error with %q", test.name, err, test.wantErr)
-		}
-		// The same where nothing is wanted.
-		if _, _, err := unpack(t, writeFile(t, "disk.img.zst", test.file), []Span{}, 1<<40); err == nil {
-			t.Errorf("%s: no error where nothing of it is wanted", test.name)
-		}
+		onCores(t, test.name, func(t *testing.T) {
+			_, _, err := unpack(t, writeFile(t, "disk.img.zst", test.file), nil, 1<<40)
+			if err == nil || !strings.Contains(err.Error(), test.wantErr) || !strings.HasPrefix(err.Error(), "disk.img.zst: ") {
+				t.Errorf("%v; want an error with %q", err, test.wantErr)
+			}
+			if _, _, err := unpack(t, writeFile(t, "disk.img.zst", test.file), []Span{}, 1<<40); err == nil {
+				t.Error("no error where nothing of it is wanted")
+			}
+		})
 	}
 }
