@@ -12,7 +12,7 @@ const (
 	// most of the memory that a flash takes. It is enough for the blocks of xz -T0.
 	aheadBytes = 40 << 20
 	// aheadLeast keeps the writers busy where sections are small.
-	aheadLeast = 8 << 20
+	aheadLeast = 4 << 20
 	// nextPieces is how far the section whose turn it is may be ahead of the writers.
 	nextPieces = 8
 )

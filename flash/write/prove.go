@@ -19,7 +19,7 @@ import (
 const provers = 2
 
 // queued is how many pieces may wait before a prover or a device's writers.
-const queued = 12
+const queued = 8
 
 // shared is a piece that several goroutines read. The last one frees it.
 type shared struct {
