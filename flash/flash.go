@@ -38,6 +38,7 @@ type Options struct {
 	Holes         string               // what becomes of what the image leaves out: zero (also ""), discard or keep
 	Blind         bool                 // do not read back
 	ForceRecovery bool                 // bring Jetsons into recovery mode by the board's command
+	PKC, SBK      string               // files with keys that a Jetson's boot files are signed and encrypted with
 	Config        string               // a bf.cfg for the installer in a BlueField's boot stream
 	DryRun        bool                 // stop before the first write
 	Out           io.Writer            // where the device and what will be done is shown; nil shows nothing
@@ -185,6 +186,8 @@ func (o Options) strange(kind string) error {
 	switch {
 	case o.ForceRecovery && kind != Tegra:
 		return errors.New("only Jetsons, as usb:1-2, are brought into recovery mode: leave -forcerecovery out")
+	case (o.PKC != "" || o.SBK != "") && kind != Tegra:
+		return errors.New("only the packages of Jetsons, as usb:1-2, are signed as they are flashed: leave -pkc and -sbk out")
 	case o.Config != "" && kind != RShim:
 		return errors.New("only the installer of a BlueField, as /dev/rshim0, reads a bf.cfg: leave -config out")
 	}

@@ -25,6 +25,7 @@ type jetsonJob struct {
 	bench  *bench
 	pkg    *tegra.Package
 	sum    string // of the package's file
+	keys   tegra.Keys
 	limits map[string]time.Duration
 	at     string // when it began: its logs are named by that
 }
@@ -56,7 +57,9 @@ func (j *jetsonJob) possible(context.Context) error {
 	case o.Identity != nil:
 		return errors.New("an SSH identity is written into disk images alone; a Jetson's package has its own keys")
 	}
-	return nil
+	var err error
+	j.keys, err = tegra.OpenKeys(o.PKC, o.SBK)
+	return err
 }
 
 // settings are those of board.yml.
@@ -124,8 +127,10 @@ func (j *jetsonJob) judge(ctx context.Context) error {
 	if chip := j.spec.Flash.Chip; chip != "" && j.pkg.Chip != "" && j.pkg.Chip != chip {
 		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", j.pkg.Chip, j.spec.Board, chip)
 	}
-	if err := j.pkg.Check(); err != nil {
-		return err
+	for _, check := range []func() error{j.pkg.Check, func() error { return j.pkg.Takes(j.keys) }} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	return j.pkg.Ready(ctx)
 }
@@ -159,7 +164,7 @@ func (j *jetsonJob) plan(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.devices {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. Nothing was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(port(d)), " "))
+			fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. Nothing was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(port(d), j.keys), " "))
 		}
 		r := j.receipt(d)
 		r.DryRun = true
@@ -196,7 +201,7 @@ func (j *jetsonJob) run(ctx context.Context) ([]Receipt, error) {
 
 func (j *jetsonJob) flash(ctx context.Context, d Device) (Receipt, error) {
 	board := tegra.Board{
-		Port: port(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module,
+		Port: port(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module, Keys: j.keys,
 		Logs: filepath.Join(j.artifact.Dir(), "logs", "flash-"+port(d)+"-"+j.at),
 	}
 	if len(j.devices) > 1 {

@@ -447,6 +447,8 @@ func TestOptionsOfOtherDevices(t *testing.T) {
 		{"usb:1-2", Options{Config: "bf.cfg"}, "leave -config out"},
 		{card, Options{Config: "bf.cfg"}, "leave -config out"},
 		{card, Options{ForceRecovery: true}, "leave -forcerecovery out"},
+		{card, Options{PKC: "pkc.pem"}, "leave -pkc and -sbk out"},
+		{"usb:1-4", Options{PKC: "missing.pem"}, "missing.pem"},
 	} {
 		tt.o.DryRun = true
 		if _, _, err := j.flash(t.Context(), tt.o, tt.device); err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -169,6 +169,8 @@ func Flash(ctx context.Context, board, device string,
 	yes *string, // each device's serial (its port where another has the same one, its path where it has none), with commas between, instead of being asked
 	digest *string, // of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address
 	signers *string, // file of allowed signers, or minisign's public key: what they did not sign is refused
+	pkc *string, // private key (PEM) that the boot files are signed with for Jetsons whose fuses ask for it
+	sbk *string, // key (words of hex) that they are encrypted with besides
 	forceRecovery *bool, // bring Jetsons into recovery mode by the command of board.yml
 	config *string, // a bf.cfg for the installer in a BlueField's boot stream; bfb:config makes one
 	dryRun *bool, // compare with what is there, write nothing
@@ -178,6 +180,7 @@ func Flash(ctx context.Context, board, device string,
 		return ci.Flash(ctx, os.Stdout, spec, options, list(device), flash.Options{
 			Image: given(image, ""), BlockMap: given(blockMap, ""), Digest: given(digest, ""), Signers: given(signers, ""),
 			Holes: given(holes, ""), Blind: given(blind, false), ForceRecovery: given(forceRecovery, false), Config: given(config, ""),
+			PKC: given(pkc, ""), SBK: given(sbk, ""),
 			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		}, given(json, false))
 	})

@@ -27,6 +27,7 @@ type Board struct {
 	Logs   string // a folder that keeps what was said
 	Limits map[string]time.Duration
 	Module map[string]string // what the module's EEPROM would say, where it is empty
+	Keys   Keys
 }
 
 // Result is what came of a flash that went well.
@@ -48,12 +49,12 @@ var private = append([]string{"serial_number", "fuselevel", "MACHINE", "BR_CID",
 func ModuleNames() []string { return slices.Clone(moduleNames) }
 
 // Argv is the command that flashes a board on a port, in the package's folder.
-func (p *Package) Argv(port string) []string {
-	script := "./initrd-flash"
+func (p *Package) Argv(port string, keys Keys) []string {
+	script := []string{"bash", "./initrd-flash"}
 	if p.Flow == Direct {
-		return []string{"sh", "./doflash.sh", "--usb-instance", port}
+		script = []string{"sh", "./doflash.sh"}
 	}
-	return []string{"bash", script, "--usb-instance", port}
+	return slices.Concat(script, []string{"--usb-instance", port}, keys.argv())
 }
 
 // Ready says why the package cannot be put onto a board from this machine.
@@ -208,7 +209,7 @@ func (r *run) work(ctx context.Context, lock *os.File) error {
 	r.enter()
 	log := filepath.Join(r.board.Logs, "output.log")
 	err = engine.Run(limited, engine.Command{
-		Argv: r.pkg.Argv(r.board.Port), Dir: r.board.Dir, Env: env, Unset: private, Log: log, Line: r.line, Hold: lock,
+		Argv: r.pkg.Argv(r.board.Port, r.board.Keys), Dir: r.board.Dir, Env: env, Unset: private, Log: log, Line: r.line, Hold: lock,
 	})
 	r.leave()
 	released := r.host.release(r.board.Port, r.session())

@@ -137,7 +137,7 @@ func TestFlashHasItsOwnEnvironment(t *testing.T) {
 	}
 	h, _ := host(t, "1-2.3", "7523")
 	logs := t.TempDir()
-	board := Board{Port: "1-2.3", Dir: p.Dir, Logs: logs, Module: map[string]string{"BOARDID": "3767"}}
+	board := Board{Port: "1-2.3", Dir: p.Dir, Logs: logs, Module: map[string]string{"BOARDID": "3767"}, Keys: Keys{"/keys/pkc.pem", "/keys/sbk.hex"}}
 	if _, err := p.Flash(t.Context(), h, board); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestFlashHasItsOwnEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "args: --usb-instance 1-2.3\nBOARDID=3767\nserial_number=\nTEGRAFLASH_CHECK_USB_INSTANCE=yes\nRAMCODE=\n"
+	want := "args: --usb-instance 1-2.3 -u /keys/pkc.pem -v /keys/sbk.hex\nBOARDID=3767\nserial_number=\nTEGRAFLASH_CHECK_USB_INSTANCE=yes\nRAMCODE=\n"
 	if !bytes.HasPrefix(data, []byte(want)) {
 		t.Errorf("the script saw %.200q; want %q", data, want)
 	}
@@ -167,7 +167,7 @@ func TestEachStageHasALimit(t *testing.T) {
 		for i, s := range f.stages {
 			t.Run(f.name+" "+s.name, func(t *testing.T) {
 				own := open(t, tt.files)
-				name := filepath.Base(own.Argv("1-2.3")[1])
+				name := filepath.Base(own.Argv("1-2.3", Keys{})[1])
 				if err := os.WriteFile(filepath.Join(own.Dir, name), []byte(script(t, upTo(t, f, i, transcriptFile(t, tt.transcript))+"@hang\n")), 0o755); err != nil {
 					t.Fatal(err)
 				}

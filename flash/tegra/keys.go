@@ -1,0 +1,120 @@
+package tegra
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// keyBytes is more than the file of any key has.
+const keyBytes = 64 << 10
+
+// Keys are the files with which the scripts sign and encrypt boot files for a board
+// whose fuses ask for that. NVIDIA's tools read them; nothing else does.
+type Keys struct {
+	PKC string // a private key, PEM
+	SBK string // a key of AES, in words of hex
+}
+
+// OpenKeys looks at the files that a user names: the tools would find out what is wrong
+// with them when the board is in the middle of something.
+func OpenKeys(pkc, sbk string) (k Keys, err error) {
+	if sbk != "" && pkc == "" {
+		return Keys{}, errors.New("-sbk encrypts boot files that are also signed: give the signing key by -pkc")
+	}
+	for _, one := range []struct {
+		name, file string
+		to         *string
+		check      func([]byte) error
+	}{{"-pkc", pkc, &k.PKC, checkPKC}, {"-sbk", sbk, &k.SBK, checkSBK}} {
+		if one.file == "" {
+			continue
+		}
+		if *one.to, err = openKey(one.file, one.check); err != nil {
+			return Keys{}, fmt.Errorf("%s: %w", one.name, err)
+		}
+	}
+	return k, nil
+}
+
+func openKey(file string, check func([]byte) error) (string, error) {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	if strings.ContainsAny(path, " \t\n'\"$`\\*?[];&|<>(){}~#!") {
+		return "", fmt.Errorf("%q: NVIDIA's scripts do not work with such a name; copy the key to another", path)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no file", path)
+	}
+	data, err := readSmall(path, keyBytes)
+	if err == nil {
+		err = check(data)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return path, nil
+}
+
+func checkPKC(data []byte) error {
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return errors.New("it is no key in PEM's form (-----BEGIN ...)")
+	}
+	var err error
+	switch _, encrypted := block.Headers["DEK-Info"]; {
+	case encrypted || block.Type == "ENCRYPTED PRIVATE KEY":
+		return errors.New("the key has a passphrase, for which the scripts do not ask; openssl pkey writes it without one")
+	case block.Type == "RSA PRIVATE KEY":
+		_, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case block.Type == "EC PRIVATE KEY":
+		_, err = x509.ParseECPrivateKey(block.Bytes)
+	case block.Type == "PRIVATE KEY":
+		_, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	default:
+		return fmt.Errorf("it holds a %s; a private key signs", engine.OneLine(strings.ToLower(block.Type)))
+	}
+	return err
+}
+
+// checkSBK takes four words for the older chips, eight from Orin on.
+func checkSBK(data []byte) error {
+	digits := strings.Join(strings.Fields(strings.ReplaceAll(strings.ToLower(string(data)), "0x", "")), "")
+	if _, err := hex.DecodeString(digits); err != nil || len(digits) != 32 && len(digits) != 64 {
+		return errors.New("it is no key of 128 or 256 bits in hex, as 0x01234567 0x89abcdef ...")
+	}
+	return nil
+}
+
+// argv is how the scripts are told of the keys.
+func (k Keys) argv() (args []string) {
+	if k.PKC != "" {
+		args = append(args, "-u", k.PKC)
+	}
+	if k.SBK != "" {
+		args = append(args, "-v", k.SBK)
+	}
+	return args
+}
+
+// Takes refuses keys for a package that the build has signed: the scripts would go on
+// without them.
+func (p *Package) Takes(k Keys) error {
+	if k != (Keys{}) && p.presigned() {
+		return errors.New("the package was signed when it was built (TEGRA_SIGNING_ARGS), and its scripts take no other keys: leave -pkc and -sbk out, or build it unsigned")
+	}
+	return nil
+}
