@@ -15,7 +15,7 @@ const (
 	// smallBytes is the most of a frame that is unpacked at once, straight into pieces.
 	smallBytes = 2 << 20
 	// slackBytes behind the end let the decoder copy without looking at each byte.
-	slackBytes = 256 << 10
+	slackBytes = 4 << 10
 	// blocksAhead is how many blocks of a single frame are in some step of their unpacking.
 	blocksAhead = 8
 	// wideBytes is the largest window for which a decoder is kept.

@@ -37,7 +37,7 @@ type lane struct {
 func newLanes(sections []source.Section) *lanes {
 	l := &lanes{lane: map[int]*lane{}, limit: aheadLeast}
 	for _, s := range sections {
-		l.limit = min(max(l.limit, aheadLeast+2*s.Len), aheadBytes)
+		l.limit = min(max(l.limit, aheadLeast+s.Len*3/2), aheadBytes)
 	}
 	l.change = sync.NewCond(&l.mu)
 	return l

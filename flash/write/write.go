@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -127,18 +128,22 @@ func newRun(src Source, to []*Copy, o Options) *run {
 	return r
 }
 
-// cores is how many work. Go is told of more once, as a write to a device keeps one from
-// the others until the scheduler notices.
-var (
-	cores     = runtime.GOMAXPROCS(0)
-	moreProcs = sync.OnceFunc(func() { runtime.GOMAXPROCS(cores + 2*writers) })
-)
+// cores is how many goroutines can work at once.
+var cores = runtime.GOMAXPROCS(0)
+
+// settings are the process's, made once. Go is told of more cores, as a write to a
+// device keeps one from the others until the scheduler notices; and its collector to
+// begin early, as nearly all memory is buffers that are used again and again.
+var settings = sync.OnceFunc(func() {
+	runtime.GOMAXPROCS(cores + 2*writers)
+	debug.SetGCPercent(50)
+})
 
 var errNobodyLeft = errors.New("no device is left")
 
 // transfer decodes the image and has each copy take what differs.
 func (r *run) transfer(ctx context.Context) error {
-	moreProcs()
+	settings()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var writers sync.WaitGroup
