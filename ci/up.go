@@ -305,11 +305,7 @@ func Reach(ctx context.Context, opt images.Options, spec images.Spec, host strin
 		}
 		return target.Dial(ctx, Address(opt, spec, vm))
 	}
-	address, err := target.Resolve(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := target.Dial(ctx, address)
+	conn, err := target.Reach(ctx, host)
 	return conn, whoMayLogIn(spec, err)
 }
 

@@ -243,13 +243,7 @@ func (j *jetsonJob) force(ctx context.Context, port string) error {
 }
 
 // reachRelay logs in to the machine of a relay. Tests have their own.
-var reachRelay = func(ctx context.Context, host string) (*target.Conn, error) {
-	address, err := target.Resolve(ctx, host)
-	if err != nil {
-		return nil, err
-	}
-	return target.Dial(ctx, address)
-}
+var reachRelay = target.Reach
 
 // remotely runs a command on another machine.
 func remotely(ctx context.Context, host string, argv []string) error {

@@ -59,11 +59,7 @@ func Open(ctx context.Context, name string) (*Port, error) {
 	if m == nil {
 		return At(name), nil
 	}
-	a, err := target.Resolve(ctx, m[1])
-	if err != nil {
-		return nil, err
-	}
-	conn, err := target.Dial(ctx, a)
+	conn, err := target.Reach(ctx, m[1])
 	if err != nil {
 		return nil, err
 	}

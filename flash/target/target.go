@@ -33,6 +33,15 @@ type Conn struct {
 	link *link // nil after Close
 }
 
+// Reach connects to the machine that a person names, as Resolve takes it.
+func Reach(ctx context.Context, host string) (*Conn, error) {
+	a, err := Resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return Dial(ctx, a)
+}
+
 // Dial connects to the board at a, once.
 func Dial(ctx context.Context, a Address) (*Conn, error) {
 	l, err := newLogin(a)
