@@ -94,7 +94,7 @@ func checkPKC(data []byte) error {
 func checkSBK(data []byte) error {
 	digits := strings.Join(strings.Fields(strings.ReplaceAll(strings.ToLower(string(data)), "0x", "")), "")
 	if _, err := hex.DecodeString(digits); err != nil || len(digits) != 32 && len(digits) != 64 {
-		return errors.New("it is no key of 128 or 256 bits in hex, as 0x01234567 0x89abcdef ...")
+		return errors.New("it is no key of 128 or 256 bits in words of hex, as 0x01234567 0x89abcdef and so on")
 	}
 	return nil
 }
