@@ -70,7 +70,10 @@ func openKey(file string, check func([]byte) error) (string, error) {
 }
 
 func checkPKC(data []byte) error {
-	block, _ := pem.Decode(data)
+	block, rest := pem.Decode(data)
+	if block != nil && block.Type == "EC PARAMETERS" { // openssl ecparam writes them before the key
+		block, _ = pem.Decode(rest)
+	}
 	if block == nil {
 		return errors.New("it is no key in PEM's form (-----BEGIN ...)")
 	}

@@ -39,9 +39,10 @@ func TestOpenKeys(t *testing.T) {
 	}
 	asPEM := func(kind string, data []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}) }
 	rsaKey := write("rsa.pem", asPEM("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(private)))
+	curveKey := write("ecparam.pem", slices.Concat(asPEM("EC PARAMETERS", []byte("\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07")), asPEM("EC PRIVATE KEY", ec)))
 	eight := write("sbk.hex", []byte("0x01234567 0x89abcdef 0x01234567 0x89abcdef\n0x01234567 0x89abcdef 0x01234567 0x89ABCDEF\n"))
 	four := write("sbk4.hex", []byte("0123456789abcdef0123456789abcdef"))
-	for _, pair := range [][2]string{{"", ""}, {rsaKey, ""}, {rsaKey, eight}, {write("p8.pem", asPEM("PRIVATE KEY", pkcs8)), four}, {write("ec.pem", asPEM("EC PRIVATE KEY", ec)), ""}} {
+	for _, pair := range [][2]string{{"", ""}, {rsaKey, ""}, {rsaKey, eight}, {write("p8.pem", asPEM("PRIVATE KEY", pkcs8)), four}, {write("ec.pem", asPEM("EC PRIVATE KEY", ec)), ""}, {curveKey, ""}} {
 		k, err := OpenKeys(pair[0], pair[1])
 		if err != nil || k != (Keys{pair[0], pair[1]}) {
 			t.Errorf("OpenKeys(%q) = %v, %v", pair, k, err)
