@@ -2,6 +2,7 @@ package source
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -220,7 +221,7 @@ func isEmpty(content []byte) bool {
 	if head&1 != 0 {
 		rest = rest[1:] // the byte that is repeated, not at all
 	}
-	return len(rest) > 0 && rest[0] == 0
+	return bytes.Equal(rest, []byte{0}) || bytes.Equal(rest, []byte{0x80, 0}) // in short, and as of many
 }
 
 // whole is for reads of what must be there.

@@ -165,6 +165,7 @@ func emptyBlocks(p []byte) []byte {
 		add(packedBlock, 4, 0x0c, 0, 0, 0)     // of 20 bits' length
 		add(packedBlock, 3, 0x01, 'x', 0)      // no times an x
 		add(packedBlock, 4, 0x05, 0, 'x', 0)   // of 12 bits' length
+		add(packedBlock, 3, 0x00, 0x80, 0)     // no references, of which there may be many
 		add(runBlock, maxBlockBytes, 0)        // zeros
 		add(packedBlock, 4, 0x10, 'a', 'b', 0) // two literals
 		add(packedBlock, 4, 0x14, 0, 0, 0)     // of 12 bits' length, one of which is a zero
