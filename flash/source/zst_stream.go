@@ -97,7 +97,7 @@ func (s *input) Read(p []byte) (int, error) {
 		case s.left > 0:
 			n, err := s.in.Read(p[:min(int64(len(p)), s.left)])
 			s.left -= int64(n)
-			return n, whole(err)
+			return n, s.keep(whole(err))
 		case s.last:
 			return 0, io.EOF
 		}

@@ -1,14 +1,18 @@
 package source
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -195,6 +199,26 @@ func TestZstEmptyBlocks(t *testing.T) {
 		got, _, err := unpack(t, writeFile(t, "disk.img.zst", packed), nil, 1<<40)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%v, %d bytes; want %d", err, len(got), len(want))
+		}
+	})
+}
+
+// A disk that cannot be read is not a damaged file.
+func TestZstReadFault(t *testing.T) {
+	fault := errors.New("the disk says no")
+	file := byZstd(t, longImage())
+	onCores(t, "fault", func(t *testing.T) {
+		for _, at := range []int{20, 3000, len(file) / 2, len(file) - 2} {
+			in := bufio.NewReader(io.MultiReader(bytes.NewReader(file[:at]), iotest.ErrReader(fault)))
+			h, err := nextFrame(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := newCutter(t.Context(), Section{0, -1}, []Span{}, func(Piece) error { return nil })
+			z := &zst{parts: []Section{{0, -1}}}
+			if err := z.unpack(in, h, to); !errors.Is(err, fault) || errors.Is(err, errDamaged) {
+				t.Errorf("a fault at byte %d: %v; want %v", at, err, fault)
+			}
 		}
 	})
 }
