@@ -3,6 +3,7 @@ package source
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -15,6 +16,9 @@ import (
 // blankBytes is the most that a block has which only says that the zeros go on. zstd
 // begins a frame with one, and with several threads each thread's part.
 const blankBytes = 64
+
+// skipBytes is the most zeros that are summed at once, which takes tenths of a second.
+const skipBytes = 1 << 30
 
 // stream takes one frame of zstd through the decoder, without the zeros in it.
 //
@@ -32,6 +36,7 @@ type stream struct {
 
 // input is what the decoder reads.
 type input struct {
+	ctx    context.Context
 	in     *bufio.Reader // the frame, behind its header
 	header frameHeader
 	window int64 // what the decoder believes
@@ -66,7 +71,7 @@ type doubt struct {
 }
 
 func newStream(in *bufio.Reader, h frameHeader, to *cutter) *stream {
-	s := &stream{input: input{in: in, header: h}, to: to}
+	s := &stream{input: input{ctx: to.ctx, in: in, header: h}, to: to}
 	s.pending, s.window = plainHeader(h.windowBytes)
 	if h.sum {
 		s.sum = xxhash.New()
@@ -107,6 +112,9 @@ func (s *input) Read(p []byte) (int, error) {
 
 // next reads the header of a block, and leaves out zeros that change nothing.
 func (s *input) next() error {
+	if err := context.Cause(s.ctx); err != nil {
+		return err // of empty blocks the cutter hears nothing
+	}
 	var head [3]byte
 	if _, err := io.ReadFull(s.in, head[:]); err != nil {
 		return whole(err)
@@ -275,12 +283,19 @@ func zerosOnly(p []byte) bool {
 	return isZero(p)
 }
 
+// skip takes zeros in steps, so that the end of ctx is noticed between them.
 func (s *stream) skip(n int64) error {
-	if s.sum != nil {
-		sumZeros(s.sum, n)
+	for n > 0 {
+		k := min(n, skipBytes)
+		if err := s.keep(s.to.skipZeros(k)); err != nil {
+			return err
+		}
+		if s.sum != nil {
+			sumZeros(s.sum, k)
+		}
+		s.size, n = s.size+k, n-k
 	}
-	s.size += n
-	return s.keep(s.to.skipZeros(n))
+	return nil
 }
 
 // keep remembers the first fault, wherever it is.

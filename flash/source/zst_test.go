@@ -3,6 +3,7 @@ package source
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -221,6 +223,54 @@ func TestZstReadFault(t *testing.T) {
 			}
 		}
 	})
+}
+
+// endsWhenAsked is a context that ends when it is asked for the nth time.
+type endsWhenAsked struct {
+	context.Context
+	left *atomic.Int64
+}
+
+func (c endsWhenAsked) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// What unpacks to nothing, or to zeros without end, ends with its context.
+func TestZstEndsWithContext(t *testing.T) {
+	empty := framed(t, nil)
+	head := blockHeader(block{kind: rawBlock})
+	blocks := slices.Concat(empty[:len(empty)-3], bytes.Repeat(head[:], 100), empty[len(empty)-3:])
+	// Zeros of many blocks, which are handed on at once when the last block is written.
+	zeros := append([]byte(frameMagic), 1<<2, 7<<3)
+	run := blockHeader(block{kind: runBlock, size: maxBlockBytes})
+	zeros = append(zeros, bytes.Repeat(append(run[:], 0), 5*(1<<30)/maxBlockBytes)...)
+	end := blockHeader(block{last: true, kind: rawBlock})
+	zeros = append(append(zeros, end[:]...), "sums"...)
+	for _, test := range []struct {
+		name string
+		file []byte
+		left int64
+	}{
+		{"empty frames", bytes.Repeat(empty, 100), 50},
+		{"empty blocks", blocks, 50},
+		{"zeros", zeros, 5*(1<<30)/maxBlockBytes + 5},
+	} {
+		onCores(t, test.name, func(t *testing.T) {
+			m, err := Open(writeFile(t, "disk.img.zst", test.file), "disk.img.zst")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			ctx := endsWhenAsked{t.Context(), new(atomic.Int64)}
+			ctx.left.Store(test.left)
+			if err := m.Decode(ctx, 0, nil, func(Piece) error { return nil }); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v; want %v", err, context.Canceled)
+			}
+		})
+	}
 }
 
 func TestZstRefused(t *testing.T) {
