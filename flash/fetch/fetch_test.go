@@ -148,9 +148,11 @@ func TestBrokenConnection(t *testing.T) {
 // What one run could not finish, the next goes on with.
 func TestNextRunGoesOn(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
-		data, dir := content(1_500_000, 3), t.TempDir()
+		data, dir := content(4_000_000, 3), t.TempDir()
 		s.put(t, "disk.img", data)
-		r := newRelay(t, s.addr(), append([]int64{700_000}, slices.Repeat([]int64{1}, 40)...)...)
+		// Over SSH, what one line has brought can be lost with it: x/crypto gives up what it
+		// has not handed on. Three lines are not lost in a row.
+		r := newRelay(t, s.addr(), append(slices.Repeat([]int64{700_000}, 3), slices.Repeat([]int64{1}, 40)...)...)
 		ref := s.reference(r.addr(), "disk.img")
 		if _, err := fetchIt(t, dir, ref, ""); err == nil || !strings.Contains(err.Error(), "goes on from there") {
 			t.Fatalf("Get over a broken line = %v; want what is kept", err)
@@ -162,7 +164,7 @@ func TestNextRunGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, file, data)
-		if passed := r.passed(); passed > 1_300_000 {
+		if passed := r.passed(); passed > 3_800_000 {
 			t.Errorf("the second run was sent %d bytes; want at most those that were missing", passed)
 		}
 	})
