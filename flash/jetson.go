@@ -127,10 +127,11 @@ func (j *jetsonJob) judge(ctx context.Context) error {
 	if chip := j.spec.Flash.Chip; chip != "" && j.pkg.Chip != "" && j.pkg.Chip != chip {
 		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", j.pkg.Chip, j.spec.Board, chip)
 	}
-	for _, check := range []func() error{j.pkg.Check, func() error { return j.pkg.Takes(j.keys) }} {
-		if err := check(); err != nil {
-			return err
-		}
+	if err := j.pkg.Check(); err != nil {
+		return err
+	}
+	if err := j.pkg.Takes(j.keys); err != nil {
+		return err
 	}
 	return j.pkg.Ready(ctx)
 }
