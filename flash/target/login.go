@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/skeema/knownhosts"
@@ -25,13 +26,16 @@ var (
 // "ssh -A" takes connections and answers none.
 const agentLimit = 3 * time.Second
 
-// login holds what proves the board to us and us to the board.
+// login holds what proves the board to us and us to the board. Several
+// connections may be made with it at once.
 type login struct {
-	addr    Address
-	pinned  *knownhosts.HostKeyDB // nil: no known_hosts file exists
-	keys    []ssh.Signer          // of identity files
-	skipped []string              // what could not be used to log in, and why
-	noAgent bool                  // it does not list its keys and is not asked again
+	addr   Address
+	pinned *knownhosts.HostKeyDB // nil: no known_hosts file exists
+	keys   []ssh.Signer          // of identity files
+
+	mu      sync.Mutex
+	skipped []string // what could not be used to log in, and why
+	noAgent bool     // it does not list its keys and is not asked again
 }
 
 func newLogin(a Address) (*login, error) {
@@ -75,6 +79,8 @@ func readKey(file string) (ssh.Signer, error) {
 // askAgent connects to the user's agent and lists its keys. The connection is nil
 // where there is no agent that answers.
 func (l *login) askAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	socket := os.Getenv("SSH_AUTH_SOCK")
 	if socket == "" || l.noAgent {
 		return nil, nil
@@ -175,6 +181,8 @@ func (l *login) explain(err, untrusted error) error {
 }
 
 func (l *login) refused(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	hint := "\n  keys are looked for in the agent and in IdentityFile; to see what ssh would do: ssh -v " + l.sshArgs()
 	if len(l.skipped) > 0 {
 		hint = "\n  not used: " + strings.Join(l.skipped, "\n  not used: ") + hint

@@ -27,7 +27,7 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	last := errors.New("it still runs the boot that it was to end")
 	for limit.Err() == nil {
 		pause(limit, 5*askEvery)
-		fresh, err := WaitDial(limit, c.addr, timeout-time.Since(began))
+		link, err := c.login.wait(limit, timeout-time.Since(began))
 		if errors.Is(err, ErrHostKey) || errors.Is(err, ErrLogin) {
 			return fmt.Errorf("after the reboot: %w", err)
 		}
@@ -35,8 +35,9 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 			last = err
 			continue
 		}
+		fresh := &Conn{addr: c.addr, login: c.login, link: link}
 		if id, err := fresh.bootID(limit); err == nil && id != before {
-			c.adopt(fresh)
+			c.adopt(link)
 			return nil
 		}
 		fresh.Close()
@@ -47,16 +48,16 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	return fmt.Errorf("%s is not back within %s of its reboot: %w", c.addr, timeout, last)
 }
 
-// adopt takes over fresh's connection in place of the old one.
-func (c *Conn) adopt(fresh *Conn) {
+// adopt takes over a fresh connection in place of the old one.
+func (c *Conn) adopt(fresh *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link == nil { // closed meanwhile
-		fresh.link.Close()
+		fresh.Close()
 		return
 	}
 	c.link.Close()
-	c.link = fresh.link
+	c.link = fresh
 }
 
 var bootIDPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

@@ -27,7 +27,8 @@ const (
 // Conn is a connection to one board. Its methods may be called from any
 // goroutine. A connection that is lost stays lost; only Reboot makes a new one.
 type Conn struct {
-	addr Address
+	addr  Address
+	login *login
 
 	mu   sync.Mutex
 	link *link // nil after Close
@@ -48,17 +49,23 @@ func Dial(ctx context.Context, a Address) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	link, err := l.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{addr: l.addr, login: l, link: link}, nil
+}
+
+// connect makes one more connection to the board, with the same proofs on both
+// sides.
+func (l *login) connect(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	w, err := greet(ctx, l.addr)
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", l.addr, err)
 	}
-	link, err := l.handshake(ctx, w)
-	if err != nil {
-		return nil, err
-	}
-	return &Conn{addr: l.addr, link: link}, nil
+	return l.handshake(ctx, w)
 }
 
 // Address is where the board was reached.

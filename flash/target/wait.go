@@ -28,6 +28,15 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 	if err != nil {
 		return nil, err
 	}
+	link, err := l.wait(ctx, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{addr: l.addr, login: l, link: link}, nil
+}
+
+// wait is WaitDial for a login that is made already.
+func (l *login) wait(ctx context.Context, timeout time.Duration) (*link, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, timeout, errTimeUp)
 	defer cancel()
 	last := errors.New("no answer")
@@ -39,7 +48,7 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 		link, err := l.attempt(limit, w)
 		switch {
 		case err == nil:
-			return &Conn{addr: l.addr, link: link}, nil
+			return link, nil
 		case errors.Is(err, ErrHostKey), errors.Is(err, ErrLogin):
 			return nil, err
 		case limit.Err() == nil:
