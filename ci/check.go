@@ -2,6 +2,7 @@ package ci
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -46,13 +47,17 @@ var kinds = []kind{
 }
 
 func (k kind) check(file string, key, value *yaml.Node) (Check, error) {
-	e, err := newEntry(file, k.name, k.keys, key, value)
+	e, err := newEntry(file, k.name, slices.Concat(k.keys, commonKeys), key, value)
 	if err != nil {
 		return Check{}, err
 	}
-	c := Check{Kind: k.name, Timeout: e.timeout(), probe: k.read(e)}
-	if skip := e.flag("skip"); skip != nil {
-		c.Skip = *skip
+	c := Check{
+		Kind: k.name, key: e.name, Timeout: e.timeout(), Skip: isTrue(e.flag("skip")), Alone: isTrue(e.flag("alone")),
+		Retries: int(e.number("retries", 0, 0, maxRetries)), Pause: e.millis("pause", defaultPause, 0),
+		needs: e.needs(), teardown: e.teardown(), probe: k.read(e),
+	}
+	if p, ok := c.probe.(interface{ alone() bool }); ok {
+		c.Alone = p.alone()
 	}
 	if c.Name, c.Next = e.meta(); c.Next == "" && e.err == nil {
 		c.Next = c.probe.next()
@@ -65,6 +70,7 @@ type finding struct {
 	facts     []string // said of a check that passed
 	saw, want []string // of one that failed
 	next      string   // in place of the suite's, where the reason is another than it expects
+	metrics   []Metric
 }
 
 func (f *finding) fact(text string) { f.facts = append(f.facts, text) }

@@ -94,6 +94,19 @@ type CheckResult struct {
 	Saw       string `json:"saw,omitempty"`
 	Want      string `json:"want,omitempty"` // where it failed
 	Next      string `json:"next,omitempty"`
+
+	Attempts int      `json:"attempts,omitempty"` // how often it was tried, where that was more than once
+	Metrics  []Metric `json:"metrics,omitempty"`
+}
+
+// Metric is a number that a check read on the board, and what it was held against.
+type Metric struct {
+	Name  string   `json:"name"`
+	Unit  string   `json:"unit,omitempty"`
+	Value float64  `json:"value"`
+	Min   *float64 `json:"min,omitempty"`
+	Max   *float64 `json:"max,omitempty"`
+	Last  *float64 `json:"last,omitempty"` // in the last run that passed
 }
 
 // Log is what the board said in a failed run.
@@ -282,6 +295,10 @@ func (r Report) tidy() Report {
 			c := &r.Suites[i].Checks[j]
 			c.Name, c.Saw = clean(c.Name, 200), clean(c.Saw, maxSawBytes)
 			c.Want, c.Next = clean(c.Want, maxSawBytes), clean(c.Next, maxSawBytes)
+			c.Metrics = slices.Clone(c.Metrics)
+			for k := range c.Metrics {
+				c.Metrics[k].Name, c.Metrics[k].Unit = clean(c.Metrics[k].Name, 200), clean(c.Metrics[k].Unit, 50)
+			}
 		}
 	}
 	r.Logs = slices.Clone(r.Logs)

@@ -8,26 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"slipway/flash/target"
 	"slipway/images"
-	"slipway/layers/progress"
 )
 
 // ErrFailed is what a run ends with whose report is whole and says that the board
 // failed.
 var ErrFailed = errors.New("the board failed its checks")
-
-// errLost ends what is still to be asked of a board that answers no more.
-var errLost = errors.New("the board stopped answering")
-
-const (
-	checksAtOnce = 3
-	// alive is how long a board may take for a program that does nothing, before it
-	// counts as lost. A board under emulation takes seconds when it is busy.
-	alive = 15 * time.Second
-)
 
 // Smoke runs the suites of a board on it. The report is worth keeping whatever
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
@@ -102,6 +89,7 @@ type session struct {
 	mu     sync.Mutex
 	opened containers
 	lost   bool
+	has    map[need]bool // what the board was asked for already
 
 	container sync.Mutex // they run one at a time
 }
@@ -110,151 +98,4 @@ func (s *session) close() {
 	if s.opened != nil {
 		s.opened.Close()
 	}
-}
-
-// runSuite runs the checks of a suite, several at a time. Their results stand in
-// the order of the suite.
-func (s *session) runSuite(ctx context.Context, suite Suite) SuiteResult {
-	began := time.Now()
-	step := progress.Start(ctx, "smoke "+suite.Name, int64(len(suite.Checks)), progress.Tasks)
-	result := SuiteResult{Name: suite.Name, Checks: make([]CheckResult, len(suite.Checks))}
-	for _, batch := range batches(suite.Checks) {
-		var group errgroup.Group
-		group.SetLimit(checksAtOnce)
-		for _, i := range batch {
-			group.Go(func() error {
-				check := suite.Checks[i]
-				defer s.turn(check)()
-				step.Detail(check.Name)
-				offset := time.Since(began)
-				result.Checks[i] = s.runCheck(ctx, check)
-				result.Checks[i].StartMS = offset.Milliseconds()
-				step.Add(1)
-				return nil
-			})
-		}
-		group.Wait()
-	}
-	result.ElapsedMS = time.Since(began).Milliseconds()
-	step.End(result.tally())
-	return result
-}
-
-// tally is how a suite went, as the last words of its step.
-func (r SuiteResult) tally() (string, error) {
-	n := map[Status]int{}
-	for _, c := range r.Checks {
-		n[c.Status]++
-	}
-	text := countWords(n)
-	if n[Failed] > 0 {
-		return text, errors.New(text)
-	}
-	return text, nil
-}
-
-// batches splits checks where one must run alone.
-func batches(checks []Check) [][]int {
-	var all [][]int
-	var open []int
-	for i, c := range checks {
-		if a, ok := c.probe.(interface{ alone() bool }); ok && a.alone() {
-			all, open = append(all, open, []int{i}), nil
-			continue
-		}
-		open = append(open, i)
-	}
-	return append(all, open)
-}
-
-func (s *session) runCheck(ctx context.Context, c Check) CheckResult {
-	r := CheckResult{Name: clean(c.Name, 200), Kind: c.Kind, Status: Skipped}
-	switch {
-	case c.Skip:
-		r.Saw = "the suite says skip"
-		return r
-	case ctx.Err() != nil:
-		r.Saw = "not run: stopped before its turn"
-		return r
-	case s.isLost():
-		r.Saw = "not run: " + errLost.Error()
-		return r
-	}
-	began := time.Now()
-	f, err := s.examine(ctx, c)
-	r.ElapsedMS = time.Since(began).Milliseconds()
-	if ctx.Err() != nil && err != nil {
-		r.Saw = "not finished: " + context.Cause(ctx).Error()
-		return r
-	}
-	r.judge(c, f, err)
-	return r
-}
-
-var errSlow = errors.New("no answer in time")
-
-// examine runs one probe with its timeout. A board that gives no answer is asked for
-// a sign of life, so that a dead one does not cost every check's timeout.
-func (s *session) examine(ctx context.Context, c Check) (finding, error) {
-	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
-	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
-	defer cancel()
-	f, err := c.probe.run(limited, s)
-	if err == nil || ctx.Err() != nil {
-		return f, err
-	}
-	if limited.Err() != nil {
-		err = context.Cause(limited)
-	}
-	if !s.answers(ctx) {
-		err = fmt.Errorf("%w, and then not to anything else: %w", err, errLost)
-	}
-	return f, err
-}
-
-// turn waits until a check may run, and returns what ends its turn. The wait is
-// no part of the check's time.
-func (s *session) turn(c Check) (end func()) {
-	if c.Kind != "container" {
-		return func() {}
-	}
-	s.container.Lock()
-	return s.container.Unlock
-}
-
-func (s *session) answers(ctx context.Context) bool {
-	if s.isLost() {
-		return false
-	}
-	limited, cancel := context.WithTimeout(ctx, alive)
-	defer cancel()
-	_, err := s.board.Run(limited, "true")
-	if err == nil || ctx.Err() != nil {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lost = true
-	return false
-}
-
-func (s *session) isLost() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lost
-}
-
-// judge turns what a probe found into a result.
-func (r *CheckResult) judge(c Check, f finding, err error) {
-	if err != nil {
-		f.expect(false, "an answer", err.Error())
-	}
-	if f.ok() {
-		r.Status, r.Saw = Passed, clean(strings.Join(f.facts, "; "), maxFactBytes)
-		return
-	}
-	r.Status = Failed
-	r.Saw = clean(strings.Join(f.saw, "\n"), maxSawBytes)
-	r.Want = clean(strings.Join(f.want, "\n"), maxSawBytes)
-	r.Next = clean(or(f.next, c.Next), maxSawBytes)
 }

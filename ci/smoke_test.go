@@ -199,14 +199,7 @@ func TestStoppedSmoke(t *testing.T) {
 	why := errors.New("somebody pressed Ctrl-C")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	begun := filepath.Join(t.TempDir(), "begun")
-	go func() {
-		for ctx.Err() == nil {
-			if _, err := os.Stat(begun); err == nil {
-				cancel(why)
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	}()
+	go whenThere(ctx, begun, func() { cancel(why) })
 	spec := specOf(t, "command: {quick: {exec: 'true'}}")
 	spec.Suites = append(spec.Suites, specOf(t, "command: {slow: {exec: touch "+begun+"; sleep 60}}\nunits: {never: }\n").Suites...)
 	r, err := Smoke(ctx, conn, spec, images.Artifact{})

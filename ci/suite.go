@@ -30,12 +30,18 @@ type Suite struct {
 // Check is one thing that is asked of a board.
 type Check struct {
 	Name    string
-	Kind    string // the section that it stands in: command, file, ...
-	Next    string // what to do when it fails
-	Timeout time.Duration
+	Kind    string        // the section that it stands in: command, file, ...
+	Next    string        // what to do when it fails
+	Timeout time.Duration // of one try
+	Retries int           // how often it is tried again
+	Pause   time.Duration // before each of these
 	Skip    bool
+	Alone   bool // nothing runs beside it
 
-	probe probe
+	key      string // its name in the suite's file
+	needs    []need
+	teardown [][]string
+	probe    probe
 }
 
 // Limits of a suite. They are far above what a person writes.
@@ -45,6 +51,10 @@ const (
 	maxGossfiles   = 8 // depth of suites that include suites
 	maxTimeout     = time.Hour
 	defaultTimeout = 30 * time.Second
+	maxRetries     = 1000
+	defaultPause   = time.Second
+	maxNeeds       = 20
+	maxTeardown    = 20
 )
 
 // Suites returns the names of the suites that Slipway brings along.
@@ -123,6 +133,8 @@ func (l *loader) read(file string) ([]byte, error) {
 	return fs.ReadFile(l.files, file)
 }
 
+var gossfileKeys = []string{"file", "title", "meta", "skip"}
+
 // gossfiles reads the section that includes other suites.
 func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
 	shown := l.shown(from)
@@ -130,7 +142,7 @@ func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
 		return at(shown, section, "gossfile must be a mapping of file names")
 	}
 	for key, value := range pairs(section) {
-		e, err := newEntry(shown, "gossfile", []string{"file"}, key, value)
+		e, err := newEntry(shown, "gossfile", gossfileKeys, key, value)
 		if err != nil {
 			return err
 		}
@@ -169,6 +181,9 @@ func (l *loader) section(file string, key, section *yaml.Node) error {
 	}
 	for key, value := range pairs(section) {
 		c, err := kinds[i].check(file, key, value)
+		if err == nil {
+			err = l.resolve(c.needs)
+		}
 		if err != nil {
 			return err
 		}

@@ -100,8 +100,9 @@ type entry struct {
 	err    error
 }
 
-// commonKeys may stand in every entry, as in goss.
-var commonKeys = []string{"title", "meta", "timeout", "skip"}
+// commonKeys may stand in every check: the first four as in goss, the others are
+// ours.
+var commonKeys = []string{"title", "meta", "timeout", "skip", "retries", "pause", "needs", "teardown", "alone"}
 
 func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*entry, error) {
 	e := &entry{file: file, name: key.Value, key: key, fields: map[string]*yaml.Node{}}
@@ -111,10 +112,9 @@ func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*entry, 
 	if value.Kind != yaml.MappingNode {
 		return nil, at(file, value, "%s %q must be a mapping of attributes, not %s", kind, key.Value, kindOf(value))
 	}
-	allowed := slices.Concat(keys, commonKeys)
 	for k, v := range pairs(value) {
-		if !slices.Contains(allowed, k.Value) {
-			return nil, at(file, k, "unknown attribute %q of a %s (allowed: %s)", k.Value, kind, strings.Join(allowed, ", "))
+		if !slices.Contains(keys, k.Value) {
+			return nil, at(file, k, "unknown attribute %q of a %s (allowed: %s)", k.Value, kind, strings.Join(keys, ", "))
 		}
 		e.fields[k.Value] = v
 	}
@@ -221,9 +221,46 @@ func (e *entry) path(key string) string {
 	return p
 }
 
-func (e *entry) timeout() time.Duration {
-	ms := e.number("timeout", defaultTimeout.Milliseconds(), 1, maxTimeout.Milliseconds())
+func (e *entry) timeout() time.Duration { return e.millis("timeout", defaultTimeout, 1) }
+
+// millis is a time; like goss's, it is written in milliseconds.
+func (e *entry) millis(key string, fallback time.Duration, least int64) time.Duration {
+	ms := e.number(key, fallback.Milliseconds(), least, maxTimeout.Milliseconds())
 	return time.Duration(ms) * time.Millisecond
+}
+
+// teardown is a list of commands: a text for the board's shell, or a list of words.
+func (e *entry) teardown() [][]string {
+	n := e.fields["teardown"]
+	if n == nil {
+		return nil
+	}
+	if n.Kind != yaml.SequenceNode || len(n.Content) > maxTeardown {
+		e.fail(n, "teardown must be a list of at most %d commands, not %s", maxTeardown, kindOf(n))
+		return nil
+	}
+	var all [][]string
+	for _, c := range n.Content {
+		all = append(all, e.commandOf(c))
+	}
+	return all
+}
+
+func (e *entry) commandOf(n *yaml.Node) []string {
+	one := &entry{file: e.file, fields: map[string]*yaml.Node{"teardown": n}}
+	var argv []string
+	if n.Kind == yaml.SequenceNode {
+		argv = one.list("teardown")
+	} else {
+		argv = []string{"sh", "-c", one.text("teardown", "")}
+	}
+	if e.err == nil {
+		e.err = one.err
+	}
+	if len(argv) == 0 || strings.ContainsRune(strings.Join(argv, ""), 0) || argv[len(argv)-1] == "" && argv[0] == "sh" {
+		e.fail(n, "teardown: not a command")
+	}
+	return argv
 }
 
 // meta reads title and next; goss lets any other key stand there too.

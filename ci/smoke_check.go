@@ -1,0 +1,182 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// errLost ends what is still to be asked of a board that answers no more.
+var errLost = errors.New("the board stopped answering")
+
+const (
+	// alive is how long a board may take for a program that does nothing, before it
+	// counts as lost. A board under emulation takes seconds when it is busy.
+	alive = 15 * time.Second
+	// teardownLimit holds for all commands of a check's teardown together.
+	teardownLimit = 30 * time.Second
+)
+
+// runCheck runs one check, as often as it may be tried, and what it has to leave
+// tidy.
+func (s *session) runCheck(ctx context.Context, c Check) CheckResult {
+	r := CheckResult{Name: clean(c.Name, 200), Kind: c.Kind, Status: Skipped}
+	if r.Saw = s.unready(ctx, c); r.Saw != "" {
+		return r
+	}
+	began := time.Now()
+	f, tries, err := s.try(ctx, c)
+	var lacks missing
+	if errors.As(err, &lacks) {
+		r.Saw = string(lacks)
+		return r
+	}
+	left := s.tearDown(ctx, c)
+	r.ElapsedMS = time.Since(began).Milliseconds()
+	if tries > 1 {
+		r.Attempts = tries
+	}
+	switch {
+	case ctx.Err() != nil && err != nil:
+		r.Saw = strings.Join(append([]string{"not finished: " + context.Cause(ctx).Error()}, left...), "\n")
+	default:
+		r.judge(c, f, err, left)
+	}
+	return r
+}
+
+// unready says why a check is not even begun.
+func (s *session) unready(ctx context.Context, c Check) string {
+	switch {
+	case c.Skip:
+		return "the suite says skip"
+	case ctx.Err() != nil:
+		return "not run: stopped before its turn"
+	case s.isLost():
+		return "not run: " + errLost.Error()
+	}
+	return ""
+}
+
+// missing is what the board lacks for a check.
+type missing string
+
+func (m missing) Error() string { return string(m) }
+
+// try examines until a check passes or has no try left.
+func (s *session) try(ctx context.Context, c Check) (f finding, tries int, err error) {
+	for tries = 1; ; tries++ {
+		f, err = s.examine(ctx, c)
+		if err == nil && f.ok() || tries > c.Retries || s.isLost() || errors.As(err, new(missing)) {
+			return f, tries, err
+		}
+		select {
+		case <-ctx.Done():
+			return f, tries, context.Cause(ctx)
+		case <-time.After(c.Pause):
+		}
+	}
+}
+
+var errSlow = errors.New("no answer in time")
+
+// examine runs one probe with its timeout. A board that gives no answer is asked for
+// a sign of life, so that a dead one does not cost every check's timeout.
+func (s *session) examine(ctx context.Context, c Check) (finding, error) {
+	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
+	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
+	defer cancel()
+	f, err := s.probe(limited, c)
+	if err == nil || ctx.Err() != nil || errors.As(err, new(missing)) {
+		return f, err
+	}
+	if limited.Err() != nil {
+		err = context.Cause(limited)
+	}
+	if !s.answers(ctx) {
+		err = fmt.Errorf("%w, and then not to anything else: %w", err, errLost)
+	}
+	return f, err
+}
+
+// probe asks for what a check needs on the board, then what it wants to know.
+func (s *session) probe(ctx context.Context, c Check) (finding, error) {
+	for _, n := range c.needs {
+		if n.kind == "check" {
+			continue
+		}
+		why, err := s.lacking(ctx, n)
+		if err == nil && why != "" {
+			err = missing(why)
+		}
+		if err != nil {
+			return finding{}, err
+		}
+	}
+	return c.probe.run(ctx, s)
+}
+
+func (s *session) answers(ctx context.Context) bool {
+	if s.isLost() {
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, alive)
+	defer cancel()
+	_, err := s.board.Run(limited, "true")
+	if err == nil || ctx.Err() != nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
+	return false
+}
+
+func (s *session) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// tearDown runs a check's teardown, also after a timeout or a Ctrl-C, and says
+// what of it went wrong. One command that fails does not keep the next from
+// running.
+func (s *session) tearDown(ctx context.Context, c Check) (wrong []string) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), teardownLimit, fmt.Errorf("it took longer than %v", teardownLimit))
+	defer cancel()
+	for _, argv := range c.teardown {
+		if s.isLost() {
+			return append(wrong, "teardown was not run: "+errLost.Error())
+		}
+		r, err := s.board.Run(ctx, argv...)
+		if err == nil && r.Status != 0 {
+			err = errors.New(describe(r))
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("teardown: %s: %v", shellLine(argv), err))
+		}
+	}
+	return wrong
+}
+
+// judge turns what a probe found into a result. What a teardown left behind fails
+// a check too: the next ones may meet it.
+func (r *CheckResult) judge(c Check, f finding, err error, left []string) {
+	r.Metrics = f.metrics
+	if err != nil {
+		f.expect(false, "an answer", err.Error())
+	}
+	for _, wrong := range left {
+		f.expect(false, "a teardown that works", wrong)
+	}
+	if f.ok() {
+		r.Status, r.Saw = Passed, clean(strings.Join(f.facts, "; "), maxFactBytes)
+		return
+	}
+	r.Status = Failed
+	r.Saw = clean(strings.Join(f.saw, "\n"), maxSawBytes)
+	r.Want = clean(strings.Join(f.want, "\n"), maxSawBytes)
+	r.Next = clean(or(f.next, c.Next), maxSawBytes)
+}
