@@ -23,10 +23,10 @@ func (l *login) algorithms() []string {
 	return l.pinned.HostKeyAlgorithms(l.addr.keyName())
 }
 
-func (l *login) checkHostKey(remote net.Addr, key ssh.PublicKey) error {
+func (l *login) checkHostKey(key ssh.PublicKey) error {
 	var err error = &xknownhosts.KeyError{}
 	if l.pinned != nil {
-		err = l.pinned.HostKeyCallback()(l.addr.keyName(), remote, key)
+		err = l.pinned.HostKeyCallback()(l.addr.keyName(), &net.TCPAddr{}, key)
 	}
 	switch {
 	case err == nil:
@@ -106,6 +106,7 @@ func (l *login) sshArgs() string {
 	for _, file := range l.addr.Identities {
 		args = append(args, "-i", Quote(file))
 	}
+	args = append(args, l.addr.jumps()...)
 	args = append(args, "-p", strconv.Itoa(l.addr.Port), Quote(l.addr.User+"@"+l.addr.Host))
 	return strings.Join(args, " ")
 }

@@ -22,6 +22,9 @@ var (
 	ErrLogin   = errors.New("login refused")
 )
 
+// lasting says whether an error would come again with every further try.
+func lasting(err error) bool { return errors.Is(err, ErrHostKey) || errors.Is(err, ErrLogin) }
+
 // agentLimit is how long the agent may take to list its keys. The socket of a lost
 // "ssh -A" takes connections and answers none.
 const agentLimit = 3 * time.Second
@@ -30,6 +33,7 @@ const agentLimit = 3 * time.Second
 // connections may be made with it at once.
 type login struct {
 	addr   Address
+	via    *gate                 // nil: it is reached directly
 	pinned *knownhosts.HostKeyDB // nil: no known_hosts file exists
 	keys   []ssh.Signer          // of identity files
 
@@ -44,7 +48,12 @@ func newLogin(a Address) (*login, error) {
 		return nil, err
 	}
 	l := &login{addr: a}
-	if files := appendFiles(nil, "", a.KnownHosts...); len(files) > 0 {
+	if a.Via != nil {
+		if l.via, err = newGate(*a.Via); err != nil {
+			return nil, err
+		}
+	}
+	if files := existing(a.KnownHosts); len(files) > 0 {
 		if l.pinned, err = knownhosts.NewDB(files...); err != nil {
 			return nil, fmt.Errorf("read known hosts: %w", err)
 		}
@@ -58,6 +67,17 @@ func newLogin(a Address) (*login, error) {
 		l.keys = append(l.keys, key)
 	}
 	return l, nil
+}
+
+func existing(files []string) []string {
+	return slices.DeleteFunc(slices.Clone(files), func(f string) bool { return !exists(f) })
+}
+
+// close ends the connections to jump hosts. No further one can be made.
+func (l *login) close() {
+	if l.via != nil {
+		l.via.close()
+	}
 }
 
 func readKey(file string) (ssh.Signer, error) {
@@ -155,8 +175,8 @@ func (l *login) authenticate(w *wire, keys []ssh.Signer) (*link, error) {
 		User:              l.addr.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(keys...)},
 		HostKeyAlgorithms: l.algorithms(),
-		HostKeyCallback: func(_ string, remote net.Addr, key ssh.PublicKey) error {
-			untrusted = l.checkHostKey(remote, key)
+		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+			untrusted = l.checkHostKey(key)
 			return untrusted
 		},
 	}

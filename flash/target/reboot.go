@@ -28,7 +28,7 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 	for limit.Err() == nil {
 		pause(limit, 5*askEvery)
 		link, err := c.login.wait(limit, timeout-time.Since(began))
-		if errors.Is(err, ErrHostKey) || errors.Is(err, ErrLogin) {
+		if lasting(err) {
 			return fmt.Errorf("after the reboot: %w", err)
 		}
 		if err != nil {
@@ -40,7 +40,7 @@ func (c *Conn) Reboot(ctx context.Context, timeout time.Duration) error {
 			c.adopt(link)
 			return nil
 		}
-		fresh.Close()
+		link.Close()
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("reboot %s: %w", c.addr, context.Cause(ctx))

@@ -51,6 +51,7 @@ func Dial(ctx context.Context, a Address) (*Conn, error) {
 	}
 	link, err := l.connect(ctx)
 	if err != nil {
+		l.close()
 		return nil, err
 	}
 	return &Conn{addr: l.addr, login: l, link: link}, nil
@@ -59,9 +60,9 @@ func Dial(ctx context.Context, a Address) (*Conn, error) {
 // connect makes one more connection to the board, with the same proofs on both
 // sides.
 func (l *login) connect(ctx context.Context) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	ctx, cancel := context.WithTimeout(ctx, dialLimit*time.Duration(1+l.addr.hops()))
 	defer cancel()
-	w, err := greet(ctx, l.addr)
+	w, err := l.greet(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", l.addr, err)
 	}
@@ -80,6 +81,7 @@ func (c *Conn) Close() error {
 	}
 	err := c.link.Close()
 	c.link = nil
+	c.login.close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil // it was lost before
 	}

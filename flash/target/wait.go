@@ -30,6 +30,7 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 	}
 	link, err := l.wait(ctx, timeout)
 	if err != nil {
+		l.close()
 		return nil, err
 	}
 	return &Conn{addr: l.addr, login: l, link: link}, nil
@@ -41,7 +42,10 @@ func (l *login) wait(ctx context.Context, timeout time.Duration) (*link, error) 
 	defer cancel()
 	last := errors.New("no answer")
 	for limit.Err() == nil {
-		w, err := firstGreeting(limit, l.addr, &last)
+		w, err := l.firstGreeting(limit, &last)
+		if lasting(err) {
+			return nil, fmt.Errorf("reach %s: %w", l.addr, err)
+		}
 		if err != nil {
 			break
 		}
@@ -49,7 +53,7 @@ func (l *login) wait(ctx context.Context, timeout time.Duration) (*link, error) 
 		switch {
 		case err == nil:
 			return link, nil
-		case errors.Is(err, ErrHostKey), errors.Is(err, ErrLogin):
+		case lasting(err):
 			return nil, err
 		case limit.Err() == nil:
 			last = err
@@ -70,9 +74,9 @@ func (l *login) attempt(ctx context.Context, w *wire) (*link, error) {
 	return l.handshake(ctx, w)
 }
 
-// firstGreeting keeps asking until a server greets us or ctx ends. What went
-// wrong most recently is left in last.
-func firstGreeting(ctx context.Context, a Address, last *error) (*wire, error) {
+// firstGreeting keeps asking until a server greets us, a jump host cannot be entered,
+// or ctx ends. What went wrong most recently is left in last.
+func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the tries that came in second
 	type result struct {
@@ -83,7 +87,7 @@ func firstGreeting(ctx context.Context, a Address, last *error) (*wire, error) {
 	try := func() {
 		limit, stop := context.WithTimeout(ctx, greetLimit)
 		defer stop()
-		w, err := greet(limit, a)
+		w, err := l.greet(limit)
 		select {
 		case results <- result{w, err}:
 		case <-ctx.Done():
@@ -103,6 +107,9 @@ func firstGreeting(ctx context.Context, a Address, last *error) (*wire, error) {
 		case r := <-results:
 			if r.err == nil {
 				return r.w, nil
+			}
+			if lasting(r.err) {
+				return nil, r.err
 			}
 			// What fails because the time is up says nothing about the board.
 			if end, ok := ctx.Deadline(); !ok || time.Now().Before(end) {

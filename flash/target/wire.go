@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// wire is the TCP connection below SSH. It knows when the board last sent
+// wire is the connection below SSH: TCP, or what a jump host or a program carries. It knows when the board last sent
 // something: an answer to a probe can be queued behind megabytes of an upload,
 // but then other answers come.
 type wire struct {
@@ -47,9 +47,8 @@ func newLink(client *ssh.Client, w *wire) *link {
 // greet connects and waits for the first byte of the server's greeting. Port
 // forwarders accept connections for boards that are not up yet, so an open
 // connection alone proves nothing.
-func greet(ctx context.Context, a Address) (*wire, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", a.hostPort())
+func (l *login) greet(ctx context.Context) (*wire, error) {
+	conn, err := l.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +60,26 @@ func greet(ctx context.Context, a Address) (*wire, error) {
 	}
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("no greeting from an SSH server: %w", err)
+		err = fmt.Errorf("no greeting from an SSH server: %w", err)
+		if p, ok := conn.(*proxy); ok {
+			err = p.explain(err)
+		}
+		return nil, err
 	}
 	w.heard.Store(time.Now().UnixNano())
 	return w, nil
+}
+
+// dial connects by the way that the address names.
+func (l *login) dial(ctx context.Context) (net.Conn, error) {
+	switch {
+	case l.via != nil:
+		return l.via.dial(ctx, l.addr.hostPort())
+	case l.addr.ProxyCommand != "":
+		return startProxy(l.addr.ProxyCommand)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", l.addr.hostPort())
 }
 
 // keep closes the link when the board has fallen silent, so that whoever waits for

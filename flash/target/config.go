@@ -1,0 +1,271 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// maxHops is how many machines may lie between here and a board.
+const maxHops = 8
+
+// Resolve makes an address of "user@host:port" or of a name in the user's
+// ~/.ssh/config, which ssh itself reads for us, and of the machines that it names as
+// jump hosts. Without ssh the name is taken as it stands, with the usual files in
+// ~/.ssh.
+func Resolve(ctx context.Context, host string) (Address, error) {
+	given, err := parseHost(host)
+	if err != nil {
+		return Address{}, err
+	}
+	if _, err := exec.LookPath("ssh"); err != nil {
+		return withDefaults(given)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Address{}, err
+	}
+	return route{home: home, names: []string{host}}.resolve(ctx, given, "")
+}
+
+// route is the way to a board as far as it is known.
+type route struct {
+	home  string
+	names []string // the board's, that of its jump host, that of the jump host's, as they are written
+}
+
+// resolve asks ssh about a machine. As with ssh, the last of several jump hosts is
+// reached through those before it, and the first one may have one of its own: jumps
+// stands for what the machine's own configuration says.
+func (r route) resolve(ctx context.Context, given Address, jumps string) (Address, error) {
+	c, err := askSSH(ctx, given, jumps)
+	if err != nil {
+		return Address{}, err
+	}
+	a, err := c.address(given, r.home)
+	if err != nil {
+		return Address{}, fmt.Errorf("~/.ssh/config for %q: %w", r.names[len(r.names)-1], err)
+	}
+	if a, err = a.complete(); err != nil {
+		return Address{}, err
+	}
+	if jump := c.last("proxyjump"); jump != "" {
+		a.Via, err = r.through(ctx, jump)
+	}
+	return a, err
+}
+
+func (r route) through(ctx context.Context, jumps string) (*Address, error) {
+	before, hop := "", jumps
+	if i := strings.LastIndexByte(jumps, ','); i >= 0 {
+		before, hop = jumps[:i], jumps[i+1:]
+	}
+	way := strings.Join(append(slices.Clone(r.names), hop), ", then ")
+	switch {
+	case slices.Contains(r.names, hop):
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config leads in a circle: %s", way)
+	case len(r.names) > maxHops:
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: more than %d jump hosts: %s", maxHops, way)
+	}
+	given, err := parseHost(hop)
+	if err != nil {
+		return nil, fmt.Errorf("ProxyJump in ~/.ssh/config: %w", err)
+	}
+	r.names = append(slices.Clone(r.names), hop)
+	a, err := r.resolve(ctx, given, before)
+	return &a, err
+}
+
+func askSSH(ctx context.Context, given Address, jumps string) (config, error) {
+	argv := []string{"ssh", "-G"}
+	if given.User != "" {
+		argv = append(argv, "-l", given.User)
+	}
+	if given.Port != 0 {
+		argv = append(argv, "-p", strconv.Itoa(given.Port))
+	}
+	if jumps != "" {
+		argv = append(argv, "-oProxyJump="+jumps)
+	}
+	out, err := engine.Output(ctx, engine.Command{Argv: append(argv, "--", given.Host)})
+	if err != nil {
+		return nil, err
+	}
+	return parseConfig(string(out)), nil
+}
+
+// config is what "ssh -G" prints: each lower-case keyword with its values.
+type config map[string][]string
+
+func parseConfig(text string) config {
+	c := config{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if key != "" && value != "none" {
+			c[key] = append(c[key], value)
+		}
+	}
+	return c
+}
+
+// last is "" where nothing is set.
+func (c config) last(key string) string {
+	values := c[key]
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
+}
+
+// address is the one that c describes, without its jump host.
+func (c config) address(given Address, home string) (Address, error) {
+	a := Address{Host: c.last("hostname"), User: c.last("user"), HostKeyAlias: c.last("hostkeyalias")}
+	if a.Host == "" {
+		return a, errors.New(`"ssh -G" named no host`)
+	}
+	var err error
+	if port := c.last("port"); port != "" {
+		if a.Port, err = parsePort(port); err != nil {
+			return a, err
+		}
+	}
+	t := newTokens(a, given.Host, home)
+	if a.Identities, err = t.files(c["identityfile"]); err != nil {
+		return a, fmt.Errorf("IdentityFile: %w", err)
+	}
+	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
+		files, err := t.files(strings.Fields(c.last(key)))
+		if err != nil {
+			return a, fmt.Errorf("%s: %w", key, err)
+		}
+		a.KnownHosts = append(a.KnownHosts, files...)
+	}
+	if command := c.last("proxycommand"); command != "" {
+		if c.last("proxyusefdpass") == "yes" {
+			return a, errors.New("ProxyUseFdpass is set, which only ssh can use; write a ProxyCommand that carries the data itself")
+		}
+		a.ProxyCommand, err = t.shell(command)
+	}
+	return a, err
+}
+
+// tokens are what stands for "%h" and the like in the user's configuration.
+type tokens map[byte]string
+
+func newTokens(a Address, name, home string) tokens {
+	t := tokens{'%': "%", 'h': a.Host, 'n': name, 'p': strconv.Itoa(a.Port), 'r': a.User, 'd': home, 'k': name}
+	if a.HostKeyAlias != "" {
+		t['k'] = a.HostKeyAlias
+	}
+	if u, err := user.Current(); err == nil {
+		t['u'], t['i'] = u.Username, u.Uid
+	}
+	return t
+}
+
+// files are those of the paths at which there is a file, or beside which there is
+// one that ends in .pub: ssh lists its defaults whether they are there or not.
+func (t tokens) files(paths []string) ([]string, error) {
+	var found []string
+	for _, path := range paths {
+		path, err := t.path(path)
+		if err != nil {
+			return nil, err
+		}
+		if exists(path) || exists(path+".pub") {
+			found = append(found, path)
+		}
+	}
+	return found, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+
+// path fills in a file's name as ssh does: the home folder, variables, tokens.
+func (t tokens) path(text string) (string, error) {
+	if rest, ok := strings.CutPrefix(text, "~/"); ok {
+		text = filepath.Join(t['d'], rest)
+	}
+	var missing error
+	text = variable.ReplaceAllStringFunc(text, func(name string) string {
+		value, ok := os.LookupEnv(name[2 : len(name)-1])
+		if !ok {
+			missing = fmt.Errorf("%s is not set", name)
+		}
+		return value
+	})
+	if missing != nil {
+		return "", missing
+	}
+	return t.fill(text, func(string) error { return nil })
+}
+
+var shellSafe = regexp.MustCompile(`^[A-Za-z0-9_.:@%+][A-Za-z0-9_.:@%+-]*$`)
+
+// shell fills in a command line that the user's own shell will read. The line is the
+// user's; what is filled in may come from anywhere, so nothing in it may mean
+// anything to a shell, or be an option.
+func (t tokens) shell(command string) (string, error) {
+	return t.fill(command, func(value string) error {
+		if !shellSafe.MatchString(value) {
+			return fmt.Errorf("ProxyCommand: %q holds characters that a shell could take for its own; use a HostName and a User without them", value)
+		}
+		return nil
+	})
+}
+
+func (t tokens) fill(text string, check func(value string) error) (string, error) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] != '%' {
+			b.WriteByte(text[i])
+			continue
+		}
+		i++
+		if i == len(text) {
+			return "", fmt.Errorf("%q ends in a single %%", text)
+		}
+		value, ok := t[text[i]]
+		if !ok {
+			return "", fmt.Errorf("%%%c in %q is not supported; write what it stands for", text[i], text)
+		}
+		if text[i] != '%' {
+			if err := check(value); err != nil {
+				return "", err
+			}
+		}
+		b.WriteString(value)
+	}
+	return b.String(), nil
+}
+
+func withDefaults(a Address) (Address, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return a, err
+	}
+	t := newTokens(a, a.Host, home)
+	if a.Identities, err = t.files([]string{"~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"}); err != nil {
+		return a, err
+	}
+	a.KnownHosts, err = t.files([]string{"~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"})
+	if err != nil {
+		return a, err
+	}
+	return a.complete()
+}
