@@ -1,0 +1,301 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway/layers/engine"
+)
+
+// Access is how the inventory says that a host is reached. What it leaves open is
+// for ~/.ssh/config to say.
+type Access struct {
+	Host     string
+	Port     int
+	User     string
+	Identity string   // file of a private key
+	Jump     []string // hosts on the way, the nearest first
+
+	HostKey string // as a line of known_hosts has it: kind and base64
+	Serial  string // what the board must say of itself
+	Board   string // which of Slipway's boards it is
+}
+
+// The variables that Slipway reads, each with older names of the same thing.
+var (
+	hostVariables     = []string{"ansible_host", "ansible_ssh_host"}
+	portVariables     = []string{"ansible_port", "ansible_ssh_port"}
+	userVariables     = []string{"ansible_user", "ansible_ssh_user"}
+	identityVariables = []string{"ansible_ssh_private_key_file", "ansible_private_key_file"}
+	argsVariables     = []string{"ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args"}
+)
+
+const (
+	connectionVariable = "ansible_connection"
+	priorityVariable   = "ansible_group_priority"
+	hostKeyVariable    = "slipway_host_key"
+	serialVariable     = "slipway_serial"
+	boardVariable      = "slipway_board"
+)
+
+// unused are variables that say how to log in, but that Slipway does not follow.
+var unused = map[string]string{
+	"ansible_password":       "passwords are not used; log in with a key",
+	"ansible_ssh_pass":       "passwords are not used; log in with a key",
+	"ansible_ssh_password":   "passwords are not used; log in with a key",
+	"ansible_become":         "nobody else is become on a board; log in as root",
+	"ansible_ssh_executable": "no ssh program is run; see ~/.ssh/config",
+}
+
+var mattering = mattersTo()
+
+func mattersTo() map[string]bool {
+	all := map[string]bool{}
+	names := slices.Concat(hostVariables, portVariables, userVariables, identityVariables, argsVariables,
+		[]string{connectionVariable, priorityVariable, hostKeyVariable, serialVariable, boardVariable})
+	for _, name := range names {
+		all[name] = true
+	}
+	for name := range unused {
+		all[name] = true
+	}
+	return all
+}
+
+// matters says whether a variable is one that Slipway reads.
+func matters(name string) bool { return mattering[name] }
+
+func templated(value string) string {
+	if strings.Contains(value, "{{") || strings.Contains(value, "{%") {
+		return "a template, which Slipway does not fill in; write the value itself"
+	}
+	return ""
+}
+
+func oneLine(v any) string { return engine.OneLine(fmt.Sprint(v)) }
+
+// addHosts puts hosts that one line names into a group, each with the line's
+// variables.
+func (inv *Inventory) addHosts(g *group, names []string, port string, vars map[string]variable, line int) error {
+	for _, name := range names {
+		h, err := inv.host(g, name, line)
+		if err != nil {
+			return err
+		}
+		if port != "" {
+			h.own["ansible_port"] = variable{value: port, line: line}
+		}
+		maps.Copy(h.own, vars)
+	}
+	return nil
+}
+
+// Access works out how a host is reached. Only what a host needs is judged: a
+// template or a secret elsewhere in the file is no matter.
+func (inv *Inventory) Access(h *Host) (a Access, err error) {
+	a.Host, err = inv.text(h, hostVariables)
+	a.Host = cmp.Or(a.Host, h.Name)
+	for _, f := range []struct {
+		field *string
+		names []string
+	}{
+		{&a.User, userVariables},
+		{&a.Identity, identityVariables},
+		{&a.Serial, []string{serialVariable}},
+		{&a.Board, []string{boardVariable}},
+		{&a.HostKey, []string{hostKeyVariable}},
+	} {
+		if err == nil {
+			*f.field, err = inv.text(h, f.names)
+		}
+	}
+	for _, step := range []func(*Host, *Access) error{inv.readPort, inv.readArgs, inv.readConnection, inv.checkHostKey} {
+		if err == nil {
+			err = step(h, &a)
+		}
+	}
+	if err == nil && strings.HasPrefix(a.Identity, "~") && !strings.HasPrefix(a.Identity, "~/") {
+		err = fmt.Errorf("%s: %s is in another user's folder", h.Name, a.Identity)
+	}
+	return a, err
+}
+
+// text is the value of a variable that has several names. Two names with two
+// values are refused, because which of them holds depends on Ansible's version.
+func (inv *Inventory) text(h *Host, names []string) (string, error) {
+	text := ""
+	for _, name := range names {
+		v, ok := h.vars[name]
+		switch {
+		case !ok || v.null:
+		case v.problem != "":
+			return "", inv.at(v.line, "%s: %s: %s", h.Name, name, v.problem)
+		case text != "" && v.value != text:
+			return "", inv.at(v.line, "%s: %s and %s differ; keep one", h.Name, strings.Join(names[:1], ""), name)
+		case len(v.value) > 4096:
+			return "", inv.at(v.line, "%s: %s is longer than 4096 bytes", h.Name, name)
+		default:
+			text = v.value
+		}
+	}
+	return text, nil
+}
+
+func (inv *Inventory) readPort(h *Host, a *Access) error {
+	text, err := inv.text(h, portVariables)
+	if err != nil || text == "" {
+		return err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 || text[0] == '0' || text[0] == '+' {
+		return inv.at(h.lineOf(portVariables), "%s: port %q is not a number from 1 to 65535", h.Name, oneLine(text))
+	}
+	a.Port = int(port)
+	return nil
+}
+
+func (h *Host) lineOf(names []string) int {
+	for _, name := range names {
+		if v, ok := h.vars[name]; ok {
+			return v.line
+		}
+	}
+	return 0
+}
+
+func (inv *Inventory) readConnection(h *Host, _ *Access) error {
+	kind, err := inv.text(h, []string{connectionVariable})
+	if err != nil {
+		return err
+	}
+	if !slices.Contains([]string{"", "ssh", "smart", "paramiko", "paramiko_ssh", "libssh", "ansible.netcommon.libssh", "ansible.builtin.ssh"}, kind) {
+		return inv.at(h.lineOf([]string{connectionVariable}), "%s: connection %s is not SSH; leave this host out: -limit='all:!%[1]s'", h.Name, oneLine(kind))
+	}
+	return nil
+}
+
+func (inv *Inventory) checkHostKey(h *Host, a *Access) error {
+	if a.HostKey == "" {
+		return nil
+	}
+	if _, _, _, _, err := ssh.ParseAuthorizedKey([]byte(a.HostKey)); err != nil || strings.ContainsAny(a.HostKey, "\n\r") {
+		return inv.at(h.lineOf([]string{hostKeyVariable}), "%s: %s is no public key; want what ssh_host_ed25519_key.pub on the board holds", h.Name, hostKeyVariable)
+	}
+	return nil
+}
+
+// quiet are options of ssh that change nothing of where a connection goes, and
+// what follows them.
+var quiet = map[string]bool{
+	"connecttimeout": true, "connectionattempts": true, "serveraliveinterval": true, "serveralivecountmax": true, "tcpkeepalive": true,
+	"controlmaster": true, "controlpersist": true, "controlpath": true, "loglevel": true, "batchmode": true, "compression": true,
+	"passwordauthentication": true, "kbdinteractiveauthentication": true, "preferredauthentications": true, "pubkeyauthentication": true,
+}
+
+// unchecked are options that turn the proof of the board off.
+var unchecked = map[string]bool{"stricthostkeychecking": true, "userknownhostsfile": true, "globalknownhostsfile": true, "checkhostip": true}
+
+// readArgs takes jump hosts from the arguments that Ansible gives to ssh. What would
+// lead elsewhere is refused.
+func (inv *Inventory) readArgs(h *Host, a *Access) error {
+	for _, name := range argsVariables {
+		text, err := inv.text(h, []string{name})
+		if err != nil {
+			return err
+		}
+		words, err := shellWords(text)
+		if err == nil {
+			err = inv.readOptions(h, a, h.vars[name].line, words)
+		}
+		if err != nil {
+			return inv.at(h.vars[name].line, "%s: %s: %w", h.Name, name, err)
+		}
+	}
+	return nil
+}
+
+func (inv *Inventory) readOptions(h *Host, a *Access, line int, words []string) error {
+	for len(words) > 0 {
+		word := words[0]
+		words = words[1:]
+		if word == "-C" || word == "-q" || word == "-4" || word == "-6" || word == "-T" {
+			continue
+		}
+		if len(word) == 2 && len(words) > 0 {
+			word, words = word+words[0], words[1:]
+		}
+		switch {
+		case strings.HasPrefix(word, "-J"):
+			a.Jump = jumps(word[2:])
+		case strings.HasPrefix(word, "-o"):
+			if err := inv.readOption(h, a, line, word[2:]); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%s is not followed, only -J and ProxyJump are; put it into ~/.ssh/config", oneLine(word))
+		}
+	}
+	return nil
+}
+
+func (inv *Inventory) readOption(h *Host, a *Access, line int, option string) error {
+	i := strings.IndexAny(option, "= \t")
+	if i < 0 {
+		return fmt.Errorf("-o %s has no value", oneLine(option))
+	}
+	key, value := strings.ToLower(option[:i]), strings.Trim(option[i:], "= \t")
+	switch {
+	case key == "proxyjump":
+		a.Jump = jumps(value)
+	case unchecked[key]:
+		inv.warnOnce(line, "%s is not followed: host keys are always checked; give %s, or connect once by ssh", oneLine(option[:i]), hostKeyVariable)
+	case key == "proxycommand":
+		return fmt.Errorf("ProxyCommand is not run; write -J and the jump host instead")
+	case !quiet[key]:
+		return fmt.Errorf("-o %s is not followed; put it into ~/.ssh/config", oneLine(option[:i]))
+	}
+	return nil
+}
+
+func jumps(list string) []string {
+	if list == "none" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+func (inv *Inventory) warnOnce(line int, format string, args ...any) {
+	before := len(inv.Warnings)
+	inv.warn(line, format, args...)
+	if last := inv.Warnings[before]; slices.Contains(inv.Warnings[:before], last) {
+		inv.Warnings = inv.Warnings[:before]
+	}
+}
+
+// Remarks are the warnings that concern the hosts that are to be worked on.
+func (inv *Inventory) Remarks(hosts []*Host) []string {
+	for _, h := range hosts {
+		for _, name := range slices.Sorted(maps.Keys(unused)) {
+			if v, ok := h.vars[name]; ok && !v.null {
+				inv.warnOnce(v.line, "%s: %s", name, unused[name])
+			}
+		}
+	}
+	return inv.Warnings
+}
+
+// identityFile is where a key lies: as Ansible does, a relative path begins where
+// the command was called.
+func identityFile(name, home string) string {
+	if rest, ok := strings.CutPrefix(name, "~/"); ok {
+		return filepath.Join(home, rest)
+	}
+	return name
+}

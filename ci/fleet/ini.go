@@ -1,0 +1,193 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+var sectionPattern = regexp.MustCompile(`^\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?$`)
+
+// iniReader reads an inventory of sections: [group], [group:vars], [group:children].
+type iniReader struct {
+	*Inventory
+	group   *group
+	kind    string         // of the section: hosts, vars or children
+	defined map[string]int // groups that have a section of their own, or are children
+	asked   map[string]int // groups that others name, and where
+}
+
+func (inv *Inventory) readINI(data []byte) error {
+	r := &iniReader{
+		Inventory: inv, group: inv.groups[ungrouped], kind: "hosts",
+		defined: map[string]int{allGroup: 0, ungrouped: 0}, asked: map[string]int{},
+	}
+	line := 0
+	for text := range strings.Lines(string(data)) {
+		line++
+		text = strings.TrimSpace(text)
+		if text == "" || text[0] == '#' || text[0] == ';' {
+			continue
+		}
+		if err := r.read(text, line); err != nil {
+			return err
+		}
+	}
+	for _, name := range inv.order {
+		if _, ok := r.defined[name]; !ok {
+			return inv.at(r.asked[name], "there is no group %q: write a section [%s]", name, name)
+		}
+	}
+	return nil
+}
+
+func (r *iniReader) read(text string, line int) error {
+	switch {
+	case text[0] == '[' && sectionPattern.MatchString(text):
+		return r.section(text, line)
+	case r.kind == "hosts":
+		return r.hosts(text, line)
+	case r.kind == "vars":
+		return r.variable(text, line)
+	}
+	return r.child(text, line)
+}
+
+func (r *iniReader) section(text string, line int) (err error) {
+	m := sectionPattern.FindStringSubmatch(text)
+	if r.kind = m[2]; r.kind == "" {
+		r.kind = "hosts"
+	}
+	if r.group, err = r.Inventory.group(m[1], line); err != nil {
+		return err
+	}
+	switch r.kind {
+	case "hosts", "children":
+		r.defined[m[1]] = line
+	case "vars":
+		r.asked[m[1]] = line
+	default:
+		return r.at(line, "section [%s:%s]: unknown kind (have %[2]s:vars, %[2]s:children)", m[1], m[2], m[1])
+	}
+	return nil
+}
+
+func (r *iniReader) hosts(text string, line int) error {
+	tokens, err := shellWords(text)
+	if err != nil {
+		return r.at(line, "%w", err)
+	}
+	if len(tokens) == 0 {
+		return nil
+	}
+	names, port, err := expand(tokens[0])
+	if err != nil {
+		return r.at(line, "host %w", err)
+	}
+	vars := map[string]variable{}
+	for _, token := range tokens[1:] {
+		key, value, ok := strings.Cut(token, "=")
+		if !ok {
+			return r.at(line, "%q is no variable; want name=value, in quotes where it has blanks", oneLine(token))
+		}
+		if matters(key) {
+			vars[key] = iniVariable(value, line)
+		}
+	}
+	return r.addHosts(r.group, names, port, vars, line)
+}
+
+func (r *iniReader) variable(text string, line int) error {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return r.at(line, "%q is no variable; want name=value", oneLine(text))
+	}
+	if key = strings.TrimSpace(key); matters(key) {
+		r.group.vars[key] = iniVariable(strings.TrimSpace(value), line)
+	}
+	return nil
+}
+
+func (r *iniReader) child(text string, line int) error {
+	name := strings.TrimSpace(strings.SplitN(text, " #", 2)[0])
+	child, err := r.Inventory.group(name, line)
+	if err != nil {
+		return err
+	}
+	if _, ok := r.asked[name]; !ok {
+		r.asked[name] = line
+	}
+	return r.adopt(r.group, child, line)
+}
+
+// iniVariable reads a value as Ansible does, for which it is Python's where it can
+// be: quotes are no part of it.
+func iniVariable(value string, line int) variable {
+	v := variable{value: value, line: line, problem: templated(value)}
+	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') {
+		v.value = value[1 : n-1]
+		if value[n-1] != value[0] || strings.ContainsAny(v.value, `\'"`) {
+			v.problem = "its quotes are not simply around it"
+		}
+		return v
+	}
+	switch {
+	case value == "None":
+		v.null = true
+	case value == "True" || value == "False":
+		v.problem = "is true or false to Ansible; put it in quotes"
+	case strings.Contains(value, " #"):
+		v.problem = "a comment after a value is a part of it to Ansible; give it a line of its own"
+	}
+	return v
+}
+
+// shellWords splits a line as a shell would: quotes, backslashes, and a comment at
+// the end. Nothing is expanded.
+func shellWords(line string) (words []string, err error) {
+	var word strings.Builder
+	var quote rune
+	started, escaped := false, false
+	end := func() {
+		if started {
+			words = append(words, word.String())
+		}
+		word.Reset()
+		started = false
+	}
+	for _, r := range line {
+		switch {
+		case escaped:
+			if quote == '"' && r != '"' && r != '\\' {
+				word.WriteRune('\\')
+			}
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			escaped, started = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, started = r, true
+		case r == '#' && !started:
+			end()
+			return words, nil
+		case r == ' ' || r == '\t':
+			end()
+		default:
+			word.WriteRune(r)
+			started = true
+		}
+	}
+	end()
+	if quote != 0 || escaped {
+		return nil, errors.New("a quote is not closed")
+	}
+	if len(words) > 1000 {
+		return nil, fmt.Errorf("%d words in one line", len(words))
+	}
+	return words, nil
+}

@@ -1,0 +1,261 @@
+// Package fleet works on many boards at once: it reads an inventory of Ansible's,
+// in YAML or as INI, and deploys to its hosts and proves them, several at a time.
+// What is done on one board is target's and ci's.
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+)
+
+// Limits of an inventory. They are far above what a person or a program writes.
+const (
+	maxInventoryBytes = 8 << 20
+	maxHosts          = 10_000
+	maxGroups         = 2_000
+	maxEdges          = 200_000 // hosts in groups, and groups in groups
+)
+
+// Inventory is the hosts of one file, and the groups that they are in.
+type Inventory struct {
+	File     string
+	Hosts    []*Host  // in the order of the file
+	Warnings []string // of what is in the file and is not kept to
+
+	hosts  map[string]*Host
+	groups map[string]*group
+	order  []string // of groups, as the file names them
+	links  map[link]bool
+}
+
+// link is a host or a group in a group.
+type link struct {
+	group, member string
+	isGroup       bool
+}
+
+// Host is one board as the inventory has it.
+type Host struct {
+	Name   string
+	Groups []string // all that it is in, also through other groups, without "all"
+
+	own  map[string]variable
+	vars map[string]variable // its own, over those of its groups
+}
+
+// variable is one that Slipway reads; all others are left where they are.
+type variable struct {
+	value   string
+	null    bool
+	line    int
+	problem string // why the value cannot be used
+}
+
+type group struct {
+	name     string
+	line     int
+	vars     map[string]variable
+	hosts    []string
+	children []string
+	parents  []string
+	depth    int // of the longest way from "all"
+}
+
+// The groups that are always there.
+const (
+	allGroup  = "all"
+	ungrouped = "ungrouped"
+)
+
+// Load reads an inventory file.
+func Load(file string) (*Inventory, error) {
+	data, err := read(file)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := parse(file, data)
+	if err != nil {
+		return nil, err
+	}
+	inv.lookBeside()
+	return inv, nil
+}
+
+func read(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the inventory: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return nil, fmt.Errorf("%s is a folder; name one inventory file, or make one of it: ansible-inventory -i %[1]s --list --yaml > hosts.yml", file)
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a file", file)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxInventoryBytes+1))
+	if err == nil && len(data) > maxInventoryBytes {
+		err = fmt.Errorf("%s: more than %d MiB; that is no inventory", file, maxInventoryBytes>>20)
+	}
+	return data, err
+}
+
+func parse(file string, data []byte) (*Inventory, error) {
+	switch {
+	case bytes.HasPrefix(data, []byte("$ANSIBLE_VAULT")):
+		return nil, fmt.Errorf("%s:1: encrypted by ansible-vault; Slipway has no password for it: keep the hosts in a file of their own", file)
+	case bytes.HasPrefix(data, []byte("#!")):
+		return nil, fmt.Errorf("%s:1: a program that prints an inventory; make a file of it: ansible-inventory -i %[1]s --list --yaml > hosts.yml", file)
+	}
+	inv := &Inventory{File: file, hosts: map[string]*Host{}, groups: map[string]*group{}, links: map[link]bool{}}
+	for _, name := range []string{allGroup, ungrouped} {
+		if _, err := inv.group(name, 0); err != nil {
+			return nil, err
+		}
+	}
+	read := inv.readINI
+	if isYAML(file, data) {
+		read = inv.readYAML
+	}
+	if err := read(data); err != nil {
+		return nil, err
+	}
+	return inv, inv.settle()
+}
+
+// isYAML goes by the name, as Ansible does, and where that says nothing by the
+// first line that is no comment.
+func isYAML(file string, data []byte) bool {
+	switch filepath.Ext(file) {
+	case ".yml", ".yaml", ".json":
+		return true
+	case ".ini", ".cfg":
+		return false
+	}
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+			continue
+		}
+		return line == "---" || strings.HasPrefix(line, "{") || strings.HasSuffix(line, ":")
+	}
+	return true
+}
+
+// lookBeside warns of what Ansible would read besides the file.
+func (inv *Inventory) lookBeside() {
+	for _, name := range []string{"group_vars", "host_vars"} {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(inv.File), name)); err == nil {
+			inv.warn(0, "the folder %s beside it is not read; if hosts have their addresses or users from there, make one file of all: ansible-inventory -i %s --list --yaml > hosts.yml", name, inv.File)
+		}
+	}
+}
+
+func (inv *Inventory) warn(line int, format string, args ...any) {
+	inv.Warnings = append(inv.Warnings, inv.at(line, format, args...).Error())
+}
+
+// at is an error of a line of the file, or of the whole file.
+func (inv *Inventory) at(line int, format string, args ...any) error {
+	where := inv.File
+	if line > 0 {
+		where = fmt.Sprintf("%s:%d", inv.File, line)
+	}
+	return fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...))
+}
+
+// group returns a group, which is made where it is new.
+func (inv *Inventory) group(name string, line int) (*group, error) {
+	if g := inv.groups[name]; g != nil {
+		return g, nil
+	}
+	if err := validName(name); err != nil {
+		return nil, inv.at(line, "group %q: %w", name, err)
+	}
+	if len(inv.groups) >= maxGroups {
+		return nil, inv.at(line, "more than %d groups", maxGroups)
+	}
+	g := &group{name: name, line: line, vars: map[string]variable{}}
+	inv.groups[name] = g
+	inv.order = append(inv.order, name)
+	return g, nil
+}
+
+// host puts a host into a group, and makes it where it is new.
+func (inv *Inventory) host(g *group, name string, line int) (*Host, error) {
+	h := inv.hosts[name]
+	if h == nil {
+		if err := validName(name); err != nil {
+			return nil, inv.at(line, "host %q: %w", name, err)
+		}
+		if len(inv.Hosts) >= maxHosts {
+			return nil, inv.at(line, "more than %d hosts", maxHosts)
+		}
+		h = &Host{Name: name, own: map[string]variable{}}
+		inv.hosts[name] = h
+		inv.Hosts = append(inv.Hosts, h)
+	}
+	added, err := inv.link(link{g.name, name, false}, line)
+	if added {
+		g.hosts = append(g.hosts, name)
+	}
+	return h, err
+}
+
+// adopt makes one group the child of another.
+func (inv *Inventory) adopt(parent, child *group, line int) error {
+	if parent == child {
+		return inv.at(line, "group %q is its own child", child.name)
+	}
+	if child.name == allGroup {
+		return inv.at(line, `"all" is the parent of every group and cannot be a child of %q`, parent.name)
+	}
+	added, err := inv.link(link{parent.name, child.name, true}, line)
+	if added {
+		parent.children = append(parent.children, child.name)
+		child.parents = append(child.parents, parent.name)
+	}
+	return err
+}
+
+// link notes a membership, and says whether it is new.
+func (inv *Inventory) link(l link, line int) (added bool, err error) {
+	if inv.links[l] {
+		return false, nil
+	}
+	if len(inv.links) >= maxEdges {
+		return false, inv.at(line, "more than %d memberships of groups", maxEdges)
+	}
+	inv.links[l] = true
+	return true, nil
+}
+
+// validName refuses what would be no name for a folder of reports, or be read as
+// a pattern.
+func validName(name string) error {
+	odd := func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsGraphic(r) || strings.ContainsRune(`/\*?!&,;'"`, r)
+	}
+	switch {
+	case name == "":
+		return errors.New("no name")
+	case len(name) > 200:
+		return errors.New("longer than 200 bytes")
+	case strings.Contains(name, "{{"):
+		return errors.New("templates are not filled in")
+	case strings.HasPrefix(name, "-"), strings.HasPrefix(name, "."), strings.HasPrefix(name, "@"), strings.HasPrefix(name, "~"):
+		return fmt.Errorf("a name cannot begin with %q", name[:1])
+	case strings.IndexFunc(name, odd) >= 0:
+		return errors.New("a name has no blanks, slashes, quotes or any of *?!&,;")
+	}
+	return nil
+}

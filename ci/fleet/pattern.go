@@ -1,0 +1,226 @@
+package fleet
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Select returns the hosts that a pattern of Ansible's means, in the order of the
+// file: names of groups and hosts with wildcards, ~regular expressions and [1:3]
+// of a group, with commas or colons between. After ! a part takes hosts away, after
+// & only its hosts stay. A part that means nothing is an error: it is misspelt.
+func (inv *Inventory) Select(pattern string) ([]*Host, error) {
+	if strings.TrimSpace(pattern) == "" {
+		pattern = allGroup
+	}
+	var plus, and, minus []string
+	for _, part := range splitPattern(pattern) {
+		switch part[0] {
+		case '!':
+			minus = append(minus, part[1:])
+		case '&':
+			and = append(and, part[1:])
+		default:
+			plus = append(plus, part)
+		}
+	}
+	if len(plus) == 0 {
+		plus = []string{allGroup}
+	}
+	chosen := map[string]bool{}
+	for _, step := range []struct {
+		parts []string
+		apply func(chosen, found map[string]bool)
+	}{{plus, unite}, {and, intersect}, {minus, subtract}} {
+		for _, part := range step.parts {
+			found, err := inv.match(part)
+			if err != nil {
+				return nil, fmt.Errorf("pattern %q: %w", pattern, err)
+			}
+			step.apply(chosen, found)
+		}
+	}
+	var hosts []*Host
+	for _, h := range inv.Hosts {
+		if chosen[h.Name] {
+			hosts = append(hosts, h)
+		}
+	}
+	if len(hosts) == 0 {
+		return nil, fmt.Errorf("pattern %q: no host of %s is left", pattern, inv.File)
+	}
+	return hosts, nil
+}
+
+func unite(chosen, found map[string]bool) {
+	for name := range found {
+		chosen[name] = true
+	}
+}
+
+func intersect(chosen, found map[string]bool) {
+	for name := range chosen {
+		if !found[name] {
+			delete(chosen, name)
+		}
+	}
+}
+
+func subtract(chosen, found map[string]bool) {
+	for name := range found {
+		delete(chosen, name)
+	}
+}
+
+// splitPattern parts at commas, or where there are none at colons that are not in
+// [] and not part of an IPv6 address.
+func splitPattern(pattern string) []string {
+	separator := ','
+	if !strings.Contains(pattern, ",") {
+		separator = ':'
+	}
+	depth := 0
+	parts := strings.FieldsFunc(pattern, func(r rune) bool {
+		switch r {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		}
+		return r == separator && (depth <= 0 || separator == ',')
+	})
+	var all []string
+	for _, part := range parts {
+		if part = strings.TrimSpace(part); part != "" {
+			all = append(all, part)
+		}
+	}
+	return all
+}
+
+// match is the hosts that one part of a pattern means.
+func (inv *Inventory) match(part string) (map[string]bool, error) {
+	name, pick := cutSubscript(part)
+	matches, err := matcherOf(name)
+	if err != nil {
+		return nil, err
+	}
+	named := map[string]bool{}
+	groups := false
+	for _, g := range inv.groups {
+		if matches(g.name) {
+			groups = true
+			inv.gather(g, named, map[string]bool{})
+		}
+	}
+	// Ansible looks for hosts only where no group has the name, or it is a pattern.
+	if !groups || name[0] == '~' || strings.ContainsAny(name, ".*?[") {
+		for _, h := range inv.Hosts {
+			if matches(h.Name) {
+				named[h.Name] = true
+			}
+		}
+	}
+	if len(named) == 0 && !groups {
+		return nil, fmt.Errorf("no host and no group is called %q; fleet:list shows them", part)
+	}
+	if pick == "" {
+		return named, nil
+	}
+	return inv.pick(named, pick)
+}
+
+// gather collects the hosts of a group and of those in it.
+func (inv *Inventory) gather(g *group, hosts, seen map[string]bool) {
+	if seen[g.name] {
+		return
+	}
+	seen[g.name] = true
+	for _, name := range g.hosts {
+		hosts[name] = true
+	}
+	for _, name := range g.children {
+		inv.gather(inv.groups[name], hosts, seen)
+	}
+}
+
+var subscriptPattern = regexp.MustCompile(`^(.+)\[(-?\d+|-?\d*:-?\d*)\]$`)
+
+// cutSubscript takes [0], [-1] or [1:3] off a name; [abc] is a wildcard.
+func cutSubscript(part string) (name, pick string) {
+	m := subscriptPattern.FindStringSubmatch(part)
+	if m == nil || part[0] == '~' {
+		return part, ""
+	}
+	return m[1], m[2]
+}
+
+// pick takes one or several of the hosts by their place. As with Ansible, the last
+// one of a slice is in it.
+func (inv *Inventory) pick(named map[string]bool, at string) (map[string]bool, error) {
+	var all []string
+	for _, h := range inv.Hosts {
+		if named[h.Name] {
+			all = append(all, h.Name)
+		}
+	}
+	place := func(text string, otherwise int) int {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return otherwise
+		}
+		if n < 0 {
+			n += len(all)
+		}
+		return n
+	}
+	first, last, slice := strings.Cut(at, ":")
+	from, to := place(first, 0), place(last, len(all)-1)
+	if !slice {
+		to = from
+	}
+	if from < 0 || from >= len(all) || to < from {
+		return nil, fmt.Errorf("[%s] of %d hosts is none", at, len(all))
+	}
+	chosen := map[string]bool{}
+	for _, name := range all[from:min(to+1, len(all))] {
+		chosen[name] = true
+	}
+	return chosen, nil
+}
+
+// matcherOf reads a name, a wildcard or a ~regular expression.
+func matcherOf(name string) (func(string) bool, error) {
+	switch {
+	case name == "":
+		return nil, fmt.Errorf("a part of it is empty")
+	case name[0] == '~':
+		re, err := regexp.Compile("^(?:" + name[1:] + ")")
+		if err != nil {
+			return nil, err
+		}
+		return re.MatchString, nil
+	case name == "*":
+		return func(string) bool { return true }, nil
+	case strings.ContainsAny(name, "*?["):
+		glob := strings.ReplaceAll(name, "[!", "[^")
+		if _, err := path.Match(glob, ""); err != nil {
+			return nil, fmt.Errorf("%q: %w", name, err)
+		}
+		return func(s string) bool { ok, _ := path.Match(glob, s); return ok }, nil
+	}
+	return func(s string) bool { return s == name }, nil
+}
+
+// GroupNames lists the groups that have hosts, in the order of the file.
+func (inv *Inventory) GroupNames() []string {
+	return slices.DeleteFunc(slices.Clone(inv.order), func(name string) bool {
+		hosts := map[string]bool{}
+		inv.gather(inv.groups[name], hosts, map[string]bool{})
+		return len(hosts) == 0
+	})
+}

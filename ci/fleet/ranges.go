@@ -1,0 +1,156 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// expand makes the hosts of one that is written with ranges: node[01:40:2],
+// rack[a:d]-[1:4]. A port may follow.
+func expand(pattern string) (hosts []string, port string, err error) {
+	name, port := splitPort(pattern)
+	hosts, err = expandRanges(name, maxHosts)
+	return hosts, port, err
+}
+
+// splitPort takes the port off host:22, or off [IPv6]:22. The colons of ranges,
+// and those of a bare IPv6 address, are not meant.
+func splitPort(s string) (name, port string) {
+	i := strings.LastIndexByte(s, ':')
+	if i <= 0 || strings.LastIndexByte(s, ']') > i {
+		return s, ""
+	}
+	name, port = s[:i], s[i+1:]
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return s, ""
+	}
+	if inner, ok := strings.CutPrefix(name, "["); ok && strings.HasSuffix(inner, "]") && strings.Count(inner, ":") > 2 {
+		return strings.TrimSuffix(inner, "]"), port
+	}
+	if strings.Contains(outsideBrackets(name), ":") {
+		return s, ""
+	}
+	return name, port
+}
+
+// outsideBrackets is text without what stands in [].
+func outsideBrackets(s string) string {
+	var b strings.Builder
+	depth := 0
+	for _, r := range s {
+		switch {
+		case r == '[':
+			depth++
+		case r == ']':
+			depth--
+		case depth == 0:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func expandRanges(name string, limit int) ([]string, error) {
+	head, rest, found := strings.Cut(name, "[")
+	if !found {
+		return []string{name}, nil
+	}
+	bounds, tail, closed := strings.Cut(rest, "]")
+	if !closed {
+		return nil, fmt.Errorf("%q: [ without ]", name)
+	}
+	middle, err := members(bounds)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", name, err)
+	}
+	tails, err := expandRanges(tail, limit)
+	if err != nil {
+		return nil, err
+	}
+	if len(middle)*len(tails) > limit {
+		return nil, fmt.Errorf("%q: more than %d hosts", name, limit)
+	}
+	var all []string
+	for _, m := range middle {
+		for _, t := range tails {
+			all = append(all, head+m+t)
+		}
+	}
+	return all, nil
+}
+
+// members lists a range: 1:9, 01:40:2, a:f.
+func members(bounds string) ([]string, error) {
+	part := strings.Split(bounds, ":")
+	if len(part) < 2 || len(part) > 3 {
+		return nil, errors.New("want [begin:end] or [begin:end:step]")
+	}
+	step := 1
+	if len(part) == 3 {
+		var err error
+		if step, err = strconv.Atoi(part[2]); err != nil || step < 1 {
+			return nil, fmt.Errorf("step %q is not a number above 0", part[2])
+		}
+	}
+	begin, end := part[0], part[1]
+	if begin == "" {
+		begin = "0"
+	}
+	if isLetter(begin) && isLetter(end) {
+		return letters(begin[0], end[0], step)
+	}
+	return numbers(begin, end, step)
+}
+
+func isLetter(s string) bool { return len(s) == 1 && letterRank(s[0]) >= 0 }
+
+// alphabet is in Python's order, which Ansible takes: small letters before capitals.
+const alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+func letterRank(c byte) int { return strings.IndexByte(alphabet, c) }
+
+func letters(begin, end byte, step int) ([]string, error) {
+	from, to := letterRank(begin), letterRank(end)
+	if from > to {
+		return nil, fmt.Errorf("%c is after %c", begin, end)
+	}
+	var all []string
+	for i := from; i <= to; i += min(step, len(alphabet)) {
+		all = append(all, alphabet[i:i+1])
+	}
+	return all, nil
+}
+
+func numbers(begin, end string, step int) ([]string, error) {
+	from, err1 := strconv.ParseUint(begin, 10, 31)
+	to, err2 := strconv.ParseUint(end, 10, 31)
+	if err1 != nil || err2 != nil {
+		return nil, fmt.Errorf("%s and %s must both be numbers, or both one letter", begin, orNothing(end))
+	}
+	width := 0
+	if len(begin) > 1 && begin[0] == '0' {
+		if width = len(begin); len(end) != width {
+			return nil, fmt.Errorf("%s and %s must have the same number of digits", begin, end)
+		}
+	}
+	if from > to {
+		return nil, fmt.Errorf("%s is after %s", begin, end)
+	}
+	if (to-from)/uint64(step) >= maxHosts {
+		return nil, fmt.Errorf("more than %d hosts", maxHosts)
+	}
+	var all []string
+	for n := from; n <= to; n += uint64(step) {
+		all = append(all, fmt.Sprintf("%0*d", width, n))
+	}
+	return all, nil
+}
+
+func orNothing(s string) string {
+	if s == "" {
+		return "nothing"
+	}
+	return s
+}

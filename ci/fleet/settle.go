@@ -1,0 +1,116 @@
+package fleet
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// settle works out what the file only says piece by piece: who is in which group,
+// and which of several values of a variable holds.
+func (inv *Inventory) settle() error {
+	for _, name := range inv.order {
+		if g := inv.groups[name]; name != allGroup && len(g.parents) == 0 {
+			g.parents = []string{allGroup}
+			inv.groups[allGroup].children = append(inv.groups[allGroup].children, name)
+		}
+	}
+	if err := inv.measureDepth(); err != nil {
+		return err
+	}
+	members := inv.memberships()
+	for _, h := range inv.Hosts {
+		inv.settleHost(h, members[h.Name])
+	}
+	return nil
+}
+
+// measureDepth goes from all to its children, a group after all its parents. What
+// is never reached is in a loop.
+func (inv *Inventory) measureDepth() error {
+	waits := map[string]int{}
+	for name, g := range inv.groups {
+		waits[name] = len(g.parents)
+	}
+	ready := []string{allGroup}
+	for len(ready) > 0 {
+		g := inv.groups[ready[0]]
+		ready = ready[1:]
+		delete(waits, g.name)
+		for _, name := range g.children {
+			child := inv.groups[name]
+			child.depth = max(child.depth, g.depth+1)
+			if waits[name]--; waits[name] == 0 {
+				ready = append(ready, name)
+			}
+		}
+	}
+	if len(waits) == 0 {
+		return nil
+	}
+	loop := slices.SortedFunc(maps.Keys(waits), func(a, b string) int { return cmp.Compare(inv.groups[a].line, inv.groups[b].line) })
+	return inv.at(inv.groups[loop[0]].line, "groups contain each other in a loop; it is among %s", strings.Join(loop[:min(len(loop), 8)], ", "))
+}
+
+// memberships lists the groups of each host, also through other groups.
+func (inv *Inventory) memberships() map[string][]*group {
+	direct := map[string][]*group{}
+	for _, name := range inv.order {
+		for _, host := range inv.groups[name].hosts {
+			direct[host] = append(direct[host], inv.groups[name])
+		}
+	}
+	all := map[string][]*group{}
+	for host, groups := range direct {
+		seen := map[string]bool{}
+		for len(groups) > 0 {
+			g := groups[0]
+			groups = groups[1:]
+			if seen[g.name] {
+				continue
+			}
+			seen[g.name] = true
+			all[host] = append(all[host], g)
+			for _, parent := range g.parents {
+				groups = append(groups, inv.groups[parent])
+			}
+		}
+	}
+	return all
+}
+
+// settleHost gives a host its variables: those of all first, then group by group
+// from the outermost in, and its own last.
+func (inv *Inventory) settleHost(h *Host, groups []*group) {
+	named := slices.ContainsFunc(groups, func(g *group) bool { return g.name != allGroup })
+	if !named {
+		groups = append(groups, inv.groups[ungrouped])
+		inv.groups[ungrouped].hosts = append(inv.groups[ungrouped].hosts, h.Name)
+	}
+	if !slices.Contains(groups, inv.groups[allGroup]) {
+		groups = append(groups, inv.groups[allGroup])
+	}
+	slices.SortFunc(groups, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(a.depth, b.depth), cmp.Compare(a.priority(), b.priority()), cmp.Compare(a.name, b.name))
+	})
+	h.vars = map[string]variable{}
+	for _, g := range groups {
+		maps.Copy(h.vars, g.vars)
+		if g.name != allGroup {
+			h.Groups = append(h.Groups, g.name)
+		}
+	}
+	maps.Copy(h.vars, h.own)
+	slices.Sort(h.Groups)
+}
+
+// priority settles which of two groups of the same depth is stronger.
+func (g *group) priority() int {
+	n, err := strconv.Atoi(g.vars[priorityVariable].value)
+	if err != nil {
+		return 1
+	}
+	return n
+}
