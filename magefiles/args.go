@@ -21,7 +21,7 @@ var optional = map[string]string{
 var wanted = map[string][]string{
 	"bmap": {"image"}, "pack": {"image"},
 	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
-	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"}, "rshim:reset": {"device"},
+	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"}, "rshim:reset": {"device"}, "fleet:list": {"inventory"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
 }
 
@@ -43,7 +43,7 @@ func lacking(args []string) string {
 	if len(named) >= len(all) {
 		return ""
 	}
-	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path"}
+	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path", "inventory": "a file of Ansible's"}
 	missing := all[len(named)]
 	return fmt.Sprintf("%s: the %s is missing (%s); -h %[1]s explains it", args[1], missing, from[missing])
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -289,13 +288,4 @@ func (inv *Inventory) Remarks(hosts []*Host) []string {
 		}
 	}
 	return inv.Warnings
-}
-
-// identityFile is where a key lies: as Ansible does, a relative path begins where
-// the command was called.
-func identityFile(name, home string) string {
-	if rest, ok := strings.CutPrefix(name, "~/"); ok {
-		return filepath.Join(home, rest)
-	}
-	return name
 }

@@ -97,9 +97,12 @@ func TestLikeAnsible(t *testing.T) {
 					t.Errorf("%s: variables (-ansible +slipway):\n%s", h.Name, diff)
 				}
 			}
-			for _, name := range inv.GroupNames() {
+			for name, g := range inv.groups {
 				hosts := map[string]bool{}
-				inv.gather(inv.groups[name], hosts, map[string]bool{})
+				inv.gather(g, hosts, map[string]bool{})
+				if len(hosts) == 0 {
+					continue
+				}
 				if got := slices.Sorted(maps.Keys(hosts)); !cmp.Equal(got, want.groups[name]) {
 					t.Errorf("group %s = %v; ansible has %v", name, got, want.groups[name])
 				}
@@ -345,6 +348,35 @@ func TestSelect(t *testing.T) {
 		if hosts, err := inv.Select(pattern); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Select(%q) = %v, %v; want %q", pattern, namesOf(hosts), err, want)
 		}
+	}
+}
+
+// What is listed is how each host is reached, or why not.
+func TestList(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts.ini")
+	text := "[a]\nh1 ansible_host=192.0.2.1 ansible_user=root ansible_port=2222 ansible_ssh_common_args='-J gate'\nh2 ansible_host={{ip}}\nh3 ansible_ssh_pass=secret\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, notes strings.Builder
+	if err := List(&out, &notes, file, "a", false); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"h1    192.0.2.1", "2222  root  gate", "h2    not reachable this way: " + file + ":3: h2: ansible_host: a template"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("list:\n%s\nwant %q in it", out.String(), want)
+		}
+	}
+	if !strings.Contains(notes.String(), "passwords are not used") || strings.Contains(out.String()+notes.String(), "secret") {
+		t.Errorf("notes %q; want a word about the password, and not the password", notes.String())
+	}
+	out.Reset()
+	if err := List(&out, &notes, file, "h1", true); err != nil {
+		t.Fatal(err)
+	}
+	var listed []map[string]any
+	if err := json.Unmarshal([]byte(out.String()), &listed); err != nil || len(listed) != 1 || listed[0]["port"] != 2222.0 || !cmp.Equal(listed[0]["jump"], []any{"gate"}) {
+		t.Errorf("JSON %s: %v", out.String(), err)
 	}
 }
 

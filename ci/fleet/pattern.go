@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -214,13 +213,4 @@ func matcherOf(name string) (func(string) bool, error) {
 		return func(s string) bool { ok, _ := path.Match(glob, s); return ok }, nil
 	}
 	return func(s string) bool { return s == name }, nil
-}
-
-// GroupNames lists the groups that have hosts, in the order of the file.
-func (inv *Inventory) GroupNames() []string {
-	return slices.DeleteFunc(slices.Clone(inv.order), func(name string) bool {
-		hosts := map[string]bool{}
-		inv.gather(inv.groups[name], hosts, map[string]bool{})
-		return len(hosts) == 0
-	})
 }

@@ -1,0 +1,83 @@
+package fleet
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// listed is one host as fleet:list shows it.
+type listed struct {
+	Host     string   `json:"host"`
+	Address  string   `json:"address,omitempty"`
+	Port     int      `json:"port,omitempty"` // 0: what ~/.ssh/config says
+	User     string   `json:"user,omitempty"`
+	Identity string   `json:"identity,omitempty"`
+	Jump     []string `json:"jump,omitempty"`
+	Board    string   `json:"board,omitempty"`
+	Serial   string   `json:"serial,omitempty"`
+	Groups   []string `json:"groups"`
+	Problem  string   `json:"problem,omitempty"` // why it cannot be reached this way
+}
+
+// List writes the hosts that a pattern means and how they are reached, and on notes
+// what of the inventory is not kept to.
+func List(w, notes io.Writer, file, pattern string, asJSON bool) error {
+	inv, err := Load(file)
+	if err != nil {
+		return err
+	}
+	hosts, err := inv.Select(pattern)
+	if err != nil {
+		return err
+	}
+	all := make([]listed, len(hosts))
+	for i, h := range hosts {
+		all[i] = inv.listed(h)
+	}
+	for _, remark := range inv.Remarks(hosts) {
+		fmt.Fprintln(notes, "warning: "+oneLine(remark))
+	}
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(all)
+	}
+	return writeList(w, all)
+}
+
+func (inv *Inventory) listed(h *Host) listed {
+	l := listed{Host: h.Name, Groups: h.Groups}
+	a, err := inv.Access(h)
+	if err != nil {
+		l.Problem = err.Error()
+		return l
+	}
+	l.Address, l.Port, l.User, l.Identity, l.Jump, l.Board, l.Serial = a.Host, a.Port, a.User, a.Identity, a.Jump, a.Board, a.Serial
+	return l
+}
+
+func writeList(w io.Writer, all []listed) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "HOST\tADDRESS\tPORT\tUSER\tTHROUGH\tBOARD\tGROUPS")
+	for _, l := range all {
+		if l.Problem != "" {
+			fmt.Fprintf(tw, "%s\tnot reachable this way: %s\n", oneLine(l.Host), oneLine(l.Problem))
+			continue
+		}
+		port := "-"
+		if l.Port > 0 {
+			port = strconv.Itoa(l.Port)
+		}
+		row := []string{l.Host, l.Address, port, l.User, strings.Join(l.Jump, ","), l.Board, strings.Join(l.Groups, ",")}
+		for i := range row {
+			row[i] = cmp.Or(oneLine(row[i]), "-")
+		}
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
+	}
+	return tw.Flush()
+}
