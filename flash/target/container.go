@@ -1,7 +1,6 @@
 package target
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -100,12 +99,12 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	files, err := r.t.conn.files(ctx)
+	files, err := r.t.conn.sftpFiles(ctx)
 	if err != nil {
 		return Exit{}, err
 	}
 	defer files.close()
-	if err := files.write(ctx, source{data: bytes.NewReader(nil)}, r.log, 0o600, func(int64) {}); err != nil {
+	if err := begin(ctx, files, r.log, 0); err != nil {
 		return Exit{}, err
 	}
 	task, err := made.NewTask(ctx, r.output)
@@ -236,7 +235,7 @@ func parseUser(s string) (uid, gid uint32, err error) {
 var errChatty = fmt.Errorf("it wrote more than %d MiB and was ended", maxLogBytes>>20)
 
 // watch waits for the end of the task and keeps its output within bounds.
-func (r *containerRun) watch(ctx context.Context, files *boardFiles, ended <-chan client.ExitStatus) (uint32, error) {
+func (r *containerRun) watch(ctx context.Context, files *sftpFiles, ended <-chan client.ExitStatus) (uint32, error) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,27 +12,57 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
 )
 
-// Requests in flight, and their size where OpenSSH serves: it takes 256 KiB with
-// their headers. Others are held to what the protocol promises, 32 KiB.
+// What is in flight on one way, and the size of a request where OpenSSH serves: it
+// takes 256 KiB with their headers. Others are held to what the protocol promises,
+// 32 KiB.
 const (
-	inFlight    = 64
-	packetBytes = 255 << 10
+	inFlightBytes = 5 << 19 // more than a window of 2 MiB
+	mostInFlight  = 64
+	packetBytes   = 255 << 10
+	smallPacket   = 32 << 10
 )
 
-// boardFiles is one SFTP channel. Each has the board's receive window to itself.
-type boardFiles struct {
+// boardFiles is one channel to the board's files.
+type boardFiles interface {
+	// do calls work, which waits for the board, and ends it with ctx.
+	do(ctx context.Context, work func() error) error
+	// makeDir makes a folder and those above it, where they are missing.
+	makeDir(ctx context.Context, dir string) error
+	// free is how much room there is, where the board tells.
+	free(ctx context.Context, dir string) (bytes uint64, known bool)
+	// create makes an empty file that is ours alone; one that is there is an error.
+	create(ctx context.Context, name string) error
+	// open opens a file for its pieces, inside of do.
+	open(name string) (pieceWriter, error)
+	pieceBytes() int64
+	inFlight() int
+	// settle brings a file to the disk and gives it its mode.
+	settle(ctx context.Context, name string, mode fs.FileMode) error
+	readBack(ctx context.Context, name string, to io.Writer) error
+	// rename replaces what has the name, also where that is a symlink.
+	rename(ctx context.Context, from, to string) error
+	remove(ctx context.Context, name string) error
+	close()
+}
+
+func (c *Conn) files(ctx context.Context) (boardFiles, error) { return c.sftpFiles(ctx) }
+
+// sftpFiles is an SFTP channel. Each has the board's receive window to itself.
+type sftpFiles struct {
 	conn    *Conn
 	link    *link
 	session *ssh.Session
 	sftp    *sftp.Client
+	packet  int
 }
 
-func (c *Conn) files(ctx context.Context) (*boardFiles, error) {
+func (c *Conn) sftpFiles(ctx context.Context) (*sftpFiles, error) {
 	link, err := c.client()
 	if err != nil {
 		return nil, err
@@ -40,7 +71,7 @@ func (c *Conn) files(ctx context.Context) (*boardFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &boardFiles{conn: c, link: link, session: session}
+	b := &sftpFiles{conn: c, link: link, session: session, packet: smallPacket}
 	if err := b.do(ctx, b.start); err != nil {
 		b.close()
 		return nil, fmt.Errorf("start sftp: %w", err)
@@ -48,7 +79,7 @@ func (c *Conn) files(ctx context.Context) (*boardFiles, error) {
 	return b, nil
 }
 
-func (b *boardFiles) start() error {
+func (b *sftpFiles) start() error {
 	in, err := b.session.StdinPipe()
 	if err != nil {
 		return err
@@ -60,83 +91,137 @@ func (b *boardFiles) start() error {
 	if err := b.session.RequestSubsystem("sftp"); err != nil {
 		return fmt.Errorf("%w; the board needs an sftp-server", err)
 	}
-	b.sftp, err = sftp.NewClientPipe(out, in,
-		sftp.UseConcurrentWrites(true), sftp.UseConcurrentReads(true), sftp.MaxConcurrentRequestsPerFile(inFlight))
+	b.sftp, err = sftp.NewClientPipe(out, in, sftp.UseConcurrentWrites(true), sftp.UseConcurrentReads(true), sftp.MaxConcurrentRequestsPerFile(mostInFlight))
 	if err != nil {
 		return err
 	}
 	if b.has("limits@openssh.com") && strings.HasPrefix(string(b.link.ServerVersion()), "SSH-2.0-OpenSSH") {
+		b.packet = packetBytes
 		return sftp.MaxPacketUnchecked(packetBytes)(b.sftp)
 	}
 	return nil
 }
 
 // close leaves the SFTP client's own Close out: it waits for the board.
-func (b *boardFiles) close() { go b.session.Close() }
+func (b *sftpFiles) close() { go b.session.Close() }
 
-func (b *boardFiles) do(ctx context.Context, work func() error) error {
+func (b *sftpFiles) do(ctx context.Context, work func() error) error {
 	return b.link.during(ctx, func() { b.session.Close() }, work)
 }
 
-func (b *boardFiles) has(extension string) bool {
+func (b *sftpFiles) has(extension string) bool {
 	_, ok := b.sftp.HasExtension(extension)
 	return ok
 }
 
-func (b *boardFiles) write(ctx context.Context, src source, name string, mode fs.FileMode, count func(int64)) error {
+func (b *sftpFiles) pieceBytes() int64 { return int64(b.packet) }
+
+func (b *sftpFiles) inFlight() int { return min(mostInFlight, inFlightBytes/b.packet) }
+
+func (b *sftpFiles) makeDir(ctx context.Context, dir string) error {
+	return b.do(ctx, func() error { return b.sftp.MkdirAll(dir) })
+}
+
+func (b *sftpFiles) free(ctx context.Context, dir string) (bytes uint64, known bool) {
+	err := b.do(ctx, func() error {
+		if !b.has("statvfs@openssh.com") {
+			return errors.ErrUnsupported
+		}
+		vfs, err := b.sftp.StatVFS(dir)
+		if err == nil {
+			bytes = vfs.Frsize * vfs.Bavail
+		}
+		return err
+	})
+	return bytes, err == nil
+}
+
+func (b *sftpFiles) create(ctx context.Context, name string) error {
 	return b.do(ctx, func() error {
-		dir := path.Dir(name)
-		if err := b.sftp.MkdirAll(dir); err != nil {
-			return fmt.Errorf("make folder %s: %w", dir, err)
-		}
-		if err := b.room(dir, src.size); err != nil {
-			return err
-		}
 		f, err := b.sftp.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 		if err != nil {
-			return fmt.Errorf("create a file in %s: %w", dir, err)
-		}
-		if err := b.fill(ctx, f, src, mode, count); err != nil {
-			f.Close()
 			return err
+		}
+		return errors.Join(f.Chmod(0o600), f.Close())
+	})
+}
+
+func (b *sftpFiles) open(name string) (pieceWriter, error) {
+	f, err := b.sftp.OpenFile(name, os.O_WRONLY)
+	return sftpFile{f}, err
+}
+
+type sftpFile struct{ *sftp.File }
+
+// buffers hold one request each.
+var buffers = sync.Pool{New: func() any { return new([packetBytes]byte) }}
+
+func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error {
+	buf := buffers.Get().(*[packetBytes]byte)
+	defer buffers.Put(buf)
+	n, err := src.ReadAt(buf[:p.length], p.offset)
+	if int64(n) < p.length {
+		if err == io.EOF {
+			err = errShrunk
+		}
+		return fault{err}
+	}
+	_, err = f.WriteAt(buf[:n], p.offset)
+	return answered(err)
+}
+
+// answered tells the server's own words from a connection that failed.
+func answered(err error) error {
+	var status *sftp.StatusError
+	if errors.As(err, &status) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		return fault{fmt.Errorf("write: %w", err)}
+	}
+	return err
+}
+
+func (b *sftpFiles) settle(ctx context.Context, name string, mode fs.FileMode) error {
+	return b.do(ctx, func() error {
+		f, err := b.sftp.OpenFile(name, os.O_WRONLY)
+		if err != nil {
+			return err
+		}
+		if b.has("fsync@openssh.com") {
+			if err := f.Sync(); err != nil {
+				f.Close()
+				return fmt.Errorf("sync: %w", err)
+			}
+		}
+		if err := f.Chmod(mode.Perm()); err != nil {
+			f.Close()
+			return fmt.Errorf("set mode: %w", err)
 		}
 		return f.Close()
 	})
 }
 
-func (b *boardFiles) fill(ctx context.Context, f *sftp.File, src source, mode fs.FileMode, count func(int64)) error {
-	if err := f.Chmod(mode.Perm()); err != nil {
-		return fmt.Errorf("set mode: %w", err)
-	}
-	in := &counter{ctx: ctx, in: io.NewSectionReader(src.data, 0, src.size), count: count}
-	n, err := f.ReadFromWithConcurrency(in, inFlight)
-	if err != nil {
-		return fmt.Errorf("write: %w", err)
-	}
-	if n != src.size {
-		return errShrunk
-	}
-	if b.has("fsync@openssh.com") {
-		if err := f.Sync(); err != nil {
-			return fmt.Errorf("sync: %w", err)
+func (b *sftpFiles) readBack(ctx context.Context, name string, to io.Writer) error {
+	return b.do(ctx, func() error {
+		f, err := b.sftp.Open(name)
+		if err != nil {
+			return err
 		}
-	}
-	return nil
+		defer f.Close()
+		_, err = f.WriteTo(to)
+		return err
+	})
+}
+
+func (b *sftpFiles) remove(ctx context.Context, name string) error {
+	return b.do(ctx, func() error { return b.sftp.Remove(name) })
 }
 
 // room says in time what SFTP later calls "failure".
-func (b *boardFiles) room(dir string, size int64) error {
-	if !b.has("statvfs@openssh.com") {
-		return nil
-	}
-	vfs, err := b.sftp.StatVFS(dir)
-	if err != nil {
-		return nil // the write will tell
-	}
-	if free := vfs.Frsize * vfs.Bavail; free < uint64(size) {
+func room(ctx context.Context, b boardFiles, dir string, size int64) error {
+	free, known := b.free(ctx, dir)
+	if known && free < uint64(size) {
 		return fmt.Errorf("%d MiB are needed, but %s has %d MiB free", size>>20, dir, free>>20)
 	}
-	return nil
+	return nil // where it is not known, the write will tell
 }
 
 // digestScript is fixed text; the file's name is its argument. OpenSSL uses the
@@ -163,27 +248,18 @@ func (c *Conn) Digest(ctx context.Context, name string) (string, error) {
 
 // digest is computed on the board. Where no program there can do it, or it sees
 // other folders than the SFTP server, the file is read back.
-func (b *boardFiles) digest(ctx context.Context, name string) (string, error) {
-	if sum, err := b.conn.Digest(ctx, name); sum != "" || ctx.Err() != nil {
+func (w *way) digest(ctx context.Context, name string) (string, error) {
+	if sum, err := w.conn.Digest(ctx, name); sum != "" || ctx.Err() != nil {
 		return sum, err
 	}
 	h := sha256.New()
-	err := b.do(ctx, func() error {
-		f, err := b.sftp.Open(name)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		_, err = f.WriteTo(h)
-		return err
-	})
-	if err != nil {
+	if err := w.files.readBack(ctx, name, h); err != nil {
 		return "", fmt.Errorf("read back: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-func (b *boardFiles) rename(ctx context.Context, from, to string) error {
+func (b *sftpFiles) rename(ctx context.Context, from, to string) error {
 	err := b.do(ctx, func() error { return b.sftp.PosixRename(from, to) })
 	if err != nil {
 		return fmt.Errorf("rename: %w", err)
@@ -192,7 +268,7 @@ func (b *boardFiles) rename(ctx context.Context, from, to string) error {
 }
 
 // read returns the first limit bytes of a file and its whole size.
-func (b *boardFiles) read(ctx context.Context, name string, limit int64) (data []byte, size int64, err error) {
+func (b *sftpFiles) read(ctx context.Context, name string, limit int64) (data []byte, size int64, err error) {
 	err = b.do(ctx, func() error {
 		f, err := b.sftp.Open(name)
 		if err != nil {

@@ -18,7 +18,7 @@ type Reading struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	files  *boardFiles
+	files  *sftpFiles
 	file   *sftp.File
 	name   string
 	out    *io.PipeReader
@@ -33,7 +33,7 @@ var ErrIrregular = errors.New("not a regular file")
 // Open opens a file for reading. A path that does not begin with a slash begins in
 // the user's home. Reads end with ctx.
 func (c *Conn) Open(ctx context.Context, name string) (*Reading, error) {
-	b, err := c.files(ctx)
+	b, err := c.sftpFiles(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -92,26 +92,60 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	defer b.close()
 	local := src.hash()
 	temp := tempName(remote)
+	if err := begin(ctx, b, temp, src.size); err != nil {
+		return "", err
+	}
 	defer func() {
 		if err != nil {
 			c.removeFile(temp)
 		}
 	}()
-	if err := b.write(ctx, src, temp, mode, count); err != nil {
+	k := &carrying{conn: c, src: src, name: temp, queue: newQueue(pieces(src.size), count)}
+	defer k.close()
+	w, err := k.carry(ctx, b, k.several(ctx))
+	if err != nil {
 		return "", err
 	}
-	want := <-local
+	return w.finish(ctx, src, <-local, temp, remote, mode)
+}
+
+func begin(ctx context.Context, b boardFiles, name string, size int64) error {
+	dir := path.Dir(name)
+	if err := b.makeDir(ctx, dir); err != nil {
+		return fmt.Errorf("make folder %s: %w", dir, err)
+	}
+	if err := room(ctx, b, dir, size); err != nil {
+		return err
+	}
+	if err := b.create(ctx, name); err != nil {
+		return fmt.Errorf("create a file in %s: %w", dir, err)
+	}
+	return nil
+}
+
+func pieces(size int64) []piece {
+	if size == 0 {
+		return nil
+	}
+	return []piece{{0, size}}
+}
+
+// finish proves what arrived, and gives it its name.
+func (w *way) finish(ctx context.Context, src source, want sum, temp, remote string, mode fs.FileMode) (string, error) {
 	if want.err != nil {
 		return "", want.err
 	}
-	got, err := b.digest(ctx, temp)
+	if err := w.files.settle(ctx, temp, mode); err != nil {
+		return "", err
+	}
+	got, err := w.digest(ctx, temp)
 	if err != nil {
 		return "", err
 	}
 	if got != want.hex {
 		return "", fmt.Errorf("what arrived on the board has the digest %s, want %s: it was damaged on the way, or %s changed since its digest was taken", got, want.hex, src.name)
 	}
-	return got, b.rename(ctx, temp, remote)
+	return got, w.files.rename(ctx, temp, remote)
 }
 
 // tempName is a hidden name beside remote that nobody can guess, so that nothing
@@ -134,7 +168,7 @@ func (c *Conn) removeFile(name string) {
 		return // the connection is lost, and the file stays under its hidden name
 	}
 	defer b.close()
-	b.do(ctx, func() error { return b.sftp.Remove(name) })
+	_ = b.remove(ctx, name)
 }
 
 type sum struct {
@@ -162,19 +196,3 @@ func (s source) hash() <-chan sum {
 }
 
 var errShrunk = errors.New("the file became shorter while it was read")
-
-// counter reports what passes through it, and ends with its context.
-type counter struct {
-	ctx   context.Context
-	in    io.Reader
-	count func(int64)
-}
-
-func (r *counter) Read(p []byte) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	n, err := r.in.Read(p)
-	r.count(int64(n))
-	return n, err
-}

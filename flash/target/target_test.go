@@ -86,17 +86,25 @@ func startRelay(t *testing.T, a Address, limit int64, stall bool) (Address, *rel
 	r := &relay{t: t, listen: l, to: a.hostPort(), limit: limit, stall: stall}
 	go r.serve()
 	t.Cleanup(r.close)
+	// The relay has a port of its own, so the key is pinned by an alias.
+	a = aliased(t, a)
+	a.Port = l.Addr().(*net.TCPAddr).Port
+	return a, r
+}
+
+// aliased pins the key by an alias, whatever the port is.
+func aliased(t *testing.T, a Address) Address {
+	t.Helper()
 	pinned, err := os.ReadFile(a.KnownHosts[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The relay has a port of its own, so the key is pinned by an alias.
 	file := filepath.Join(t.TempDir(), "known_hosts")
 	if err := os.WriteFile(file, append([]byte("the-board"), pinned[len("[127.0.0.1]:"+strconv.Itoa(a.Port)):]...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.Port, a.HostKeyAlias, a.KnownHosts = l.Addr().(*net.TCPAddr).Port, "the-board", []string{file}
-	return a, r
+	a.HostKeyAlias, a.KnownHosts = "the-board", []string{file}
+	return a
 }
 
 func (r *relay) serve() {

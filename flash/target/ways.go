@@ -1,0 +1,381 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A line that takes its time binds one channel: its window is 2 MiB, however wide
+// the line is. Each further connection has a window of its own, and a process and a
+// core on the board.
+const (
+	severalBytes  = 32 << 20             // smaller files are there before another connection is
+	manyBytes     = 256 << 20            // where the last connections still pay
+	longRoundTrip = 5 * time.Millisecond // on which a window binds before a processor does
+	lateAfter     = 5 * time.Second
+	lateTick      = 500 * time.Millisecond // how often an idle way looks for late pieces
+)
+
+// way is one channel to the board's files. The first is on the connection that
+// everything uses, and the others each have one of their own.
+type way struct {
+	conn   *Conn
+	files  boardFiles
+	cancel context.CancelFunc
+	err    error
+
+	// The queue's lock guards these.
+	out  int           // pieces that were taken and have no answer
+	took time.Duration // until its last answer
+}
+
+// fault is an error that no other way can mend: the file here cannot be read, or the
+// board refuses to write.
+type fault struct{ error }
+
+func (f fault) Unwrap() error { return f.error }
+
+// carrying is one file on its way over all of its ways.
+type carrying struct {
+	conn  *Conn
+	src   source
+	name  string // on the board; the file exists
+	queue *queue
+
+	mu   sync.Mutex
+	ways []*way
+}
+
+// carry sends the pieces, at first over b and soon over more ways. It returns one
+// that works when all is there, to finish on; close ends the others.
+func (k *carrying) carry(ctx context.Context, b boardFiles, several int) (*way, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	opening, stop := context.WithCancel(ctx)
+	defer stop()
+	var all sync.WaitGroup
+	k.start(ctx, &all, &way{conn: k.conn, files: b})
+	all.Go(func() { k.open(opening, ctx, &all, several-1) })
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	select {
+	case <-k.queue.done:
+	case <-ended: // no way is left
+	}
+	stop()
+	if k.queue.failed() != nil {
+		cancel()
+	}
+	k.leave()
+	<-ended
+	return k.judge(ctx)
+}
+
+// several is over how many ways the file goes. It asks before data fills the line.
+func (k *carrying) several(ctx context.Context) int {
+	left := k.queue.bytes()
+	if left < severalBytes {
+		return 1
+	}
+	switch rtt := k.conn.roundTrip(ctx); {
+	case rtt < longRoundTrip:
+		return 2
+	case left < manyBytes:
+		return 4
+	}
+	return 6
+}
+
+// roundTrip is the best of a few answers.
+func (c *Conn) roundTrip(ctx context.Context) time.Duration {
+	best := time.Hour
+	link, err := c.client()
+	for range 3 {
+		if err != nil {
+			break // the transfer will say it better
+		}
+		began := time.Now()
+		err = link.during(ctx, func() {}, func() error {
+			_, _, err := link.SendRequest("keepalive@openssh.com", true, nil)
+			return err
+		})
+		best = min(best, time.Since(began))
+	}
+	return best
+}
+
+// open makes more ways, one after another, while data flows. A board that lets no
+// more connections in has the ways that there are.
+func (k *carrying) open(opening, ctx context.Context, all *sync.WaitGroup, n int) {
+	for range n {
+		link, err := k.conn.login.connect(opening)
+		if err != nil {
+			return
+		}
+		conn := &Conn{addr: k.conn.addr, login: k.conn.login, link: link}
+		b, err := conn.files(opening)
+		if err != nil {
+			conn.Close()
+			return
+		}
+		k.start(ctx, all, &way{conn: conn, files: b})
+	}
+}
+
+func (k *carrying) start(ctx context.Context, all *sync.WaitGroup, w *way) {
+	ctx, w.cancel = context.WithCancel(ctx)
+	k.mu.Lock()
+	k.ways = append(k.ways, w)
+	k.mu.Unlock()
+	all.Go(func() {
+		err := w.files.do(ctx, func() error { return k.serve(ctx, w) })
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if w.err = err; err != nil && w.conn != k.conn {
+			w.conn.Close()
+		}
+	})
+}
+
+// serve writes pieces until none is left.
+func (k *carrying) serve(ctx context.Context, w *way) error {
+	file, err := w.files.open(k.name)
+	if err != nil {
+		return err
+	}
+	workers, ctx := errgroup.WithContext(ctx)
+	for range w.files.inFlight() {
+		workers.Go(func() error { return k.work(ctx, w, file) })
+	}
+	return workers.Wait()
+}
+
+func (k *carrying) work(ctx context.Context, w *way, file pieceWriter) error {
+	for {
+		p, ok := k.queue.take(ctx, w, w.files.pieceBytes())
+		if !ok {
+			return context.Cause(ctx)
+		}
+		err := file.writePiece(ctx, k.src.data, p)
+		k.queue.answer(w, p, err)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// leave ends the ways that still wait for the answer to a piece which another one
+// has brought.
+func (k *carrying) leave() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.ways {
+		if !k.queue.waits(w) {
+			continue
+		}
+		if w.cancel(); w.conn != k.conn {
+			w.conn.Close()
+		}
+	}
+}
+
+func (k *carrying) judge(ctx context.Context) (*way, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch err := k.queue.failed(); {
+	case err != nil:
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	}
+	for _, w := range k.ways {
+		if w.err == nil && k.queue.bytes() == 0 {
+			return w, nil
+		}
+	}
+	return nil, fmt.Errorf("write: %w", k.ways[0].err)
+}
+
+// close ends all ways but the first, whose connection others use.
+func (k *carrying) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, w := range k.ways {
+		if w.conn != k.conn {
+			w.conn.Close()
+		}
+	}
+}
+
+// piece is a stretch of a file.
+type piece struct{ offset, length int64 }
+
+// pieceWriter is a file on the board that is open for pieces, in any order and
+// several at once.
+type pieceWriter interface {
+	writePiece(ctx context.Context, src io.ReaderAt, p piece) error
+}
+
+// queue is what of a file has no answer yet. A way takes the next piece when it has
+// room, so that a slow one takes few. What was given to a way that died is given to
+// another.
+type queue struct {
+	count func(int64) // bytes that arrived
+	done  chan struct{}
+
+	patience time.Duration // without an answer to a piece; then an idle way may send it too
+
+	mu      sync.Mutex
+	todo    []piece
+	out     map[piece]*loan
+	left    int64 // bytes, of both
+	err     error
+	changed chan struct{} // closed, and made anew, when pieces came back
+}
+
+// loan is a piece that ways have taken.
+type loan struct {
+	holders int
+	since   time.Time
+	last    *way
+}
+
+func newQueue(todo []piece, count func(int64)) *queue {
+	q := &queue{count: count, done: make(chan struct{}), patience: lateAfter, todo: todo, out: map[piece]*loan{}, changed: make(chan struct{})}
+	for _, p := range todo {
+		q.left += p.length
+	}
+	if q.left == 0 {
+		close(q.done)
+	}
+	return q
+}
+
+// take waits for a piece of at most most bytes. It is false when there will be none,
+// or ctx ends.
+func (q *queue) take(ctx context.Context, w *way, most int64) (piece, bool) {
+	for {
+		p, ok, changed := q.next(w, most)
+		if ok {
+			return p, true
+		}
+		select {
+		case <-ctx.Done():
+			return piece{}, false
+		case <-q.done:
+			return piece{}, false
+		case <-changed:
+		case <-time.After(lateTick):
+		}
+	}
+}
+
+func (q *queue) next(w *way, most int64) (piece, bool, chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, ok := q.cut(most)
+	if !ok {
+		p, ok = q.late(w)
+	}
+	if !ok || q.err != nil {
+		return piece{}, false, q.changed
+	}
+	l := q.out[p]
+	if l == nil {
+		l = &loan{}
+		q.out[p] = l
+	}
+	l.holders++
+	l.since, l.last = time.Now(), w
+	w.out++
+	return p, true, nil
+}
+
+func (q *queue) cut(most int64) (piece, bool) {
+	if len(q.todo) == 0 {
+		return piece{}, false
+	}
+	p := q.todo[0]
+	if p.length <= most {
+		q.todo = q.todo[1:]
+		return p, true
+	}
+	q.todo[0] = piece{p.offset + most, p.length - most}
+	return piece{p.offset, most}, true
+}
+
+// late is a piece that another way has had for long, and for longer than w needs: on a
+// line that is slow for all, nothing is sent twice.
+func (q *queue) late(w *way) (piece, bool) {
+	for p, l := range q.out {
+		if l.last != w && w.took > 0 && time.Since(l.since) > max(q.patience, 3*w.took) {
+			return p, true
+		}
+	}
+	return piece{}, false
+}
+
+// answer says what became of a piece that w took.
+func (q *queue) answer(w *way, p piece, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.out--
+	l := q.out[p]
+	if l == nil {
+		return // another way brought it
+	}
+	var f fault
+	switch l.holders--; {
+	case err == nil:
+		w.took = time.Since(l.since)
+		delete(q.out, p)
+		q.left -= p.length
+		q.count(p.length)
+	case errors.As(err, &f):
+		q.end(err)
+	case l.holders == 0:
+		delete(q.out, p)
+		q.todo = append([]piece{p}, q.todo...)
+		close(q.changed)
+		q.changed = make(chan struct{})
+	}
+	if q.left == 0 {
+		q.end(nil)
+	}
+}
+
+func (q *queue) end(err error) {
+	select {
+	case <-q.done:
+	default:
+		q.err = err
+		close(q.done)
+	}
+}
+
+func (q *queue) bytes() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.left
+}
+
+func (q *queue) failed() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.err
+}
+
+func (q *queue) waits(w *way) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return w.out > 0
+}

@@ -1,0 +1,190 @@
+package target
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// carriage is data on its way to a file, over several ways. All but the first go to
+// the address more.
+type carriage struct {
+	more     Address
+	several  int
+	second   bool // the first way waits until another one has brought something
+	patience time.Duration
+	brought  func() // is called when something arrived
+	name     string // a new file where that is ""
+}
+
+func (o carriage) carry(t *testing.T, c *Conn, data []byte) (string, *way, error) {
+	t.Helper()
+	b, err := c.files(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.close)
+	if o.name == "" {
+		o.name = filepath.Join(t.TempDir(), "f")
+		if err := begin(t.Context(), b, o.name, int64(len(data))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.login.addr.Port = o.more.Port
+	gate := make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	if !o.second {
+		open()
+	}
+	count := func(int64) {
+		open()
+		if o.brought != nil {
+			go o.brought()
+		}
+	}
+	k := &carrying{conn: c, src: source{data: bytes.NewReader(data)}, name: o.name, queue: newQueue(pieces(int64(len(data))), count)}
+	k.queue.patience = o.patience
+	t.Cleanup(k.close)
+	w, err := k.carry(t.Context(), gated{b, gate}, o.several)
+	return o.name, w, err
+}
+
+// gated writes nothing before its gate opens.
+type gated struct {
+	boardFiles
+	gate chan struct{}
+}
+
+func (g gated) open(name string) (pieceWriter, error) {
+	<-g.gate
+	return g.boardFiles.open(name)
+}
+
+func checkCarried(t *testing.T, name string, data []byte, w *way, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes arrived, %v; want %d as sent", len(got), err, len(data))
+	}
+	if sum, err := w.digest(t.Context(), name); err != nil || sum == "" {
+		t.Errorf("the way that is left gives %q, %v; want a digest", sum, err)
+	}
+}
+
+func TestSeveralWays(t *testing.T) {
+	s := startSSHD(t)
+	data := randomBytes(8<<20 + 1)
+	cut, _ := startRelay(t, addressOf(s), 3<<20, false)
+	early, _ := startRelay(t, addressOf(s), 5_000, false)
+	refused, r := startRelay(t, addressOf(s), 0, false)
+	r.close()
+	for name, o := range map[string]carriage{
+		"all work":                 {more: addressOf(s), second: true},
+		"no second connection":     {more: refused},
+		"others break off":         {more: cut, second: true},
+		"others break off at once": {more: early},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.several, o.patience = 4, time.Hour
+			name, w, err := o.carry(t, dial(t, aliased(t, addressOf(s))), data)
+			checkCarried(t, name, data, w, err)
+		})
+	}
+}
+
+// The first way is held up until the second one has brought something, and then cut.
+func TestTheFirstWayBreaksOff(t *testing.T) {
+	s := startSSHD(t)
+	data := randomBytes(8 << 20)
+	held, r := startRelay(t, addressOf(s), 100_000, true)
+	o := carriage{more: addressOf(s), several: 2, patience: time.Hour, brought: r.close}
+	name, w, err := o.carry(t, dial(t, held), data)
+	checkCarried(t, name, data, w, err)
+}
+
+func TestAWayThatStalls(t *testing.T) {
+	s := startSSHD(t)
+	data := randomBytes(8 << 20)
+	stalled, _ := startRelay(t, addressOf(s), 1<<20, true)
+	o := carriage{more: stalled, several: 2, second: true, patience: time.Millisecond}
+	name, w, err := o.carry(t, dial(t, aliased(t, addressOf(s))), data)
+	checkCarried(t, name, data, w, err)
+}
+
+func TestNoWayIsLeft(t *testing.T) {
+	s := startSSHD(t)
+	cut, _ := startRelay(t, addressOf(s), 3<<20, false)
+	o := carriage{more: cut, several: 2, patience: time.Hour}
+	if _, _, err := o.carry(t, dial(t, cut), randomBytes(8<<20)); err == nil {
+		t.Error("each way broke off, and there is no error")
+	}
+}
+
+func TestABoardThatRefusesToWrite(t *testing.T) {
+	s := startSSHD(t)
+	o := carriage{more: addressOf(s), several: 1, patience: time.Hour, name: "/dev/full"}
+	_, _, err := o.carry(t, dial(t, addressOf(s)), randomBytes(8<<20))
+	var f fault
+	if !errors.As(err, &f) {
+		t.Errorf("carry = %v; want the board's own words", err)
+	}
+}
+
+// Whatever dies and whatever is late, each byte gets an answer, and is counted once.
+func TestQueue(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(strconv.Itoa(int(seed)), func(t *testing.T) {
+			const size = 1 << 17
+			var counted int64
+			q := newQueue(pieces(size), func(n int64) { counted += n })
+			q.patience = 0
+			arrived := make([]bool, size)
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			for i := range uint64(5) {
+				random := rand.New(rand.NewPCG(seed, i))
+				w := &way{took: 1}
+				for range 3 {
+					mortal := i > 0
+					random := rand.New(rand.NewPCG(seed, random.Uint64()))
+					all.Go(func() {
+						for {
+							p, ok := q.take(t.Context(), w, 1+random.Int64N(1000))
+							if !ok {
+								return
+							}
+							if mortal && random.IntN(10) == 0 {
+								q.answer(w, p, io.ErrUnexpectedEOF)
+								return
+							}
+							mu.Lock()
+							for j := p.offset; j < p.offset+p.length; j++ {
+								arrived[j] = true
+							}
+							mu.Unlock()
+							q.answer(w, p, nil)
+						}
+					})
+				}
+			}
+			all.Wait()
+			if q.bytes() != 0 || counted != size {
+				t.Errorf("%d bytes are left and %d were counted; want 0 and %d", q.bytes(), counted, size)
+			}
+			for i, there := range arrived {
+				if !there {
+					t.Fatalf("byte %d was never written", i)
+				}
+			}
+		})
+	}
+}
