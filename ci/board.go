@@ -206,7 +206,7 @@ func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host str
 	}
 	conn, err := Reach(ctx, opt, spec, host)
 	if err != nil {
-		return err
+		return Because(ctx, ErrUnreachable, err)
 	}
 	defer conn.Close()
 	return work(ctx, conn, spec, a)

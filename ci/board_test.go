@@ -139,15 +139,17 @@ func TestSmokeOfABoardThatIsOff(t *testing.T) {
 	opt := images.Options{Dir: t.TempDir()}
 	dir := BoardDir(opt, spec)
 	for _, built := range []bool{false, true} {
+		want := 1
 		if built {
 			writeArtifact(t, dir, images.Artifact{Board: "toy"})
 			if err := passing().Write(dir); err != nil {
 				t.Fatal(err)
 			}
+			want = 3
 		}
 		r, err := SmokeOn(t.Context(), io.Discard, opt, spec, "toy")
-		if err == nil || find(r, "connect").Status != Failed || !r.Failed() {
-			t.Errorf("built %v: SmokeOn = %+v, %v; want a failed stage", built, r.Stages, err)
+		if err == nil || find(r, "connect").Status != Failed || !r.Failed() || ExitStatus(err) != want || r.Reason != reason(err) {
+			t.Errorf("built %v: SmokeOn = %+v (%s), %v; want a failed stage, and status %d", built, r.Stages, r.Reason, err, want)
 		}
 		data, err := os.ReadFile(filepath.Join(dir, reportJUnit))
 		if built != (err == nil) {

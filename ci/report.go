@@ -38,6 +38,7 @@ type Report struct {
 	Board     string        `json:"board"`
 	Started   time.Time     `json:"started"`
 	ElapsedMS int64         `json:"elapsedMs"`
+	Reason    string        `json:"reason,omitempty"` // unreachable, check, suite or other, where it failed
 	Host      Host          `json:"host"`
 	Identity  Identity      `json:"identity"`
 	Stages    []Stage       `json:"stages"`
@@ -274,6 +275,7 @@ const (
 // is the only one out.
 func (r Report) tidy() Report {
 	r.Board, r.Host.Name, r.Host.OS = clean(r.Board, 200), clean(r.Host.Name, 200), clean(r.Host.OS, 200)
+	r.Reason = clean(r.Reason, 200)
 	id := &r.Identity
 	for _, p := range []*string{
 		&id.Hostname, &id.Model, &id.Serial, &id.MachineID, &id.BootID,

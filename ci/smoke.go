@@ -2,7 +2,6 @@ package ci
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,10 +10,6 @@ import (
 	"slipway/flash/target"
 	"slipway/images"
 )
-
-// ErrFailed is what a run ends with whose report is whole and says that the board
-// failed.
-var ErrFailed = errors.New("the board failed its checks")
 
 // Smoke runs the suites of a board on it. The report is worth keeping whatever
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
@@ -28,6 +23,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 	defer s.close()
 	suites, err := loadSuites(spec)
 	if err != nil {
+		err = Because(ctx, ErrWrong, err)
 		r.fail("smoke", err, "mend the suites that the board's board.yml names")
 		return r, err
 	}
@@ -68,6 +64,7 @@ func (r *Report) verdict(ctx context.Context) (err error) {
 		r.fail("smoke", err, "run it again")
 	case n.checks[Failed] > 0:
 		err = fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.checks[Failed], n.total(), ErrFailed)
+		r.Reason = reason(err)
 	case n.checks[Passed] == 0:
 		err = fmt.Errorf("smoke %s: none of %d checks passed: %w", r.Board, n.total(), ErrFailed)
 		r.fail("smoke", err, "take skip out of the suites, or name others in the board's board.yml")
@@ -78,6 +75,7 @@ func (r *Report) verdict(ctx context.Context) (err error) {
 // fail adds a stage that failed.
 func (r *Report) fail(stage string, err error, next string) {
 	took := time.Since(r.Started).Milliseconds()
+	r.Reason = reason(err)
 	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: err.Error(), Next: next})
 }
 

@@ -80,7 +80,7 @@ file:
   /etc/passwd: {contents: ["/^root:/"], owner: root}
 `)
 	r, err := Smoke(ctx, conn, spec, images.Artifact{Key: "0123abcd"})
-	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "3 of 9 checks failed") {
+	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "3 of 9 checks failed") || r.Reason != "check" {
 		t.Errorf("Smoke = %v", err)
 	}
 	want := []string{
@@ -253,7 +253,7 @@ func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
 		{[]string{"base", "nope"}, `no suite "nope"`},
 	} {
 		r, err := smoke(t.Context(), &session{board: recorded{}}, images.Spec{Board: "x", Suites: tt.suites}, images.Artifact{})
-		if err == nil || !strings.Contains(err.Error(), tt.want) || !r.Failed() {
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !r.Failed() || r.Reason != "suite" || ExitStatus(err) != 5 {
 			t.Errorf("smoke(%v) = failed %v, %v; want %s", tt.suites, r.Failed(), err, tt.want)
 		}
 		wantFailedStage(t, r, tt.want, "board.yml")

@@ -38,6 +38,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (Report, error) {
 	u := &up{spec: spec, opt: opt, report: newReport(spec)}
 	err := u.run(ctx)
 	u.off()
+	u.report.Reason = reason(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, BoardDir(opt.Build, spec)))
 }
@@ -217,6 +218,7 @@ func (u *up) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err e
 	if watched.Err() != nil {
 		err = context.Cause(watched)
 	}
+	err = Because(ctx, ErrUnreachable, err)
 	if err != nil && u.conn != nil {
 		u.conn.Close()
 		u.conn = nil

@@ -20,7 +20,7 @@ import (
 // first), builds the image, flashes it to a virtual disk, boots it, deploys to it
 // over SSH, runs the smoke suites on it, writes report.html, report.json and
 // junit.xml into build/<board>, and switches the board off. What did not change is
-// not built again.
+// not built again. It exits as smoke does.
 //
 // Examples: "up"; "up virt -keep" and then "virt:ssh"; "up -json" for a script.
 func Up(ctx context.Context,
@@ -102,7 +102,7 @@ func Build(ctx context.Context, board string,
 	json *bool, // print the artifact as JSON
 ) error {
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := images.Load(board)
+		spec, err := load(ctx, board)
 		if err != nil {
 			return err
 		}
@@ -192,6 +192,9 @@ func Flash(ctx context.Context, board, device string,
 // alias of your ~/.ssh/config. A container comes with virtual boards' artifacts alone;
 // other boards get the description. Deploying needs root on the board.
 //
+// It exits with 3 where the board was not reached or lets nobody in, with 5 where its
+// board.yml is wrong, and with 1 after any other failure.
+//
 // Examples: "deploy virt virt"; "deploy jetson-orin-nano-devkit root@10.0.0.7".
 func Deploy(ctx context.Context, board, host string) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
@@ -204,7 +207,10 @@ func Deploy(ctx context.Context, board, host string) error {
 // Smoke runs a board's suites on a running board and writes the report.
 //
 // The host is as for deploy, which comes first. The report lies in build/<board>:
-// report.html, report.json and junit.xml.
+// report.html, report.json and junit.xml. It exits with 3 where the board was not
+// reached or lets nobody in, with 4 where a check failed, with 5 where a suite or
+// board.yml is wrong, and with 1 after any other failure. The report's "reason" says
+// the same.
 //
 // Examples: "smoke virt virt"; "smoke jetson-orin-nano-devkit root@10.0.0.7 -json".
 func Smoke(ctx context.Context, board, host string,

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"slipway/ci"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -35,7 +36,7 @@ func run(ctx context.Context, work func(context.Context) error) error {
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
 	defer reporter.Close()
-	return work(progress.With(ctx, reporter))
+	return exit(work(progress.With(ctx, reporter)))
 }
 
 // runPatiently is run for work that a first Ctrl-C asks to finish what it is at, and
@@ -63,18 +64,37 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	}
 	reporter := progress.New(progress.ForOutput(os.Stderr))
 	defer reporter.Close()
-	return work(progress.With(ctx, reporter), now)
+	return exit(work(progress.With(ctx, reporter), now))
 }
+
+// exit lets Mage leave with the status that the error's kind has. Mage asks the error
+// itself for it, not what that wraps.
+func exit(err error) error {
+	if err == nil {
+		return nil
+	}
+	return status{err}
+}
+
+type status struct{ error }
+
+func (s status) ExitStatus() int { return ci.ExitStatus(s.error) }
+func (s status) Unwrap() error   { return s.error }
 
 // runFor is run for a board.
 func runFor(ctx context.Context, board string, work func(context.Context, images.Spec) error) error {
 	return run(ctx, func(ctx context.Context) error {
-		spec, err := images.Load(board)
+		spec, err := load(ctx, board)
 		if err != nil {
 			return err
 		}
 		return work(ctx, spec)
 	})
+}
+
+func load(ctx context.Context, board string) (images.Spec, error) {
+	spec, err := images.Load(board)
+	return spec, ci.Because(ctx, ci.ErrWrong, err)
 }
 
 // underMage is true where "go tool mage" runs this binary out of its cache.

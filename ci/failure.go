@@ -1,0 +1,70 @@
+package ci
+
+import (
+	"context"
+	"errors"
+)
+
+// How a run fails, as far as a script has to know: it may try again later, look at
+// the board, or mend a file. An error that is none of these is any other one.
+var (
+	// ErrUnreachable is for a board that did not answer or let nobody in.
+	ErrUnreachable = errors.New("the board was not reached")
+	// ErrFailed is what a run ends with whose report is whole and says that the board
+	// failed.
+	ErrFailed = errors.New("the board failed its checks")
+	// ErrWrong is for suites and board.yml files that cannot be used as they are.
+	ErrWrong = errors.New("a suite or a board.yml is wrong")
+)
+
+// outcomes are the kinds of failure, with the word for them in a report and the
+// status that a command exits with. 2 is for command lines that lack something.
+var outcomes = []struct {
+	err    error
+	word   string
+	status int
+}{
+	{ErrUnreachable, "unreachable", 3},
+	{ErrFailed, "check", 4},
+	{ErrWrong, "suite", 5},
+}
+
+// ExitStatus is what a command exits with that ended with err.
+func ExitStatus(err error) int {
+	for _, o := range outcomes {
+		if errors.Is(err, o.err) {
+			return o.status
+		}
+	}
+	if err != nil {
+		return 1
+	}
+	return 0
+}
+
+// reason is the word for err in a report.
+func reason(err error) string {
+	for _, o := range outcomes {
+		if errors.Is(err, o.err) {
+			return o.word
+		}
+	}
+	if err != nil {
+		return "other"
+	}
+	return ""
+}
+
+// Because says of which kind err is, and leaves its text as it is. What was stopped
+// is of no kind.
+func Because(ctx context.Context, kind, err error) error {
+	if err == nil || ctx.Err() != nil || errors.Is(err, kind) {
+		return err
+	}
+	return because{kind, err}
+}
+
+type because struct{ kind, err error }
+
+func (b because) Error() string   { return b.err.Error() }
+func (b because) Unwrap() []error { return []error{b.kind, b.err} }

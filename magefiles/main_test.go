@@ -1,0 +1,47 @@
+//go:build mage
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/magefile/mage/mg"
+
+	"slipway/ci"
+	"slipway/images"
+)
+
+// What Mage exits with is what it asks the error of a command for.
+func TestExitStatus(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	plain := errors.New("no such file")
+	for _, tt := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"went well", nil, 0},
+		{"any other error", plain, 1},
+		{"board unreachable", ci.Because(t.Context(), ci.ErrUnreachable, plain), 3},
+		{"stopped while it was reached", ci.Because(ended, ci.ErrUnreachable, plain), 1},
+		{"checks failed", fmt.Errorf("smoke x: %w", ci.ErrFailed), 4},
+		{"checks failed, and no report", errors.Join(fmt.Errorf("smoke x: %w", ci.ErrFailed), plain), 4},
+		{"suite wrong", fmt.Errorf("smoke: %w", ci.Because(t.Context(), ci.ErrWrong, plain)), 5},
+	} {
+		err := run(t.Context(), func(context.Context) error { return tt.err })
+		if got := mg.ExitStatus(err); got != tt.want {
+			t.Errorf("%s: exit status %d; want %d", tt.name, got, tt.want)
+		}
+		if tt.err != nil && (err.Error() != tt.err.Error() || !errors.Is(err, tt.err)) {
+			t.Errorf("%s: run = %v; want %v", tt.name, err, tt.err)
+		}
+	}
+	err := runFor(t.Context(), "no-such-board", func(context.Context, images.Spec) error { return nil })
+	if got := mg.ExitStatus(err); got != 5 {
+		t.Errorf("a board that nobody knows: %v, status %d; want 5", err, got)
+	}
+}
