@@ -219,7 +219,7 @@ func (b *sftpFiles) remove(ctx context.Context, name string) error {
 func room(ctx context.Context, b boardFiles, dir string, size int64) error {
 	free, known := b.free(ctx, dir)
 	if known && free < uint64(size) {
-		return fmt.Errorf("%d MiB are needed, but %s has %d MiB free", size>>20, dir, free>>20)
+		return fmt.Errorf("%w: %d MiB are needed, but %s has %d MiB free", ErrFull, size>>20, dir, free>>20)
 	}
 	return nil // where it is not known, the write will tell
 }

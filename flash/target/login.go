@@ -160,7 +160,7 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	}
 	if err != nil {
 		w.Close()
-		return nil, err
+		return nil, w.notSSH(err)
 	}
 	go link.keep()
 	return link, nil

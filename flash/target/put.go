@@ -143,7 +143,7 @@ func (w *way) finish(ctx context.Context, src source, want sum, temp, remote str
 		return "", err
 	}
 	if got != want.hex {
-		return "", fmt.Errorf("what arrived on the board has the digest %s, want %s: it was damaged on the way, or %s changed since its digest was taken", got, want.hex, src.name)
+		return "", fmt.Errorf("%w: what arrived on the board has the digest %s, want %s: it was damaged on the way, or %s changed since its digest was taken", ErrDamaged, got, want.hex, src.name)
 	}
 	return got, w.files.rename(ctx, temp, remote)
 }

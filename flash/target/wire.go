@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ type wire struct {
 	net.Conn
 	in    *bufio.Reader
 	heard atomic.Int64 // Unix nanoseconds
+	first string       // what the server greeted with, as far as it came at once
 }
 
 func (w *wire) Read(p []byte) (int, error) {
@@ -27,6 +29,28 @@ func (w *wire) Read(p []byte) (int, error) {
 }
 
 func (w *wire) silence() time.Duration { return time.Since(time.Unix(0, w.heard.Load())) }
+
+// greeting is what is there to read already, or its beginning.
+func (w *wire) greeting() string {
+	data, _ := w.in.Peek(min(w.in.Buffered(), 40))
+	return string(data)
+}
+
+// notSSH is err with its reason where the server did not begin as SSH servers do.
+func (w *wire) notSSH(err error) error {
+	if w.first == "" || strings.HasPrefix(w.first, "SSH-"[:min(len(w.first), 4)]) {
+		return err
+	}
+	return said(fmt.Sprintf("%v at %s: it begins with %s", ErrNotSSH, w.RemoteAddr(), printable(w.first)), because{ErrNotSSH, err})
+}
+
+// because is an error with its kind.
+type because struct {
+	kind error
+	error
+}
+
+func (b because) Unwrap() []error { return []error{b.kind, b.error} }
 
 // link is an SSH connection and the wire below it.
 type link struct {
@@ -67,6 +91,7 @@ func (l *login) greet(ctx context.Context) (*wire, error) {
 		return nil, err
 	}
 	w.heard.Store(time.Now().UnixNano())
+	w.first = w.greeting()
 	return w, nil
 }
 

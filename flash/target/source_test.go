@@ -1,0 +1,80 @@
+package target
+
+import (
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// One source goes to several places at once, and is not hashed again.
+func TestSend(t *testing.T) {
+	c, data, dir := connect(t), randomBytes(1<<20), t.TempDir()
+	s, err := OpenSource(t.Context(), writeFile(t, data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.Size() != int64(len(data)) {
+		t.Errorf("Size() = %d; want %d", s.Size(), len(data))
+	}
+	var all errgroup.Group
+	for _, name := range []string{"a", "b", "c"} {
+		all.Go(func() error {
+			_, err := c.Send(t.Context(), s, filepath.Join(dir, name), 0o640)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		checkFile(t, filepath.Join(dir, name), data, 0o640)
+	}
+}
+
+// A server that speaks something else is told by its first words.
+func TestNotSSH(t *testing.T) {
+	s := newSSHD(t)
+	listen, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listen.Close()
+	go func() {
+		for {
+			conn, err := listen.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("220 \x1b[2Jmail\r\n"))
+			conn.Close()
+		}
+	}()
+	a := addressOf(s)
+	a.Port = listen.Addr().(*net.TCPAddr).Port
+	_, err = Dial(t.Context(), a)
+	if !errors.Is(err, ErrNotSSH) || !strings.Contains(err.Error(), `it begins with 220 \x1b[2Jmail`) {
+		t.Errorf("Dial = %v; want ErrNotSSH and the server's words", err)
+	}
+}
+
+func TestLost(t *testing.T) {
+	a := addressOf(startSSHD(t))
+	a, r := startRelay(t, a, 1<<40, false)
+	c := dial(t, a)
+	if c.Lost() {
+		t.Error("a fresh connection is lost")
+	}
+	r.close()
+	for link, _ := c.client(); !c.Lost(); {
+		<-link.gone
+	}
+	c.Close()
+	if c.Lost() {
+		t.Error("a connection that was closed counts as lost")
+	}
+}
