@@ -22,7 +22,7 @@ func TestSend(t *testing.T) {
 		t.Errorf("Size() = %d; want %d", s.Size(), len(data))
 	}
 	var all errgroup.Group
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a/f", "b/f", "c/f"} {
 		all.Go(func() error {
 			_, err := c.Send(t.Context(), s, filepath.Join(dir, name), 0o640)
 			return err
@@ -31,7 +31,7 @@ func TestSend(t *testing.T) {
 	if err := all.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a/f", "b/f", "c/f"} {
 		checkFile(t, filepath.Join(dir, name), data, 0o640)
 	}
 }
