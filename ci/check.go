@@ -26,24 +26,54 @@ type probe interface {
 
 // A kind is a section of a suite.
 type kind struct {
-	name string
-	keys []string // attributes, besides commonKeys
-	read func(*entry) probe
+	name  string
+	about string   // in a few words
+	keys  []string // attributes, besides commonKeys
+	read  func(*entry) probe
 }
 
+// kinds are goss's sections, as far as they can be asked from here, and then ours.
 var kinds = []kind{
-	{"command", []string{"exec", "argv", "exit-status", "stdout", "stderr"}, readCommand},
-	{"file", []string{
+	{"command", "a program's exit status and output", []string{"exec", "argv", "exit-status", "stdout", "stderr"}, readCommand},
+	{"file", "a file, folder, link or device node", []string{
 		"path", "exists", "mode", "size", "owner", "group", "filetype", "linked-to",
 		"contents", "contains", "md5", "sha256", "sha512",
 	}, readFile},
-	{"service", []string{"name", "enabled", "running"}, readService},
-	{"mount", []string{"mountpoint", "exists", "opts", "vfs-opts", "source", "filesystem"}, readMount},
-	{"units", []string{"ignore"}, readUnits},
-	{"clock", []string{"within"}, readClock},
-	{"disk", []string{"labels", "root", "slot"}, readDisk},
-	{"containerd", []string{"version"}, readContainerd},
-	{"container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
+	{"service", "a systemd unit", []string{"name", "enabled", "running"}, readService},
+	{"mount", "a mounted file system", []string{"mountpoint", "exists", "opts", "vfs-opts", "source", "filesystem", "usage"}, readMount},
+	{"port", "a port that something listens on", []string{"port", "listening", "ip"}, readPort},
+	{"process", "a program that runs", []string{"comm", "running", "count"}, readProcess},
+	{"user", "an account", []string{"username", "exists", "uid", "gid", "groups", "home", "shell"}, readUser},
+	{"group", "a group of accounts", []string{"groupname", "exists", "gid"}, readGroup},
+	{"package", "a package of dpkg, rpm or opkg", []string{"name", "installed", "versions"}, readPackage},
+	{"dns", "a name that the board resolves", []string{"resolve", "resolvable", "resolveable", "addrs"}, readDNS},
+	{"addr", "an address that the board reaches", []string{"address", "reachable"}, readAddr},
+	{"http", "a web server that the board reaches, its own too", []string{
+		"url", "status", "headers", "body", "method", "request-headers", "request-body", "username", "password",
+		"allow-insecure", "no-follow-redirects",
+	}, readHTTP},
+	{"interface", "a network interface", []string{"name", "exists", "addrs", "mtu", "operstate"}, readInterface},
+	{"kernel-param", "a value below /proc/sys", []string{"name", "value"}, readKernelParam},
+	{"matching", "a value of the suite itself", []string{"content", "matches"}, readMatching},
+
+	{"units", "the board has come up, and no unit has failed", []string{"ignore"}, readUnits},
+	{"clock", "the board's time, beside this machine's", []string{"within"}, readClock},
+	{"disk", "partitions, root and slot", []string{"labels", "root", "slot"}, readDisk},
+	{"module", "a module of the kernel", []string{"name", "loaded", "version"}, readModule},
+	{"dmesg", "what the kernel said since it was booted", []string{"has", "never", "ignore"}, readDmesg},
+	{"containerd", "containerd answers", []string{"version"}, readContainerd},
+	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
+}
+
+// unmapped are goss's attributes that we cannot ask, and why.
+var unmapped = map[string]string{
+	"addr local-address": "the board's sshd chooses what it connects from",
+	"dns server":         "the board's own resolver is asked; for another one use a command, like nslookup NAME SERVER",
+	"http proxy":         "the board's sshd connects; for a proxy use a command, like curl",
+	"http ca-file":       "this machine's certificates are used; for others use a command, like curl --cacert",
+	"http cert-file":     "client certificates are not sent; use a command, like curl --cert",
+	"http key-file":      "client certificates are not sent; use a command, like curl --key",
+	"service runlevels":  "systemd has none; use enabled",
 }
 
 func (k kind) check(file string, key, value *yaml.Node) (Check, error) {

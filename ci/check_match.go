@@ -110,10 +110,12 @@ func (r matchReader) readList(n *yaml.Node) matcher {
 	return m
 }
 
-// matcherNames are what a mapping may say; goss knows more.
+// matcherNames are what a mapping may say. Of goss's they lack those for mappings
+// (have-key, have-key-with-value), since no answer of a board is one.
 var matcherNames = []string{
 	"and", "or", "not", "equal", "have-prefix", "have-suffix", "contain-substring", "match-regexp",
-	"gt", "ge", "lt", "le", "contain-element", "contain-elements",
+	"gt", "ge", "lt", "le", "contain-element", "contain-elements", "consist-of", "have-len", "have-patterns",
+	"semver-constraint", "gjson",
 }
 
 // readNamed reads a mapping like {have-prefix: v}.
@@ -135,6 +137,12 @@ func (r matchReader) readNamed(n *yaml.Node) matcher {
 		return matcher{words: "not " + inner.String(), ok: func(v string) bool { return !inner.matches(v) }}
 	case "contain-elements":
 		return matchReader{r.entry, r.key, listValue}.readList(r.want(arg, yaml.SequenceNode))
+	case "consist-of":
+		return r.consistOf(r.want(arg, yaml.SequenceNode))
+	case "have-patterns":
+		return matchReader{r.entry, r.key, textValue}.readList(r.want(arg, yaml.SequenceNode))
+	case "gjson":
+		return r.gjson(r.want(arg, yaml.MappingNode))
 	case "contain-element":
 		return element(matchReader{r.entry, r.key, stringValue}.read(arg))
 	case "equal":
@@ -157,6 +165,14 @@ func (r matchReader) readOne(name string, arg *yaml.Node) matcher {
 		return matcher{fmt.Sprintf("ends with %q", word), func(v string) bool { return strings.HasSuffix(chomp(v), word) }, nil}
 	case "contain-substring":
 		return matcher{fmt.Sprintf("contains %q", word), func(v string) bool { return strings.Contains(v, word) }, nil}
+	case "have-len":
+		return r.length(arg)
+	case "semver-constraint":
+		allows, err := parseConstraint(word)
+		if err != nil {
+			r.fail(arg, "%s: %v", r.key, err)
+		}
+		return semver(word, allows)
 	case "match-regexp":
 		re := r.regexp(arg, word)
 		return matcher{fmt.Sprintf("matches /%s/", word), re.MatchString, nil}
@@ -197,6 +213,77 @@ func (r matchReader) combine(name string, arg *yaml.Node) matcher {
 	return matcher{words: strings.Join(words, " or "), ok: func(v string) bool {
 		return slices.ContainsFunc(parts, func(p matcher) bool { return p.matches(v) })
 	}}
+}
+
+// length counts the elements of a list, and the bytes of anything else.
+func (r matchReader) length(arg *yaml.Node) matcher {
+	want, err := strconv.Atoi(arg.Value)
+	if err != nil || want < 0 {
+		r.fail(arg, "%s: have-len needs a number, not %s", r.key, kindOf(arg))
+	}
+	if r.value == listValue {
+		return matcher{words: fmt.Sprintf("%d elements", want), ok: func(v string) bool { return len(lines(v)) == want }}
+	}
+	return matcher{words: fmt.Sprintf("%d bytes", want), ok: func(v string) bool { return len(v) == want }}
+}
+
+// consistOf wants these elements, and no others, in any order.
+func (r matchReader) consistOf(arg *yaml.Node) matcher {
+	var parts []matcher
+	var words []string
+	for _, c := range arg.Content {
+		m := matchReader{r.entry, r.key, stringValue}.read(c)
+		parts, words = append(parts, m), append(words, m.String())
+	}
+	return matcher{words: "these lines alone: " + strings.Join(words, ", "), ok: func(v string) bool {
+		have := lines(v)
+		return len(have) == len(parts) && pairUp(parts, have)
+	}}
+}
+
+// pairUp gives every matcher a line of its own, where that can be done: a line that
+// two could have is handed on while there is another for one of them.
+func pairUp(parts []matcher, have []string) bool {
+	owner := map[int]int{} // which matcher has a line
+	var place func(part int, tried map[int]bool) bool
+	place = func(part int, tried map[int]bool) bool {
+		for i, line := range have {
+			if tried[i] || !parts[part].matches(line) {
+				continue
+			}
+			tried[i] = true
+			if old, taken := owner[i]; !taken || place(old, tried) {
+				owner[i] = part
+				return true
+			}
+		}
+		return false
+	}
+	for part := range parts {
+		if !place(part, map[int]bool{}) {
+			return false
+		}
+	}
+	return true
+}
+
+// gjson holds what stands at places of a JSON text against matchers.
+func (r matchReader) gjson(arg *yaml.Node) matcher {
+	var all []matcher
+	for k, v := range pairs(arg) {
+		if err := checkJSONPath(k.Value); err != nil {
+			r.fail(k, "%s: gjson: %v", r.key, err)
+		}
+		path, m := k.Value, matchReader{r.entry, r.key, stringValue}.read(v)
+		all = append(all, matcher{words: path + " in the JSON: " + m.String(), ok: func(text string) bool {
+			value, err := jsonAt(text, path)
+			return err == nil && m.matches(value)
+		}})
+	}
+	if len(all) == 0 {
+		r.fail(arg, "%s: gjson needs places and what to find there", r.key)
+	}
+	return matcher{all: all}
 }
 
 func (r matchReader) compare(n *yaml.Node, words string, holds func(a, b float64) bool) matcher {

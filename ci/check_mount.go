@@ -71,6 +71,7 @@ type mount struct {
 	dir                               string
 	exists                            *bool
 	opts, vfsOpts, source, filesystem matcher
+	usage                             matcher // in percent
 }
 
 func readMount(e *entry) probe {
@@ -81,6 +82,7 @@ func readMount(e *entry) probe {
 		vfsOpts:    e.matcher("vfs-opts", listValue),
 		source:     e.matcher("source", stringValue),
 		filesystem: e.matcher("filesystem", stringValue),
+		usage:      e.matcher("usage", numberValue),
 	}
 }
 
@@ -100,7 +102,32 @@ func (m mount) run(ctx context.Context, s *session) (finding, error) {
 	f.match("source", m.source, at.source, "from "+at.source)
 	f.match("opts", m.opts, strings.ReplaceAll(at.opts, ",", "\n"), "opts "+at.opts)
 	f.match("vfs-opts", m.vfsOpts, strings.ReplaceAll(at.vfsOpts, ",", "\n"), "vfs-opts "+at.vfsOpts)
-	return f, nil
+	if m.usage.empty() {
+		return f, nil
+	}
+	out, err := s.ask(ctx, "df", "-P", m.dir)
+	if err != nil {
+		return f, err
+	}
+	used, err := parseUsage(out)
+	if err == nil {
+		f.match("usage", m.usage, used, used+" % in use")
+	}
+	return f, err
+}
+
+// parseUsage reads the percentage of df -P.
+func parseUsage(text string) (string, error) {
+	all := lines(text)
+	if len(all) < 2 {
+		return "", fmt.Errorf("df answered %q", clean(text, 200))
+	}
+	for _, field := range strings.Fields(all[len(all)-1]) {
+		if used, ok := strings.CutSuffix(field, "%"); ok {
+			return used, nil
+		}
+	}
+	return "", fmt.Errorf("df answered %q", clean(text, 200))
 }
 
 func mountedAt(dir string, there bool) string {

@@ -3,6 +3,7 @@ package ci
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +16,7 @@ import (
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
 func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact) (Report, error) {
 	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
-	return smoke(ctx, &session{board: conn, open: open}, spec, a)
+	return smoke(ctx, &session{board: conn, open: open, dial: conn.DialContext}, spec, a)
 }
 
 func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact) (Report, error) {
@@ -83,6 +84,7 @@ func (r *Report) fail(stage string, err error, next string) {
 type session struct {
 	board Board
 	open  func(context.Context) (containers, error)
+	dial  func(ctx context.Context, network, address string) (net.Conn, error) // from the board
 
 	mu     sync.Mutex
 	opened containers

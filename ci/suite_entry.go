@@ -20,6 +20,9 @@ func at(file string, n *yaml.Node, format string, args ...any) error {
 // parseYAML returns the mapping that a suite's file holds. Aliases are refused:
 // they let a small file unfold into a huge one.
 func parseYAML(file string, data []byte) (*yaml.Node, error) {
+	if line, column := templateAt(data); line > 0 {
+		return nil, fmt.Errorf("%s:%d:%d: goss's templates ({{ }}) are not filled in here; write the values out", file, line, column)
+	}
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {
 		return nil, yamlError(file, err)
@@ -28,6 +31,18 @@ func parseYAML(file string, data []byte) (*yaml.Node, error) {
 		return nil, at(file, &doc, "a suite is a mapping of sections (%s)", kindNames())
 	}
 	return doc.Content[0], inspect(file, doc.Content[0], 0)
+}
+
+// templateAt is where the first template of goss begins, outside of comments.
+func templateAt(data []byte) (line, column int) {
+	for text := range strings.SplitSeq(string(data), "\n") {
+		line++
+		code, _, _ := strings.Cut(" "+text, " #")
+		if column = strings.Index(code, "{{"); column >= 0 {
+			return line, column
+		}
+	}
+	return 0, 0
 }
 
 func yamlError(file string, err error) error {
@@ -113,6 +128,9 @@ func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*entry, 
 		return nil, at(file, value, "%s %q must be a mapping of attributes, not %s", kind, key.Value, kindOf(value))
 	}
 	for k, v := range pairs(value) {
+		if why, ok := unmapped[kind+" "+k.Value]; ok {
+			return nil, at(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
+		}
 		if !slices.Contains(keys, k.Value) {
 			return nil, at(file, k, "unknown attribute %q of a %s (allowed: %s)", k.Value, kind, strings.Join(keys, ", "))
 		}

@@ -204,6 +204,11 @@ func Deploy(ctx context.Context, board, host string) error {
 	})
 }
 
+// Suites lists the suites that Slipway brings along, and what a suite can ask a board.
+//
+// ci/suites.md shows each section with an example.
+func Suites() error { return ci.ShowSuites(os.Stdout) }
+
 // Smoke runs a board's suites on a running board and writes the report.
 //
 // The host is as for deploy, which comes first. The report lies in build/<board>:

@@ -1,0 +1,202 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// byFile reads lines of FILE:TEXT, as grep -H prints them.
+func byFile(text string) map[string]string {
+	files := map[string]string{}
+	for _, line := range lines(text) {
+		if file, rest, ok := strings.Cut(line, ":"); ok {
+			if old := files[file]; old != "" {
+				rest = old + "\n" + rest
+			}
+			files[file] = rest
+		}
+	}
+	return files
+}
+
+// kernelParam is a value below /proc/sys.
+type kernelParam struct {
+	name  string
+	value matcher
+}
+
+func readKernelParam(e *entry) probe {
+	k := kernelParam{name: e.text("name", e.name), value: e.matcher("value", stringValue)}
+	if k.value.empty() {
+		e.fail(e.key, "a kernel-param needs a value")
+	}
+	if file := k.file(); !strings.HasPrefix(file, "/proc/sys/") || strings.ContainsRune(file, 0) || strings.Contains(file, "/../") {
+		e.fail(e.key, "%q is not a parameter's name, like net.ipv4.ip_forward", k.name)
+	}
+	return k
+}
+
+// file is where the parameter is; a name with slashes is the way to one with dots
+// in a part of it, such as an interface of a VLAN.
+func (k kernelParam) file() string {
+	if strings.Contains(k.name, "/") {
+		return path.Join("/proc/sys", k.name)
+	}
+	return "/proc/sys/" + strings.ReplaceAll(k.name, ".", "/")
+}
+
+func (k kernelParam) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	out, err := s.ask(ctx, "cat", k.file())
+	if err != nil {
+		return f, err
+	}
+	value := strings.TrimSpace(out)
+	f.match("value", k.value, value, k.name+" is "+value)
+	return f, nil
+}
+
+func (k kernelParam) next() string {
+	return "on the board: sysctl " + shellLine([]string{k.name}) + "; it is set in /etc/sysctl.d of the image"
+}
+
+// module is one of the kernel's, loaded or built in.
+type module struct {
+	name    string
+	loaded  bool
+	version matcher
+}
+
+func readModule(e *entry) probe {
+	m := module{name: moduleName(e.text("name", e.name)), loaded: true, version: e.matcher("version", stringValue)}
+	if l := e.flag("loaded"); l != nil {
+		m.loaded = *l
+	}
+	if m.name == "" || strings.HasPrefix(m.name, ".") || strings.ContainsAny(m.name, "/ \n\x00") {
+		e.fail(e.key, "%q is not a module's name", m.name)
+	}
+	return m
+}
+
+// askModule ends well where the module is there, whether it tells a version or not.
+const askModule = `test -d "/sys/module/$1" || exit 1; cat "/sys/module/$1/version" 2>/dev/null; true`
+
+func (m module) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	r, err := s.board.Run(ctx, "sh", "-c", askModule, "sh", m.name)
+	if err != nil {
+		return f, err
+	}
+	have := r.Status == 0
+	f.expect(have == m.loaded, m.name+word(m.loaded, " is loaded or built in", " is not loaded"),
+		m.name+word(have, " is loaded or built in", " is not loaded"))
+	if have && m.loaded {
+		version := strings.TrimSpace(string(r.Stdout))
+		f.match("version", m.version, version, "version "+or(version, "(it tells none)"))
+	}
+	return f, nil
+}
+
+func (m module) next() string {
+	return fmt.Sprintf("on the board: modprobe %s; dmesg | tail. Is it in the image (kernel-module-%s in Yocto)?", m.name, strings.ReplaceAll(m.name, "_", "-"))
+}
+
+// dmesg is what the kernel said since it was booted.
+type dmesg struct{ has, never, ignore []linePattern }
+
+// linePattern is a regular expression for one line.
+type linePattern struct {
+	text string
+	re   *regexp.Regexp
+}
+
+func readDmesg(e *entry) probe {
+	d := dmesg{has: e.patterns("has"), never: e.patterns("never"), ignore: e.patterns("ignore")}
+	if len(d.has)+len(d.never) == 0 {
+		e.fail(e.key, "a dmesg needs has or never: regular expressions for lines")
+	}
+	return d
+}
+
+func (e *entry) patterns(key string) []linePattern {
+	var all []linePattern
+	for i, text := range e.list(key) {
+		re, err := regexp.Compile(text)
+		if err != nil {
+			e.fail(e.fields[key].Content[i], "%s: %v", key, err)
+			return nil
+		}
+		all = append(all, linePattern{text, re})
+	}
+	return all
+}
+
+// askKernelLog takes the journal, which keeps what the kernel's own buffer has lost
+// since boot, or that buffer where there is no journal.
+const askKernelLog = `journalctl --dmesg --boot --quiet --no-pager --output=short-monotonic 2>/dev/null | grep . || dmesg`
+
+// maxKernelLines that must not be there are shown.
+const maxKernelLines = 8
+
+func (d dmesg) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	r, err := s.board.Run(ctx, "sh", "-c", askKernelLog)
+	if err != nil {
+		return f, err
+	}
+	if r.Status != 0 {
+		return f, fmt.Errorf("read the kernel's messages: %s", describe(r))
+	}
+	d.judge(&f, lines(string(r.Stdout)))
+	if isCut, _ := cut(r); isCut {
+		f.expect(false, "all of the kernel's messages", "kernel messages: "+moreThan(len(r.Stdout)))
+	}
+	return f, nil
+}
+
+func (d dmesg) judge(f *finding, all []string) {
+	for _, want := range d.has {
+		line, ok := firstMatch(all, want)
+		f.expect(ok, "a message that matches /"+want.text+"/", word(ok, line, "no message matches /"+want.text+"/"))
+	}
+	var bad []string
+	for _, line := range all {
+		if matchesAny(line, d.never) && !matchesAny(line, d.ignore) {
+			bad = append(bad, line)
+		}
+	}
+	if len(bad) == 0 {
+		f.fact(fmt.Sprintf("%d messages of the kernel", len(all)))
+		return
+	}
+	for _, p := range d.never {
+		f.want = append(f.want, "no message that matches /"+p.text+"/")
+	}
+	if more := len(bad) - maxKernelLines; more > 0 {
+		bad = append(bad[:maxKernelLines], fmt.Sprintf("and %d more", more))
+	}
+	f.saw = append(f.saw, bad...)
+}
+
+func firstMatch(all []string, p linePattern) (string, bool) {
+	for _, line := range all {
+		if p.re.MatchString(line) {
+			return line, true
+		}
+	}
+	return "", false
+}
+
+func matchesAny(line string, patterns []linePattern) bool {
+	for _, p := range patterns {
+		if p.re.MatchString(line) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d dmesg) next() string { return "on the board: journalctl -k -b, or dmesg" }

@@ -1,0 +1,126 @@
+package ci
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// port is one that something listens on, or nothing.
+type port struct {
+	protocol  string // tcp, tcp6, udp, udp6
+	number    uint16
+	listening bool
+	ip        matcher
+}
+
+func readPort(e *entry) probe {
+	p := port{protocol: "tcp", ip: e.matcher("ip", listValue), listening: true}
+	name := e.text("port", e.name)
+	text := name
+	if protocol, rest, ok := strings.Cut(name, ":"); ok {
+		p.protocol, text = protocol, rest
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || number == 0 || !slices.Contains([]string{"tcp", "tcp6", "udp", "udp6"}, p.protocol) {
+		e.fail(e.key, "%q is not a port like tcp:22 (tcp, tcp6, udp or udp6)", name)
+	}
+	p.number = uint16(number)
+	if l := e.flag("listening"); l != nil {
+		p.listening = *l
+	}
+	return p
+}
+
+// socket is a line of /proc/net that something listens on.
+type socket struct {
+	protocol string
+	ip       netip.Addr
+	port     uint16
+}
+
+// listens are the states in /proc/net: a TCP socket that listens, and a UDP
+// socket that takes from everybody.
+var listens = map[string]string{"tcp": "0A", "udp": "07"}
+
+// parseSockets reads what grep -H shows of /proc/net/tcp, tcp6, udp and udp6.
+func parseSockets(text string) []socket {
+	var found []socket
+	for _, line := range lines(text) {
+		file, rest, ok := strings.Cut(line, ":")
+		protocol := file[strings.LastIndexByte(file, '/')+1:]
+		fields := strings.Fields(rest)
+		if !ok || len(fields) < 4 || fields[3] != listens[strings.TrimSuffix(protocol, "6")] {
+			continue
+		}
+		address, number, _ := strings.Cut(fields[1], ":")
+		ip, okIP := kernelAddress(address)
+		p, err := strconv.ParseUint(number, 16, 16)
+		if okIP && err == nil {
+			found = append(found, socket{protocol, ip, uint16(p)})
+		}
+	}
+	return found
+}
+
+// kernelAddress reads an address as the kernel of a little-endian board prints it:
+// each four bytes turned around.
+func kernelAddress(text string) (netip.Addr, bool) {
+	raw, err := hex.DecodeString(text)
+	if err != nil || len(raw) != 4 && len(raw) != 16 {
+		return netip.Addr{}, false
+	}
+	for i := 0; i < len(raw); i += 4 {
+		slices.Reverse(raw[i : i+4])
+	}
+	return netip.AddrFromSlice(raw)
+}
+
+func (p port) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	// A kernel without IPv6 lacks some of the files; grep says so in its status.
+	r, err := s.board.Run(ctx, "grep", "-Hs", ":", "/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6")
+	if err != nil {
+		return f, err
+	}
+	if len(r.Stdout) == 0 {
+		return f, fmt.Errorf("read /proc/net/tcp: %s", describe(r))
+	}
+	if isCut, _ := cut(r); isCut {
+		return f, fmt.Errorf("read /proc/net: %w: there is %s", errCut, moreThan(len(r.Stdout)))
+	}
+	p.judge(&f, parseSockets(string(r.Stdout)))
+	return f, nil
+}
+
+func (p port) judge(f *finding, all []socket) {
+	var ips, elsewhere []string
+	for _, s := range all {
+		switch {
+		case s.port != p.number:
+		case s.protocol == p.protocol:
+			ips = append(ips, s.ip.String())
+		default:
+			elsewhere = append(elsewhere, s.protocol+":"+s.ip.String())
+		}
+	}
+	name := fmt.Sprintf("%s:%d", p.protocol, p.number)
+	saw := "nothing listens on " + name
+	if len(ips) > 0 {
+		saw = name + " is listened on at " + strings.Join(ips, ", ")
+	} else if len(elsewhere) > 0 {
+		saw += "; that port is listened on at " + strings.Join(elsewhere, ", ")
+	}
+	f.expect(p.listening == (len(ips) > 0), word(p.listening, "something listens on "+name, "nothing listens on "+name), saw)
+	if p.listening && len(ips) > 0 {
+		f.match("ip", p.ip, strings.Join(ips, "\n"), "at "+strings.Join(ips, ", "))
+	}
+}
+
+func (p port) next() string {
+	return fmt.Sprintf("on the board: ss -lnp | grep :%d; then the journal of the service that should listen there", p.number)
+}

@@ -1,0 +1,53 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// process is a program that runs, or does not, by the name that the kernel has.
+type process struct {
+	name    string
+	running bool
+	count   matcher
+}
+
+// commBytes of a program's name are kept by the kernel.
+const commBytes = 15
+
+func readProcess(e *entry) probe {
+	p := process{name: e.text("comm", e.name), running: true, count: e.matcher("count", numberValue)}
+	if r := e.flag("running"); r != nil {
+		p.running = *r
+	}
+	if p.name == "" || strings.ContainsAny(p.name, "/\n\x00") {
+		e.fail(e.key, "%q is not a program's name; it is without its folder", p.name)
+	}
+	return p
+}
+
+// Processes that end while they are listed are no error.
+const listProcesses = `for f in /proc/[0-9]*/comm; do cat "$f" 2>/dev/null; done; true`
+
+func (p process) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	out, err := s.ask(ctx, "sh", "-c", listProcesses)
+	if err != nil {
+		return f, err
+	}
+	n := 0
+	for _, comm := range lines(out) {
+		if comm == p.name[:min(len(p.name), commBytes)] {
+			n++
+		}
+	}
+	f.expect(p.running == (n > 0), word(p.running, p.name+" runs", p.name+" does not run"),
+		word(n > 0, fmt.Sprintf("%d of %s run", n, p.name), p.name+" does not run"))
+	f.match("count", p.count, fmt.Sprint(n), fmt.Sprintf("%d of them", n))
+	return f, nil
+}
+
+func (p process) next() string {
+	return "on the board: ps; journalctl -b -t " + shellLine([]string{p.name})
+}

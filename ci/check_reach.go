@@ -1,0 +1,209 @@
+package ci
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// What the board reaches is tried through its SSH connection: its sshd connects,
+// and names are looked up there. The board needs no program for it.
+
+func isAddress(text string) bool {
+	_, err := netip.ParseAddr(text)
+	return err == nil
+}
+
+// addr is an address that the board reaches, or does not.
+type addr struct {
+	address   string // host:port
+	reachable bool
+	timeout   time.Duration
+}
+
+func readAddr(e *entry) probe {
+	a := addr{reachable: true, timeout: e.timeout()}
+	name := e.text("address", e.name)
+	protocol, address, ok := strings.Cut(name, "://")
+	host, port, err := net.SplitHostPort(address)
+	if !ok || protocol != "tcp" || err != nil || host == "" || port == "" {
+		e.fail(e.key, "%q is not an address like tcp://192.0.2.1:443 (SSH forwards no UDP)", name)
+	}
+	a.address = address
+	if r := e.flag("reachable"); r != nil {
+		a.reachable = *r
+	}
+	return a
+}
+
+func (a addr) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	conn, err := s.dial(ctx, "tcp", a.address)
+	if err == nil {
+		conn.Close()
+	}
+	if err := s.refusal(ctx, err); err != nil {
+		return f, err
+	}
+	saw := a.address + " is reachable"
+	if err != nil {
+		saw = a.address + " is not reachable: " + err.Error()
+	}
+	f.expect(a.reachable == (err == nil), a.address+word(a.reachable, " is reachable", " is not reachable"), saw)
+	return f, nil
+}
+
+// refusal is the error for a connection that was not even tried: sshd forbids it,
+// or the board is gone. That an address does not answer is none.
+func (s *session) refusal(ctx context.Context, err error) error {
+	var refused *ssh.OpenChannelError
+	var broken *net.OpError
+	switch {
+	case err == nil, errors.As(err, &refused) && refused.Reason == ssh.ConnectionFailed, errors.As(err, &broken) && broken.Op == "dial":
+		return nil
+	case refused != nil && refused.Reason == ssh.Prohibited:
+		return fmt.Errorf("the board's sshd lets nobody connect through it (AllowTcpForwarding, or PermitOpen): %w", err)
+	case errors.Is(context.Cause(ctx), errSlow) && s.answers(context.WithoutCancel(ctx)):
+		return nil
+	}
+	return err
+}
+
+func (a addr) next() string {
+	return "on the board: ip route; is there a firewall on the way, and does the other side listen?"
+}
+
+// maxRedirects are followed, as goss does.
+const maxRedirects = 10
+
+// httpRequest is a request that the board can make.
+type httpRequest struct {
+	url, method, body   string
+	username, password  string
+	headers             [][2]string
+	insecure, noFollow  bool
+	status              matcher
+	wantHeaders, answer matcher
+}
+
+func readHTTP(e *entry) probe {
+	h := httpRequest{
+		url: e.text("url", e.name), method: e.text("method", http.MethodGet), body: e.text("request-body", ""),
+		username: e.text("username", ""), password: e.text("password", ""),
+		insecure: isTrue(e.flag("allow-insecure")), noFollow: isTrue(e.flag("no-follow-redirects")),
+		status: e.matcher("status", numberValue), wantHeaders: e.matcher("headers", textValue), answer: e.matcher("body", textValue),
+	}
+	u, err := url.Parse(h.url)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		e.fail(e.key, "%q is not an address like http://127.0.0.1:8080/health", h.url)
+	}
+	for i, line := range e.list("request-headers") {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			e.fail(e.fields["request-headers"].Content[i], "request-headers must be like \"Name: value\", not %q", line)
+		}
+		h.headers = append(h.headers, [2]string{name, strings.TrimSpace(value)})
+	}
+	if h.status.empty() && h.wantHeaders.empty() && h.answer.empty() {
+		e.fail(e.key, "an http needs status, headers or body")
+	}
+	if _, err := h.request(context.Background()); err != nil {
+		e.fail(e.key, "%v", err)
+	}
+	return h
+}
+
+func (h httpRequest) request(ctx context.Context) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, h.method, h.url, strings.NewReader(h.body))
+	if err != nil {
+		return nil, err
+	}
+	for _, header := range h.headers {
+		r.Header.Set(header[0], header[1])
+	}
+	if host := r.Header.Get("Host"); host != "" {
+		r.Host = host
+	}
+	if h.username != "" {
+		r.SetBasicAuth(h.username, h.password)
+	}
+	return r, nil
+}
+
+func (h httpRequest) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	request, err := h.request(ctx)
+	if err != nil {
+		return f, err
+	}
+	client := h.client(s)
+	defer client.CloseIdleConnections()
+	response, err := client.Do(request)
+	if err := s.refusal(ctx, err); err != nil {
+		return f, err
+	}
+	if err != nil {
+		f.expect(false, "an answer", err.Error())
+		return f, nil
+	}
+	defer response.Body.Close()
+	return f, h.judge(&f, response)
+}
+
+func (h httpRequest) client(s *session) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{DialContext: s.dial, TLSClientConfig: &tls.Config{InsecureSkipVerify: h.insecure}, DisableKeepAlives: true},
+		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+			switch {
+			case h.noFollow:
+				return http.ErrUseLastResponse
+			case len(via) >= maxRedirects:
+				return fmt.Errorf("redirected more than %d times", maxRedirects)
+			}
+			return nil
+		},
+	}
+}
+
+func (h httpRequest) judge(f *finding, r *http.Response) error {
+	f.match("status", h.status, fmt.Sprint(r.StatusCode), "status "+r.Status)
+	headers := headerLines(r.Header)
+	f.match("headers", h.wantHeaders, headers, "headers: "+quoteOutput([]byte(headers)))
+	if h.answer.empty() {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxFileBytes+1))
+	if err != nil {
+		return fmt.Errorf("read the answer of %s: %w", h.url, err)
+	}
+	f.whole("body", h.answer, len(body) > maxFileBytes)
+	f.match("body", h.answer, string(body), "body: "+quoteOutput(body))
+	return nil
+}
+
+// headerLines are in order, so that a report reads the same twice.
+func headerLines(h http.Header) string {
+	var all []string
+	for name, values := range h {
+		for _, v := range values {
+			all = append(all, name+": "+v)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+func (h httpRequest) next() string {
+	return "on the board: wget -O- " + shellLine([]string{h.url}) + "; then the journal of the service that should answer"
+}
