@@ -104,7 +104,10 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 		return Exit{}, err
 	}
 	defer files.close()
-	if err := begin(ctx, files, r.log, 0); err != nil {
+	if err := files.makeDir(ctx, logDir); err != nil {
+		return Exit{}, err
+	}
+	if err := files.create(ctx, r.log); err != nil {
 		return Exit{}, err
 	}
 	task, err := made.NewTask(ctx, r.output)

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -174,7 +175,7 @@ func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error 
 func answered(err error) error {
 	var status *sftp.StatusError
 	if errors.As(err, &status) || errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
-		return fault{fmt.Errorf("write: %w", err)}
+		return fault{fmt.Errorf("the board refuses: %w", err)}
 	}
 	return err
 }
@@ -228,15 +229,36 @@ func room(ctx context.Context, b boardFiles, dir string, size int64) error {
 // processor's SHA instructions where sha256sum often does not.
 const digestScript = `openssl dgst -sha256 -r "$1" 2>/dev/null || sha256sum "$1"`
 
+// eachPart goes over the parts of other versions; what a name without any leaves of
+// the pattern is no file.
+var eachPart = `for f in "$2".` + strings.Repeat("[0-9a-f]", idDigits) + `.part; do
+	[ "$f" != "$1" ] && [ -f "$f" ] && [ ! -L "$f" ] && `
+
+var (
+	proveScript  = digestScript + "\n" + eachPart + "echo part && break\ndone; true"
+	removeScript = eachPart + "rm -f \"$f\"\ndone; true"
+)
+
+// removeParts takes away what broken uploads of other versions of a file left. A board
+// that cannot do it has hidden files more, and what was sent.
+func (w *way) removeParts(ctx context.Context, remote string) {
+	_, _ = w.conn.Run(ctx, "sh", "-c", removeScript, "sh", argument(remote), hiddenPrefix(remote))
+}
+
+// argument is a file's name that no program takes for an option.
+func argument(name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return "./" + name
+}
+
 var digestPattern = regexp.MustCompile(`^\\?([0-9a-f]{64})\b`)
 
 // Digest is a file's SHA-256, computed there. Where no program there can do that, or
 // the file is not there, it is "".
 func (c *Conn) Digest(ctx context.Context, name string) (string, error) {
-	if !path.IsAbs(name) {
-		name = "./" + name // so that no program takes it for an option
-	}
-	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", name)
+	r, err := c.Run(ctx, "sh", "-c", digestScript, "sh", argument(name))
 	if ctx.Err() != nil {
 		return "", err
 	}
@@ -246,25 +268,26 @@ func (c *Conn) Digest(ctx context.Context, name string) (string, error) {
 	return "", nil
 }
 
-// digest is computed on the board. Where no program there can do it, or it sees
-// other folders than the SFTP server, the file is read back.
-func (w *way) digest(ctx context.Context, name string) (string, error) {
-	if sum, err := w.conn.Digest(ctx, name); sum != "" || ctx.Err() != nil {
-		return sum, err
+// prove computes the digest on the board, and says whether parts of other versions of
+// remote lie there. Where no program there can do it, or it sees other folders than
+// the SFTP server, the file is read back.
+func (w *way) prove(ctx context.Context, name, remote string) (digest string, others bool, err error) {
+	r, err := w.conn.Run(ctx, "sh", "-c", proveScript, "sh", argument(name), hiddenPrefix(remote))
+	if ctx.Err() != nil {
+		return "", false, err
+	}
+	if m := digestPattern.FindSubmatch(r.Stdout); err == nil && m != nil {
+		return string(m[1]), bytes.Contains(r.Stdout, []byte("\npart\n")), nil
 	}
 	h := sha256.New()
 	if err := w.files.readBack(ctx, name, h); err != nil {
-		return "", fmt.Errorf("read back: %w", err)
+		return "", false, fmt.Errorf("read back: %w", err)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return hex.EncodeToString(h.Sum(nil)), false, nil
 }
 
 func (b *sftpFiles) rename(ctx context.Context, from, to string) error {
-	err := b.do(ctx, func() error { return b.sftp.PosixRename(from, to) })
-	if err != nil {
-		return fmt.Errorf("rename: %w", err)
-	}
-	return nil
+	return b.do(ctx, func() error { return b.sftp.PosixRename(from, to) })
 }
 
 // read returns the first limit bytes of a file and its whole size.

@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -38,15 +37,26 @@ func (c *Conn) Put(ctx context.Context, local, remote string, mode fs.FileMode) 
 	}
 	defer f.Close()
 	step := progress.Start(ctx, "put "+filepath.Base(local), src.size, progress.Bytes)
-	sent, err := c.put(ctx, src, remote, mode, step.Add)
+	sent, err := c.put(ctx, src, remote, mode, step)
 	step.End(sent.Path, err)
 	return sent, err
 }
 
 // PutBytes is Put for what is in memory.
 func (c *Conn) PutBytes(ctx context.Context, data []byte, remote string, mode fs.FileMode) (Sent, error) {
-	return c.put(ctx, source{name: remote, data: bytes.NewReader(data), size: int64(len(data))}, remote, mode, func(int64) {})
+	return c.put(ctx, source{name: remote, data: bytes.NewReader(data), size: int64(len(data))}, remote, mode, quiet{})
 }
+
+// teller is told how far an upload is.
+type teller interface {
+	Add(bytes int64)
+	Detail(text string)
+}
+
+type quiet struct{}
+
+func (quiet) Add(int64)     {}
+func (quiet) Detail(string) {}
 
 // source is what is to be sent. It is read twice at once: to send and to hash.
 type source struct {
@@ -54,6 +64,8 @@ type source struct {
 	data   io.ReaderAt
 	size   int64
 	sha256 string // what the board must find; "" where that is not known beforehand
+
+	modified time.Time
 }
 
 func openSource(local string) (*os.File, source, error) {
@@ -69,58 +81,53 @@ func openSource(local string) (*os.File, source, error) {
 		f.Close()
 		return nil, source{}, err
 	}
-	return f, source{name: local, data: f, size: info.Size()}, nil
+	return f, source{name: local, data: f, size: info.Size(), modified: info.ModTime()}, nil
 }
 
-func (c *Conn) put(ctx context.Context, src source, remote string, mode fs.FileMode, count func(int64)) (Sent, error) {
+func (c *Conn) put(ctx context.Context, src source, remote string, mode fs.FileMode, tell teller) (Sent, error) {
 	if remote == "" || strings.HasSuffix(remote, "/") || strings.IndexByte(remote, 0) >= 0 {
 		return Sent{}, fmt.Errorf("put %s: %q is no name for a file", src.name, remote)
 	}
 	began := time.Now()
-	digest, err := c.upload(ctx, src, remote, mode, count)
+	digest, err := c.upload(ctx, src, remote, mode, tell)
 	if err != nil {
 		return Sent{}, said(fmt.Sprintf("put %s to %s:%s", src.name, c.addr.Host, printable(remote)), err)
 	}
 	return Sent{Path: remote, SizeBytes: src.size, SHA256: digest, Elapsed: time.Since(began)}, nil
 }
 
-func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.FileMode, count func(int64)) (digest string, err error) {
+func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.FileMode, tell teller) (digest string, err error) {
 	b, err := c.files(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer b.close()
 	local := src.hash()
-	temp := tempName(remote)
-	if err := begin(ctx, b, temp, src.size); err != nil {
-		return "", err
-	}
-	defer func() {
-		if err != nil {
-			c.removeFile(temp)
-		}
-	}()
-	k := &carrying{conn: c, src: src, name: temp, queue: newQueue(pieces(src.size), count)}
-	defer k.close()
-	w, err := k.carry(ctx, b, k.several(ctx))
+	p, err := c.begin(ctx, b, src, remote, tell)
 	if err != nil {
 		return "", err
 	}
-	return w.finish(ctx, src, <-local, temp, remote, mode)
+	k := &carrying{conn: c, src: src, name: p.name, queue: newQueue(p.missing, tell.Add)}
+	defer k.close()
+	w, err := k.carry(ctx, b, k.several(ctx))
+	if err == nil {
+		tell.Detail("proving what arrived")
+		digest, err = w.conclude(ctx, src, <-local, p, remote, mode)
+	}
+	if err != nil {
+		return "", c.abandon(ctx, p, src.size-k.queue.bytes(), err)
+	}
+	return digest, nil
 }
 
-func begin(ctx context.Context, b boardFiles, name string, size int64) error {
-	dir := path.Dir(name)
-	if err := b.makeDir(ctx, dir); err != nil {
-		return fmt.Errorf("make folder %s: %w", dir, err)
-	}
-	if err := room(ctx, b, dir, size); err != nil {
+// abandon keeps what the next upload can go on from, and takes away the rest.
+func (c *Conn) abandon(ctx context.Context, p part, has int64, err error) error {
+	var f fault
+	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
+		c.removeFile(p.name)
 		return err
 	}
-	if err := b.create(ctx, name); err != nil {
-		return fmt.Errorf("create a file in %s: %w", dir, err)
-	}
-	return nil
+	return fmt.Errorf("%w; %d MiB of it lie on the board, where the same command goes on from them (if that is not wanted: rm %s)", err, has>>20, Quote(p.name))
 }
 
 func pieces(size int64) []piece {
@@ -130,33 +137,44 @@ func pieces(size int64) []piece {
 	return []piece{{0, size}}
 }
 
+// conclude finishes, or finds that another upload of the same file has done it.
+func (w *way) conclude(ctx context.Context, src source, want sum, p part, remote string, mode fs.FileMode) (string, error) {
+	digest, err := w.finish(ctx, src, want, p, remote, mode)
+	if p.found && errors.Is(err, fs.ErrNotExist) {
+		if there, _ := w.conn.Digest(ctx, remote); there != "" && there == want.hex {
+			return there, nil
+		}
+	}
+	return digest, err
+}
+
 // finish proves what arrived, and gives it its name.
-func (w *way) finish(ctx context.Context, src source, want sum, temp, remote string, mode fs.FileMode) (string, error) {
+func (w *way) finish(ctx context.Context, src source, want sum, p part, remote string, mode fs.FileMode) (string, error) {
 	if want.err != nil {
-		return "", want.err
+		return "", fault{want.err}
 	}
-	if err := w.files.settle(ctx, temp, mode); err != nil {
-		return "", err
+	if err := w.files.settle(ctx, p.name, mode); err != nil {
+		return "", answered(err)
 	}
-	got, err := w.digest(ctx, temp)
+	got, others, err := w.prove(ctx, p.name, remote)
 	if err != nil {
 		return "", err
 	}
 	if got != want.hex {
-		return "", fmt.Errorf("%w: what arrived on the board has the digest %s, want %s: it was damaged on the way, or %s changed since its digest was taken", ErrDamaged, got, want.hex, src.name)
+		return "", fault{fmt.Errorf("%w: what arrived on the board has the digest %s, want %s: it was damaged on the way, or %s changed since its digest was taken", ErrDamaged, got, want.hex, src.name)}
 	}
-	return got, w.files.rename(ctx, temp, remote)
+	if err := w.files.rename(ctx, p.name, remote); err != nil {
+		return "", answered(err)
+	}
+	if others {
+		w.removeParts(ctx, remote)
+	}
+	return got, nil
 }
 
 // tempName is a hidden name beside remote that nobody can guess, so that nothing
 // waits there for us to write through.
-func tempName(remote string) string {
-	dir, base := path.Split(remote)
-	if !path.IsAbs(remote) {
-		dir = "./" + dir // so that no program takes it for an option
-	}
-	return dir + "." + base + "." + rand.Text()[:10] + ".part"
-}
+func tempName(remote string) string { return hiddenName(remote, rand.Text()[:10]) }
 
 // removeFile takes away what a failed upload left, with a new channel: the old
 // one may be what failed.

@@ -123,11 +123,11 @@ func TestPutFailsCleanly(t *testing.T) {
 		}
 	}
 	src := source{name: "artifact", data: strings.NewReader("x"), size: 1, sha256: strings.Repeat("0", 64)}
-	if _, err := c.put(t.Context(), src, filepath.Join(dir, "f"), 0o644, func(int64) {}); err == nil {
+	if _, err := c.put(t.Context(), src, filepath.Join(dir, "f"), 0o644, quiet{}); err == nil {
 		t.Error("put of a file whose digest is not the expected one: no error")
 	}
 	src = source{name: "shrunk", data: strings.NewReader("x"), size: 2}
-	if _, err := c.put(t.Context(), src, filepath.Join(dir, "f"), 0o644, func(int64) {}); !errors.Is(err, errShrunk) {
+	if _, err := c.put(t.Context(), src, filepath.Join(dir, "f"), 0o644, quiet{}); !errors.Is(err, errShrunk) {
 		t.Errorf("put of a file that became shorter = %v; want %v", err, errShrunk)
 	}
 	checkEntries(t, dir, "folder")
@@ -175,17 +175,25 @@ func TestPutEndsWithItsContext(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
-	count := func(int64) { cancel(stop) }
 	src := source{name: "big", data: bytes.NewReader(make([]byte, 64<<20)), size: 64 << 20}
+	name := filepath.Join(dir, "f")
 	var err error
 	within(t, 8*time.Second, func() {
-		_, err = c.put(ctx, src, filepath.Join(dir, "f"), 0o644, count)
+		_, err = c.put(ctx, src, name, 0o644, telling(func(int64) { cancel(stop) }))
 	})
-	if !errors.Is(err, stop) {
-		t.Errorf("put = %v; want %v", err, stop)
+	id, _ := src.identity(name)
+	kept := hiddenName(name, id)
+	if !errors.Is(err, stop) || !strings.Contains(err.Error(), "goes on from") || !strings.Contains(err.Error(), kept) {
+		t.Errorf("put = %v; want %v, and where the next one goes on", err, stop)
 	}
-	checkEntries(t, dir)
+	checkEntries(t, dir, filepath.Base(kept))
 }
+
+// telling is a teller that is a function.
+type telling func(int64)
+
+func (f telling) Add(n int64) { f(n) }
+func (telling) Detail(string) {}
 
 // fakeDigests makes a server whose commands find only these programs.
 func fakeDigests(t *testing.T, programs map[string]string) string {

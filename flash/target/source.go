@@ -53,7 +53,7 @@ func (s *Source) Size() int64 { return s.size }
 // Send is Put for a Source.
 func (c *Conn) Send(ctx context.Context, s *Source, remote string, mode fs.FileMode) (Sent, error) {
 	step := progress.Start(ctx, "put "+filepath.Base(s.name), s.size, progress.Bytes)
-	sent, err := c.put(ctx, s.source, remote, mode, step.Add)
+	sent, err := c.put(ctx, s.source, remote, mode, step)
 	step.End(sent.Path, err)
 	return sent, err
 }

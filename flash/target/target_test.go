@@ -72,6 +72,7 @@ type relay struct {
 	limit  int64
 	stall  bool         // hold what comes instead of cutting
 	late   atomic.Int64 // nanoseconds by which answers are held back
+	sent   atomic.Int64 // bytes that passed towards the server
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -123,13 +124,25 @@ func (r *relay) serve() {
 		r.mu.Unlock()
 		go io.Copy(held{in, &r.late}, out)
 		go func() {
-			io.CopyN(out, in, r.limit)
+			io.CopyN(counting{out, &r.sent}, in, r.limit)
 			if !r.stall {
 				in.Close()
 				out.Close()
 			}
 		}()
 	}
+}
+
+// counting hides what io.Copy would do without it.
+type counting struct {
+	to   io.Writer
+	sent *atomic.Int64
+}
+
+func (c counting) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.sent.Add(int64(n))
+	return n, err
 }
 
 type held struct {

@@ -33,7 +33,7 @@ func (o carriage) carry(t *testing.T, c *Conn, data []byte) (string, *way, error
 	t.Cleanup(b.close)
 	if o.name == "" {
 		o.name = filepath.Join(t.TempDir(), "f")
-		if err := begin(t.Context(), b, o.name, int64(len(data))); err != nil {
+		if err := b.create(t.Context(), o.name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func checkCarried(t *testing.T, name string, data []byte, w *way, err error) {
 	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes arrived, %v; want %d as sent", len(got), err, len(data))
 	}
-	if sum, err := w.digest(t.Context(), name); err != nil || sum == "" {
+	if sum, err := w.conn.Digest(t.Context(), name); err != nil || sum == "" {
 		t.Errorf("the way that is left gives %q, %v; want a digest", sum, err)
 	}
 }
