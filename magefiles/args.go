@@ -16,12 +16,17 @@ var optional = map[string]string{
 	"cache:serve": "dir", "rshim:show": "device", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
 }
 
+// short are the names of commands whose namespace has the same one, which Go does not
+// let a function have too.
+var short = map[string]string{"deploy": "deploy:board"}
+
 // wanted are the arguments that a command cannot do without. Mage says only how many
 // there are.
 var wanted = map[string][]string{
 	"bmap": {"image"}, "pack": {"image"},
 	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
 	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"}, "rshim:reset": {"device"}, "fleet:list": {"inventory"},
+	"deploy:board": {"board", "host"}, "deploy:container": {"board", "host", "image"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
 }
 
@@ -43,7 +48,7 @@ func lacking(args []string) string {
 	if len(named) >= len(all) {
 		return ""
 	}
-	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path", "inventory": "a file of Ansible's"}
+	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path", "inventory": "a file of Ansible's", "image": "an archive, a layout or oci://"}
 	missing := all[len(named)]
 	return fmt.Sprintf("%s: the %s is missing (%s); -h %[1]s explains it", args[1], missing, from[missing])
 }
@@ -51,10 +56,16 @@ func lacking(args []string) string {
 // arrange rewrites a command line into the one that Mage takes: "up -h" becomes
 // "-h up", "doctor virt" becomes "doctor -board=virt", "--json" becomes "-json".
 func arrange(args []string) []string {
+	if len(args) == 3 && args[1] == "-h" {
+		args = []string{args[0], args[2], "-h"}
+	}
 	if len(args) < 2 || strings.HasPrefix(args[1], "-") {
 		return args
 	}
 	command, rest := args[1], slices.Clone(args[2:])
+	if full, ok := short[strings.ToLower(command)]; ok {
+		command = full
+	}
 	for i, arg := range rest {
 		if arg == "-h" || arg == "--help" || arg == "-help" {
 			return []string{args[0], "-h", command}

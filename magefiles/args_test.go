@@ -15,6 +15,9 @@ func TestArrange(t *testing.T) {
 		"boards --json":     "boards -json",
 		"build virt -parse": "build virt -parse",
 		"-l":                "-l",
+		"deploy virt virt":  "deploy:board virt virt",
+		"deploy -h":         "-h deploy:board",
+		"-h deploy":         "-h deploy:board",
 	} {
 		got := arrange(append([]string{"slipway"}, strings.Fields(line)...))
 		if joined := strings.Join(got[1:], " "); joined != want {

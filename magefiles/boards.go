@@ -10,7 +10,6 @@ import (
 	"slipway/ci"
 	"slipway/ci/doctor"
 	"slipway/flash"
-	"slipway/flash/target"
 	"slipway/images"
 )
 
@@ -183,24 +182,6 @@ func Flash(ctx context.Context, board, device string,
 			PKC: given(pkc, ""), SBK: given(sbk, ""),
 			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		}, given(json, false))
-	})
-}
-
-// Deploy gives a running board its container and its artifact's description.
-//
-// The host is the virtual board's own name while it is on, user@host:port, or an
-// alias of your ~/.ssh/config. A container comes with virtual boards' artifacts alone;
-// other boards get the description. Deploying needs root on the board.
-//
-// It exits with 3 where the board was not reached or lets nobody in, with 5 where its
-// board.yml is wrong, and with 1 after any other failure.
-//
-// Examples: "deploy virt virt"; "deploy jetson-orin-nano-devkit root@10.0.0.7".
-func Deploy(ctx context.Context, board, host string) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		return ci.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
-			return ci.Deploy(ctx, os.Stdout, c, spec, a)
-		})
 	})
 }
 

@@ -139,48 +139,55 @@ func (r *registry) resolve(ctx context.Context, ref reference, arch string) (*ar
 
 // manifest asks as often as a download does.
 func (r *registry) manifest(ctx context.Context, name string) (document, error) {
+	data, err := r.manifestText(ctx, name)
+	if err != nil {
+		return document{}, err
+	}
+	return parseDocument(data)
+}
+
+func (r *registry) manifestText(ctx context.Context, name string) ([]byte, error) {
 	for failures := 1; ; failures++ {
-		d, err := r.manifestOnce(ctx, name)
+		data, err := r.manifestOnce(ctx, name)
 		var f final
 		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow {
-			return d, cause(ctx, err)
+			return data, cause(ctx, err)
 		}
 		if err := waitFor(ctx, r.repo, failures, err); err != nil {
-			return d, err
+			return nil, err
 		}
 	}
 }
 
-func (r *registry) manifestOnce(ctx context.Context, name string) (document, error) {
+func (r *registry) manifestOnce(ctx context.Context, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, silenceLimit, errSilent)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/manifests/"+name, nil)
 	if err != nil {
-		return document{}, final{err}
+		return nil, final{err}
 	}
 	for _, kind := range append(manifestTypes, indexTypes...) {
 		req.Header.Add("Accept", kind)
 	}
 	res, err := r.send(req)
 	if err != nil {
-		return document{}, unreachable(cause(ctx, err))
+		return nil, unreachable(cause(ctx, err))
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return document{}, fmt.Errorf("manifest %s: %w", name, refusal(res))
+		return nil, fmt.Errorf("manifest %s: %w", name, refusal(res))
 	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxManifestBytes+1))
 	if err != nil {
-		return document{}, cause(ctx, err)
+		return nil, cause(ctx, err)
 	}
 	if err := proveManifest(data, name, res.Header.Get("Docker-Content-Digest")); err != nil {
-		return document{}, final{err}
+		return nil, final{err}
 	}
-	d, err := parseDocument(data)
-	if err != nil {
-		return d, final{err}
+	if len(data) > maxManifestBytes {
+		return nil, final{fmt.Errorf("a manifest of more than %d MiB", maxManifestBytes>>20)}
 	}
-	return d, nil
+	return data, nil
 }
 
 // proveManifest compares a manifest with the digest that it was asked for by, and

@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
-	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -50,7 +49,7 @@ type Exit struct {
 // board, also when it fails or ctx ends. A program that fails has a Status; the
 // error is for one that could not be run, a failed hook among them.
 func (t *Containers) Run(ctx context.Context, c Container) (exit Exit, err error) {
-	ctx = namespaces.WithNamespace(ctx, namespace)
+	ctx = t.in(ctx)
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("it did not end within %s", c.Timeout))
@@ -59,7 +58,7 @@ func (t *Containers) Run(ctx context.Context, c Container) (exit Exit, err error
 	ctx, stop := undated(ctx)
 	defer stop()
 	r := &containerRun{t: t, id: "slipway-" + strings.ToLower(rand.Text()[:16])}
-	r.log = logDir + "/" + r.id + ".log"
+	r.log = t.logs + "/" + r.id + ".log"
 	defer func() {
 		if left := r.tidy(ctx); left != nil {
 			err = errors.Join(err, t.said("remove container "+r.id, left))
@@ -137,7 +136,7 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 // has it, containerd would open the file once and close it when the first of the
 // two outputs ends; what is still in the other's pipe would be lost.
 func (r *containerRun) output(string) (cio.IO, error) {
-	return boardLog{cio.Config{Stdout: r.log, Stderr: logDir + "/./" + path.Base(r.log)}}, nil
+	return boardLog{cio.Config{Stdout: r.log, Stderr: r.t.logs + "/./" + path.Base(r.log)}}, nil
 }
 
 // boardLog is output that stays on the board: nothing is copied here.

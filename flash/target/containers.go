@@ -5,42 +5,44 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
-	"github.com/opencontainers/go-digest"
+	"github.com/containerd/platforms"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"slipway/flash/oci"
 )
 
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
-	namespace        = "slipway"
+	defaultNamespace = "slipway"
 	snapshotter      = "overlayfs"
 	answerLimit      = 20 * time.Second // for containerd's first answer
-	localRegistry    = "slipway.local/" // stands before names that an archive leaves incomplete
 )
 
 // Containers is the board's containerd, reached through the SSH connection that
 // it was opened on. Images and containers of other namespaces are left alone.
 type Containers struct {
-	conn   *Conn
-	grpc   *grpc.ClientConn
-	client *client.Client
+	conn      *Conn
+	grpc      *grpc.ClientConn
+	client    *client.Client
+	socket    string
+	namespace string
+	logs      string // folder on the board
+	platform  v1.Platform
+	version   string
 }
 
 // OpenContainers connects to the containerd of the board.
 func OpenContainers(ctx context.Context, c *Conn) (*Containers, error) {
-	return openContainers(ctx, c, containerdSocket)
+	return openContainers(ctx, c, containerdSocket, defaultNamespace)
 }
 
-func openContainers(ctx context.Context, c *Conn, socket string) (*Containers, error) {
+func openContainers(ctx context.Context, c *Conn, socket, namespace string) (*Containers, error) {
 	link, err := grpc.NewClient("passthrough:///containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -51,67 +53,87 @@ func openContainers(ctx context.Context, c *Conn, socket string) (*Containers, e
 	}
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, namespace), answerLimit)
 	defer cancel()
-	t := &Containers{conn: c, grpc: link}
-	if t.client, err = newClient(ctx, link); err != nil {
+	t := &Containers{conn: c, grpc: link, socket: socket, namespace: namespace, logs: logDir}
+	if err := t.open(ctx); err != nil {
 		t.Close()
 		return nil, said(fmt.Sprintf("containerd on %s (%s)", c.addr, socket), err)
 	}
 	return t, nil
 }
 
-// newClient makes a client that knows the board's platform, which is not this
-// machine's, and that sends only blobs which the board lacks.
-func newClient(ctx context.Context, link *grpc.ClientConn) (*client.Client, error) {
-	plain, err := client.NewWithConn(link)
+// open makes a client that knows the board's platform, which is not this machine's.
+func (t *Containers) open(ctx context.Context) error {
+	plain, err := client.NewWithConn(t.grpc)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	platform, err := plain.GetSnapshotterSupportedPlatforms(ctx, snapshotter)
+	fit, err := plain.GetSnapshotterSupportedPlatforms(ctx, snapshotter)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return client.NewWithConn(link,
-		client.WithDefaultPlatform(platform),
-		client.WithServices(client.WithContentStore(namedBlobs{plain.ContentStore()})))
+	if t.client, err = client.NewWithConn(t.grpc, client.WithDefaultPlatform(fit)); err != nil {
+		return err
+	}
+	if t.platform, err = t.ownPlatform(ctx); err != nil {
+		return err
+	}
+	v, err := t.client.Version(ctx)
+	t.version = printable(v.Version)
+	return err
 }
+
+// ownPlatform is the first that the snapshotter says it can run.
+func (t *Containers) ownPlatform(ctx context.Context) (v1.Platform, error) {
+	r, err := t.client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+snapshotter)
+	if err != nil {
+		return v1.Platform{}, err
+	}
+	for _, plugin := range r.Plugins {
+		for _, p := range plugin.Platforms {
+			return platforms.Normalize(v1.Platform{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant}), nil
+		}
+	}
+	return v1.Platform{}, fmt.Errorf("it has no snapshotter %q", snapshotter)
+}
+
+func (t *Containers) in(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, t.namespace)
+}
+
+// String names the engine to a person.
+func (t *Containers) String() string {
+	return fmt.Sprintf("containerd %s, namespace %s", t.version, t.namespace)
+}
+
+// Platform is what images have to be for.
+func (t *Containers) Platform() v1.Platform { return t.platform }
 
 // Close ends the connection to containerd, not that to the board.
 func (t *Containers) Close() error { return t.grpc.Close() }
 
 // Version is containerd's own.
 func (t *Containers) Version(ctx context.Context) (string, error) {
-	v, err := t.client.Version(namespaces.WithNamespace(ctx, namespace))
+	v, err := t.client.Version(t.in(ctx))
 	if err != nil {
 		return "", t.said("ask containerd's version", err)
 	}
 	return printable(v.Version), nil
 }
 
-// Import brings the one image of a local OCI archive into containerd, unpacked
-// and ready to run, and returns its name there.
-func (t *Containers) Import(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
+// PushFile is Push of the one image in an archive or a layout on this machine, under
+// the name that it has there, which is returned.
+func (t *Containers) PushFile(ctx context.Context, path string) (string, error) {
+	source, err := oci.Open(path)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	ctx = namespaces.WithNamespace(ctx, namespace)
-	prefix := localRegistry + strings.ToLower(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))
-	imported, err := t.client.Import(ctx, f,
-		client.WithImageRefTranslator(archive.AddRefPrefix(prefix)),
-		client.WithDigestRef(archive.DigestTranslator(prefix)),
-		client.WithSkipDigestRef(func(name string) bool { return name != "" }))
+	defer source.Close()
+	image, err := source.Image(ctx, "", t.platform)
 	if err != nil {
-		return "", t.said("import "+path, err)
+		return "", err
 	}
-	if len(imported) != 1 {
-		return "", fmt.Errorf("import %s: it holds %d images for this board; want one", path, len(imported))
-	}
-	name := imported[0].Name
-	if err := client.NewImage(t.client, imported[0]).Unpack(ctx, snapshotter); err != nil {
-		return "", t.said("unpack "+path, err)
-	}
-	return name, nil
+	pushed, err := t.Push(ctx, image, image.Name)
+	return pushed.Image, err
 }
 
 func (t *Containers) said(what string, err error) error {
@@ -119,26 +141,4 @@ func (t *Containers) said(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return said(fmt.Sprintf("%s on %s", what, t.conn.addr), err)
-}
-
-// namedBlobs tells the board the digest of a blob before it is sent. An OCI
-// archive has it in the blob's name; the importer, which reads the archive as a
-// stream, does not look there and would send blobs that the board has.
-type namedBlobs struct{ content.Store }
-
-const blobRef = "tar-blobs/sha256/" // as the importer names its writers
-
-func (s namedBlobs) Writer(ctx context.Context, opts ...content.WriterOpt) (content.Writer, error) {
-	var o content.WriterOpts
-	for _, opt := range opts {
-		if err := opt(&o); err != nil {
-			return nil, err
-		}
-	}
-	if hex, ok := strings.CutPrefix(o.Ref, blobRef); ok && o.Desc.Digest == "" {
-		if d := digest.NewDigestFromEncoded(digest.SHA256, hex); d.Validate() == nil {
-			o.Desc.Digest = d
-		}
-	}
-	return s.Store.Writer(ctx, content.WithRef(o.Ref), content.WithDescriptor(o.Desc))
 }

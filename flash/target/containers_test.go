@@ -1,7 +1,6 @@
 package target
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -9,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +22,8 @@ import (
 	imagespec "github.com/opencontainers/image-spec/specs-go"
 	"github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/flash/oci/ocitest"
+	"slipway/flash/target/sshd"
 	"slipway/layers/engine"
 )
 
@@ -65,13 +65,7 @@ func ociArchive(t *testing.T, name string, config v1.ImageConfig, filler int) st
 	}
 	blobs["index.json"] = index
 	blobs["oci-layout"] = []byte(`{"imageLayoutVersion":"1.0.0"}`)
-	file := filepath.Join(t.TempDir(), "probe.tar")
-	var out bytes.Buffer
-	writeTar(t, &out, blobs, 0o644)
-	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return file
+	return ocitest.Archive(t, "probe.tar", blobs)
 }
 
 func busyboxLayer(t *testing.T, filler int) []byte {
@@ -80,25 +74,7 @@ func busyboxLayer(t *testing.T, filler int) []byte {
 	if err != nil {
 		t.Skipf("%v: install the Debian package busybox-static", err)
 	}
-	var layer bytes.Buffer
-	writeTar(t, &layer, map[string][]byte{"bin/busybox": program, "filler": randomBytes(filler)}, 0o755)
-	return layer.Bytes()
-}
-
-func writeTar(t *testing.T, w io.Writer, files map[string][]byte, mode int64) {
-	t.Helper()
-	tw := tar.NewWriter(w)
-	for name, data := range files {
-		if err := tw.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tw.Write(data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := tw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	return ocitest.Layer(t, ocitest.Files{"bin/busybox": program, "filler": randomBytes(filler)})
 }
 
 func compress(t *testing.T, data []byte) []byte {
@@ -174,31 +150,36 @@ address = %q
 func board(t *testing.T) (*Conn, *Containers) {
 	t.Helper()
 	socket := startContainerd(t)
-	c := connect(t)
-	containers, err := openContainers(t.Context(), c, socket)
+	containers := boardAt(t, startSSHD(t), socket)
+	return containers.conn, containers
+}
+
+func boardAt(t *testing.T, s *sshd.Server, socket string) *Containers {
+	t.Helper()
+	containers, err := openContainers(t.Context(), dial(t, addressOf(s)), socket, defaultNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { containers.Close() })
-	return c, containers
+	containers.logs = t.TempDir() // other tests have theirs
+	return containers
 }
 
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	_, containers := board(t)
-	logsBefore := logs(t)
 	config := v1.ImageConfig{
 		Env:        []string{"PATH=/bin", "A=image", "B=image"},
 		Entrypoint: []string{"/bin/busybox", "sh", "-c"},
 		Cmd:        []string{"echo default $A"},
 		WorkingDir: "/bin",
 	}
-	image, err := containers.Import(t.Context(), ociArchive(t, "1", config, 0))
+	image, err := containers.PushFile(t.Context(), ociArchive(t, "1", config, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := "slipway.local/probe:1"; image != want {
-		t.Errorf("Import = %q; want %q", image, want)
+		t.Errorf("PushFile = %q; want %q", image, want)
 	}
 	if v, err := containers.Version(t.Context()); err != nil || v == "" {
 		t.Errorf("Version = %q, %v", v, err)
@@ -246,7 +227,7 @@ func TestContainers(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got, cmp.Comparer(bytes.Equal)); diff != "" {
 				t.Errorf("Run (-want +got):\n%s", diff)
 			}
-			checkNothingLeft(t, containers, logsBefore)
+			checkNothingLeft(t, containers)
 		})
 	}
 	t.Run("Ctrl-C", func(t *testing.T) {
@@ -256,7 +237,7 @@ func TestContainers(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Run = %v; want %v", err, context.Canceled)
 		}
-		checkNothingLeft(t, containers, logsBefore)
+		checkNothingLeft(t, containers)
 	})
 }
 
@@ -267,24 +248,15 @@ func checkErr(t *testing.T, err error, want string) {
 	}
 }
 
-func checkNothingLeft(t *testing.T, containers *Containers, logsBefore []string) {
+func checkNothingLeft(t *testing.T, containers *Containers) {
 	t.Helper()
-	list, err := containers.client.Containers(namespaces.WithNamespace(context.Background(), namespace))
+	list, err := containers.client.Containers(namespaces.WithNamespace(context.Background(), defaultNamespace))
 	if err != nil || len(list) != 0 {
 		t.Errorf("containers left: %v, %v", list, err)
 	}
-	if diff := cmp.Diff(logsBefore, logs(t)); diff != "" {
-		t.Errorf("logs left (-before +after):\n%s", diff)
+	if left, err := filepath.Glob(containers.logs + "/*"); err != nil || len(left) != 0 {
+		t.Errorf("logs left: %q, %v", left, err)
 	}
-}
-
-func logs(t *testing.T) []string {
-	t.Helper()
-	names, err := filepath.Glob(logDir + "/slipway-*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
 }
 
 func TestImportAgainSendsNoBlobs(t *testing.T) {
@@ -297,11 +269,11 @@ func TestImportAgainSendsNoBlobs(t *testing.T) {
 	for _, limit := range []int64{64 << 20, 1 << 20} {
 		a, _ := startRelay(t, addressOf(s), limit, false)
 		c := dial(t, a)
-		containers, err := openContainers(t.Context(), c, socket)
+		containers, err := openContainers(t.Context(), c, socket, defaultNamespace)
 		if err != nil {
 			t.Fatal(err)
 		}
-		name, err := containers.Import(t.Context(), archive)
+		name, err := containers.PushFile(t.Context(), archive)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +294,7 @@ func TestImportRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range []string{garbage, filepath.Join(dir, "missing.tar")} {
-		_, err := containers.Import(t.Context(), file)
+		_, err := containers.PushFile(t.Context(), file)
 		checkErr(t, err, file)
 	}
 }
@@ -330,7 +302,7 @@ func TestImportRefuses(t *testing.T) {
 func TestOpenContainersWithoutContainerd(t *testing.T) {
 	c := connect(t)
 	within(t, 5*time.Second, func() {
-		_, err := openContainers(t.Context(), c, filepath.Join(t.TempDir(), "none.sock"))
+		_, err := openContainers(t.Context(), c, filepath.Join(t.TempDir(), "none.sock"), defaultNamespace)
 		checkErr(t, err, "none.sock")
 	})
 }

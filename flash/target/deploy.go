@@ -81,7 +81,7 @@ func (c *Conn) deployContainer(ctx context.Context, archive string) (image strin
 			return "", err
 		}
 		defer t.Close()
-		image, err = t.Import(ctx, archive)
+		image, err = t.PushFile(ctx, archive)
 		return image, err
 	})
 	return image, err

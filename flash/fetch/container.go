@@ -1,0 +1,152 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/flash/oci"
+)
+
+// Container is a container's image where it lies. Of a registry's, each blob is
+// fetched when it is opened, so that nothing travels which nobody asks for.
+type Container struct {
+	source *oci.Source    // of archives and layouts
+	name   string         // of one of several in these
+	remote *registryStore // of registries
+}
+
+// OpenContainer takes apart what a person names: a registry's oci://, an OCI layout (a
+// folder, or oci-dir:), or an archive of one or of docker save (a path, or from
+// wherever Open takes images), with #NAME where it has several.
+func OpenContainer(ctx context.Context, text string, o Options) (*Container, error) {
+	where, name, _ := strings.Cut(text, "#")
+	ref, err := parse(where)
+	if err != nil {
+		return nil, err
+	}
+	c := &Container{name: name}
+	switch ref.kind {
+	case kindOCI:
+		c.remote = newRegistryStore(ref, o)
+	case kindLayout:
+		if c.name == "" {
+			c.name = ref.tag
+		}
+		c.source, err = openLocal(ref)
+	case kindPath:
+		c.source, err = openLocal(ref)
+	default:
+		c.source, err = bring(ctx, where, o)
+	}
+	return c, err
+}
+
+func openLocal(ref reference) (*oci.Source, error) {
+	path, err := ref.absolute()
+	if err != nil {
+		return nil, err
+	}
+	return oci.Open(path)
+}
+
+// bring fetches a whole archive.
+func bring(ctx context.Context, where string, o Options) (*oci.Source, error) {
+	origin, err := Open(ctx, where, o)
+	if err != nil {
+		return nil, err
+	}
+	defer origin.Close()
+	file, err := origin.Get(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	return oci.Open(file.Path)
+}
+
+// Close ends what was opened. Files of the cache stay.
+func (c *Container) Close() error {
+	if c.remote != nil {
+		c.remote.origin.Close()
+		return nil
+	}
+	return c.source.Close()
+}
+
+// Image is the image for a platform.
+func (c *Container) Image(ctx context.Context, platform v1.Platform) (*oci.Image, error) {
+	if c.source != nil {
+		return c.source.Image(ctx, c.name, platform)
+	}
+	image, err := c.remote.image(ctx, platform)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.remote.origin.ref.text, err)
+	}
+	return image, nil
+}
+
+// registryStore is the blobs of one repository of a registry.
+type registryStore struct {
+	origin    *Origin
+	registry  *registry
+	documents map[digest.Digest][]byte
+}
+
+func newRegistryStore(ref reference, o Options) *registryStore {
+	r := newRegistry(ref)
+	return &registryStore{origin: &Origin{ref: ref, opt: o, from: r}, registry: r, documents: map[digest.Digest][]byte{}}
+}
+
+func (s *registryStore) image(ctx context.Context, platform v1.Platform) (*oci.Image, error) {
+	ref := s.origin.ref
+	name, full := ref.tag, ref.host+"/"+ref.repo+":"+ref.tag
+	if ref.sum != "" {
+		name, full = ref.sum, ref.host+"/"+ref.repo+"@"+ref.sum
+	}
+	top, err := s.document(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	image, err := oci.Find(ctx, s, top, platform)
+	if err == nil {
+		image.Name = full
+	}
+	return image, err
+}
+
+func (s *registryStore) document(ctx context.Context, name string) (v1.Descriptor, error) {
+	data, err := s.registry.manifestText(ctx, name)
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	d := v1.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}
+	s.documents[d.Digest] = data
+	return d, nil
+}
+
+// Open fetches a blob. The image is looked at by one, before others are sent side by
+// side, and only that asks for manifests.
+func (s *registryStore) Open(ctx context.Context, d v1.Descriptor) (oci.Blob, error) {
+	_, here := s.documents[d.Digest]
+	if !here && slices.Contains(slices.Concat(manifestTypes, indexTypes), d.MediaType) {
+		if _, err := s.document(ctx, string(d.Digest)); err != nil {
+			return nil, err
+		}
+		here = true
+	}
+	if here {
+		return oci.Bytes(s.documents[d.Digest]), nil
+	}
+	hex := d.Digest.Encoded()
+	file, err := s.origin.download(ctx, wanted{
+		ref: s.origin.ref, file: File{Name: hex[:16], Reference: s.origin.ref.text}, sha256: hex, sizeBytes: d.Size, sized: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return oci.File(file.Path)
+}

@@ -1,0 +1,230 @@
+// Package oci reads images of containers that lie on this machine, blob by blob: OCI
+// layouts, OCI archives, and what docker save writes. It brings nothing here and
+// sends nothing; see fetch and target.
+//
+// An image is input from outside: its documents have limits, are proved by their
+// digests, and name nothing but blobs. A layer is proved by who takes it.
+package oci
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/layers/engine"
+)
+
+// Bounds on what an image says of itself.
+const (
+	maxDocumentBytes = 4 << 20
+	maxLayers        = 512
+	maxBlobBytes     = 1 << 42
+	maxDepth         = 4 // of an index inside an index
+)
+
+// Types of documents: those of OCI, and docker's older names for the same.
+const (
+	dockerManifest  = "application/vnd.docker.distribution.manifest.v2+json"
+	dockerIndex     = "application/vnd.docker.distribution.manifest.list.v2+json"
+	dockerConfig    = "application/vnd.docker.container.image.v1+json"
+	dockerLayer     = "application/vnd.docker.image.rootfs.diff.tar"
+	dockerLayerGzip = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+)
+
+// Blob is the content of one blob.
+type Blob interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// Bytes is a blob that is in memory.
+func Bytes(data []byte) Blob {
+	return file{bytes.NewReader(data), io.NopCloser(nil), int64(len(data))}
+}
+
+// Store has blobs. Fetching one may take long.
+type Store interface {
+	Open(ctx context.Context, d v1.Descriptor) (Blob, error)
+}
+
+// Image is one image for one platform.
+type Image struct {
+	Name     string // as it is called where it lies; "" where it has no name
+	Platform v1.Platform
+	Manifest v1.Descriptor
+	Config   v1.Descriptor
+	Layers   []v1.Descriptor
+	DiffIDs  []digest.Digest // of the layers, unpacked
+	Store    Store
+}
+
+// Blobs are all blobs of the image, the manifest last: who has that has all.
+func (i *Image) Blobs() []v1.Descriptor {
+	var all []v1.Descriptor
+	seen := map[digest.Digest]bool{}
+	for _, d := range slices.Concat(i.Layers, []v1.Descriptor{i.Config, i.Manifest}) {
+		if !seen[d.Digest] {
+			seen[d.Digest] = true
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// document is an index or a manifest.
+type document struct {
+	MediaType string          `json:"mediaType"`
+	Config    v1.Descriptor   `json:"config"`
+	Layers    []v1.Descriptor `json:"layers"`
+	Manifests []v1.Descriptor `json:"manifests"`
+}
+
+func (d document) isIndex() bool {
+	return d.MediaType == v1.MediaTypeImageIndex || d.MediaType == dockerIndex || d.MediaType == "" && len(d.Manifests) > 0
+}
+
+// Find follows a descriptor to the image that is for a platform. An index may name
+// several; a manifest that stands alone is checked too, by its configuration.
+func Find(ctx context.Context, store Store, top v1.Descriptor, platform v1.Platform) (*Image, error) {
+	for range maxDepth {
+		data, err := ReadDocument(ctx, store, top)
+		if err != nil {
+			return nil, err
+		}
+		doc, err := parseDocument(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", top.Digest, err)
+		}
+		if !doc.isIndex() {
+			return imageOf(ctx, store, top, doc, platform)
+		}
+		if top, err = choose(doc.Manifests, platform); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("more than %d indexes inside one another", maxDepth)
+}
+
+func parseDocument(data []byte) (document, error) {
+	var d document
+	if err := json.Unmarshal(data, &d); err != nil {
+		return d, fmt.Errorf("the manifest is not one: %w", err)
+	}
+	known := []string{"", v1.MediaTypeImageIndex, v1.MediaTypeImageManifest, dockerIndex, dockerManifest}
+	switch {
+	case !slices.Contains(known, d.MediaType):
+		return d, fmt.Errorf("a manifest of type %q; known are those of OCI and of docker's second version", engine.OneLine(d.MediaType))
+	case len(d.Layers) > 0 && len(d.Manifests) > 0:
+		return d, errors.New("the manifest is an index too; refused, since programs differ in what they make of it")
+	case len(d.Layers) > maxLayers || len(d.Manifests) > maxLayers:
+		return d, fmt.Errorf("a manifest with more than %d parts", maxLayers)
+	}
+	for _, part := range slices.Concat(d.Layers, d.Manifests) {
+		if err := check(part); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+func check(d v1.Descriptor) error {
+	if err := d.Digest.Validate(); err != nil || d.Digest.Algorithm() != digest.SHA256 {
+		return fmt.Errorf("%q in the manifest: want a digest of sha256", engine.OneLine(string(d.Digest)))
+	}
+	if d.Size < 0 || d.Size > maxBlobBytes {
+		return fmt.Errorf("%s: a size of %d bytes makes no sense", d.Digest, d.Size)
+	}
+	return nil
+}
+
+// choose is the entry of an index that fits best. What is attached to an image (a
+// signature, an attestation) is none.
+func choose(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, error) {
+	fit := platforms.Only(platform)
+	var best v1.Descriptor
+	var names []string
+	for _, d := range all {
+		if d.Annotations["vnd.docker.reference.type"] != "" {
+			continue
+		}
+		if d.Platform == nil {
+			if len(all) == 1 {
+				return d, nil
+			}
+			names = append(names, "one that names none")
+			continue
+		}
+		names = append(names, engine.OneLine(platforms.Format(*d.Platform)))
+		if fit.Match(*d.Platform) && (best.Digest == "" || fit.Less(*d.Platform, *best.Platform)) {
+			best = d
+		}
+	}
+	if best.Digest == "" {
+		return best, fmt.Errorf("no image for this board's platform, %s; there are %q", platforms.Format(platform), names)
+	}
+	return best, nil
+}
+
+func imageOf(ctx context.Context, store Store, d v1.Descriptor, doc document, platform v1.Platform) (*Image, error) {
+	if err := check(doc.Config); err != nil {
+		return nil, err
+	}
+	data, err := ReadDocument(ctx, store, doc.Config)
+	if err != nil {
+		return nil, err
+	}
+	var config v1.Image
+	if err := json.Unmarshal(data, &config); err != nil {
+		return nil, fmt.Errorf("the image's configuration %s: %w", doc.Config.Digest, err)
+	}
+	if len(doc.Layers) == 0 || len(config.RootFS.DiffIDs) != len(doc.Layers) {
+		return nil, fmt.Errorf("%s is no image of a container: %d layers, and %d in its configuration", d.Digest, len(doc.Layers), len(config.RootFS.DiffIDs))
+	}
+	if !platforms.Only(platform).Match(config.Platform) {
+		return nil, fmt.Errorf("the image is for %s, the board is %s", engine.OneLine(platforms.Format(config.Platform)), platforms.Format(platform))
+	}
+	d.MediaType = manifestType(doc, d)
+	return &Image{
+		Platform: config.Platform, Manifest: d, Config: doc.Config, Layers: doc.Layers,
+		DiffIDs: config.RootFS.DiffIDs, Store: store,
+	}, nil
+}
+
+// manifestType is what a manifest says that it is; old ones of OCI say nothing.
+func manifestType(doc document, d v1.Descriptor) string {
+	if doc.MediaType != "" {
+		return doc.MediaType
+	}
+	if d.MediaType == dockerManifest {
+		return dockerManifest
+	}
+	return v1.MediaTypeImageManifest
+}
+
+// ReadDocument reads a small blob and proves it.
+func ReadDocument(ctx context.Context, store Store, d v1.Descriptor) ([]byte, error) {
+	if d.Size > maxDocumentBytes {
+		return nil, fmt.Errorf("%s: more than %d MiB", d.Digest, maxDocumentBytes>>20)
+	}
+	blob, err := store.Open(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	defer blob.Close()
+	data, err := io.ReadAll(io.NewSectionReader(blob, 0, maxDocumentBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if got := digest.FromBytes(data); got != d.Digest {
+		return nil, fmt.Errorf("%s has the digest %s; it is damaged", d.Digest, got)
+	}
+	return data, nil
+}

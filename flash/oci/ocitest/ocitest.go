@@ -1,0 +1,139 @@
+// Package ocitest makes images of containers, for tests.
+package ocitest
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Files are an archive's, by name.
+type Files map[string][]byte
+
+// Layer is a tar of files that anyone may run.
+func Layer(t testing.TB, files Files) []byte { return pack(t, files, 0o755) }
+
+func pack(t testing.TB, files Files, mode int64) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(files[name])), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(files[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Archive packs files into a file of this name, in a folder of its own.
+func Archive(t testing.TB, name string, files Files) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, pack(t, files, 0o644), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Layout writes files into a folder of this name, in a folder of its own.
+func Layout(t testing.TB, name string, files Files) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	for name, data := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Blob adds a blob, as it lies in a layout.
+func (f Files) Blob(mediaType string, data []byte) v1.Descriptor {
+	d := digest.FromBytes(data)
+	f["blobs/sha256/"+d.Encoded()] = data
+	return v1.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(data))}
+}
+
+// JSON adds a document.
+func (f Files) JSON(t testing.TB, mediaType string, v any) v1.Descriptor {
+	t.Helper()
+	return f.Blob(mediaType, marshal(t, v))
+}
+
+func marshal(t testing.TB, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// Config is an image's configuration with the layers entered.
+func Config(platform v1.Platform, config v1.ImageConfig, layers ...[]byte) v1.Image {
+	image := v1.Image{Platform: platform, Config: config, RootFS: v1.RootFS{Type: "layers"}}
+	for _, l := range layers {
+		image.RootFS.DiffIDs = append(image.RootFS.DiffIDs, digest.FromBytes(l))
+	}
+	return image
+}
+
+// Image adds an image of layers that are not packed, and is its manifest.
+func (f Files) Image(t testing.TB, config v1.Image, layers ...[]byte) v1.Descriptor {
+	t.Helper()
+	m := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest}
+	m.Config = f.JSON(t, v1.MediaTypeImageConfig, config)
+	for _, l := range layers {
+		m.Layers = append(m.Layers, f.Blob(v1.MediaTypeImageLayer, l))
+	}
+	d := f.JSON(t, v1.MediaTypeImageManifest, m)
+	d.Platform = &config.Platform
+	return d
+}
+
+// Named is an entry of an index with a name.
+func Named(d v1.Descriptor, name string) v1.Descriptor {
+	d.Annotations = map[string]string{v1.AnnotationRefName: name}
+	return d
+}
+
+// Index makes the files a layout.
+func (f Files) Index(t testing.TB, entries ...v1.Descriptor) Files {
+	t.Helper()
+	f["oci-layout"] = []byte(`{"imageLayoutVersion":"1.0.0"}`)
+	f["index.json"] = marshal(t, v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, Manifests: entries})
+	return f
+}
+
+// Docker is the files of an image as docker save wrote them before it wrote layouts.
+func Docker(t testing.TB, tag string, config v1.Image, layers ...[]byte) Files {
+	t.Helper()
+	f := Files{"config.json": marshal(t, config)}
+	var names []string
+	for i, l := range layers {
+		name := fmt.Sprintf("%d/layer.tar", i)
+		f[name], names = l, append(names, name)
+	}
+	f["manifest.json"] = marshal(t, []map[string]any{{"Config": "config.json", "RepoTags": []string{tag}, "Layers": names}})
+	return f
+}
