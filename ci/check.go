@@ -61,6 +61,9 @@ var kinds = []kind{
 	{"disk", "partitions, root and slot", []string{"labels", "root", "slot"}, readDisk},
 	{"module", "a module of the kernel", []string{"name", "loaded", "version"}, readModule},
 	{"dmesg", "what the kernel said since it was booted", []string{"has", "never", "ignore"}, readDmesg},
+	{"metric", "a number that a command prints, with limits", []string{"exec", "argv", "json", "match", "scale", "unit", "min", "max", "within"}, readMetric},
+	{"temperature", "thermal zones and sensors, in °C", []string{"sensors", "min", "max", "within"}, readTemperature},
+	{"power", "the rails of power monitors, in W", []string{"sensors", "min", "max", "within"}, readPower},
 	{"containerd", "containerd answers", []string{"version"}, readContainerd},
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
 }
@@ -100,7 +103,7 @@ type finding struct {
 	facts     []string // said of a check that passed
 	saw, want []string // of one that failed
 	next      string   // in place of the suite's, where the reason is another than it expects
-	metrics   []Metric
+	metrics   []reading
 }
 
 func (f *finding) fact(text string) { f.facts = append(f.facts, text) }

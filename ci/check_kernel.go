@@ -8,11 +8,17 @@ import (
 	"strings"
 )
 
-// byFile reads lines of FILE:TEXT, as grep -H prints them.
+// byFile reads lines of FILE:TEXT, as grep -H prints them. Of the files that are
+// asked for, those in a folder iio:device0 alone have a colon in their names.
 func byFile(text string) map[string]string {
 	files := map[string]string{}
 	for _, line := range lines(text) {
-		if file, rest, ok := strings.Cut(line, ":"); ok {
+		file, rest, ok := strings.Cut(line, ":")
+		if dir, isIIO := strings.CutSuffix(file, "/iio"); isIIO {
+			file, rest, ok = strings.Cut(rest, ":")
+			file = dir + "/iio:" + file
+		}
+		if ok {
 			if old := files[file]; old != "" {
 				rest = old + "\n" + rest
 			}

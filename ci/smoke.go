@@ -28,6 +28,10 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 		r.fail("smoke", err, "mend the suites that the board's board.yml names")
 		return r, err
 	}
+	if s.last, err = readHistory(a.Dir()); err != nil {
+		r.fail("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
+		return r, err
+	}
 	r.Identity = s.identify(ctx, a)
 	for _, suite := range suites {
 		r.Suites = append(r.Suites, s.runSuite(ctx, suite))
@@ -36,7 +40,9 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 		r.Logs = s.logs(ctx)
 	}
 	r.ElapsedMS = time.Since(r.Started).Milliseconds()
-	err = r.verdict(ctx)
+	if err = r.verdict(ctx); err == nil {
+		err = s.last.save(a.Dir(), r)
+	}
 	return r, err
 }
 
@@ -85,6 +91,8 @@ type session struct {
 	board Board
 	open  func(context.Context) (containers, error)
 	dial  func(ctx context.Context, network, address string) (net.Conn, error) // from the board
+
+	last history
 
 	mu     sync.Mutex
 	opened containers

@@ -115,7 +115,9 @@ func (s *session) probe(ctx context.Context, c Check) (finding, error) {
 			return finding{}, err
 		}
 	}
-	return c.probe.run(ctx, s)
+	f, err := c.probe.run(ctx, s)
+	s.compare(c, &f)
+	return f, err
 }
 
 func (s *session) answers(ctx context.Context) bool {
@@ -164,7 +166,9 @@ func (s *session) tearDown(ctx context.Context, c Check) (wrong []string) {
 // judge turns what a probe found into a result. What a teardown left behind fails
 // a check too: the next ones may meet it.
 func (r *CheckResult) judge(c Check, f finding, err error, left []string) {
-	r.Metrics = f.metrics
+	for _, m := range f.metrics {
+		r.Metrics = append(r.Metrics, m.Metric)
+	}
 	if err != nil {
 		f.expect(false, "an answer", err.Error())
 	}

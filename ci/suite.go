@@ -38,6 +38,7 @@ type Check struct {
 	Skip    bool
 	Alone   bool // nothing runs beside it
 
+	suite    string
 	key      string // its name in the suite's file
 	needs    []need
 	teardown [][]string
@@ -81,7 +82,11 @@ func LoadSuite(name string) (Suite, error) {
 	if len(l.checks) == 0 {
 		return Suite{}, fmt.Errorf("%s: no checks; a suite that asks nothing proves nothing", l.shown(file))
 	}
-	return Suite{Name: strings.TrimSuffix(path.Base(file), path.Ext(file)), Checks: l.checks}, nil
+	s := Suite{Name: strings.TrimSuffix(path.Base(file), path.Ext(file)), Checks: l.checks}
+	for i := range s.Checks {
+		s.Checks[i].suite = s.Name
+	}
+	return s, nil
 }
 
 // loader gathers the checks of a suite and of those that it includes. The files

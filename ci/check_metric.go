@@ -1,0 +1,182 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// reading is a metric, and how far it may be from that of the last good run.
+type reading struct {
+	Metric
+	within float64 // of the last value, as a part of it; 0: as far as it likes
+}
+
+// limits are what a number is held against.
+type limits struct {
+	min, max *float64
+	within   float64
+}
+
+func (e *entry) limits() limits {
+	return limits{min: e.decimal("min"), max: e.decimal("max"), within: e.percent("within")}
+}
+
+func (e *entry) decimal(key string) *float64 {
+	n := e.scalar(key, "a number")
+	if n == nil {
+		return nil
+	}
+	v, err := finite(n.Value)
+	if err != nil {
+		e.fail(n, "%s must be a number, not %q", key, n.Value)
+	}
+	return &v
+}
+
+// percent reads 10% as 0.1.
+func (e *entry) percent(key string) float64 {
+	n := e.scalar(key, "a percentage like 10%")
+	if n == nil {
+		return 0
+	}
+	text, ok := strings.CutSuffix(n.Value, "%")
+	v, err := finite(text)
+	if !ok || err != nil || v <= 0 || v > 1000 {
+		e.fail(n, "%s must be a percentage like 10%%, not %q", key, n.Value)
+	}
+	return v / 100
+}
+
+// finite refuses what no JSON can hold.
+func finite(text string) (float64, error) {
+	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
+		err = fmt.Errorf("%q is no number to compare", text)
+	}
+	return v, err
+}
+
+// read notes a number, and what is wrong with it.
+func (l limits) read(f *finding, m Metric) {
+	m.Min, m.Max = l.min, l.max
+	f.metrics = append(f.metrics, reading{m, l.within})
+	saw := m.String()
+	switch {
+	case l.min != nil && m.Value < *l.min:
+		f.expect(false, fmt.Sprintf("%s: at least %s", m.Name, number(*l.min, m.Unit)), saw)
+	case l.max != nil && m.Value > *l.max:
+		f.expect(false, fmt.Sprintf("%s: at most %s", m.Name, number(*l.max, m.Unit)), saw)
+	default:
+		f.fact(saw)
+	}
+}
+
+// String is the metric as a person reads it.
+func (m Metric) String() string { return m.Name + " " + number(m.Value, m.Unit) }
+
+func number(v float64, unit string) string {
+	text := strconv.FormatFloat(v, 'g', 6, 64)
+	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {
+		text = strconv.FormatFloat(math.Round(v*1e4)/1e4, 'f', -1, 64)
+	}
+	if unit == "" {
+		return text
+	}
+	return text + " " + unit
+}
+
+// metric is a number that a command prints.
+type metric struct {
+	command command
+	name    string
+	unit    string
+	path    string         // in JSON; "": the output is the number
+	pattern *regexp.Regexp // or what finds it in the output
+	scale   float64
+	limits  limits
+}
+
+func readMetric(e *entry) probe {
+	m := metric{unit: e.text("unit", ""), path: e.text("json", ""), scale: 1, limits: e.limits()}
+	m.name, _ = e.meta()
+	if c, ok := readCommand(e).(command); ok {
+		m.command = c
+	}
+	if e.fields["exec"] == nil && e.fields["argv"] == nil {
+		e.fail(e.key, "a metric needs exec or argv: a command that prints a number")
+	}
+	if scale := e.decimal("scale"); scale != nil {
+		m.scale = *scale
+	}
+	if m.path != "" {
+		if err := checkJSONPath(m.path); err != nil {
+			e.fail(e.fields["json"], "json: %v", err)
+		}
+	}
+	m.readPattern(e)
+	return m
+}
+
+func (m *metric) readPattern(e *entry) {
+	n := e.scalar("match", "a regular expression")
+	if n == nil {
+		return
+	}
+	re, err := regexp.Compile(n.Value)
+	switch {
+	case err != nil:
+		e.fail(n, "match: %v", err)
+	case re.NumSubexp() != 1:
+		e.fail(n, "match must have one group, around the number")
+	case m.path != "":
+		e.fail(n, "match and json are two ways to say where the number is; keep one")
+	}
+	m.pattern = re
+}
+
+func (m metric) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	out, err := s.ask(ctx, m.command.argv...)
+	if err != nil {
+		return f, err
+	}
+	v, err := m.find(out)
+	if err != nil {
+		f.expect(false, "a number", err.Error())
+		return f, nil
+	}
+	m.limits.read(&f, Metric{Name: m.name, Unit: m.unit, Value: v})
+	return f, nil
+}
+
+// find returns the number in a command's output.
+func (m metric) find(out string) (float64, error) {
+	text := out
+	switch {
+	case m.path != "":
+		var err error
+		if text, err = jsonAt(out, m.path); err != nil {
+			return 0, err
+		}
+	case m.pattern != nil:
+		found := m.pattern.FindStringSubmatch(out)
+		if found == nil {
+			return 0, fmt.Errorf("nothing in the output matches /%s/:\n%s", m.pattern, quoteOutput([]byte(out)))
+		}
+		text = found[1]
+	}
+	v, err := finite(text)
+	if err == nil && math.IsInf(v*m.scale, 0) {
+		err = strconv.ErrRange
+	}
+	if err != nil {
+		return 0, fmt.Errorf("no number: %s", quoteOutput([]byte(text)))
+	}
+	return v * m.scale, nil
+}
+
+func (m metric) next() string { return m.command.next() }
