@@ -33,24 +33,49 @@ const maxTries = 3
 
 // grubConfig boots the first slot in ORDER that is good and has tries left, and
 // counts the try before it does. Where none has tries left it boots the first good
-// one: the other may be half written. Where none is good it boots the first slot all
-// the same: a board that may work is better than one that does not try. Whatever
-// fails on the way reboots, and the next try counts.
+// one, a proved one if there is: the other may be half written. Where none is good it
+// boots the first slot all the same: a board that may work is better than one that does
+// not try. Whatever fails on the way reboots, and the next try counts.
 func (d disk) grubConfig() string {
 	slots := d.slots()
 	var b strings.Builder
-	b.WriteString("set timeout=0\nload_env\nset chosen=\n")
+	b.WriteString("set timeout=0\nload_env\nset chosen=\n" + prove(slots))
 	b.WriteString(choose(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_TRY" -lt %d`, slot, maxTries) }))
 	for _, s := range slots {
 		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s ]; then\n  %[2]s\n  save_env %[1]s_TRY\nfi\n", s.name, countTry(s.name))
 	}
+	b.WriteString(choose(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_PROVED" = 1`, slot) }))
 	b.WriteString(choose(slots, func(string) string { return "" }))
 	fmt.Fprintf(&b, "if [ -z \"$chosen\" ]; then echo 'no slot is good; booting %[1]s all the same'; set chosen=%[1]s; fi\n", slots[0].name)
+	b.WriteString("set LAST=$chosen\nsave_env LAST")
 	for _, s := range slots {
-		fmt.Fprintf(&b, "if [ \"$chosen\" = %s ]; then linux (hd0,gpt%d)/vmlinuz %s root=PARTLABEL=%s rauc.slot=%s; fi\n",
-			s.name, s.number, d.spec.Disk.Cmdline, s.label, s.name)
+		fmt.Fprintf(&b, " %s_PROVED", s.name)
 	}
-	b.WriteString("boot\nreboot\n")
+	for _, s := range slots {
+		fmt.Fprintf(&b, "\nif [ \"$chosen\" = %[1]s ]; then\n  set proved=\n  if [ \"$%[1]s_PROVED\" = 1 ]; then set proved=%[5]s; fi\n"+
+			"  linux (hd0,gpt%[2]d)/vmlinuz %[3]s root=PARTLABEL=%[4]s rauc.slot=%[1]s $proved\nfi",
+			s.name, s.number, d.spec.Disk.Cmdline, s.label, provedWord)
+	}
+	b.WriteString("\nboot\nreboot\n")
+	return b.String()
+}
+
+// provedWord is how the kernel's command line says that somebody has marked this slot
+// good before, since its last update. The board then counts it as good again at each
+// boot. On any other slot the tries go on until somebody does.
+const provedWord = "slipway.proved"
+
+// prove finds out which slots those are, since RAUC says the same of a slot that it has
+// just written as of one that was marked good: it has no tries. If it is the slot that
+// ran, somebody marked it good, as RAUC writes none that runs. If it is first in ORDER
+// and another one ran, RAUC has just written it: a fallback does not change the order.
+func prove(slots []slot) string {
+	var b strings.Builder
+	b.WriteString("set first=\nfor slot in $ORDER; do\n  if [ -z \"$first\" ]; then set first=$slot; fi\ndone\n")
+	for _, s := range slots {
+		fmt.Fprintf(&b, "if [ \"$LAST\" = %[1]s -a \"$%[1]s_OK\" = 1 -a \"$%[1]s_TRY\" = 0 ]; then set %[1]s_PROVED=1; fi\n"+
+			"if [ \"$LAST\" != %[1]s -a \"$first\" = %[1]s ]; then set %[1]s_PROVED=0; fi\n", s.name)
+	}
 	return b.String()
 }
 

@@ -22,7 +22,7 @@ import (
 func TestGrubConfigs(t *testing.T) {
 	needGrub(t)
 	t.Run("of recipes", func(t *testing.T) {
-		testGrub(t, recipesGrub(t), "/boot/Image q panic=10 rootwait rw")
+		testGrub(t, recipesGrub(t), "/boot/Image q panic=10 rootwait rw", grubTests)
 	})
 	t.Run("of Debian boards", func(t *testing.T) {
 		spec, err := Default()
@@ -32,40 +32,68 @@ func TestGrubConfigs(t *testing.T) {
 		small := *spec.Disk
 		small.Cmdline = "q" // GRUB breaks long lines
 		spec.Disk = &small
-		testGrub(t, disk{spec: spec}.grubConfig(), "/vmlinuz q")
+		testGrub(t, disk{spec: spec}.grubConfig(), "/vmlinuz q", slices.Concat(grubTests, provedTests))
 	})
 }
 
-var grubTests = []struct{ name, order, state, want string }{
-	{"new", "A B", "10 00", "A 11 00"},
-	{"second try", "A B", "11 00", "A 12 00"},
-	{"last try", "A B", "12 00", "A 13 00"},
-	{"B after an update", "B A", "10 10", "B 10 11"},
-	{"B has no tries left", "B A", "10 13", "A 11 13"},
-	{"B is bad", "B A", "10 00", "A 11 00"},
-	{"A is bad", "A B", "00 12", "B 00 13"},
-	{"none has tries left", "A B", "13 00", "A 13 00"},
-	{"A is half written and B has no tries left", "B A", "00 13", "B 00 13"},
-	{"both are good and have no tries left", "B A", "13 13", "B 13 13"},
-	{"none is good", "B A", "00 03", "A 00 03"},
-	{"no order", "", "10 10", "A 10 10"},
+// A state is what the environment has for OK and TRY of A, then of B; before may follow
+// the slot that ran last, and PROVED of A and of B.
+type grubTest struct{ name, order, state, want, before string }
+
+// provedTests are of the boards that know which slots were marked good.
+var provedTests = []grubTest{
+	{"new, as it is flashed", "A B", "10 00", "A 11 00 proved", "A 10"},
+	{"marked good since it was booted", "A B", "10 00", "A 11 00 proved", "A 00"},
+	{"not marked good since it was booted", "A B", "11 00", "A 12 00", "A 00"},
+	{"proved, and nobody logged in since it was booted", "A B", "11 00", "A 12 00 proved", "A 10"},
+	{"written by RAUC", "B A", "10 10", "B 10 11", "A 10"},
+	{"written by RAUC, and proved before that", "B A", "10 10", "B 10 11", "A 11"},
+	{"written by RAUC and lost its tries: the other one was marked good", "B A", "10 13", "A 11 13 proved", "B 10"},
+	{"marked bad by who looked at it", "B A", "10 00", "A 11 00 proved", "B 10"},
+	{"marked good after an update", "B A", "10 10", "B 10 11 proved", "B 10"},
+	{"the fallback runs, and is updated from", "B A", "10 10", "B 10 11", "A 10"},
+	{"the fallback is booted again", "B A", "10 13", "A 11 13 proved", "A 10"},
+	{"a proved slot no longer boots: back to the older one", "B A", "10 13", "A 11 13 proved", "B 11"},
+	{"none has tries left: the proved one", "B A", "13 13", "A 13 13 proved", "B 10"},
+	{"on trial, and the other one is written anew", "A B", "10 11", "A 11 11", "B 10"},
+}
+
+var grubTests = []grubTest{
+	{"new", "A B", "10 00", "A 11 00", ""},
+	{"second try", "A B", "11 00", "A 12 00", ""},
+	{"last try", "A B", "12 00", "A 13 00", ""},
+	{"B after an update", "B A", "10 10", "B 10 11", ""},
+	{"B has no tries left", "B A", "10 13", "A 11 13", ""},
+	{"B is bad", "B A", "10 00", "A 11 00", ""},
+	{"A is bad", "A B", "00 12", "B 00 13", ""},
+	{"none has tries left", "A B", "13 00", "A 13 00", ""},
+	{"A is half written and B has no tries left", "B A", "00 13", "B 00 13", ""},
+	{"both are good and have no tries left", "B A", "13 13", "B 13 13", ""},
+	{"none is good", "B A", "00 03", "A 00 03", ""},
+	{"no order", "", "10 10", "A 10 10", ""},
 }
 
 // testGrub looks what a configuration boots, which is a kernel with its options behind
 // the name of its partition.
-func testGrub(t *testing.T, config, kernel string) {
+func testGrub(t *testing.T, config, kernel string, tests []grubTest) {
 	t.Helper()
 	var driver, want strings.Builder
 	driver.WriteString("serial --unit=0\nterminal_output serial\n")
-	for _, test := range grubTests {
+	for _, test := range tests {
+		before := test.before
+		if before == "" {
+			before = "- 00"
+		}
 		fmt.Fprintf(&driver, "set ORDER='%s'; set A_OK=%c; set A_TRY=%c; set B_OK=%c; set B_TRY=%c\n",
 			test.order, test.state[0], test.state[1], test.state[3], test.state[4])
-		driver.WriteString("save_env --file (hd0,gpt2)/grubenv ORDER A_OK A_TRY B_OK B_TRY\nset root=hd0,gpt1\n")
+		fmt.Fprintf(&driver, "set LAST=%c; set A_PROVED=%c; set B_PROVED=%c\n", before[0], before[2], before[3])
+		driver.WriteString("save_env --file (hd0,gpt2)/grubenv ORDER A_OK A_TRY B_OK B_TRY LAST A_PROVED B_PROVED\nset root=hd0,gpt1\n")
 		driver.WriteString("source (hd0,gpt2)/grub.cfg\nload_env --file (hd0,gpt2)/grubenv\n")
 		driver.WriteString("echo \"state: $A_OK$A_TRY $B_OK$B_TRY\"\n")
 		slot, state, _ := strings.Cut(test.want, " ")
-		fmt.Fprintf(&want, "(hd0,gpt%d)%s root=PARTLABEL=root%[3]s rauc.slot=%[3]s\nstate: %[4]s\n",
-			map[string]int{"A": 3, "B": 4}[slot], kernel, slot, state)
+		state, isProved := strings.CutSuffix(state, " proved")
+		fmt.Fprintf(&want, "(hd0,gpt%d)%s root=PARTLABEL=root%[3]s rauc.slot=%[3]s%[4]s\nstate: %[5]s\n",
+			map[string]int{"A": 3, "B": 4}[slot], kernel, slot, map[bool]string{true: " " + provedWord}[isProved], state)
 	}
 	// There is no kernel: where GRUB does not reboot then, it waits at its prompt.
 	driver.WriteString("source (hd0,gpt2)/real.cfg\n")
