@@ -15,9 +15,9 @@ import (
 )
 
 // additions writes a tar of what the image has over its packages: the board's
-// overlay, the hook, what systemd must and must not start, and who it is.
+// overlay, the hook, whose updates it takes, what systemd must and must not start, and who it is.
 // Overlay files are 0644: a board's folder is embedded, which keeps no modes.
-func additions(w io.Writer, spec Spec, hook []byte, key string) error {
+func additions(w io.Writer, spec Spec, o ours, key string) error {
 	t := tar.NewWriter(w)
 	add := func(name string, mode int64, data []byte) error {
 		return entry(t, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode}, data)
@@ -47,13 +47,16 @@ func additions(w io.Writer, spec Spec, hook []byte, key string) error {
 		"etc/machine-id":         nil, // empty: made at boot; absent would mean a first boot, which is slow
 		"etc/slipway/image.json": append(who, '\n'),
 	}
+	if k := spec.Debian.Keyring; k != "" {
+		files[strings.TrimPrefix(k, "/")] = o.keyring
+	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := add(name, 0o644, files[name]); err != nil {
 			return err
 		}
 	}
 	if spec.Debian.Hook != "" {
-		if err := add(strings.TrimPrefix(spec.Debian.Hook, "/"), 0o755, hook); err != nil {
+		if err := add(strings.TrimPrefix(spec.Debian.Hook, "/"), 0o755, o.hook); err != nil {
 			return err
 		}
 	}

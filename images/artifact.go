@@ -23,6 +23,7 @@ const (
 	DiskImage = "disk"      // a whole disk
 	BlockMap  = "bmap"      // which blocks of the disk hold data, with their digests
 	Container = "container" // an OCI archive for the board's containerd
+	Bundle    = "bundle"    // an update by RAUC, signed; also the target that makes it
 )
 
 // Artifact is the files that one build made. Stages on other machines read it
@@ -44,6 +45,7 @@ type File struct {
 	Name      string `json:"name"` // relative to the artifact's folder
 	SizeBytes int64  `json:"sizeBytes"`
 	SHA256    string `json:"sha256"`
+	Key       string `json:"key,omitempty"` // hash of what it was made of, where that is more than the artifact's
 }
 
 // Partition is where a part of the disk image lies.

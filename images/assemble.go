@@ -24,7 +24,7 @@ const (
 
 // assemble makes the image from a userland and what Slipway adds, in a folder of
 // its own, and moves the finished files into the board's.
-func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, hook []byte, key string) (Artifact, error) {
+func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, o ours, key string) (Artifact, error) {
 	if err := ownsOthers(ctx); err != nil {
 		return Artifact{}, err
 	}
@@ -41,7 +41,7 @@ func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, 
 	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: filepath.Join(opt.dir(spec), "image.log")}
 	step.Detail("unpacking the userland")
 	added := filepath.Join(work, "additions.tar")
-	if err := writeFile(added, func(f *os.File) error { return additions(f, spec, hook, key) }); err != nil {
+	if err := writeFile(added, func(f *os.File) error { return additions(f, spec, o, key) }); err != nil {
 		return Artifact{}, err
 	}
 	if err := unpack(ctx, spec, userlandTar, added, d.root, d.log); err != nil {
@@ -258,7 +258,7 @@ func (d disk) bootFS(ctx context.Context) error {
 	if err := d.run(ctx, "grub-editenv", env, "create"); err != nil {
 		return err
 	}
-	if err := d.run(ctx, "grub-editenv", env, "set", "ORDER=A B", "A_OK=1", "A_TRY=0", "B_OK=0", "B_TRY=0"); err != nil {
+	if err := d.run(ctx, "grub-editenv", env, "set", "ORDER=A B", "LAST=A", "A_OK=1", "A_TRY=0", "A_PROVED=1", "B_OK=0", "B_TRY=0", "B_PROVED=0"); err != nil {
 		return err
 	}
 	p, _ := d.partition(useBoot)

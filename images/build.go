@@ -50,6 +50,19 @@ func (a Ask) isAny() bool {
 	return !reflect.DeepEqual(a, Ask{})
 }
 
+// ofDebian refuses what boards cannot do that bitbake does not build.
+func (a Ask) ofDebian(spec Spec) error {
+	switch isBundle := slices.Equal(a.Targets, []string{Bundle}); {
+	case !a.isAny():
+		return nil
+	case isBundle && spec.Debian.Keyring == "":
+		return fmt.Errorf("%s: debian.keyring is not set: the board takes no update bundle", boardFile(spec.Board))
+	case isBundle && !(Ask{Task: a.Task, Continue: a.Continue, DryRun: a.DryRun, Parse: a.Parse}).isAny():
+		return nil
+	}
+	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run", spec.Board, Bundle)
+}
+
 // dir is the folder of a board below the build folder.
 func (o Options) dir(s Spec) string { return filepath.Join(o.Dir, s.Board) }
 
@@ -76,8 +89,8 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	if spec.Debian == nil {
 		return buildWithBitbake(ctx, spec, opt)
 	}
-	if opt.Ask.isAny() {
-		return Artifact{}, fmt.Errorf("board %s is made of Debian packages: it has no targets, tasks, parse or dry run", spec.Board)
+	if err := opt.Ask.ofDebian(spec); err != nil {
+		return Artifact{}, err
 	}
 	return buildDebian(ctx, spec, opt)
 }
@@ -88,6 +101,9 @@ func HostPackages(spec Spec) []string {
 		return bitbakePackages()
 	}
 	all := append([]string{"mmdebstrap", "debian-archive-keyring", "e2fsprogs", "fdisk"}, loaders[spec.Disk.Firmware][spec.Arch].packages...)
+	if spec.Debian.Keyring != "" {
+		all = append(all, "squashfs-tools") // of which RAUC makes bundles
+	}
 	if os.Geteuid() != 0 { // files of other owners are made in a user namespace
 		all = append(all, "uidmap")
 	}

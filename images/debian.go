@@ -15,23 +15,29 @@ import (
 
 // assembly changes whenever the code below makes another image of the same
 // userland and spec.
-const assembly = 3
+const assembly = 4
 
-// buildDebian makes a whole-disk image of Debian packages. Its two costly
+// buildDebian makes a board's image and, where that is asked for, the update bundle of it.
+func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
+	a, err := buildImage(ctx, spec, opt)
+	if err != nil || len(opt.Ask.Targets) == 0 {
+		return a, err
+	}
+	return withBundle(ctx, spec, opt, a)
+}
+
+// buildImage makes a whole-disk image of Debian packages. Its two costly
 // halves are cached apart: the userland by what it is made of, the image by that
 // and by all that Slipway adds.
-func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
+func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.dir(spec)
 	step := progress.Start(ctx, "build", 0, "")
-	var hook []byte
-	if spec.Debian.Hook != "" {
-		var err error
-		if hook, err = compileHook(ctx, spec.Arch, dir); err != nil {
-			step.End("", err)
-			return Artifact{}, err
-		}
+	ours, err := makeOurs(ctx, spec, opt)
+	if err != nil {
+		step.End("", err)
+		return Artifact{}, err
 	}
-	key, err := imageKey(spec, hook)
+	key, err := imageKey(spec, ours)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -39,15 +45,36 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 		step.Reuse("nothing changed since " + old.Built.Format(time.DateTime))
 		return old, nil
 	}
-	a, err := assemble(ctx, step, spec, opt, hook, key)
+	a, err := assemble(ctx, step, spec, opt, ours, key)
 	step.End("image "+short(key), err)
 	return a, err
 }
 
+// ours is what neither a package nor the board's folder has.
+type ours struct{ hook, keyring []byte }
+
+func makeOurs(ctx context.Context, spec Spec, opt Options) (o ours, err error) {
+	if spec.Debian.Hook != "" {
+		if o.hook, err = compileHook(ctx, spec.Arch, opt.dir(spec)); err != nil {
+			return o, err
+		}
+	}
+	if spec.Debian.Keyring != "" {
+		s, err := signingOf(ctx, opt)
+		if err != nil {
+			return o, err
+		}
+		if o.keyring, err = readLimited(s.keyring); err != nil {
+			return o, fmt.Errorf("the keyring of the image's updates: %w", err)
+		}
+	}
+	return o, nil
+}
+
 func short(key string) string { return key[:12] }
 
-func imageKey(spec Spec, hook []byte) (string, error) {
-	files := map[string][]byte{"\x00hook": hook}
+func imageKey(spec Spec, o ours) (string, error) {
+	files := map[string][]byte{"\x00hook": o.hook, "\x00keyring": o.keyring}
 	for name, data := range spec.files {
 		files[name] = data
 	}

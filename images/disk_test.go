@@ -148,16 +148,16 @@ func TestGrubConfigParses(t *testing.T) {
 
 func TestAdditions(t *testing.T) {
 	spec, err := LoadFrom(board(map[string]string{
-		"b/board.yml": small + `debian: {suite: s, mask: [a.service], generators: [g], enable: [b.service], hook: /usr/bin/hook}
+		"b/board.yml": small + `debian: {suite: s, mask: [a.service], generators: [g], enable: [b.service], hook: /usr/bin/hook, keyring: /etc/keyring}
 disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
 `,
-		"b/overlay/etc/motd": "hello",
+		"b/overlay/etc/motd": "hello", "b/bundle/manifest.raucm": "",
 	}), "b")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := additions(&out, spec, []byte("binary"), "key"); err != nil {
+	if err := additions(&out, spec, ours{hook: []byte("binary"), keyring: []byte("certificate")}, "key"); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -181,6 +181,7 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 	for name, want := range map[string]string{
 		"etc/motd":                        "hello",
 		"usr/bin/hook":                    "binary",
+		"etc/keyring":                     "certificate",
 		"etc/hostname":                    "b\n",
 		"etc/machine-id":                  "",
 		"etc/systemd/system/a.service":    "/dev/null",
@@ -220,21 +221,22 @@ func TestImageKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := func(s Spec, hook string) string {
-		k, err := imageKey(s, []byte(hook))
+	key := func(s Spec, hook, keyring string) string {
+		k, err := imageKey(s, ours{[]byte(hook), []byte(keyring)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k
 	}
-	same := key(spec, "hook")
-	if key(spec, "hook") != same {
+	same := key(spec, "hook", "keyring")
+	if key(spec, "hook", "keyring") != same {
 		t.Error("the key of the same things differs")
 	}
 	other := spec
 	other.Arch = "arm64"
 	for name, k := range map[string]string{
-		"hook": key(spec, "other hook"), "spec": key(other, "hook"), "file": key(spec.WithFile("overlay/etc/motd", "x"), "hook"),
+		"hook": key(spec, "other hook", "keyring"), "keyring": key(spec, "hook", "other"), "spec": key(other, "hook", "keyring"),
+		"file": key(spec.WithFile("overlay/etc/motd", "x"), "hook", "keyring"),
 	} {
 		if k == same {
 			t.Errorf("another %s gives the same key", name)

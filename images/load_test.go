@@ -58,6 +58,8 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 		{"less than no disk", map[string]string{"b/board.yml": small + "build: {disk: {tmpGiB: -1}}\n", "b/kas.yml": ""}, "-1 GiB is not between"},
 		{"a largest disk of less than nothing", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file], largestGiB: -1}\n", "b/kas.yml": ""}, "flash.largestGiB: -1"},
 		{"a task larger than a machine", map[string]string{"b/board.yml": small + "build: {taskMiB: 10000000}\n", "b/kas.yml": ""}, "build.taskMiB: 10000000"},
+		{"a keyring without a manifest", map[string]string{"b/board.yml": small + "debian: {suite: s, keyring: /etc/k}\n" + smallDisk}, "images/boards/b/bundle/manifest.raucm"},
+		{"a keyring nowhere", map[string]string{"b/board.yml": small + "debian: {suite: s, keyring: etc/k}\n" + smallDisk, "b/bundle/manifest.raucm": ""}, `"etc/k" does not begin with /`},
 		{"machine without a place for keys", map[string]string{"b/board.yml": small + `debian: {suite: s}
 disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}
 machine: {program: qemu}
@@ -72,6 +74,8 @@ machine: {program: qemu}
 		})
 	}
 }
+
+const smallDisk = "disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b, sizeMiB: 1, use: boot}, {name: r, sizeMiB: 1, use: root}]}\n"
 
 func TestExtends(t *testing.T) {
 	spec, err := LoadFrom(board(map[string]string{

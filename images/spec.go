@@ -74,6 +74,10 @@ type Debian struct {
 	Enable     []string `yaml:"enable" json:"enable,omitempty"` // units that multi-user.target wants
 	Hook       string   `yaml:"hook" json:"hook,omitempty"`     // where slipway-hook is installed; "" leaves it out
 	Probe      []string `yaml:"probe" json:"probe,omitempty"`   // files of the image that make the container of the suite containers
+	// Keyring is where RAUC looks for the certificates of those whose bundles it installs.
+	// "" leaves them out, and then no bundle can be made. Its manifest is the board's
+	// file bundle/manifest.raucm.
+	Keyring string `yaml:"keyring" json:"keyring,omitempty"`
 }
 
 // Disk is a whole-disk image: a GPT, a boot loader, file systems.

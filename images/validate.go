@@ -3,6 +3,7 @@ package images
 import (
 	"fmt"
 	"maps"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -39,6 +40,9 @@ func (s Spec) validate() error {
 		return fmt.Errorf("%s: disk.firmware: %s is not for %s; use uefi", boardFile(s.Board), s.Disk.Firmware, s.Arch)
 	case s.Debian == nil && !slices.ContainsFunc(projectFiles, func(name string) bool { return s.files[name] != nil }):
 		return fmt.Errorf("%s: neither debian nor a project file beside it (%s) says how to build the image", boardFile(s.Board), strings.Join(projectFiles, " or "))
+	}
+	if err := s.validateUpdates(); err != nil {
+		return err
 	}
 	for _, k := range s.Flash.Kinds {
 		if !slices.Contains(devices, k) {
@@ -82,6 +86,19 @@ func (s Spec) validateJetson() error {
 		if value := s.Flash.Module[name]; !plainWord.MatchString(value) {
 			return fmt.Errorf("%s: flash.module.%s: %q is no plain word", boardFile(s.Board), name, value)
 		}
+	}
+	return nil
+}
+
+func (s Spec) validateUpdates() error {
+	if s.Debian == nil || s.Debian.Keyring == "" {
+		return nil
+	}
+	if !path.IsAbs(s.Debian.Keyring) {
+		return fmt.Errorf("%s: debian.keyring: %q does not begin with /; it is a file of the image", boardFile(s.Board), s.Debian.Keyring)
+	}
+	if _, err := s.File(manifestFile); err != nil {
+		return fmt.Errorf("%s: debian.keyring is for bundles, which need a manifest: %w", boardFile(s.Board), err)
 	}
 	return nil
 }

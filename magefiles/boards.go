@@ -89,11 +89,12 @@ func Doctor(ctx context.Context,
 // a file of public keys, and nobody as root, which deploy, container suites and updates
 // need, unless SLIPWAY_ROOT_LOGIN is 1, both while it builds.
 //
-// Examples: "build virt"; "build jetson-orin-nano-devkit"; "build jetson-orin-nano-devkit -parse"
+// Examples: "build virt"; "build virt -target=bundle" for an update that RAUC installs, too;
+// "build jetson-orin-nano-devkit"; "build jetson-orin-nano-devkit -parse"
 // to read its recipes only; "build jetson-orin-nano-devkit -target=u-boot -task=compile".
 func Build(ctx context.Context, board string,
 	fresh *bool, // fetch Debian's packages anew, of a virtual board
-	target *string, // bitbake's targets instead of the project file's, with commas between them
+	target *string, // bitbake's targets instead of the project file's, with commas between them; of a virtual board, bundle
 	task *string, // bitbake's task instead of the project file's
 	Continue *bool, // go on after a failed task as far as possible
 	dryRun *bool, // let bitbake say what it would run, and build nothing

@@ -1,0 +1,226 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+const (
+	bundleName    = "update.raucb"
+	bundleContent = "bundle"         // folder of a board whose files go into its bundle
+	bundleImage   = "root.ext4"      // what the manifest calls the root file system
+	versionMark   = "@VERSION@"      // what it has in the place of the version
+	versionTime   = "20060102150405" // of the build, as one number that grows
+
+	manifestFile = bundleContent + "/manifest.raucm"
+)
+
+// squashfsOptions make a bundle in 10 s where RAUC's own, gzip at its best, take 70.
+// Small blocks, because whoever streams a bundle fetches whole ones.
+const squashfsOptions = "-comp zstd -Xcompression-level 3 -b 32k"
+
+// bundling changes whenever the code below makes another bundle of the same artifact.
+const bundling = 1
+
+// withBundle adds the update bundle of an artifact to it, unless it is there: the root
+// file system of its disk, signed. The board's own RAUC makes it, out of the packages:
+// then it is one that this RAUC reads, whatever the building machine has.
+func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifact, error) {
+	step := progress.Start(ctx, "bundle", 0, "")
+	s, err := signingOf(ctx, opt)
+	if err == nil {
+		err = s.signs()
+	}
+	var key string
+	if err == nil {
+		key, err = bundleKey(a, s)
+	}
+	if err != nil {
+		step.End("", err)
+		return a, err
+	}
+	if f, err := a.File(Bundle); err == nil && f.Key == key {
+		step.Reuse("nothing changed")
+		return a, nil
+	}
+	a, err = bundle{spec, opt, s, a, step}.make(ctx, key)
+	step.End(bundleName, err)
+	return a, err
+}
+
+// bundleKey is the artifact's, and who signed it.
+func bundleKey(a Artifact, s signing) (string, error) {
+	cert, err := readLimited(s.cert)
+	if err != nil {
+		return "", err
+	}
+	return hashOf([]any{bundling, squashfsOptions, a.Key, fmt.Sprintf("%x", sha256.Sum256(cert))}, nil)
+}
+
+type bundle struct {
+	spec     Spec
+	opt      Options
+	signing  signing
+	artifact Artifact
+	step     *progress.Step
+}
+
+func (b bundle) make(ctx context.Context, key string) (Artifact, error) {
+	a := b.artifact
+	work, err := os.MkdirTemp(a.dir, workPrefix)
+	if err != nil {
+		return a, err
+	}
+	defer discard(ctx, work)
+	content := filepath.Join(work, "content")
+	if err := b.fill(ctx, content); err != nil {
+		return a, err
+	}
+	if err := b.rauc(ctx, work, content); err != nil {
+		return a, err
+	}
+	f, err := describe(ctx, work, Bundle, bundleName)
+	if err != nil {
+		return a, err
+	}
+	if err := flush(filepath.Join(work, bundleName)); err != nil {
+		return a, err
+	}
+	f.Key = key
+	return b.publish(work, f)
+}
+
+// publish puts the bundle where the last one was. It is described again when it is there.
+func (b bundle) publish(work string, f File) (Artifact, error) {
+	a := b.artifact
+	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })
+	if err := a.Save(a.dir); err != nil {
+		return a, err
+	}
+	if err := os.Rename(filepath.Join(work, f.Name), filepath.Join(a.dir, f.Name)); err != nil {
+		return a, err
+	}
+	a.Files = append(a.Files, f)
+	return a, a.Save(a.dir)
+}
+
+// fill lays out what goes into the bundle: the board's own files, and the root file
+// system of the disk.
+func (b bundle) fill(ctx context.Context, content string) error {
+	if err := os.Mkdir(content, 0o755); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.spec.files)) {
+		inside, ok := strings.CutPrefix(name, bundleContent+"/")
+		if !ok {
+			continue
+		}
+		if strings.Contains(inside, "/") {
+			return fmt.Errorf("images/boards/%s/%s: a bundle has no folders", b.spec.Board, name)
+		}
+		text := strings.ReplaceAll(string(b.spec.files[name]), versionMark, b.artifact.version())
+		if err := os.WriteFile(filepath.Join(content, inside), []byte(text), 0o755); err != nil {
+			return err
+		}
+	}
+	b.step.Detail("copying the root file system")
+	return b.copyRoot(ctx, filepath.Join(content, bundleImage))
+}
+
+// version is the artifact's, for RAUC: later builds have larger ones.
+func (a Artifact) version() string {
+	return a.Built.UTC().Format(versionTime) + "+" + short(a.Key)
+}
+
+func (b bundle) copyRoot(ctx context.Context, to string) error {
+	disk, err := b.artifact.File(DiskImage)
+	if err != nil {
+		return err
+	}
+	p, err := b.artifact.Partition(useRoot)
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(b.artifact.Path(disk))
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	return writeFile(to, func(f *os.File) error {
+		return sparseCopy(f, endable{ctx, io.NewSectionReader(from, p.OffsetBytes, p.SizeBytes)}, p.SizeBytes)
+	})
+}
+
+// sparseCopy leaves zeros out.
+func sparseCopy(to *os.File, from io.Reader, sizeBytes int64) error {
+	buf, zeros := make([]byte, mib), make([]byte, mib)
+	for at := int64(0); at < sizeBytes; {
+		n, err := io.ReadFull(from, buf[:min(mib, sizeBytes-at)])
+		if err != nil {
+			return err
+		}
+		if string(buf[:n]) != string(zeros[:n]) {
+			if _, err := to.WriteAt(buf[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+	}
+	return to.Truncate(sizeBytes)
+}
+
+// rauc runs the board's own RAUC, by the board's own dynamic linker and with its
+// libraries, because the building machine may have others. mksquashfs is this machine's.
+func (b bundle) rauc(ctx context.Context, work, content string) error {
+	if err := runsHere(ctx, b.spec); err != nil {
+		return err
+	}
+	packages, err := userland(ctx, b.step, b.spec, b.opt)
+	if err != nil {
+		return err
+	}
+	root, log := filepath.Join(work, "rauc"), filepath.Join(b.artifact.dir, "bundle.log")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	b.step.Detail("unpacking the board's RAUC")
+	unpack := []string{"tar", "-C", root, "--wildcards", "--no-same-owner", "-xf", packages, "./usr/bin/rauc", "./usr/lib/*-linux-gnu/*.so*"}
+	if err := engine.Run(ctx, engine.Command{Argv: unpack, Log: log}); err != nil {
+		return fmt.Errorf("the board's packages have no RAUC: name it in debian.packages of %s: %w", boardFile(b.spec.Board), err)
+	}
+	linker, libraries, err := linkerIn(root)
+	if err != nil {
+		return err
+	}
+	b.step.Detail("packing and signing")
+	return engine.Run(ctx, engine.Command{Argv: []string{
+		linker, "--library-path", libraries, filepath.Join(root, "usr/bin/rauc"), "bundle",
+		"--cert", b.signing.cert, "--key", b.signing.key, "--keyring", b.signing.keyring,
+		"--mksquashfs-args=" + squashfsOptions, content, filepath.Join(work, bundleName),
+	}, Log: log, Keep: true})
+}
+
+// linkerIn finds the dynamic linker among libraries.
+func linkerIn(root string) (linker, libraries string, err error) {
+	found, err := fs.Glob(os.DirFS(root), "usr/lib/*-linux-gnu/ld-linux*.so.*")
+	if err == nil && len(found) != 1 {
+		err = errors.New("the board's packages have no dynamic linker of Debian's in usr/lib")
+	}
+	if err != nil {
+		return "", "", err
+	}
+	return filepath.Join(root, found[0]), filepath.Join(root, path.Dir(found[0])), nil
+}

@@ -1,0 +1,171 @@
+package images
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/layers/progress"
+)
+
+func noSigners(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{keyringVariable, keyVariable, certVariable} {
+		t.Setenv(name, "")
+	}
+}
+
+// The development key is made once, nobody else can read it, and its certificate is one
+// that OpenSSL takes for a signer's.
+func TestDevelopmentKey(t *testing.T) {
+	noSigners(t)
+	opt := Options{Dir: t.TempDir()}
+	s, err := signingOf(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(s.key)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: %v, %v; want mode 0600", s.key, info, err)
+	}
+	text, err := os.ReadFile(s.cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(cert)
+	in20Years := time.Now().AddDate(20, 0, 0)
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: in20Years, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		t.Errorf("the certificate against itself: %v", err)
+	}
+	again, err := signingOf(t.Context(), opt)
+	if err != nil || again != s {
+		t.Errorf("the second time: %+v, %v; want %+v", again, err, s)
+	}
+	if later, err := os.ReadFile(again.cert); err != nil || !bytes.Equal(text, later) {
+		t.Errorf("the second time it is another certificate (%v)", err)
+	}
+}
+
+func TestSignersOfEnvironment(t *testing.T) {
+	for _, tt := range []struct{ name, keyring, key, cert, want, wantSigns string }{
+		{"all", "ring", "key", "cert", "", ""},
+		{"keyring alone", "ring", "", "", "", "RAUC_KEY_FILE and RAUC_CERT_FILE, which are not"},
+		{"no keyring", "", "key", "cert", "RAUC_KEYRING_FILE is not", ""},
+		{"no certificate", "ring", "key", "", "one of them is not set", ""},
+		{"no key", "ring", "", "cert", "one of them is not set", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv(keyringVariable, tt.keyring)
+			t.Setenv(keyVariable, tt.key)
+			t.Setenv(certVariable, tt.cert)
+			opt := Options{Dir: t.TempDir()}
+			s, err := signingOf(t.Context(), opt)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Fatalf("signingOf = %v; want %q", err, tt.want)
+			}
+			if onDisk(filepath.Join(opt.Dir, "keys")) {
+				t.Error("a key was made beside those that were named")
+			}
+			if err != nil {
+				return
+			}
+			err = s.signs()
+			if tt.wantSigns == "" && err != nil || tt.wantSigns != "" && (err == nil || !strings.Contains(err.Error(), tt.wantSigns)) {
+				t.Errorf("signs = %v; want %q", err, tt.wantSigns)
+			}
+		})
+	}
+}
+
+// A bundle is made again when its artifact or its signer is another one.
+func TestBundleKey(t *testing.T) {
+	noSigners(t)
+	s, err := signingOf(t.Context(), Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := signingOf(t.Context(), Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]string{}
+	for name, of := range map[string]struct {
+		key string
+		by  signing
+	}{"one": {"a", s}, "other artifact": {"b", s}, "other signer": {"a", other}} {
+		key, err := bundleKey(Artifact{Key: of.key}, of.by)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if keys[key] != "" {
+			t.Errorf("%s and %s have the same key", name, keys[key])
+		}
+		keys[key] = name
+	}
+}
+
+// What of an artifact goes into a bundle: the root file system of its disk, and the
+// board's files with the version in them. The rest of the disk does not.
+func TestBundleContent(t *testing.T) {
+	dir := t.TempDir()
+	disk := bytes.Join([][]byte{bytes.Repeat([]byte("-"), mib), bytes.Repeat([]byte("r"), mib), make([]byte, mib), []byte("end"), make([]byte, 100), bytes.Repeat([]byte("+"), mib)}, nil)
+	if err := os.WriteFile(filepath.Join(dir, diskName), disk, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a := Artifact{
+		Key: strings.Repeat("k", 64), Built: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Files: []File{{Kind: DiskImage, Name: diskName}},
+		Partitions: []Partition{{Use: useRoot, OffsetBytes: mib, SizeBytes: 2*mib + 103}}, dir: dir,
+	}
+	spec := Spec{Board: "b", files: map[string][]byte{"bundle/manifest.raucm": []byte("version=@VERSION@\n"), "bundle/hook": []byte("#!"), "overlay/x": nil}}
+	content := filepath.Join(dir, "content")
+	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fill(t.Context(), content); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"manifest.raucm": "version=20260102030405+kkkkkkkkkkkk\n", "hook": "#!", bundleImage: string(disk[mib : 3*mib+103]),
+	} {
+		if got, err := os.ReadFile(filepath.Join(content, name)); err != nil || string(got) != want {
+			t.Errorf("%s has %d bytes, %v; want %d", name, len(got), err, len(want))
+		}
+	}
+	if left, err := os.ReadDir(content); err != nil || len(left) != 3 {
+		t.Errorf("the content is %v, %v; want three files", left, err)
+	}
+	spec.files["bundle/a/b"] = nil
+	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fill(t.Context(), filepath.Join(dir, "again")); err == nil || !strings.Contains(err.Error(), "images/boards/b/bundle/a/b") {
+		t.Errorf("with a folder: %v; want it refused", err)
+	}
+}
+
+// What a board of Debian packages cannot do is refused before anything is built.
+func TestAskOfDebian(t *testing.T) {
+	for _, tt := range []struct {
+		name, keyring string
+		ask           Ask
+		want          string
+	}{
+		{"nothing", "", Ask{}, ""},
+		{"a bundle", "/k", Ask{Targets: []string{Bundle}}, ""},
+		{"a bundle of a board without a keyring", "", Ask{Targets: []string{Bundle}}, "debian.keyring is not set"},
+		{"another target", "/k", Ask{Targets: []string{"image"}}, "no target but bundle"},
+		{"a bundle, and more", "/k", Ask{Targets: []string{Bundle, "image"}}, "no target but bundle"},
+		{"a dry run of a bundle", "/k", Ask{Targets: []string{Bundle}, DryRun: true}, "dry run"},
+		{"a task", "/k", Ask{Task: "fetch"}, "no target but bundle, and no task"},
+	} {
+		err := tt.ask.ofDebian(Spec{Board: "b", Debian: &Debian{Keyring: tt.keyring}})
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v; want %q", tt.name, err, tt.want)
+		}
+	}
+}
