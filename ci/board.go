@@ -172,9 +172,11 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 		return Report{}, err
 	}
 	r, reached := newReport(spec), false
+	r.Target = host
 	err := OnBoard(ctx, opt, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) (err error) {
 		reached = true
 		r, err = Smoke(ctx, c, spec, a)
+		r.Target = host
 		return err
 	})
 	if !reached {

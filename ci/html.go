@@ -2,22 +2,30 @@ package ci
 
 import (
 	"bytes"
-	_ "embed"
+	"embed"
 	"fmt"
 	"html/template"
 	"strings"
 	"time"
 )
 
-//go:embed report.html.tmpl
-var pageText string
+//go:embed report*.tmpl
+var pageTexts embed.FS
 
-var page = template.Must(template.New("report").Parse(pageText))
+var (
+	pages    = template.Must(template.ParseFS(pageTexts, "*.tmpl"))
+	page     = pages.Lookup("report.html.tmpl")
+	overview = pages.Lookup("report_overview.html.tmpl")
+)
 
-// html renders the page: one file that needs nothing beside it.
-func (r Report) html() ([]byte, error) {
+// htmlOf renders a page: one file that needs nothing beside it. Several reports are a
+// table.
+func htmlOf(all []Report) ([]byte, error) {
+	if len(all) != 1 {
+		return overviewOf(all, nil)
+	}
 	var b bytes.Buffer
-	err := page.Execute(&b, newView(r))
+	err := page.Execute(&b, newView(all[0]))
 	return b.Bytes(), err
 }
 

@@ -51,27 +51,56 @@ type (
 	}
 )
 
-// junit renders the stages as one test suite, and each suite as one of its own.
-func (r Report) junit() ([]byte, error) {
-	all := junitSuites{Name: "slipway " + r.Board, Time: junitSeconds(r.ElapsedMS)}
-	if len(r.Stages) > 0 {
-		all.add(r.junitStages())
+// junitOf renders the stages of each report as one test suite, and each suite as one of
+// its own.
+func junitOf(all []Report) ([]byte, error) {
+	doc := junitSuites{Name: "slipway"}
+	var elapsedMS int64
+	for _, r := range all {
+		elapsedMS += r.ElapsedMS
+		for _, s := range r.junitSuites() {
+			if len(all) > 1 {
+				s.among(r.label())
+			}
+			doc.add(s)
+		}
 	}
-	for _, s := range r.Suites {
-		all.add(r.junitSuite(s))
+	if len(all) == 1 {
+		doc.Name += " " + all[0].Board
 	}
-	// The logs belong to the run, not to one of its suites; the schema has a place
-	// for them in a suite only.
-	if n := len(all.Suites); n > 0 {
-		all.Suites[n-1].SystemOut = r.logText()
-	}
+	doc.Time = junitSeconds(elapsedMS)
 	var b bytes.Buffer
 	b.WriteString(xml.Header)
 	enc := xml.NewEncoder(&b)
 	enc.Indent("", "  ")
-	err := enc.Encode(all)
+	err := enc.Encode(doc)
 	b.WriteByte('\n')
 	return b.Bytes(), err
+}
+
+func (r Report) junitSuites() []junitSuite {
+	var all []junitSuite
+	if len(r.Stages) > 0 {
+		all = append(all, r.junitStages())
+	}
+	for _, s := range r.Suites {
+		all = append(all, r.junitSuite(s))
+	}
+	// The logs belong to the run, not to one of its suites; the schema has a place
+	// for them in a suite only.
+	if n := len(all); n > 0 {
+		all[n-1].SystemOut = r.logText()
+	}
+	return all
+}
+
+// among tells a board's suite from the same one of other boards. CI servers make
+// folders of the dots in a class's name, which addresses have too.
+func (s *junitSuite) among(label string) {
+	s.Name = label + " " + s.Name
+	for i := range s.Cases {
+		s.Cases[i].ClassName = strings.ReplaceAll(label, ".", "-") + "." + s.Cases[i].ClassName
+	}
 }
 
 func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
@@ -84,6 +113,9 @@ func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
 
 func (r Report) junitProperties() []junitProperty {
 	properties := []junitProperty{{"board", r.Board}}
+	if r.Target != "" {
+		properties = append(properties, junitProperty{"reached-as", r.Target})
+	}
 	for _, fact := range r.Identity.facts() {
 		properties = append(properties, junitProperty{strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), fact.Value})
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -35,7 +36,9 @@ const (
 // Report is what came of a run: the stages that led to the board, and the checks
 // on it.
 type Report struct {
+	Version   int           `json:"version"`
 	Board     string        `json:"board"`
+	Target    string        `json:"target,omitempty"` // what it was reached as
 	Started   time.Time     `json:"started"`
 	ElapsedMS int64         `json:"elapsedMs"`
 	Reason    string        `json:"reason,omitempty"` // unreachable, check, suite or other, where it failed
@@ -174,20 +177,21 @@ func countWords(n map[Status]int) string {
 
 // Write writes the report into dir as JSON, as JUnit XML, and as a page. Each
 // file is whole or not there.
-func (r Report) Write(dir string) error {
+func (r Report) Write(dir string) error { return writeForms(dir, []Report{r.tidy()}, forms) }
+
+func writeForms(dir string, all []Report, forms []Form) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	r = r.tidy()
-	for _, f := range []struct {
-		name   string
-		render func(Report) ([]byte, error)
-	}{{reportJSON, Report.json}, {reportJUnit, Report.junit}, {reportHTML, Report.html}} {
-		data, err := f.render(r)
-		if err != nil {
-			return fmt.Errorf("render %s: %w", f.name, err)
+	for _, f := range forms {
+		if f.file == "" {
+			continue
 		}
-		if err := renameio.WriteFile(filepath.Join(dir, f.name), data, 0o644); err != nil {
+		data, err := f.render(all)
+		if err != nil {
+			return fmt.Errorf("render %s: %w", f.file, err)
+		}
+		if err := renameio.WriteFile(filepath.Join(dir, f.file), data, 0o644); err != nil {
 			return err
 		}
 	}
@@ -208,16 +212,6 @@ func removeReport(dir string) error {
 func (r Report) json() ([]byte, error) {
 	data, err := json.MarshalIndent(r, "", "  ")
 	return append(data, '\n'), err
-}
-
-// WriteJSON writes what report.json holds.
-func (r Report) WriteJSON(w io.Writer) error {
-	data, err := r.tidy().json()
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(data)
-	return err
 }
 
 // Summary tells a person at a terminal what failed and what to do, and then how
@@ -274,6 +268,7 @@ const (
 // could take for more than text. Boards' words come in through many doors; this
 // is the only one out.
 func (r Report) tidy() Report {
+	r.Version, r.Target = reportVersion, clean(r.Target, 200)
 	r.Board, r.Host.Name, r.Host.OS = clean(r.Board, 200), clean(r.Host.Name, 200), clean(r.Host.OS, 200)
 	r.Reason = clean(r.Reason, 200)
 	id := &r.Identity
@@ -297,10 +292,7 @@ func (r Report) tidy() Report {
 			c := &r.Suites[i].Checks[j]
 			c.Name, c.Saw = clean(c.Name, 200), clean(c.Saw, maxSawBytes)
 			c.Want, c.Next = clean(c.Want, maxSawBytes), clean(c.Next, maxSawBytes)
-			c.Metrics = slices.Clone(c.Metrics)
-			for k := range c.Metrics {
-				c.Metrics[k].Name, c.Metrics[k].Unit = clean(c.Metrics[k].Name, 200), clean(c.Metrics[k].Unit, 50)
-			}
+			c.Metrics = tidyMetrics(c.Metrics)
 		}
 	}
 	r.Logs = slices.Clone(r.Logs)
@@ -309,6 +301,25 @@ func (r Report) tidy() Report {
 	}
 	return r
 }
+
+// tidyMetrics leaves out what JSON has no word for: numbers that are none.
+func tidyMetrics(all []Metric) []Metric {
+	var known []Metric
+	for _, m := range all {
+		m.Name, m.Unit = clean(m.Name, 200), clean(m.Unit, 50)
+		for _, bound := range []**float64{&m.Min, &m.Max, &m.Last} {
+			if *bound != nil && !finite(**bound) {
+				*bound = nil
+			}
+		}
+		if finite(m.Value) {
+			known = append(known, m)
+		}
+	}
+	return known
+}
+
+func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // escapes are a terminal's control sequences: colours, titles, cursor movements.
 var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")

@@ -42,6 +42,10 @@ func passing() Report {
 				{Name: "the journal is kept", Kind: "command", Status: Passed, StartMS: 1212, ElapsedMS: 830, Saw: "exit status 0"},
 				{Name: "sshd is running", Kind: "service", Status: Passed, StartMS: 1460, ElapsedMS: 920, Saw: "active (running)"},
 				{Name: "the board's watchdog", Kind: "file", Status: Skipped, Saw: "the suite says skip"},
+				{
+					Name: "it is cool", Kind: "temperature", Status: Passed, StartMS: 2400, ElapsedMS: 35, Saw: "hottest: 48.5 °C",
+					Metrics: []Metric{{Name: "cpu", Unit: "°C", Value: 48.5, Max: new(95.0), Last: new(47.0)}, {Name: "gpu", Unit: "°C", Value: 44, Max: new(95.0)}},
+				},
 			}},
 			{Name: "slots", ElapsedMS: 2400, Checks: []CheckResult{
 				{Name: "the disk has its partitions, and root is on one of the slots", Kind: "disk", Status: Passed, ElapsedMS: 610, Saw: "vda has loader, boot, rootA, rootB, data; root is on rootA (vda3); slot A is booted"},
@@ -102,11 +106,27 @@ func TestReportGolden(t *testing.T) {
 				}
 				golden(t, filepath.Join("testdata", "report", name, file), got)
 			}
+			for _, form := range []string{"tap", "lava"} {
+				var b bytes.Buffer
+				if err := WriteAs(&b, formNamed(t, form), report()); err != nil {
+					t.Fatal(err)
+				}
+				golden(t, filepath.Join("testdata", "report", name, form+".txt"), b.Bytes())
+			}
 			var b bytes.Buffer
 			report().Summary(&b)
 			golden(t, filepath.Join("testdata", "report", name, "summary.txt"), b.Bytes())
 		})
 	}
+}
+
+func formNamed(t *testing.T, name string) *Form {
+	t.Helper()
+	f, err := FormOf(name, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
 }
 
 func golden(t *testing.T, path string, got []byte) {
@@ -167,11 +187,11 @@ func TestHostileTextIsHarmless(t *testing.T) {
 	}
 	var summary, printed bytes.Buffer
 	r.Summary(&summary)
-	if err := r.WriteJSON(&printed); err != nil {
+	if err := WriteAs(&printed, formNamed(t, "json"), r); err != nil {
 		t.Fatal(err)
 	}
 	if written, err := os.ReadFile(filepath.Join(dir, reportJSON)); err != nil || !bytes.Equal(printed.Bytes(), written) {
-		t.Errorf("WriteJSON wrote %d bytes; want the %d of %s (%v)", printed.Len(), len(written), reportJSON, err)
+		t.Errorf("WriteAs wrote %d bytes; want the %d of %s (%v)", printed.Len(), len(written), reportJSON, err)
 	}
 	for _, name := range []string{reportJSON, reportJUnit, reportHTML, ""} {
 		data := summary.Bytes()
@@ -192,8 +212,8 @@ func TestHostileTextIsHarmless(t *testing.T) {
 
 func TestJSONHasNoNullLists(t *testing.T) {
 	var b bytes.Buffer
-	if err := (Report{Suites: []SuiteResult{{}}}).WriteJSON(&b); err != nil || strings.Contains(b.String(), "null") {
-		t.Errorf("WriteJSON = %v, and wrote %s; want empty lists", err, b.String())
+	if err := WriteAs(&b, formNamed(t, "json"), Report{Suites: []SuiteResult{{}}}); err != nil || strings.Contains(b.String(), "null") {
+		t.Errorf("WriteAs = %v, and wrote %s; want empty lists", err, b.String())
 	}
 }
 
@@ -210,7 +230,7 @@ func FuzzReport(f *testing.F) {
 			Suites: []SuiteResult{{Name: text, Checks: []CheckResult{{Name: text, Status: Failed, Saw: text, Want: text}, {Name: text, Status: Skipped, Saw: text}}}},
 			Logs:   []Log{{text, text}},
 		}.tidy()
-		data, err := r.junit()
+		data, err := junitOf([]Report{r})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,9 +244,15 @@ func FuzzReport(f *testing.F) {
 		if data, err := r.json(); err != nil || !json.Valid(data) {
 			t.Fatalf("report.json: %v", err)
 		}
-		if _, err := r.html(); err != nil {
-			t.Fatal(err)
+		for _, f := range forms {
+			for _, all := range [][]Report{{r}, {r, r}} {
+				if data, err := f.render(all); err != nil || bytes.ContainsAny(data, "\x00\x07\x08\x1b\r\u202e\u2066") {
+					t.Fatalf("%s: %v\n%q", f.name, err, data)
+				}
+			}
 		}
+		wantSignals(t, []Report{r})
+		wantPoints(t, []Report{r, r})
 		var b strings.Builder
 		r.Summary(&b)
 		if i := strings.IndexAny(b.String(), "\x00\x07\x08\x1b\r\u202e\u2066"); i >= 0 {

@@ -220,7 +220,7 @@ func wantFailedStage(t *testing.T, r Report, saw, next string) {
 	if smoke.Status != Failed || !strings.Contains(smoke.Saw, saw) || !strings.Contains(smoke.Next, next) {
 		t.Errorf("stage smoke is %+v; want it failed, with %q seen and %q next", smoke, saw, next)
 	}
-	data, err := r.tidy().junit()
+	data, err := junitOf([]Report{r.tidy()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,10 +20,14 @@ var optional = map[string]string{
 // let a function have too.
 var short = map[string]string{"deploy": "deploy:board"}
 
+// several names the argument that may be given more than once, with blanks between. A
+// command gets them with commas.
+var several = map[string]bool{"report": true}
+
 // wanted are the arguments that a command cannot do without. Mage says only how many
 // there are.
 var wanted = map[string][]string{
-	"bmap": {"image"}, "pack": {"image"},
+	"bmap": {"image"}, "pack": {"image"}, "report": {"file"},
 	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
 	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"}, "rshim:reset": {"device"}, "fleet:list": {"inventory"},
 	"deploy:board": {"board", "host"}, "deploy:container": {"board", "host", "image"},
@@ -78,7 +82,26 @@ func arrange(args []string) []string {
 	if name, ok := optional[strings.ToLower(command)]; ok && named >= 0 {
 		rest[named] = "-" + name + "=" + rest[named]
 	}
+	if several[strings.ToLower(command)] {
+		rest = joined(rest)
+	}
 	return append([]string{args[0], command}, rest...)
+}
+
+// joined puts the arguments that are no flags into one, before the flags.
+func joined(args []string) []string {
+	var named, flags []string
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
+			flags = append(flags, arg)
+		} else {
+			named = append(named, arg)
+		}
+	}
+	if len(named) == 0 {
+		return flags
+	}
+	return append([]string{strings.Join(named, ",")}, flags...)
 }
 
 // words are what stands between the commas of a list.

@@ -18,6 +18,9 @@ func TestArrange(t *testing.T) {
 		"deploy virt virt":  "deploy:board virt virt",
 		"deploy -h":         "-h deploy:board",
 		"-h deploy":         "-h deploy:board",
+		"report a b -out=c": "report a,b -out=c",
+		"report -as=tap a":  "report a -as=tap",
+		"report":            "report",
 	} {
 		got := arrange(append([]string{"slipway"}, strings.Fields(line)...))
 		if joined := strings.Join(got[1:], " "); joined != want {

@@ -26,20 +26,25 @@ func Up(ctx context.Context,
 	board *string, // which virtual board; the default one if not given
 	keep *bool, // leave the board on afterwards
 	fresh *bool, // fetch Debian's packages anew
-	json *bool, // print the report as JSON
+	as *string, // print the report as tap, lava, junit, html or json
+	json *bool, // the same as -as=json
 ) error {
+	form, err := ci.FormOf(given(as, ""), given(json, false))
+	if err != nil {
+		return err
+	}
 	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
 		build := options
 		build.Fresh = given(fresh, false)
 		report, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: os.Stderr, Keep: given(keep, false)})
-		return show(report, err, given(json, false))
+		return show(report, err, form)
 	})
 }
 
-// show prints a report for a person or for a script.
-func show(report ci.Report, err error, asJSON bool) error {
-	if asJSON {
-		return errors.Join(err, report.WriteJSON(os.Stdout))
+// show prints a report for a person, or in a form for a program.
+func show(report ci.Report, err error, form *ci.Form) error {
+	if form != nil {
+		return errors.Join(err, ci.WriteAs(os.Stdout, form, report))
 	}
 	report.Summary(os.Stdout)
 	return err
@@ -199,12 +204,39 @@ func Suites() error { return ci.ShowSuites(os.Stdout) }
 // board.yml is wrong, and with 1 after any other failure. The report's "reason" says
 // the same.
 //
-// Examples: "smoke virt virt"; "smoke jetson-orin-nano-devkit root@10.0.0.7 -json".
+// With -as the report is printed too, for a program: TAP, the lines that LAVA takes
+// results from, JUnit, a page or JSON. Progress goes to stderr.
+//
+// Examples: "smoke virt virt"; "smoke jetson-orin-nano-devkit root@10.0.0.7 -as=tap".
 func Smoke(ctx context.Context, board, host string,
-	json *bool, // print the report as JSON
+	as *string, // print the report as tap, lava, junit, html or json
+	json *bool, // the same as -as=json
 ) error {
+	form, err := ci.FormOf(given(as, ""), given(json, false))
+	if err != nil {
+		return err
+	}
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		report, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host)
-		return show(report, err, given(json, false))
+		return show(report, err, form)
 	})
+}
+
+// Report shows reports of earlier runs, also of other machines, in another form.
+//
+// A file is a report.json of smoke, up or fleet. Several, with commas or blanks between
+// them, become one report with a table of boards and checks. -as prints tap, lava,
+// junit, html or json; -out writes report.html, report.json and junit.xml into a folder.
+//
+// Examples: "report build/virt/report.json -as=tap"; "report a/report.json
+// b/report.json -out=all".
+func Report(files string,
+	as *string, // print it as tap, lava, junit, html or json
+	out *string, // write it into this folder
+) error {
+	form, err := ci.FormOf(given(as, ""), false)
+	if err != nil {
+		return err
+	}
+	return ci.Convert(os.Stdout, list(files), form, given(out, ""))
 }

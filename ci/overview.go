@@ -1,0 +1,211 @@
+package ci
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/google/renameio/v2"
+)
+
+// WriteAll writes the reports of several boards into dir as one: a page with a table
+// of boards and checks, report.json, junit.xml, and below boards/ a page for each.
+func WriteAll(dir string, all []Report) error {
+	if len(all) == 1 {
+		return all[0].Write(dir)
+	}
+	all = tidied(all)
+	const below = "boards"
+	if err := os.MkdirAll(filepath.Join(dir, below), 0o755); err != nil {
+		return err
+	}
+	names, links := ids{}, make([]string, len(all))
+	for i, r := range all {
+		links[i] = below + "/" + names.of(r.label()) + ".html"
+		data, err := htmlOf([]Report{r})
+		if err == nil {
+			err = renameio.WriteFile(filepath.Join(dir, links[i]), data, 0o644)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	linked := slices.Clone(forms)
+	for i := range linked {
+		if linked[i].file == reportHTML {
+			linked[i].render = func(all []Report) ([]byte, error) { return overviewOf(all, links) }
+		}
+	}
+	return writeForms(dir, all, linked)
+}
+
+// overviewOf renders the table. Its rows lead to links, where there are any.
+func overviewOf(all []Report, links []string) ([]byte, error) {
+	var b bytes.Buffer
+	err := overview.Execute(&b, newOverview(all, links))
+	return b.Bytes(), err
+}
+
+// table is the reports of several boards as the page shows them.
+type table struct {
+	Verdict  Status
+	Headline string
+	Reasons  string
+	Mishaps  []mishap
+	Columns  []string
+	Rows     []boardRow
+}
+
+// mishap is one stage or check that failed, with the boards on which it did.
+type mishap struct {
+	Where, Name string
+	Boards      []boardFailure
+	More        int
+}
+
+type boardFailure struct{ Label, Link, Saw, Next string }
+
+// boardRow is a board's line of the table.
+type boardRow struct {
+	Label, Board, Link, Headline, Took string
+	Status                             Status
+	Cells                              []cell
+}
+
+type cell struct {
+	Status Status // "" where the board was not asked
+	Text   string
+}
+
+// Sign is what stands in the cell.
+func (c cell) Sign() string { return or(signs[c.Status], c.Text) }
+
+// Limits of a page that a browser still shows.
+const (
+	maxColumns       = 60
+	maxBoardsAFailed = 100
+)
+
+func newOverview(all []Report, links []string) table {
+	t := table{Verdict: Passed, Mishaps: mishaps(all, links)}
+	columns, cells := byCheck(all)
+	if len(columns) > maxColumns {
+		columns, cells = bySuite(all)
+	}
+	t.Columns = columns
+	failed, reasons := 0, map[string]int{}
+	for i, r := range all {
+		row := boardRow{Label: r.label(), Board: r.Board, Headline: r.headline(), Took: seconds(r.ElapsedMS), Status: Passed, Cells: cells[i]}
+		if links != nil {
+			row.Link = links[i]
+		}
+		if r.Failed() {
+			row.Status, t.Verdict = Failed, Failed
+			failed++
+			reasons[or(r.Reason, "other")]++
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	// Failed ones first; the others as they came.
+	slices.SortStableFunc(t.Rows, func(a, b boardRow) int {
+		return cmp.Compare(word(a.Status == Failed, "0", "1"), word(b.Status == Failed, "0", "1"))
+	})
+	t.Headline = fmt.Sprintf("all %d boards passed", len(all))
+	if failed > 0 {
+		t.Headline = fmt.Sprintf("%d of %d boards failed", failed, len(all))
+	}
+	for _, why := range []string{"unreachable", "check", "suite", "other"} {
+		if reasons[why] > 0 {
+			t.Reasons += fmt.Sprintf("%s%s: %d", word(t.Reasons == "", "", ", "), why, reasons[why])
+		}
+	}
+	return t
+}
+
+// byCheck has a column for each stage and check, and a row of cells for each report.
+func byCheck(all []Report) (columns []string, cells [][]cell) {
+	at := map[string]int{}
+	for _, r := range all {
+		for _, p := range r.points() {
+			key := p.suite + ": " + p.name
+			if _, known := at[key]; !known {
+				at[key] = len(columns)
+				columns = append(columns, key)
+			}
+		}
+	}
+	if len(columns) > maxColumns {
+		return columns, nil
+	}
+	for _, r := range all {
+		row := make([]cell, len(columns))
+		for _, p := range r.points() {
+			row[at[p.suite+": "+p.name]] = cell{p.Status, firstLine(p.Saw)}
+		}
+		cells = append(cells, row)
+	}
+	return columns, cells
+}
+
+// bySuite has a column for each suite alone.
+func bySuite(all []Report) (columns []string, cells [][]cell) {
+	at := map[string]int{}
+	for _, r := range all {
+		for _, s := range r.Suites {
+			if _, known := at[s.Name]; !known {
+				at[s.Name] = len(columns)
+				columns = append(columns, s.Name)
+			}
+		}
+	}
+	for _, r := range all {
+		row := make([]cell, len(columns))
+		for _, s := range r.Suites {
+			text, err := s.tally()
+			status := Passed
+			if n := (Report{Suites: []SuiteResult{s}}).counts().checks; err != nil {
+				status = Failed
+			} else if n[Passed] == 0 {
+				status = Skipped
+			}
+			row[at[s.Name]] = cell{status, text}
+		}
+		cells = append(cells, row)
+	}
+	return columns, cells
+}
+
+// mishaps are what failed, that which failed on most boards first.
+func mishaps(all []Report, links []string) []mishap {
+	at := map[string]int{}
+	var found []mishap
+	for i, r := range all {
+		for _, f := range r.failures() {
+			key := f.Where + "\n" + f.Name
+			if _, known := at[key]; !known {
+				at[key] = len(found)
+				found = append(found, mishap{Where: f.Where, Name: f.Name})
+			}
+			m := &found[at[key]]
+			if len(m.Boards) == maxBoardsAFailed {
+				m.More++
+				continue
+			}
+			b := boardFailure{Label: r.label(), Saw: f.Saw, Next: f.Next}
+			if links != nil {
+				b.Link = links[i]
+			}
+			m.Boards = append(m.Boards, b)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b mishap) int {
+		return cmp.Compare(len(b.Boards)+b.More, len(a.Boards)+a.More)
+	})
+	return found
+}
+
+// Count is on how many boards it failed.
+func (m mishap) Count() int { return len(m.Boards) + m.More }

@@ -1,0 +1,136 @@
+package ci
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// reportVersion is that of report.json. A program that needs another one than it
+// knows must not guess.
+const reportVersion = 1
+
+// Limits of a report from elsewhere: far above those that a run writes.
+const (
+	maxReportBytes  = 256 << 20
+	maxReports      = 20000
+	maxReportParts  = 500 // stages, suites, logs
+	maxReportMillis = int64(1) << 40
+)
+
+// reportsFile is what report.json holds for several boards.
+type reportsFile struct {
+	Version int      `json:"version"`
+	Reports []Report `json:"reports"`
+}
+
+// ReadReports reads what a report.json holds, of one board or of several. It may come
+// from anywhere: what it says is held against what a run can write.
+func ReadReports(path string) ([]Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxReportBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	all, err := parseReports(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return all, nil
+}
+
+func parseReports(data []byte) ([]Report, error) {
+	if len(data) > maxReportBytes {
+		return nil, fmt.Errorf("more than %d MiB; that is no report.json", maxReportBytes>>20)
+	}
+	var file struct {
+		Version int             `json:"version"`
+		Reports json.RawMessage `json:"reports"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, fmt.Errorf("not a report.json: %w", err)
+	}
+	if file.Version != reportVersion {
+		return nil, fmt.Errorf("version %d of report.json; this Slipway reads %d: run it with the one that wrote it", file.Version, reportVersion)
+	}
+	all := make([]Report, 1)
+	into := any(&all[0])
+	if file.Reports != nil {
+		data, into = file.Reports, &all
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return nil, fmt.Errorf("not a report.json: %w", err)
+	}
+	if len(all) == 0 || len(all) > maxReports {
+		return nil, fmt.Errorf("%d reports in one file; want 1 to %d", len(all), maxReports)
+	}
+	for i, r := range all {
+		if err := r.sound(); err != nil {
+			return nil, fmt.Errorf("report %d: %w", i+1, err)
+		}
+	}
+	return tidied(all), nil
+}
+
+// sound says what is wrong with a report that no run wrote.
+func (r Report) sound() error {
+	if r.Version != reportVersion || r.Board == "" {
+		return fmt.Errorf("version %d of board %q; want version %d and a board's name", r.Version, clean(r.Board, 100), reportVersion)
+	}
+	if n := max(len(r.Stages), len(r.Suites), len(r.Logs)); n > maxReportParts {
+		return fmt.Errorf("%d stages, suites or logs; want at most %d", n, maxReportParts)
+	}
+	spans := []int64{r.ElapsedMS}
+	for _, s := range r.Suites {
+		if len(s.Checks) > maxChecks {
+			return fmt.Errorf("suite %q has %d checks; want at most %d", clean(s.Name, 100), len(s.Checks), maxChecks)
+		}
+		spans = append(spans, s.ElapsedMS)
+		for _, c := range s.Checks {
+			spans = append(spans, c.StartMS)
+		}
+	}
+	for _, p := range r.points() {
+		if signs[p.Status] == "" {
+			return fmt.Errorf("%q ended as %q; want passed, failed, skipped or cached", clean(p.name, 100), clean(string(p.Status), 100))
+		}
+		spans = append(spans, p.ElapsedMS)
+	}
+	for _, ms := range spans {
+		if ms < 0 || ms > maxReportMillis {
+			return fmt.Errorf("a time of %d ms", ms)
+		}
+	}
+	return nil
+}
+
+// Convert shows the reports of files in a form, or with a folder writes them there:
+// one as smoke does it, several as WriteAll does.
+func Convert(w io.Writer, files []string, f *Form, dir string) error {
+	if f == nil && dir == "" {
+		return errors.New("say -as=FORM to print the report (" + formNames() + "), or -out=FOLDER to write it there")
+	}
+	var all []Report
+	for _, file := range files {
+		reports, err := ReadReports(file)
+		if err != nil {
+			return err
+		}
+		all = append(all, reports...)
+	}
+	if f != nil {
+		return WriteAs(w, f, all...)
+	}
+	if err := WriteAll(dir, all); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, reportHTML), reportJSON, reportJUnit)
+	return err
+}

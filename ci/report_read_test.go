@@ -1,0 +1,159 @@
+package ci
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseReports(t *testing.T) {
+	for _, tt := range []struct{ name, give, want string }{
+		{"no JSON", "<html>", "not a report.json"},
+		{"another program's", `{"board": "x"}`, "version 0 of report.json"},
+		{"a later one", `{"version": 2, "board": "x"}`, "run it with the one that wrote it"},
+		{"no board", `{"version": 1}`, "want version 1 and a board's name"},
+		{"a later one among others", `{"version": 1, "reports": [{"version": 2, "board": "x"}]}`, "report 1: version 2"},
+		{"none", `{"version": 1, "reports": []}`, "0 reports"},
+		{"a text for a number", `{"version": 1, "board": "x", "elapsedMs": "1"}`, "not a report.json"},
+		{"an unknown status", `{"version": 1, "board": "x", "stages": [{"name": "a", "status": "\u001b[31mfine"}]}`, `"a" ended as "fine"`},
+		{"no status", `{"version": 1, "board": "x", "suites": [{"checks": [{"name": "a"}]}]}`, `ended as ""`},
+		{"a time before its start", `{"version": 1, "board": "x", "elapsedMs": -1}`, "a time of -1 ms"},
+		{"an endless check", `{"version": 1, "board": "x", "suites": [{"checks": [{"status": "passed", "startMs": 9223372036854775807}]}]}`, "a time of"},
+		{"many suites", `{"version": 1, "board": "x", "suites": [` + strings.Repeat("{},", 500) + `{}]}`, "501 stages, suites or logs"},
+		{"many checks", `{"version": 1, "board": "x", "suites": [{"checks": [` + strings.Repeat(`{},`, maxChecks) + `{}]}]}`, "2001 checks"},
+		{"deep", `{"version": 1, "board": ` + strings.Repeat("[", 20000), "not a report.json"},
+	} {
+		if all, err := parseReports([]byte(tt.give)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: parseReports = %v, %v; want %q", tt.name, all, err, tt.want)
+		}
+	}
+}
+
+// What is read is what was written.
+func TestReadReports(t *testing.T) {
+	for name, all := range map[string][]Report{"one": {failing()}, "several": {passing(), failing(), stopped()}} {
+		dir := t.TempDir()
+		if err := WriteAll(dir, all); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadReports(filepath.Join(dir, reportJSON))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tidied(all), got); diff != "" {
+			t.Errorf("%s (-wrote +read):\n%s", name, diff)
+		}
+	}
+}
+
+func FuzzParseReports(f *testing.F) {
+	for _, report := range sampleReports {
+		data, err := json.Marshal(report().tidy())
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(`{"version":1,"reports":[{"version":1,"board":"a","suites":[{"checks":[{"status":"failed","metrics":[{"name":"m","value":1e308,"max":-1e308}]}]}]},{"version":1,"board":"b"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all, err := parseReports(data)
+		if err != nil {
+			return
+		}
+		for _, form := range forms {
+			if _, err := form.render(all); err != nil {
+				t.Fatalf("%s: %v", form.name, err)
+			}
+		}
+	})
+}
+
+// fleet is three boards of one kind.
+func fleet() []Report {
+	a, b, c := passing(), failing(), stopped()
+	a.Target, b.Target, c.Target = "root@192.0.2.1", "../<b>", "rack1-c"
+	b.Reason, c.Reason = "check", "unreachable"
+	return []Report{a, b, c}
+}
+
+func TestWriteAll(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteAll(dir, fleet()); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{reportHTML, reportJUnit} {
+		got, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, filepath.Join("testdata", "report", "fleet", file), got)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range pages {
+		got = append(got, strings.TrimPrefix(p, dir+"/"))
+	}
+	if diff := cmp.Diff([]string{"boards/b.html", "boards/rack1-c.html", "boards/root-192.0.2.1.html"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Columns are suites where there would be too many checks.
+func TestOverviewOfManyChecks(t *testing.T) {
+	r := passing()
+	for range maxColumns {
+		r.Suites[1].Checks = append(r.Suites[1].Checks, CheckResult{Name: strings.Repeat("x", len(r.Suites[1].Checks)), Status: Skipped})
+	}
+	v := newOverview([]Report{r, stopped(), failing()}, nil)
+	if diff := cmp.Diff([]string{"base", "slots", "containers"}, v.Columns); diff != "" {
+		t.Error(diff)
+	}
+	var got []string
+	for _, row := range v.Rows {
+		line := row.Headline
+		for _, c := range row.Cells {
+			line += " " + c.Sign()
+		}
+		got = append(got, line)
+	}
+	want := []string{"stage boot failed   ", "2 of 11 checks failed ✗ ✓ ✗", "10 of 71 checks passed, 61 skipped ✓ ✓ ✓"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestConvert(t *testing.T) {
+	dir := t.TempDir()
+	if err := passing().Write(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteAll(filepath.Join(dir, "b"), fleet()); err != nil {
+		t.Fatal(err)
+	}
+	files := []string{filepath.Join(dir, "a", reportJSON), filepath.Join(dir, "b", reportJSON)}
+	var out bytes.Buffer
+	if err := Convert(&out, files, nil, ""); err == nil || !strings.Contains(err.Error(), "-out=FOLDER") {
+		t.Errorf("Convert to nothing = %v; want what to say", err)
+	}
+	if err := Convert(&out, files, formNamed(t, "tap"), ""); err != nil || strings.Count(out.String(), "\n1..") != 1 || !strings.Contains(out.String(), "\n1..57\n") {
+		t.Errorf("Convert = %v, and printed\n%s\nwant one list of 57", err, out.String())
+	}
+	to := filepath.Join(dir, "all")
+	if err := Convert(&out, files, nil, to); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := ReadReports(filepath.Join(to, reportJSON)); err != nil || len(all) != 4 {
+		t.Errorf("%d reports in %s, %v; want 4", len(all), to, err)
+	}
+	if err := Convert(&out, []string{filepath.Join(dir, "none.json")}, nil, to); err == nil {
+		t.Error("Convert of no file went well")
+	}
+}
