@@ -58,7 +58,7 @@ func writeLAVA(b *bytes.Buffer, set string, points []point) {
 var lavaResults = map[Status]string{Passed: "pass", Cached: "pass", Failed: "fail", Skipped: "skip"}
 
 func lavaMeasurement(m Metric) string {
-	text := " MEASUREMENT=" + number(m.Value)
+	text := " MEASUREMENT=" + decimal(m.Value)
 	if m.Unit != "" {
 		text += " UNITS=" + plain(strings.NewReplacer("%", "percent", "/", "_per_").Replace(m.Unit))
 	}

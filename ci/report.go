@@ -308,18 +308,18 @@ func tidyMetrics(all []Metric) []Metric {
 	for _, m := range all {
 		m.Name, m.Unit = clean(m.Name, 200), clean(m.Unit, 50)
 		for _, bound := range []**float64{&m.Min, &m.Max, &m.Last} {
-			if *bound != nil && !finite(**bound) {
+			if *bound != nil && !isNumber(**bound) {
 				*bound = nil
 			}
 		}
-		if finite(m.Value) {
+		if isNumber(m.Value) {
 			known = append(known, m)
 		}
 	}
 	return known
 }
 
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // escapes are a terminal's control sequences: colours, titles, cursor movements.
 var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")

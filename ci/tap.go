@@ -61,7 +61,7 @@ func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
 }
 
 func writeTAPMetric(b *bytes.Buffer, m Metric) {
-	fmt.Fprintf(b, "    - name: %s\n      value: %s\n", yamlText(m.Name), number(m.Value))
+	fmt.Fprintf(b, "    - name: %s\n      value: %s\n", yamlText(m.Name), decimal(m.Value))
 	if m.Unit != "" {
 		fmt.Fprintf(b, "      unit: %s\n", yamlText(m.Unit))
 	}
@@ -70,7 +70,7 @@ func writeTAPMetric(b *bytes.Buffer, m Metric) {
 		value *float64
 	}{{"min", m.Min}, {"max", m.Max}, {"last", m.Last}} {
 		if bound.value != nil {
-			fmt.Fprintf(b, "      %s: %s\n", bound.name, number(*bound.value))
+			fmt.Fprintf(b, "      %s: %s\n", bound.name, decimal(*bound.value))
 		}
 	}
 }
@@ -86,4 +86,4 @@ func yamlText(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(text) + `"`
 }
 
-func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+func decimal(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
