@@ -2,6 +2,7 @@ package target
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -37,6 +38,10 @@ func (c *Conn) Run(ctx context.Context, argv ...string) (Result, error) {
 // Feed is Run for a program that reads what stdin gives. Where stdin fails, so does
 // Feed, also if the program took the end of its input for the whole.
 func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Result, error) {
+	return c.feed(ctx, stdin, maxOutputBytes, argv...)
+}
+
+func (c *Conn) feed(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
 	if len(argv) == 0 {
 		return Result{}, errors.New("no command to run")
 	}
@@ -55,7 +60,8 @@ func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Resul
 	}
 	defer func() { go session.Close() }()
 
-	var stdout, stderr capped
+	var stderr capped
+	stdout := capped{most: most}
 	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: &stderr}
 	session.Stdin, session.Stdout, session.Stderr = stdin, &stdout, pid
 	began := time.Now()
@@ -145,6 +151,8 @@ func Quote(s string) string {
 // that a program that never stops talking costs no memory. A connection that is
 // given up may still write while its owner reads.
 type capped struct {
+	most int // 0: maxOutputBytes
+
 	mu   sync.Mutex
 	buf  bytes.Buffer
 	more bool
@@ -153,7 +161,7 @@ type capped struct {
 func (c *capped) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	keep := p[:min(len(p), maxOutputBytes-c.buf.Len())]
+	keep := p[:min(len(p), cmp.Or(c.most, maxOutputBytes)-c.buf.Len())]
 	c.more = c.more || len(keep) < len(p)
 	c.buf.Write(keep)
 	return len(p), nil

@@ -223,6 +223,7 @@ type piece struct{ offset, length int64 }
 // several at once.
 type pieceWriter interface {
 	writePiece(ctx context.Context, src io.ReaderAt, p piece) error
+	Close() error
 }
 
 // queue is what of a file has no answer yet. A way takes the next piece when it has

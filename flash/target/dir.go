@@ -1,0 +1,281 @@
+package target
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/layers/progress"
+)
+
+// DirOptions say how a folder is brought to a board. Its zero adds and replaces.
+type DirOptions struct {
+	Owner  string // user, or user:group, by name or number, of all that is there afterwards; "" leaves them
+	Delete bool   // what only the board has is taken away
+	DryRun bool   // nothing is changed
+}
+
+// Change is one thing that a folder on a board lacked.
+type Change struct {
+	Path      string `json:"path"` // below the folder, with slashes
+	Kind      string `json:"kind"` // one of the following
+	SizeBytes int64  `json:"sizeBytes,omitempty"`
+}
+
+// Kinds of changes.
+const (
+	Added    = "added"
+	Replaced = "replaced"
+	Mode     = "mode or owner"
+	Deleted  = "deleted"
+)
+
+// mostEntries is how many files, links and folders one folder may hold.
+const mostEntries = 100_000
+
+// PutDir makes a folder on the board hold what the local one does: files, by size and
+// digest, their modes, folders, and symlinks as links. It needs find, stat, xargs and
+// sha256sum there, of which busybox has all. Each file appears whole or not at all;
+// all of them together do not, but a call that broke off can be repeated. A symlink on
+// the board that has a folder's name is replaced, and never followed; remote itself may
+// be one.
+func (c *Conn) PutDir(ctx context.Context, local, remote string, o DirOptions) (changes []Change, err error) {
+	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
+		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
+	}
+	if o.Owner != "" && !ownerPattern.MatchString(o.Owner) {
+		return nil, fmt.Errorf("put %s: %q is no owner, such as user, user:group or 1000:1000", local, o.Owner)
+	}
+	d := &dirUpload{conn: c, local: local, remote: argument(remote), options: o}
+	step := progress.Start(ctx, "put folder "+filepath.Base(local), 0, progress.Bytes)
+	if err = d.plan(ctx, step); err == nil && !o.DryRun {
+		step.End(fmt.Sprintf("%d changes", len(d.changes)), nil)
+		step = progress.Start(ctx, "put changes of "+filepath.Base(local), d.bytes(), progress.Bytes)
+		err = d.apply(ctx, step)
+	}
+	if err != nil {
+		err = said(fmt.Sprintf("put folder %s to %s:%s", local, c.addr.Host, printable(remote)), err)
+	}
+	step.End(fmt.Sprintf("%d changes", len(d.changes)), err)
+	return d.changes, err
+}
+
+// dirUpload is one folder on its way.
+type dirUpload struct {
+	conn          *Conn
+	local, remote string
+	options       DirOptions
+
+	want    map[string]entry
+	have    map[string]entry
+	changes []Change
+
+	folders, links, files, chmods, chowns, deletes []string // in the order of their names
+}
+
+// entry is what lies under one name. Of a folder, and what it is named here, the name
+// is the path below the folder that is sent.
+type entry struct {
+	kind     fs.FileMode // its type
+	mode     fs.FileMode // its permissions
+	size     int64
+	owner    [4]string // user and group, by number and by name
+	target   string    // of a symlink
+	modified time.Time
+}
+
+func (d *dirUpload) plan(ctx context.Context, step *progress.Step) (err error) {
+	step.Detail("looking")
+	if d.want, err = scan(ctx, d.local); err != nil {
+		return err
+	}
+	if d.have, err = d.conn.list(ctx, d.remote); err != nil {
+		return err
+	}
+	same, err := d.sameContents(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range sortedNames(d.want) {
+		if err := d.compare(name, same[name]); err != nil {
+			return err
+		}
+	}
+	if d.options.Delete {
+		d.planDeletes()
+	}
+	slices.SortFunc(d.changes, func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
+	return nil
+}
+
+func sortedNames(entries map[string]entry) []string {
+	names := make([]string, 0, len(entries))
+	for name := range entries {
+		names = append(names, name)
+	}
+	slices.Sort(names) // folders come before what is in them
+	return names
+}
+
+// scan lists the local folder.
+func scan(ctx context.Context, local string) (map[string]entry, error) {
+	root, err := os.Stat(local)
+	if err != nil {
+		return nil, err
+	}
+	if !root.IsDir() {
+		return nil, fmt.Errorf("%s is not a folder", local)
+	}
+	entries := map[string]entry{}
+	err = filepath.WalkDir(local, func(name string, found fs.DirEntry, err error) error {
+		if err != nil || ctx.Err() != nil {
+			return cmp.Or(err, context.Cause(ctx))
+		}
+		rel, err := filepath.Rel(local, name)
+		if err != nil || rel == "." {
+			return err
+		}
+		if len(entries) == mostEntries {
+			return fmt.Errorf("%s holds more than %d entries", local, mostEntries)
+		}
+		e, err := localEntry(name, found)
+		entries[filepath.ToSlash(rel)] = e
+		return err
+	})
+	return entries, err
+}
+
+func localEntry(name string, found fs.DirEntry) (entry, error) {
+	info, err := found.Info()
+	if err != nil {
+		return entry{}, err
+	}
+	e := entry{kind: info.Mode().Type(), mode: permissions(info.Mode()), modified: info.ModTime()}
+	switch e.kind {
+	case 0:
+		e.size = info.Size()
+	case fs.ModeDir:
+	case fs.ModeSymlink:
+		e.target, err = os.Readlink(name)
+	default:
+		err = fmt.Errorf("%s is a %s; only files, folders and symlinks are sent", name, e.kind)
+	}
+	return e, err
+}
+
+// permissions are the bits that chmod sets, as it writes them.
+func permissions(m fs.FileMode) fs.FileMode {
+	p := m.Perm()
+	for bit, octal := range map[fs.FileMode]fs.FileMode{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if m&bit != 0 {
+			p |= octal
+		}
+	}
+	return p
+}
+
+var ownerPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\$?(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,63})?$`)
+
+// compare enters what has to be done about one name.
+func (d *dirUpload) compare(name string, same bool) error {
+	want := d.want[name]
+	have, there := d.have[name]
+	if there && have.kind == fs.ModeDir && want.kind != fs.ModeDir {
+		return fmt.Errorf("%s is a folder on the board, and none here: take it away there first", printable(name))
+	}
+	there = there && have.kind == want.kind
+	switch {
+	case there && (same || want.kind == fs.ModeDir):
+		d.compareRights(name, want, have)
+		return nil
+	case want.kind == fs.ModeDir:
+		d.folders = append(d.folders, name)
+	case want.kind == fs.ModeSymlink:
+		d.links = append(d.links, name)
+	default:
+		d.files = append(d.files, name)
+	}
+	if d.options.Owner != "" {
+		d.chowns = append(d.chowns, name)
+	}
+	if want.kind == fs.ModeDir || want.kind == 0 && (d.options.Owner != "" || want.mode != want.mode.Perm()) {
+		d.chmods = append(d.chmods, name) // other files come with their mode
+	}
+	kind := Added
+	if _, old := d.have[name]; old {
+		kind = Replaced
+	}
+	d.changes = append(d.changes, Change{name, kind, want.size})
+	return nil
+}
+
+func (d *dirUpload) compareRights(name string, want, have entry) {
+	mode := want.kind != fs.ModeSymlink && want.mode != have.mode
+	if want.kind == fs.ModeDir {
+		mode = (want.mode^have.mode)&0o1777 != 0 // folders get their setgid from above, and chmod leaves it
+	}
+	owner := !have.ownedBy(d.options.Owner)
+	if mode {
+		d.chmods = append(d.chmods, name)
+	}
+	if owner {
+		d.chowns = append(d.chowns, name)
+		if want.kind != fs.ModeSymlink && !mode {
+			d.chmods = append(d.chmods, name) // chown takes setuid away
+		}
+	}
+	if mode || owner {
+		d.changes = append(d.changes, Change{Path: name, Kind: Mode})
+	}
+}
+
+func (e entry) ownedBy(owner string) bool {
+	user, group, both := strings.Cut(owner, ":")
+	is := func(want, number, name string) bool { return want == "" || want == number || want == name }
+	return is(user, e.owner[0], e.owner[2]) && (!both || is(group, e.owner[1], e.owner[3]))
+}
+
+// planDeletes lists what only the board has, the contents of a folder before itself.
+func (d *dirUpload) planDeletes() {
+	for _, name := range slices.Backward(sortedNames(d.have)) {
+		if _, wanted := d.want[name]; !wanted {
+			d.deletes = append(d.deletes, name)
+			d.changes = append(d.changes, Change{name, Deleted, d.have[name].size})
+		}
+	}
+}
+
+// bytes is how much there is to send.
+func (d *dirUpload) bytes() (sum int64) {
+	for _, name := range d.files {
+		sum += d.want[name].size
+	}
+	return sum
+}
+
+// sameContents says which files and links are on the board as they are here.
+func (d *dirUpload) sameContents(ctx context.Context) (map[string]bool, error) {
+	var files, links []string
+	for _, name := range sortedNames(d.want) {
+		want, have := d.want[name], d.have[name]
+		switch {
+		case have.kind != want.kind || have.owner[0] == "": // not there
+		case want.kind == fs.ModeSymlink:
+			links = append(links, name)
+		case want.kind == 0 && want.size == have.size:
+			files = append(files, name)
+		}
+	}
+	same := map[string]bool{}
+	if err := d.mark(ctx, files, d.conn.fileDigests, d.fileDigest, same); err != nil {
+		return nil, err
+	}
+	return same, d.mark(ctx, links, d.conn.linkDigests, d.linkDigest, same)
+}

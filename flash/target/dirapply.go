@@ -1,0 +1,289 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway/layers/progress"
+)
+
+// Small files go several at once over one channel and are proved together; one alone
+// would wait for the line a dozen times.
+const (
+	smallBytes    = 1 << 20
+	smallAtOnce   = 12
+	smallTogether = 256
+)
+
+// Fixed text; names as for the scripts that list.
+const (
+	// What has a folder's name and is none is replaced, also where it is a link to one.
+	folderScript = `mkdir -p "$1" && cd "$1" && xargs -0 sh -c 'for f; do
+	{ [ -d "$f" ] && [ ! -L "$f" ]; } || { rm -f "$f" && mkdir -m 700 "$f"; } || exit 1
+done' sh`
+	linkScript   = `cd "$1" && xargs -0 -n 2 sh -c '[ $# = 0 ] || ln -sfn -- "$2" "$1"' sh`
+	chownScript  = `cd "$1" && xargs -0 chown -h "$2"`
+	chmodScript  = `cd "$1" && xargs -0 chmod "$2"`
+	removeFiles  = `cd "$1" && xargs -0 rm -f`
+	removeFolder = `cd "$1" && xargs -0 rmdir`
+)
+
+func (d *dirUpload) apply(ctx context.Context, step *progress.Step) error {
+	if err := d.do(ctx, "make folders", folderScript, d.folders); err != nil {
+		return err
+	}
+	if err := d.sendFiles(ctx, step); err != nil {
+		return err
+	}
+	if err := d.makeLinks(ctx); err != nil {
+		return err
+	}
+	if err := d.setRights(ctx); err != nil {
+		return err
+	}
+	return d.takeAway(ctx)
+}
+
+// do runs a script over names.
+func (d *dirUpload) do(ctx context.Context, what, script string, names []string, args ...string) error {
+	argv := append([]string{"sh", "-c", script, "sh", d.remote}, args...)
+	r, err := d.conn.Feed(ctx, zeroed(names), argv...)
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("%s: status %d: %s", what, r.Status, bytes.TrimSpace(r.Stderr))
+	}
+	return err
+}
+
+// doSome is do where there may be nothing to do.
+func (d *dirUpload) doSome(ctx context.Context, what, script string, names []string, args ...string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return d.do(ctx, what, script, names, args...)
+}
+
+func (d *dirUpload) sendFiles(ctx context.Context, step *progress.Step) error {
+	if err := d.room(ctx); err != nil {
+		return err
+	}
+	var small []string
+	for _, name := range d.files {
+		if d.want[name].size <= smallBytes {
+			small = append(small, name)
+			continue
+		}
+		step.Detail(printable(name))
+		if err := d.sendLarge(ctx, name, step); err != nil {
+			return err
+		}
+	}
+	for len(small) > 0 {
+		n := min(len(small), smallTogether)
+		step.Detail(printable(small[0]))
+		if err := d.sendSmall(ctx, small[:n], step); err != nil {
+			return err
+		}
+		small = small[n:]
+	}
+	return nil
+}
+
+func (d *dirUpload) room(ctx context.Context) error {
+	b, err := d.conn.files(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	return room(ctx, b, d.remote, d.bytes())
+}
+
+func (d *dirUpload) sendLarge(ctx context.Context, name string, step *progress.Step) error {
+	f, src, err := openSource(d.here(name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := d.conn.put(ctx, src, path.Join(d.remote, name), d.want[name].mode, step); err != nil {
+		return err
+	}
+	return d.unchanged(name)
+}
+
+func (d *dirUpload) here(name string) string { return filepath.Join(d.local, filepath.FromSlash(name)) }
+
+// unchanged says whether a file is still the one that was looked at.
+func (d *dirUpload) unchanged(name string) error {
+	info, err := os.Lstat(d.here(name))
+	if err != nil {
+		return err
+	}
+	if want := d.want[name]; info.Size() != want.size || !info.ModTime().Equal(want.modified) {
+		return fmt.Errorf("%s changed while it was read: call this again", d.here(name))
+	}
+	return nil
+}
+
+// read reads a file that is to have the size which was seen.
+func (d *dirUpload) read(name string) ([]byte, error) {
+	f, err := os.Open(d.here(name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, d.want[name].size+1))
+	if err != nil {
+		return nil, err
+	}
+	return data, d.unchanged(name)
+}
+
+// sendSmall brings files under hidden names, has them proved, and renames them.
+func (d *dirUpload) sendSmall(ctx context.Context, names []string, step *progress.Step) (err error) {
+	b, err := d.conn.files(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	temps, sums := make([]string, len(names)), make([]string, len(names))
+	for i, name := range names {
+		temps[i] = path.Clean(tempName(name))
+	}
+	defer func() {
+		if err != nil {
+			d.clean(temps)
+		}
+	}()
+	err = eachAtOnce(ctx, len(names), func(ctx context.Context, i int) (err error) {
+		sums[i], err = d.sendOne(ctx, b, names[i], temps[i])
+		step.Add(d.want[names[i]].size)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	arrived, err := d.conn.fileDigests(ctx, d.remote, temps)
+	if err != nil {
+		return err
+	}
+	for i, sum := range arrived {
+		if sum != sums[i] {
+			return fmt.Errorf("%s: %w: the board found the digest %s, want %s", printable(names[i]), ErrDamaged, sum, sums[i])
+		}
+	}
+	return eachAtOnce(ctx, len(names), func(ctx context.Context, i int) error {
+		return b.rename(ctx, path.Join(d.remote, temps[i]), path.Join(d.remote, names[i]))
+	})
+}
+
+func eachAtOnce(ctx context.Context, n int, work func(context.Context, int) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(smallAtOnce)
+	for i := range n {
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return work(ctx, i)
+		})
+	}
+	return all.Wait()
+}
+
+func (d *dirUpload) sendOne(ctx context.Context, b boardFiles, name, temp string) (digest string, err error) {
+	data, err := d.read(name)
+	if err != nil {
+		return "", err
+	}
+	temp = path.Join(d.remote, temp)
+	if err := b.create(ctx, temp); err != nil {
+		return "", fmt.Errorf("create a file for %s: %w", printable(name), err)
+	}
+	if len(data) > 0 {
+		err = b.do(ctx, func() error { return writeWhole(ctx, b, temp, data) })
+	}
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), b.settle(ctx, temp, d.want[name].mode)
+}
+
+func writeWhole(ctx context.Context, b boardFiles, name string, data []byte) error {
+	file, err := b.open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for at := int64(0); at < int64(len(data)) && err == nil; at += b.pieceBytes() {
+		err = file.writePiece(ctx, bytes.NewReader(data), piece{at, min(b.pieceBytes(), int64(len(data))-at)})
+	}
+	return err
+}
+
+// clean takes away what was not renamed, also after a Ctrl-C.
+func (d *dirUpload) clean(temps []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), slowest)
+	defer cancel()
+	_ = d.do(ctx, "clean up", removeFiles, temps) // a lost connection leaves hidden files
+}
+
+func (d *dirUpload) makeLinks(ctx context.Context) error {
+	if len(d.links) == 0 {
+		return nil
+	}
+	var pairs bytes.Buffer
+	for _, name := range d.links {
+		fmt.Fprintf(&pairs, "./%s\x00%s\x00", name, d.want[name].target)
+	}
+	r, err := d.conn.Feed(ctx, &pairs, "sh", "-c", linkScript, "sh", d.remote)
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("make links: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
+	}
+	return err
+}
+
+// setRights sets owners first, since that takes setuid away.
+func (d *dirUpload) setRights(ctx context.Context) error {
+	if err := d.doSome(ctx, "set owners", chownScript, d.chowns, d.options.Owner); err != nil {
+		return err
+	}
+	for _, kind := range []fs.FileMode{0, fs.ModeDir} { // what is in a folder before the folder
+		modes := map[fs.FileMode][]string{}
+		for _, name := range d.chmods {
+			if e := d.want[name]; e.kind == kind {
+				modes[e.mode] = append(modes[e.mode], name)
+			}
+		}
+		for mode, names := range modes {
+			if err := d.do(ctx, "set modes", chmodScript, names, fmt.Sprintf("%04o", mode)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *dirUpload) takeAway(ctx context.Context) error {
+	var files, folders []string
+	for _, name := range d.deletes {
+		if d.have[name].kind == fs.ModeDir {
+			folders = append(folders, name)
+		} else {
+			files = append(files, name)
+		}
+	}
+	if err := d.doSome(ctx, "delete files", removeFiles, files); err != nil {
+		return err
+	}
+	return d.doSome(ctx, "delete folders", removeFolder, folders)
+}
