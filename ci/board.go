@@ -166,7 +166,7 @@ func summary(d target.Deployed) string {
 
 // SmokeOn runs Smoke on the board that host leads to, and writes the report beside
 // the artifact: also of a board that could not be reached.
-func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string) (Report, error) {
+func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, pins ...string) (Report, error) {
 	dir := BoardDir(opt, spec)
 	if err := removeReport(dir); err != nil {
 		return Report{}, err
@@ -178,7 +178,7 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 		r, err = Smoke(ctx, c, spec, a)
 		r.Target = host
 		return err
-	})
+	}, pins...)
 	if !reached {
 		r.fail("connect", err, "mend that, then run smoke again")
 		r.ElapsedMS = time.Since(r.Started).Milliseconds()
@@ -198,15 +198,16 @@ func (r Report) WriteAndSay(w io.Writer, dir string) error {
 	return err
 }
 
-// OnBoard connects to a board of which an artifact was built, and disconnects.
+// OnBoard connects to a board of which an artifact was built, as Reach does, and
+// disconnects.
 func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host string,
-	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error,
+	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
 	a, err := images.OpenArtifact(BoardDir(opt, spec))
 	if err != nil {
 		return err
 	}
-	conn, err := Reach(ctx, opt, spec, host)
+	conn, err := Reach(ctx, opt, spec, host, pins...)
 	if err != nil {
 		return Because(ctx, ErrUnreachable, err)
 	}

@@ -298,16 +298,19 @@ func Address(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
 }
 
 // Reach connects to a board: to the virtual one that is on where host is the
-// board's own name, else to wherever the user's SSH configuration leads.
-func Reach(ctx context.Context, opt images.Options, spec images.Spec, host string) (*target.Conn, error) {
+// board's own name, else to wherever the user's SSH configuration leads. The pins are
+// fingerprints of its host key that the person vouches for.
+func Reach(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
 	if host == spec.Board && spec.Machine != nil {
 		vm, err := qemu.Find(MachineDir(opt, spec))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; switch it on: virt:start -board=%s", host, err, spec.Board)
 		}
-		return target.Dial(ctx, Address(opt, spec, vm))
+		a := Address(opt, spec, vm)
+		a.Pins = pins
+		return target.Dial(ctx, a)
 	}
-	conn, err := target.Reach(ctx, host)
+	conn, err := target.Reach(ctx, host, pins...)
 	return conn, whoMayLogIn(spec, err)
 }
 

@@ -211,13 +211,14 @@ func Suites() error { return ci.ShowSuites(os.Stdout) }
 func Smoke(ctx context.Context, board, host string,
 	as *string, // print the report as tap, lava, junit, html or json
 	json *bool, // the same as -as=json
+	pin *string, // fingerprint of the board's host key, as for deploy
 ) error {
 	form, err := ci.FormOf(given(as, ""), given(json, false))
 	if err != nil {
 		return err
 	}
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		report, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host)
+		report, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""))
 		return show(report, err, form)
 	})
 }

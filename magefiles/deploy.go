@@ -21,17 +21,21 @@ type Deploy mg.Namespace
 //
 // The host is the virtual board's own name while it is on, user@host:port, or an
 // alias of your ~/.ssh/config. A container comes with virtual boards' artifacts alone;
-// other boards get the description. Deploying needs root on the board.
+// other boards get the description. Deploying needs root on the board. A board of which
+// nothing is known shows its host key's fingerprint: compare it on the board's own
+// console, then answer, or give -pin=SHA256:… where there is no terminal.
 //
 // It exits with 3 where the board was not reached or lets nobody in, with 5 where its
 // board.yml is wrong, and with 1 after any other failure.
 //
 // Examples: "deploy virt virt"; "deploy jetson-orin-nano-devkit root@10.0.0.7".
-func (Deploy) Board(ctx context.Context, board, host string) error {
+func (Deploy) Board(ctx context.Context, board, host string,
+	pin *string, // fingerprint of the board's host key, to be pinned if nothing is known of it
+) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return ci.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
 			return ci.Deploy(ctx, os.Stdout, c, spec, a)
-		})
+		}, given(pin, ""))
 	})
 }
 

@@ -17,7 +17,20 @@ type Address struct {
 	User         string // "": this user's name
 	HostKeyAlias string // name that the host key is pinned under; "": host and port
 	KnownHosts   []string
-	Identities   []string // private key files; the agent's keys are tried after them
+	Revoked      string   // file of host keys that are not trusted any more; "": none
+	Identities   []string // private key files; the agent's other keys are tried after them
+	Certificates []string // of these keys, besides the files whose names end in -cert.pub
+
+	Agent          string // its socket; "": the environment's, "none": none
+	IdentitiesOnly bool   // no other keys of the agent's
+
+	// Pins are fingerprints of the board's host key that a person vouches for. Where
+	// there are any, no other key is trusted. A key that was not known before is added
+	// to PinFile, with its host's name hashed where HashNames says so; "": it is
+	// trusted for this connection alone.
+	Pins      []string
+	PinFile   string
+	HashNames bool
 
 	// Via is the machine that it is reached through, and ProxyCommand the user's own
 	// command line that leads there. At most one of them is set.
@@ -29,15 +42,6 @@ type Address struct {
 func (a Address) String() string { return a.User + "@" + a.hostPort() }
 
 func (a Address) hostPort() string { return net.JoinHostPort(a.Host, strconv.Itoa(a.Port)) }
-
-// keyName is what known_hosts files call the board. As with ssh, an alias stands
-// for host and port together.
-func (a Address) keyName() string {
-	if a.HostKeyAlias != "" {
-		return net.JoinHostPort(a.HostKeyAlias, "22")
-	}
-	return a.hostPort()
-}
 
 // hops is how many machines lie between here and there.
 func (a Address) hops() int {

@@ -111,7 +111,7 @@ func parseConfig(text string) config {
 	c := config{}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if key != "" && value != "none" {
+		if key != "" {
 			c[key] = append(c[key], value)
 		}
 	}
@@ -121,7 +121,7 @@ func parseConfig(text string) config {
 // last is "" where nothing is set.
 func (c config) last(key string) string {
 	values := c[key]
-	if len(values) == 0 {
+	if len(values) == 0 || values[len(values)-1] == "none" {
 		return ""
 	}
 	return values[len(values)-1]
@@ -140,15 +140,11 @@ func (c config) address(given Address, home string) (Address, error) {
 		}
 	}
 	t := newTokens(a, given.Host, home)
-	if a.Identities, err = t.files(c["identityfile"]); err != nil {
-		return a, fmt.Errorf("IdentityFile: %w", err)
+	if err := c.keys(&a, t); err != nil {
+		return a, err
 	}
-	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
-		files, err := t.files(strings.Fields(c.last(key)))
-		if err != nil {
-			return a, fmt.Errorf("%s: %w", key, err)
-		}
-		a.KnownHosts = append(a.KnownHosts, files...)
+	if err := c.knownHosts(&a, t); err != nil {
+		return a, err
 	}
 	if command := c.last("proxycommand"); command != "" {
 		if c.last("proxyusefdpass") == "yes" {
@@ -157,6 +153,45 @@ func (c config) address(given Address, home string) (Address, error) {
 		a.ProxyCommand, err = t.shell(command)
 	}
 	return a, err
+}
+
+// keys fills in who logs in.
+func (c config) keys(a *Address, t tokens) (err error) {
+	if a.Identities, err = t.files(c["identityfile"]); err != nil {
+		return fmt.Errorf("IdentityFile: %w", err)
+	}
+	if a.Certificates, err = t.files(c["certificatefile"]); err != nil {
+		return fmt.Errorf("CertificateFile: %w", err)
+	}
+	a.IdentitiesOnly = c.last("identitiesonly") == "yes"
+	if socket := c["identityagent"]; len(socket) > 0 {
+		if a.Agent, err = t.path(socket[0]); err != nil {
+			return fmt.Errorf("IdentityAgent: %w", err)
+		}
+	}
+	return nil
+}
+
+// knownHosts fills in what proves the board. A first contact is noted in the first of
+// the user's own files, as by ssh.
+func (c config) knownHosts(a *Address, t tokens) (err error) {
+	for _, key := range []string{"userknownhostsfile", "globalknownhostsfile"} {
+		files, err := t.files(strings.Fields(c.last(key)))
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		a.KnownHosts = append(a.KnownHosts, files...)
+	}
+	if own := strings.Fields(c.last("userknownhostsfile")); len(own) > 0 && own[0] != os.DevNull {
+		if a.PinFile, err = t.path(own[0]); err != nil {
+			return fmt.Errorf("userknownhostsfile: %w", err)
+		}
+	}
+	a.HashNames = c.last("hashknownhosts") == "yes"
+	if file := c.last("revokedhostkeys"); file != "" {
+		a.Revoked, err = t.path(file)
+	}
+	return err
 }
 
 // tokens are what stands for "%h" and the like in the user's configuration.
@@ -264,6 +299,7 @@ func withDefaults(a Address) (Address, error) {
 		return a, err
 	}
 	a.KnownHosts, err = t.files([]string{"~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts"})
+	a.PinFile = filepath.Join(home, ".ssh", "known_hosts")
 	if err != nil {
 		return a, err
 	}

@@ -30,14 +30,21 @@ identityfile ~/missing
 identityfile ~/${WHICH}
 identityfile %d/%h-%r
 identityfile ~/hardware
-userknownhostsfile ~/known ~/known2
+certificatefile ~/10.0.0.7-field
+identityagent ${WHICH}/agent
+identitiesonly yes
+userknownhostsfile ~/known2 ~/known
 globalknownhostsfile `+known+` none
+hashknownhosts yes
+revokedhostkeys ~/revoked
 proxycommand nc -X 5 %h %p 100%% "$USER" %n
 `).address(Address{Host: "board"}, home)
 	want := Address{
 		Host: "10.0.0.7", Port: 2222, User: "field", HostKeyAlias: "serial-0042",
 		Identities: []string{key, key, filepath.Join(home, "10.0.0.7-field"), filepath.Join(home, "hardware")},
-		KnownHosts: []string{known, known}, ProxyCommand: `nc -X 5 10.0.0.7 2222 100% "$USER" board`,
+		KnownHosts: []string{known, known}, PinFile: filepath.Join(home, "known2"), HashNames: true, Revoked: filepath.Join(home, "revoked"),
+		Certificates: []string{filepath.Join(home, "10.0.0.7-field")}, Agent: "key/agent", IdentitiesOnly: true,
+		ProxyCommand: `nc -X 5 10.0.0.7 2222 100% "$USER" board`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("address: %v (-want +got):\n%s", err, diff)

@@ -28,6 +28,7 @@ func newGate(a Address) (*gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jump host %s: %w", a.Host, err)
 	}
+	l.isHop = true
 	return &gate{login: l, turn: make(chan struct{}, 1)}, nil
 }
 

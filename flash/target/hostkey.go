@@ -1,94 +1,94 @@
 package target
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/skeema/knownhosts"
 	"golang.org/x/crypto/ssh"
-	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 )
 
-// algorithms are those of the pinned keys. A server with several keys would
-// otherwise show another one than that which is pinned, and some dropbear
-// servers crash when they are offered kinds that they do not have.
-func (l *login) algorithms() []string {
-	if l.pinned == nil {
-		return nil
+func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
+	if err := checkRevoked(ctx, l.addr.Revoked, key); err != nil {
+		return l.mistrust(key, err)
 	}
-	return l.pinned.HostKeyAlgorithms(l.addr.keyName())
+	against, err := l.trust.check(l.addr, key)
+	if cert, ok := key.(*ssh.Certificate); ok {
+		key = cert.Key
+	}
+	unknown := errors.Is(err, errUnknown)
+	switch {
+	case errors.Is(err, errChanged):
+		return l.changed(against, key)
+	case err != nil && !unknown:
+		return l.mistrust(key, err)
+	case len(l.addr.Pins) > 0 && !slices.Contains(l.addr.Pins, ssh.FingerprintSHA256(key)):
+		return l.mistrust(key, fmt.Errorf("what was named is %s", strings.Join(l.addr.Pins, ", ")))
+	case unknown && len(l.addr.Pins) > 0:
+		return l.pin(key)
+	case unknown:
+		return l.firstContact(key)
+	}
+	return nil
 }
 
-func (l *login) checkHostKey(key ssh.PublicKey) error {
-	var err error = &xknownhosts.KeyError{}
-	if l.pinned != nil {
-		err = l.pinned.HostKeyCallback()(l.addr.keyName(), &net.TCPAddr{}, key)
+var pinPattern = regexp.MustCompile(`^SHA256:[A-Za-z0-9+/]{43}$`)
+
+func checkPins(pins []string) error {
+	for _, p := range pins {
+		if !pinPattern.MatchString(p) {
+			return fmt.Errorf("%q is no fingerprint of a host key; want SHA256:…, as ssh-keygen -l prints it", p)
+		}
 	}
-	switch {
-	case err == nil:
-		return nil
-	case knownhosts.IsHostKeyChanged(err):
-		return l.changed(err, key)
-	case knownhosts.IsHostUnknown(err):
-		return l.unknown(key)
-	}
+	return nil
+}
+
+func (l *login) mistrust(key ssh.PublicKey, err error) error {
 	return fmt.Errorf("%w: %s shows %s: %s", ErrHostKey, l.addr, fingerprint(key), printable(err.Error()))
 }
 
+// unknown is the error of a first contact with nobody there to ask.
 func (l *login) unknown(key ssh.PublicKey) error {
 	return fmt.Errorf("%w: nothing is known of %s, which shows %s\n"+
-		"  compare that with the board's own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it:\n  ssh %s true",
-		ErrHostKey, l.addr, fingerprint(key), keyKind(key), l.sshArgs())
+		"  compare that with its own console (ssh-keygen -lf /etc/ssh/ssh_host_%s_key.pub), then pin it: %s\n  ssh %s true",
+		ErrHostKey, l.addr, fingerprint(key), keyKind(key), l.pinHint(key), l.sshArgs())
 }
 
-func (l *login) changed(err error, key ssh.PublicKey) error {
-	var pinned *xknownhosts.KeyError
-	where := "known_hosts"
-	if errors.As(err, &pinned) && len(pinned.Want) > 0 {
-		where = fmt.Sprintf("%s:%d pins %s", pinned.Want[0].Filename, pinned.Want[0].Line, fingerprint(pinned.Want[0].Key))
+// pinHint is an option of commands. It names the board's key, not a jump host's.
+func (l *login) pinHint(key ssh.PublicKey) string {
+	if l.isHop {
+		return "by"
 	}
-	return fmt.Errorf("%w: %s shows %s, but %s\n%s", ErrHostKey, l.addr, fingerprint(key), where, l.forget(err))
+	return "deploy and smoke take -pin=" + ssh.FingerprintSHA256(key) + ", or by"
+}
+
+func (l *login) changed(against []pin, key ssh.PublicKey) error {
+	where := fmt.Sprintf("%s pins %s", against[0].where(), fingerprint(against[0].key))
+	return fmt.Errorf("%w: %s shows %s, but %s\n%s", ErrHostKey, l.addr, fingerprint(key), where, l.forget(against))
 }
 
 // otherKind is the case of a server that has no key of the pinned kind.
 func (l *login) otherKind(err *ssh.AlgorithmNegotiationError) error {
+	own, _ := l.trust.pinned(l.addr)
 	return fmt.Errorf("%w: %s has no host key of the pinned kind (%s), only %s\n%s", ErrHostKey, l.addr,
-		strings.Join(l.algorithms(), ", "), printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forget(l.mismatch()))
+		strings.Join(l.trust.algorithms(l.addr), ", "), printable(strings.Join(err.RequestedAlgorithms, ", ")), l.forget(own))
 }
 
-// mismatch is the error that any key but the pinned ones gets.
-func (l *login) mismatch() error {
-	return l.pinned.HostKeyCallback()(l.addr.keyName(), &net.TCPAddr{}, noKey{})
-}
-
-// noKey is a key that nobody has.
-type noKey struct{}
-
-func (noKey) Type() string                        { return "none" }
-func (noKey) Marshal() []byte                     { return []byte("none") }
-func (noKey) Verify([]byte, *ssh.Signature) error { return errors.New("not a key") }
-
-// forget says how to drop the pinned keys that err names, each in its own file.
-func (l *login) forget(err error) string {
+// forget says how to drop pinned keys, each in its own file.
+func (l *login) forget(pins []pin) string {
 	hint := "  another machine answers at this address, or the board was flashed anew; if you know that it was, forget the old key:"
-	remove := "\n  ssh-keygen -R " + Quote(xknownhosts.Normalize(l.addr.keyName()))
+	name, _ := l.addr.hostNames()
 	var files []string
-	var pinned *xknownhosts.KeyError
-	if errors.As(err, &pinned) {
-		for _, key := range pinned.Want {
-			files = append(files, key.Filename)
-		}
+	for _, p := range pins {
+		files = append(files, p.file)
 	}
 	slices.Sort(files)
 	for _, file := range slices.Compact(files) {
-		hint += remove + " -f " + Quote(file)
-	}
-	if len(files) == 0 {
-		hint += remove
+		hint += "\n  ssh-keygen -R " + Quote(name) + " -f " + Quote(file)
 	}
 	return hint
 }

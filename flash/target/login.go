@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/skeema/knownhosts"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 )
@@ -32,19 +31,27 @@ const agentLimit = 3 * time.Second
 // login holds what proves the board to us and us to the board. Several
 // connections may be made with it at once.
 type login struct {
-	addr   Address
-	via    *gate                 // nil: it is reached directly
-	pinned *knownhosts.HostKeyDB // nil: no known_hosts file exists
-	keys   []ssh.Signer          // of identity files
+	addr         Address
+	via          *gate // nil: it is reached directly
+	isHop        bool  // what it enters is on the way to a board
+	trust        *trust
+	identities   []identity
+	certificates []*ssh.Certificate
 
 	mu      sync.Mutex
-	skipped []string // what could not be used to log in, and why
-	noAgent bool     // it does not list its keys and is not asked again
+	skipped []string        // what could not be used to log in, and why
+	left    []string        // the same, of the last try alone
+	barred  map[string]bool // keys that did not sign
+	noAgent bool            // it does not list its keys and is not asked again
 }
 
 func newLogin(a Address) (*login, error) {
 	a, err := a.complete()
 	if err != nil {
+		return nil, err
+	}
+	a.Pins = slices.DeleteFunc(slices.Clone(a.Pins), func(p string) bool { return p == "" })
+	if err := checkPins(a.Pins); err != nil {
 		return nil, err
 	}
 	l := &login{addr: a}
@@ -53,19 +60,10 @@ func newLogin(a Address) (*login, error) {
 			return nil, err
 		}
 	}
-	if files := existing(a.KnownHosts); len(files) > 0 {
-		if l.pinned, err = knownhosts.NewDB(files...); err != nil {
-			return nil, fmt.Errorf("read known hosts: %w", err)
-		}
+	if l.trust, err = readTrust(existing(a.KnownHosts)); err != nil {
+		return nil, err
 	}
-	for _, file := range a.Identities {
-		key, err := readKey(file)
-		if err != nil {
-			l.skipped = append(l.skipped, err.Error())
-			continue
-		}
-		l.keys = append(l.keys, key)
-	}
+	l.readKeys()
 	return l, nil
 }
 
@@ -80,20 +78,18 @@ func (l *login) close() {
 	}
 }
 
-func readKey(file string) (ssh.Signer, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
+// agentSocket is where the agent listens that the address names; "" where it is to be
+// left alone.
+func (a Address) agentSocket() string {
+	switch {
+	case a.Agent == "none":
+		return ""
+	case a.Agent == "" || a.Agent == "SSH_AUTH_SOCK":
+		return os.Getenv("SSH_AUTH_SOCK")
+	case strings.HasPrefix(a.Agent, "$"):
+		return os.Getenv(a.Agent[1:])
 	}
-	key, err := ssh.ParsePrivateKey(data)
-	var locked *ssh.PassphraseMissingError
-	if errors.As(err, &locked) {
-		return nil, fmt.Errorf("%s has a passphrase; add it to the agent: ssh-add %s", file, file)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return key, nil
+	return a.Agent
 }
 
 // askAgent connects to the user's agent and lists its keys. The connection is nil
@@ -101,7 +97,7 @@ func readKey(file string) (ssh.Signer, error) {
 func (l *login) askAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	socket := os.Getenv("SSH_AUTH_SOCK")
+	socket := l.addr.agentSocket()
 	if socket == "" || l.noAgent {
 		return nil, nil
 	}
@@ -126,25 +122,10 @@ func (l *login) askAgent(ctx context.Context) (net.Conn, []ssh.Signer) {
 	return nil, nil
 }
 
-// with appends keys that are not among ours already: servers count every key that
-// is offered.
-func (l *login) with(more []ssh.Signer) []ssh.Signer {
-	keys := slices.Clone(l.keys)
-	for _, k := range more {
-		known := slices.ContainsFunc(keys, func(o ssh.Signer) bool {
-			return string(o.PublicKey().Marshal()) == string(k.PublicKey().Marshal())
-		})
-		if !known {
-			keys = append(keys, k)
-		}
-	}
-	return keys
-}
-
 // handshake turns a greeted wire into a login. It owns w. Both the board and the
 // agent may keep it waiting; ctx ends either.
 func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
-	agentConn, more := l.askAgent(ctx)
+	agentConn, inAgent := l.askAgent(ctx)
 	if agentConn != nil {
 		defer agentConn.Close()
 	}
@@ -154,7 +135,7 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 			agentConn.Close()
 		}
 	})
-	link, err := l.authenticate(w, l.with(more))
+	link, err := l.authenticate(ctx, w, l.offers(inAgent))
 	if !stop() {
 		return nil, fmt.Errorf("log in to %s: %w", l.addr, context.Cause(ctx))
 	}
@@ -166,7 +147,7 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	return link, nil
 }
 
-func (l *login) authenticate(w *wire, keys []ssh.Signer) (*link, error) {
+func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*link, error) {
 	if len(keys) == 0 {
 		return nil, l.refused(errors.New("there is no key to log in with"))
 	}
@@ -174,9 +155,9 @@ func (l *login) authenticate(w *wire, keys []ssh.Signer) (*link, error) {
 	config := &ssh.ClientConfig{
 		User:              l.addr.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(keys...)},
-		HostKeyAlgorithms: l.algorithms(),
+		HostKeyAlgorithms: l.trust.algorithms(l.addr),
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
-			untrusted = l.checkHostKey(key)
+			untrusted = l.checkHostKey(ctx, key)
 			return untrusted
 		},
 	}
@@ -189,10 +170,14 @@ func (l *login) authenticate(w *wire, keys []ssh.Signer) (*link, error) {
 
 func (l *login) explain(err, untrusted error) error {
 	var algorithms *ssh.AlgorithmNegotiationError
+	var q *question
+	own, _ := l.trust.pinned(l.addr)
 	switch {
 	case untrusted != nil:
 		return untrusted
-	case errors.As(err, &algorithms) && len(l.algorithms()) > 0 && strings.Contains(err.Error(), "host key"):
+	case errors.As(err, &q):
+		return &question{refusal: l.refused(q.refusal), ask: q.ask}
+	case errors.As(err, &algorithms) && len(own) > 0 && strings.Contains(err.Error(), "host key"):
 		return l.otherKind(algorithms)
 	case strings.Contains(err.Error(), "unable to authenticate"):
 		return l.refused(err)
@@ -204,8 +189,8 @@ func (l *login) refused(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	hint := "\n  keys are looked for in the agent and in IdentityFile; to see what ssh would do: ssh -v " + l.sshArgs()
-	if len(l.skipped) > 0 {
-		hint = "\n  not used: " + strings.Join(l.skipped, "\n  not used: ") + hint
+	if unused := slices.Concat(l.skipped, l.left); len(unused) > 0 {
+		hint = "\n  not used: " + strings.Join(unused, "\n  not used: ") + hint
 	}
 	return fmt.Errorf("%w by %s: %s%s", ErrLogin, l.addr, printable(err.Error()), hint)
 }

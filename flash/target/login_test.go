@@ -3,10 +3,8 @@ package target
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
-	"encoding/pem"
 	"errors"
 	"io"
 	"net"
@@ -93,7 +91,7 @@ func TestRefusedLogin(t *testing.T) {
 	if _, err := sshd.WriteKey(wrong); err != nil {
 		t.Fatal(err)
 	}
-	writeLockedKey(t, locked)
+	lockKey(t, s.Identity, locked)
 	tests := []struct {
 		name       string
 		identities []string
@@ -116,50 +114,62 @@ func TestRefusedLogin(t *testing.T) {
 	}
 }
 
-func writeLockedKey(t *testing.T, file string) {
+// lockKey writes a private key once more, with the passphrase "secret", and with the
+// least work to make a key of that.
+func lockKey(t *testing.T, from, file string) {
 	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
+	data, err := os.ReadFile(from)
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, err := ssh.MarshalPrivateKeyWithPassphrase(key, "", []byte("secret"))
-	if err != nil {
+	if err := os.WriteFile(file, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	keygen(t, "-q", "-p", "-a", "1", "-P", "", "-N", "secret", "-f", file)
 }
 
 func TestLoginWithTheAgent(t *testing.T) {
 	s := startSSHD(t)
-	data, err := os.ReadFile(s.Identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := ssh.ParseRawPrivateKey(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Setenv("SSH_AUTH_SOCK", startAgent(t, s.Identity))
+	a := addressOf(s)
+	a.Identities = nil
+	dial(t, a)
+}
+
+// startAgent runs an agent that holds the keys of files, and returns its socket.
+func startAgent(t *testing.T, files ...string) string {
+	t.Helper()
 	ring := agent.NewKeyring()
-	if err := ring.Add(agent.AddedKey{PrivateKey: key}); err != nil {
-		t.Fatal(err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := ssh.ParseRawPrivateKey(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ring.Add(agent.AddedKey{PrivateKey: key, Comment: filepath.Base(file)}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	return serveAgent(t, ring)
+}
+
+func serveAgent(t *testing.T, a agent.Agent) string {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
 	go func() {
 		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-			go agent.ServeAgent(ring, conn)
+			go agent.ServeAgent(a, conn)
 		}
 	}()
-	t.Setenv("SSH_AUTH_SOCK", socket)
-	a := addressOf(s)
-	a.Identities = nil
-	dial(t, a)
+	return socket
 }
 
 // silentAgent accepts connections and answers nothing but lists of keys, and

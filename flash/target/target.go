@@ -34,22 +34,26 @@ type Conn struct {
 	link *link // nil after Close
 }
 
-// Reach connects to the machine that a person names, as Resolve takes it.
-func Reach(ctx context.Context, host string) (*Conn, error) {
+// Reach connects to the machine that a person names, as Resolve takes it. The pins are
+// fingerprints of its host key that the person vouches for; see Address.
+func Reach(ctx context.Context, host string, pins ...string) (*Conn, error) {
 	a, err := Resolve(ctx, host)
 	if err != nil {
 		return nil, err
 	}
+	a.Pins = pins
 	return Dial(ctx, a)
 }
 
-// Dial connects to the board at a, once.
+// Dial connects to the board at a, once. A person at a terminal is asked what only a
+// person can answer: whether a key that nothing is known of is the board's, and the
+// passphrase of a key that would be taken. Further connections of the Conn never ask.
 func Dial(ctx context.Context, a Address) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
 		return nil, err
 	}
-	link, err := l.connect(ctx)
+	link, err := talk(ctx, func() (*link, error) { return l.connect(ctx) })
 	if err != nil {
 		l.close()
 		return nil, err

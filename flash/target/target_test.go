@@ -164,6 +164,9 @@ func (r *relay) close() {
 	}
 }
 
+// longEnough is how long a test waits for what is sure to come.
+const longEnough = 5 * time.Minute
+
 func within(t *testing.T, limit time.Duration, work func()) {
 	t.Helper()
 	began := time.Now()

@@ -28,7 +28,7 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 	if err != nil {
 		return nil, err
 	}
-	link, err := l.wait(ctx, timeout)
+	link, err := talk(ctx, func() (*link, error) { return l.wait(ctx, timeout) })
 	if err != nil {
 		l.close()
 		return nil, err

@@ -1,0 +1,140 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// maxAsked is how often a person is asked the same.
+const maxAsked = 3
+
+// question is an error that a person can mend, or, with no ask, a second try. It is
+// put when the connection that met it has ended, so that no limit runs meanwhile.
+type question struct {
+	refusal error // what is said where nobody can be asked
+	ask     func(context.Context, *terminal) error
+}
+
+func (q *question) Error() string { return q.refusal.Error() }
+
+func (q *question) Unwrap() error { return q.refusal }
+
+// asking is held by whoever asks: there is one person, and there may be many boards.
+var asking = make(chan struct{}, 1)
+
+// talk tries until no question is open any more.
+func talk(ctx context.Context, try func() (*link, error)) (*link, error) {
+	for {
+		link, err := try()
+		var q *question
+		if !errors.As(err, &q) {
+			return link, err
+		}
+		answered, failed := q.put(ctx)
+		if failed != nil {
+			return nil, failed
+		}
+		if !answered {
+			return nil, err
+		}
+	}
+}
+
+// put is false where nobody can be asked.
+func (q *question) put(ctx context.Context) (answered bool, err error) {
+	if q.ask == nil {
+		return true, nil
+	}
+	select {
+	case asking <- struct{}{}:
+		defer func() { <-asking }()
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	}
+	t := atTerminal()
+	if t == nil {
+		return false, nil
+	}
+	return true, q.ask(ctx, t)
+}
+
+// terminal is where a person sits.
+type terminal struct{ in, out *os.File }
+
+// atTerminal is nil in CI and where nobody would see a question or could answer it.
+var atTerminal = func() *terminal {
+	if os.Getenv("CI") != "" || !term.IsTerminal(int(os.Stdin.Fd())) || !term.IsTerminal(int(os.Stderr.Fd())) {
+		return nil
+	}
+	return &terminal{os.Stdin, os.Stderr}
+}
+
+const maxLineBytes = 4096
+
+// line asks for a line, which is not shown where it is secret. It does not wait for it
+// any longer once ctx has ended.
+func (t *terminal) line(ctx context.Context, prompt string, secret bool) (string, error) {
+	if secret {
+		show, err := t.hide()
+		if err != nil {
+			return "", err
+		}
+		defer fmt.Fprintln(t.out)
+		defer show()
+	}
+	fmt.Fprint(t.out, prompt)
+	type answer struct {
+		text string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		text, err := readLine(t.in)
+		answers <- answer{text, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.text, a.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// readLine reads no further than the line: what comes after it is for others.
+func readLine(in io.Reader) (string, error) {
+	var line []byte
+	for b := make([]byte, 1); ; {
+		n, err := in.Read(b)
+		switch {
+		case n > 0 && b[0] == '\n':
+			return string(line), nil
+		case n > 0 && len(line) < maxLineBytes:
+			line = append(line, b[0])
+		case n == 0 && err != nil:
+			return "", fmt.Errorf("read an answer: %w", err)
+		}
+	}
+}
+
+// hide takes the echo from the terminal, until show is called.
+func (t *terminal) hide() (show func(), err error) {
+	fd := int(t.in.Fd())
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, fmt.Errorf("hide what is typed: %w", err)
+	}
+	hidden := *before
+	hidden.Lflag &^= unix.ECHO
+	hidden.Lflag |= unix.ICANON | unix.ISIG
+	hidden.Iflag |= unix.ICRNL
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &hidden); err != nil {
+		return nil, fmt.Errorf("hide what is typed: %w", err)
+	}
+	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, nil
+}

@@ -1,0 +1,100 @@
+package target
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// firstContact is a machine of which nothing is known. Nothing is trusted before a
+// person has compared its fingerprint.
+func (l *login) firstContact(key ssh.PublicKey) error {
+	return &question{refusal: l.unknown(key), ask: func(ctx context.Context, t *terminal) error {
+		fmt.Fprintf(t.out, "Nothing is known of %s. It shows this key:\n  %s\n", printable(l.addr.String()), fingerprint(key))
+		for range maxAsked {
+			answer, err := t.line(ctx, "Type yes if its own console shows the same, or the fingerprint that it shows: ", false)
+			if err != nil {
+				return err
+			}
+			switch answer {
+			case "yes", ssh.FingerprintSHA256(key):
+				return l.pin(key)
+			case "no":
+				return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, fingerprint(key), l.addr)
+			}
+			if strings.HasPrefix(answer, "SHA256:") {
+				return fmt.Errorf("%w: %s shows %s, not %s: another machine answers there", ErrHostKey, l.addr, fingerprint(key), printable(answer))
+			}
+		}
+		return fmt.Errorf("%w: %s was not confirmed for %s", ErrHostKey, fingerprint(key), l.addr)
+	}}
+}
+
+// pin trusts a key from now on, also after this run where the user has a file for
+// that.
+func (l *login) pin(key ssh.PublicKey) error {
+	name, _ := l.addr.hostNames()
+	if file := l.addr.PinFile; file != "" {
+		if err := appendPin(file, name, l.addr.HashNames, key); err != nil {
+			return fmt.Errorf("pin the host key of %s: %w", l.addr, err)
+		}
+	}
+	l.trust.add(pin{names: []string{name}, key: key, file: l.addr.PinFile})
+	return nil
+}
+
+// appendPin adds a line as ssh does, by one write at the end: what others add at the
+// same time is kept, and so are the file's owner and its links. What was cut off
+// before gets its line's end.
+func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
+	if hashed {
+		name = hashName(name)
+	}
+	line := name + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + "\n"
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, whole, err := ending(f)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		line = "\n" + line
+	}
+	if n, err := f.WriteString(line); err != nil {
+		if n > 0 {
+			return errors.Join(err, f.Truncate(size))
+		}
+		return err
+	}
+	return f.Sync()
+}
+
+// ending says whether the last line of a file has its end.
+func ending(f *os.File) (size int64, whole bool, err error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, true, err
+	}
+	last := make([]byte, 1)
+	_, err = f.ReadAt(last, info.Size()-1)
+	return info.Size(), last[0] == '\n', err
+}
+
+func hashName(name string) string {
+	salt := make([]byte, 20)
+	rand.Read(salt)
+	return "|1|" + base64.StdEncoding.EncodeToString(salt) + "|" + base64.StdEncoding.EncodeToString(hashHost(salt, name))
+}
