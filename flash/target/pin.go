@@ -66,7 +66,7 @@ func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	size, whole, err := ending(f)
+	size, whole, err := tailOf(f)
 	if err != nil {
 		return err
 	}
@@ -82,8 +82,8 @@ func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	return f.Sync()
 }
 
-// ending says whether the last line of a file has its end.
-func ending(f *os.File) (size int64, whole bool, err error) {
+// tailOf says whether the last line of a file has its end.
+func tailOf(f *os.File) (size int64, whole bool, err error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
 		return 0, true, err
