@@ -1,0 +1,64 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+)
+
+// ErrForwarding says that the board's SSH server opens no ports for us.
+var ErrForwarding = errors.New("the board's SSH server forwards no ports")
+
+// Listen opens a port on the board's loopback address, whose connections arrive
+// here: a program on the board can then ask this machine for something, whatever
+// lies between the two. Any program on the board can; what is served must be proof
+// against that. The listener ends with the connection, or with its Close.
+func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
+	link, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	type opened struct {
+		listener net.Listener
+		err      error
+	}
+	result := make(chan opened, 1)
+	err = link.during(ctx, func() {}, func() error {
+		go func() {
+			l, err := link.Listen("tcp", "127.0.0.1:0")
+			result <- opened{l, err}
+		}()
+		select {
+		case o := <-result:
+			result <- o
+			return o.err
+		case <-link.gone:
+			return net.ErrClosed
+		}
+	})
+	if err == nil {
+		return (<-result).listener, nil
+	}
+	go func() { // what opens after all is of no use to anybody
+		if o := <-result; o.listener != nil {
+			o.listener.Close()
+		}
+	}()
+	if strings.Contains(err.Error(), "tcpip-forward request denied") {
+		return nil, fmt.Errorf("listen on %s: %w; set AllowTcpForwarding yes (or remote) in its sshd_config", c.addr, ErrForwarding)
+	}
+	return nil, said(fmt.Sprintf("listen on %s", c.addr), err)
+}
+
+// Redial makes a new connection in the place of one that was lost.
+func (c *Conn) Redial(ctx context.Context, timeout time.Duration) error {
+	link, err := c.login.wait(ctx, timeout)
+	if err != nil {
+		return err
+	}
+	c.adopt(link)
+	return nil
+}
