@@ -29,6 +29,7 @@ var licenceTexts = map[string]string{
 	"0cf21bdfd1964a97": "MIT", // without a title
 	"c1ebbf30401272f9": "MIT", // "The MIT License (MIT)", go-toml v2
 	"986c3c3199a93b91": "BSD-2-Clause",
+	"a56fee4b2f66331e": "BSD-2-Clause", // godbus
 	"cb1ce31a60c2422f": "BSD-3-Clause", // Google LLC
 	"526279aa5ce65fb2": "BSD-3-Clause", // Google Inc.
 	"c16fb94cf985fde3": "BSD-3-Clause", // xxHash

@@ -1,0 +1,156 @@
+package update
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Bundle is a file of this machine that an engine installs. What it says of
+// itself was read here and proved by nobody; the board's engine does that.
+type Bundle struct {
+	Claims
+	File      string `json:"file"`
+	Kind      Kind   `json:"kind"`
+	Format    string `json:"format,omitempty"` // of RAUC: plain, verity, crypt
+	SizeBytes int64  `json:"sizeBytes"`
+
+	file   *os.File
+	digest string // of its beginning and its end, which no other bundle shares
+}
+
+// Kind is whose bundle it is.
+type Kind string
+
+// The kinds of bundles.
+const (
+	RAUC Kind = "RAUC"
+)
+
+// A form is how the bundles of one kind look.
+type form struct {
+	kind   Kind
+	suffix string
+	is     func(head []byte) bool
+	read   func(*Bundle) error
+}
+
+var forms = []form{
+	{RAUC, ".raucb", isSquashfs, readRAUC},
+}
+
+var errForm = errors.New("not a bundle of RAUC's")
+
+// headBytes is how much of a file tells what it is.
+const headBytes = 512
+
+// Open opens a bundle and reads what it is. The file must not change until Close.
+func Open(name string) (*Bundle, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bundle{File: name, file: f}
+	if err := b.read(); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
+}
+
+// Close closes the file.
+func (b *Bundle) Close() error { return b.file.Close() }
+
+func (b *Bundle) read() error {
+	info, err := b.file.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%w, and not even a file", errForm)
+	}
+	b.SizeBytes = info.Size()
+	head := make([]byte, headBytes)
+	n, err := b.file.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if b.digest, err = b.ends(head[:n]); err != nil {
+		return err
+	}
+	for _, f := range forms {
+		if f.is(head[:n]) {
+			b.Kind = f.kind
+			return f.read(b)
+		}
+	}
+	return fmt.Errorf("%w: it does not begin with a squashfs; one is made by: build <board> -target=slipway-bundle", errForm)
+}
+
+// ends is a digest of what tells bundles apart: signatures lie at one end or the
+// other.
+func (b *Bundle) ends(head []byte) (string, error) {
+	tail := make([]byte, min(b.SizeBytes, 4096))
+	if _, err := b.file.ReadAt(tail, b.SizeBytes-int64(len(tail))); err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	h.Write(head)
+	h.Write(tail)
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+func (b *Bundle) suffix() string {
+	for _, f := range forms {
+		if f.kind == b.Kind {
+			return f.suffix
+		}
+	}
+	return ""
+}
+
+func isSquashfs(head []byte) bool { return bytes.HasPrefix(head, []byte("hsqs")) }
+
+// RAUC itself takes no larger signature.
+const maxSignatureBytes = 64 << 10
+
+// readRAUC reads the signature at the end of a bundle: its length in the last 8
+// bytes, and before them a CMS message. That of a verity bundle holds the
+// manifest; the manifest of a plain one lies in the squashfs and is left to the
+// engine.
+func readRAUC(b *Bundle) error {
+	var tail [8]byte
+	if b.SizeBytes < int64(len(tail)) {
+		return errors.New("the bundle is cut short: no signature at its end")
+	}
+	if _, err := b.file.ReadAt(tail[:], b.SizeBytes-8); err != nil {
+		return err
+	}
+	length := binary.BigEndian.Uint64(tail[:])
+	if length == 0 || length > maxSignatureBytes || int64(length) > b.SizeBytes-8 {
+		return fmt.Errorf("the bundle is cut short or damaged: its last 8 bytes tell of a signature of %d bytes; copy or make it again", length)
+	}
+	message := make([]byte, length)
+	if _, err := b.file.ReadAt(message, b.SizeBytes-8-int64(length)); err != nil {
+		return err
+	}
+	s, err := parseSignature(message)
+	if err != nil {
+		return fmt.Errorf("the bundle's signature: %w", err)
+	}
+	b.Format, b.Signer = "plain", s.signer
+	if len(s.content) == 0 {
+		return nil
+	}
+	m, err := parseManifest(s.content)
+	if err != nil {
+		return fmt.Errorf("the bundle's manifest: %w", err)
+	}
+	b.Format, b.Compatible, b.Version = m.format, m.compatible, m.version
+	return nil
+}

@@ -1,0 +1,163 @@
+package update
+
+import (
+	"encoding/asn1"
+	"encoding/base64"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// verity is the signature of a bundle that RAUC 1.8 made, with the manifest in it.
+// The key was made for it and is gone.
+func verity(t testing.TB) []byte {
+	t.Helper()
+	text, err := os.ReadFile("testdata/verity.cms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(string(text), "\n", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func bundleOf(message []byte) []byte {
+	data := append([]byte("hsqs squashfs"), message...)
+	return binary.BigEndian.AppendUint64(data, uint64(len(message)))
+}
+
+func TestOpen(t *testing.T) {
+	message := verity(t)
+	enveloped, err := asn1.Marshal(struct {
+		Kind asn1.ObjectIdentifier
+		Data []int `asn1:"explicit,tag:0"`
+	}{envelopedData, []int{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name    string
+		data    string
+		want    Bundle
+		wantErr string
+	}{
+		{name: "verity", data: string(bundleOf(message)), want: Bundle{Kind: RAUC, Format: "verity", Claims: Claims{"slipway-test", "7.1", "CN=trusted"}}},
+		{name: "empty", wantErr: "not a bundle"},
+		{name: "text", data: "A text.", wantErr: "not a bundle"},
+		{name: "a squashfs alone", data: "hsqs" + strings.Repeat("x", 2000), wantErr: "cut short or damaged"},
+		{name: "its first bytes", data: "hsqs", wantErr: "cut short"},
+		{name: "no signature", data: "hsqs" + strings.Repeat("\x00", 2000), wantErr: "a signature of 0 bytes"},
+		{name: "cut", data: string(bundleOf(message)[:1000]), wantErr: "cut short or damaged"},
+		{name: "a signature longer than the file", data: "hsqs\x00\x00\x00\x00\x00\x00\x10\x00", wantErr: "a signature of 4096 bytes"},
+		{name: "something else for a signature", data: string(bundleOf([]byte("signed: me"))), wantErr: "no CMS message"},
+		{name: "half a signature", data: string(bundleOf(message[:len(message)/2])), wantErr: "no CMS message"},
+		{name: "encrypted", data: string(bundleOf(enveloped)), wantErr: "is encrypted"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "file")
+			if err := os.WriteFile(file, []byte(tt.data), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			got, err := Open(file)
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || !strings.HasPrefix(err.Error(), file) {
+					t.Errorf("Open() = %v; want the file's name and %q", err, tt.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer got.Close()
+			tt.want.File, tt.want.SizeBytes = file, int64(len(tt.data))
+			if diff := cmp.Diff(&tt.want, got, cmpopts.IgnoreUnexported(Bundle{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if _, err := Open(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not even a file") {
+		t.Errorf("Open(a folder) = %v", err)
+	}
+}
+
+func TestParseManifest(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		want       manifest
+		wantErr    string
+	}{
+		{"plain", "[update]\ncompatible=a\nversion=1\n", manifest{"a", "1", "plain"}, ""},
+		{"verity", "# c\n[update]\ncompatible = a b\n\n[bundle]\nformat=verity\n[image.rootfs]\nversion=2\n", manifest{"a b", "", "verity"}, ""},
+		{"an escape", "[update]\ncompatible=a\x1b[2Jb\n", manifest{"a[2Jb", "", "plain"}, ""},
+		{"for no board", "[update]\nversion=1\n", manifest{}, "which boards"},
+		{"no section", "compatible=a\n", manifest{}, "line 1"},
+		{"no pair", "[update]\ncompatible\n", manifest{}, "line 2"},
+		{"a long line", "[update]\n" + strings.Repeat("x", 1<<17), manifest{}, "too long"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseManifest([]byte(tt.text))
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+					t.Errorf("parseManifest() = %v; want %q", err, tt.wantErr)
+				}
+				return
+			}
+			if err != nil || got != tt.want {
+				t.Errorf("parseManifest() = %+v, %v; want %+v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzBundle(f *testing.F) {
+	f.Add(bundleOf(verity(f)))
+	f.Add([]byte("hsqs"))
+	f.Add(bundleOf([]byte("0")))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := filepath.Join(dir, "file")
+		if err := os.WriteFile(file, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b, err := Open(file)
+		if err != nil {
+			return
+		}
+		defer b.Close()
+		for _, text := range []string{b.Compatible, b.Version, b.Signer} {
+			if strings.ContainsAny(text, "\x1b\n\r\x00") {
+				t.Errorf("%q has control characters", text)
+			}
+		}
+	})
+}
+
+func TestOlder(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want bool
+	}{
+		{"1", "2", true}, {"2", "1", false}, {"1.9", "1.10", true}, {"1.10", "1.9", false},
+		{"1.8", "1.8", false}, {"1", "1.1", true}, {"1.0-rc1", "1.0.1", true}, {"2026.11", "2026.9", false},
+		{"v1.2", "v1.3", true}, {"", "1", false}, {"1", "", false}, {"1.2~a", "1.2-a", false},
+		{"99999999999999999999", "99999999999999999999", false},
+	} {
+		if got := older(tt.a, tt.b); got != tt.want {
+			t.Errorf("older(%q, %q) = %v; want %v", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestParseRoom(t *testing.T) {
+	got := parseRoom("/data /dev/vda5 487652 1234 456789 1% /data\n/tmp tmpfs 1 2 nonsense 1% /tmp\nshort line\n/run none 1 1 -5 1% /run\n")
+	if diff := cmp.Diff(map[string]int64{"/data": 456789 << 10}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,254 @@
+package update
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/godbus/dbus/v5"
+
+	"slipway/flash/target"
+	"slipway/layers/engine"
+)
+
+// Limits on what a board's D-Bus may say to us. RAUC's longest message lists its
+// slots; an installation of hours tells less than a megabyte in all.
+const (
+	maxGreetingBytes = 16 << 10
+	maxMessageBytes  = 256 << 10
+	maxHeaderBytes   = 16 << 10
+	maxTalkBytes     = 32 << 20
+)
+
+var errTalk = errors.New("its D-Bus says more than a D-Bus would")
+
+// guard holds a peer to those limits. The library behind it takes a length for
+// true before the bytes are there.
+type guard struct {
+	net.Conn
+	framed  atomic.Bool // the greeting is over
+	total   int
+	pending []byte // a message's first bytes, that were looked at
+	left    int    // of the message, after those
+}
+
+// Write learns from our own side when the greeting is over.
+func (g *guard) Write(p []byte) (int, error) {
+	if bytes.HasPrefix(p, []byte("BEGIN")) {
+		g.framed.Store(true)
+	}
+	return g.Conn.Write(p)
+}
+
+func (g *guard) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if !g.framed.Load() {
+		n, err := g.Conn.Read(p)
+		if g.total += n; g.total > maxGreetingBytes {
+			return 0, errTalk
+		}
+		return n, err
+	}
+	if len(g.pending) == 0 && g.left == 0 {
+		if err := g.next(); err != nil {
+			return 0, err
+		}
+	}
+	if len(g.pending) > 0 {
+		n := copy(p, g.pending)
+		g.pending = g.pending[n:]
+		return n, nil
+	}
+	n, err := g.Conn.Read(p[:min(len(p), g.left)])
+	g.left -= n
+	return n, err
+}
+
+// next looks at the first 16 bytes of a message, which tell its length.
+func (g *guard) next() error {
+	head := make([]byte, 16)
+	if _, err := io.ReadFull(g.Conn, head); err != nil {
+		return err
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	switch head[0] {
+	case 'l':
+	case 'B':
+		order = binary.BigEndian
+	default:
+		return fmt.Errorf("its D-Bus sent what is no message (it begins with %#02x)", head[0])
+	}
+	body, fields := order.Uint32(head[4:]), order.Uint32(head[12:])
+	if body > maxMessageBytes || fields > maxHeaderBytes {
+		return errTalk
+	}
+	g.pending, g.left = head, int((fields+7)/8*8+body)
+	if g.total += len(head) + g.left; g.total > maxTalkBytes {
+		return errTalk
+	}
+	return nil
+}
+
+// bus is the board's D-Bus, through its SSH connection.
+type bus struct {
+	conn *dbus.Conn
+	news *news
+}
+
+// openBus connects as the user that is logged in. It ends with close.
+func openBus(ctx context.Context, c *target.Conn, socket string) (*bus, error) {
+	user, err := userID(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	wire, err := c.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { wire.Close() })() // wakes whoever waits for it
+	b, err := greet(&guard{Conn: wire}, user)
+	if err != nil {
+		wire.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, said("open the D-Bus of "+c.Address().Host, err)
+	}
+	return b, nil
+}
+
+func greet(wire io.ReadWriteCloser, user string) (*bus, error) {
+	n := &news{told: make(chan struct{}, 1)}
+	conn, err := dbus.NewConn(wire, dbus.WithSignalHandler(n), dbus.WithHandler(deaf{}))
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal(user)}); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if err := conn.Hello(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &bus{conn, n}, nil
+}
+
+func (b *bus) close() { b.conn.Close() }
+
+// userID is the number of the user that the board logged us in as, for the D-Bus
+// to compare with what the kernel says.
+func userID(ctx context.Context, c *target.Conn) (string, error) {
+	r, err := c.Run(ctx, "id", "-u")
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSpace(string(r.Stdout))
+	if _, err := strconv.ParseUint(text, 10, 32); r.Status != 0 || err != nil {
+		return "", fmt.Errorf("ask %s for the user's number (id -u): status %d: %s", c.Address().Host, r.Status, engine.OneLine(text))
+	}
+	return text, nil
+}
+
+// deaf offers nothing to the board.
+type deaf struct{}
+
+func (deaf) LookupObject(dbus.ObjectPath) (dbus.ServerObject, bool) { return nil, false }
+
+// news keeps what the board's signals said last. They are not queued: a board may
+// send them faster than anybody reads.
+type news struct {
+	told chan struct{} // there is something new
+
+	mu        sync.Mutex
+	percent   int
+	text      string
+	completed bool
+	result    int32
+	gone      bool // the service has left the bus
+}
+
+// DeliverSignal is called for each signal that was asked for, and for whatever else
+// the board likes to send.
+func (n *news) DeliverSignal(iface, name string, s *dbus.Signal) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch iface + "." + name {
+	case raucInterface + ".Completed":
+		var result int32
+		if dbus.Store(s.Body, &result) != nil {
+			return
+		}
+		n.completed, n.result = true, result
+	case properties + ".PropertiesChanged":
+		var of string
+		var changed map[string]dbus.Variant
+		if len(s.Body) < 2 || dbus.Store(s.Body[:2], &of, &changed) != nil || of != raucInterface {
+			return
+		}
+		progress, ok := changed["Progress"]
+		if !ok || !n.progress(progress) {
+			return
+		}
+	case busInterface + ".NameOwnerChanged":
+		var who, before, after string
+		if dbus.Store(s.Body, &who, &before, &after) != nil || who != raucName || after != "" {
+			return
+		}
+		n.gone = true
+	default:
+		return
+	}
+	select {
+	case n.told <- struct{}{}:
+	default: // somebody will look anyhow
+	}
+}
+
+// progress takes a percentage, what is being done, and how deep that is nested.
+func (n *news) progress(v dbus.Variant) bool {
+	var p struct {
+		Percent int32
+		Text    string
+		Depth   int32
+	}
+	if dbus.Store([]any{v.Value()}, &p) != nil || p.Percent < int32(n.percent) || p.Percent > 100 {
+		return false
+	}
+	n.percent, n.text = int(p.Percent), clip(engine.OneLine(p.Text), maxTextBytes)
+	return true
+}
+
+// maxTextBytes is how much of a board's words is shown in one place.
+const maxTextBytes = 400
+
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// said wraps an error that holds the board's words.
+func said(what string, err error) error { return &boardError{what, err} }
+
+type boardError struct {
+	what  string
+	cause error
+}
+
+func (e *boardError) Error() string {
+	return e.what + ": " + clip(engine.OneLine(e.cause.Error()), 4*maxTextBytes)
+}
+
+func (e *boardError) Unwrap() error { return e.cause }

@@ -1,0 +1,232 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"slipway/flash/target"
+)
+
+// Finding is one thing that was looked at before anything is written.
+type Finding struct {
+	Name    string  `json:"name"`
+	Verdict Verdict `json:"verdict"`
+	Saw     string  `json:"saw"`
+	Next    string  `json:"next,omitempty"` // what to do, where it was refused
+}
+
+// Verdict is what came of it.
+type Verdict string
+
+// The verdicts.
+const (
+	Checked  Verdict = "checked"
+	Refused  Verdict = "refused"
+	NoMatter Verdict = "not applicable"
+)
+
+// Rules say what of an update somebody allows.
+type Rules struct {
+	Downgrade bool // an older version than the one that runs
+}
+
+// look is what the preflight knows of a board and of a bundle.
+type look struct {
+	ctx    context.Context
+	c      *target.Conn
+	engine Engine
+	bundle *Bundle
+	rules  Rules
+	status Status
+	way    Way
+	why    string
+}
+
+// preflights are what is looked at, in the order in which it is shown.
+var preflights = []struct {
+	name string
+	look func(look) Finding
+}{
+	{"bundle", look.form},
+	{"user", look.user},
+	{"slots", look.slots},
+	{"earlier update", look.earlier},
+	{"compatible", look.compatible},
+	{"version", look.version},
+	{"delivery", look.delivery},
+}
+
+// Preflight looks whether a bundle can be installed, and writes nothing. The
+// signature is Judge's, as the engine has to get at the bundle for it.
+func Preflight(ctx context.Context, c *target.Conn, e Engine, b *Bundle, rules Rules) ([]Finding, Status, error) {
+	status, err := e.Status(ctx)
+	if err != nil {
+		return nil, status, err
+	}
+	l := look{ctx: ctx, c: c, engine: e, bundle: b, rules: rules, status: status}
+	l.way, l.why = e.Way(ctx, b)
+	var all []Finding
+	for _, p := range preflights {
+		f := p.look(l)
+		f.Name = p.name
+		all = append(all, f)
+	}
+	if ctx.Err() != nil {
+		return all, status, context.Cause(ctx)
+	}
+	return all, status, nil
+}
+
+// Judge has the engine judge a bundle that was offered to it, and holds what it
+// reads there to the same rules: a plain bundle of RAUC's says nothing to others.
+func Judge(ctx context.Context, e Engine, from *Source, board Status, rules Rules) []Finding {
+	claims, err := e.Inspect(ctx, from)
+	signature := checked("%s trusts it", e.Name())
+	switch {
+	case errors.Is(err, ErrUnjudged):
+		signature = noMatter("%v", err)
+	case err != nil:
+		signature = refused("take a bundle that was signed for this board and is whole", "%v", err)
+	}
+	signature.Name = "signature"
+	all := []Finding{signature}
+	if err == nil {
+		kind, version := sameKind(claims, board), notOlder(claims, board, rules)
+		kind.Name, version.Name = "compatible, by the engine", "version, by the engine"
+		all = append(all, kind, version)
+	}
+	return all
+}
+
+// Refusal is an error that names what was refused, nil where nothing was.
+func Refusal(all []Finding) error {
+	var lines []string
+	for _, f := range all {
+		if f.Verdict == Refused {
+			lines = append(lines, fmt.Sprintf("%s: %s\n  next: %s", f.Name, f.Saw, f.Next))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrRefused, strings.Join(lines, "\n"))
+}
+
+// ErrRefused is of an update that was not begun.
+var ErrRefused = errors.New("refused, and nothing was written")
+
+func checked(format string, args ...any) Finding {
+	return Finding{Verdict: Checked, Saw: fmt.Sprintf(format, args...)}
+}
+
+func noMatter(format string, args ...any) Finding {
+	return Finding{Verdict: NoMatter, Saw: fmt.Sprintf(format, args...)}
+}
+
+func refused(next, format string, args ...any) Finding {
+	return Finding{Verdict: Refused, Saw: fmt.Sprintf(format, args...), Next: next}
+}
+
+func (l look) form() Finding {
+	b := l.bundle
+	if !strings.HasPrefix(l.engine.Name(), string(b.Kind)) {
+		return refused("take a bundle for the engine that the board has", "%s is for %s, and the board has %s", b.File, b.Kind, l.engine.Name())
+	}
+	words := []string{string(b.Kind), b.Format, fmt.Sprintf("%d KiB", b.SizeBytes>>10)}
+	if b.Signer != "" {
+		words = append(words, "says that it was signed by "+b.Signer)
+	}
+	return checked("%s", strings.Join(words, ", "))
+}
+
+// user asks who is logged in: engines write slots for root alone, and say so late.
+func (l look) user() Finding {
+	id, err := userID(l.ctx, l.c)
+	if err == nil && id == "0" {
+		return checked("root")
+	}
+	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1)", l.c.Address().Host)
+	if err != nil {
+		return refused(next, "%v", err)
+	}
+	return refused(next, "user %s, who may not install", id)
+}
+
+func (l look) slots() Finding {
+	booted, ok := l.status.Booted()
+	other, has := l.status.Other()
+	switch {
+	case !ok:
+		return refused("look on the board which slot runs: cat /proc/cmdline", "%s does not know which slot runs", l.engine.Name())
+	case len(l.status.Slots) == 1:
+		return noMatter("%s tells of no slots", l.engine.Name())
+	case !has:
+		return refused("flash the board with an image that has two slots", "there is no other slot than %s, which runs", booted.Name)
+	case other.Device != "" && other.Device == booted.Device:
+		return refused("mend the engine's configuration on the board", "%s and %s, which runs, are both %s", other.Name, booted.Name, other.Device)
+	case booted.State == Bad:
+		return refused("prove that the system that runs is good, then have it marked so (rauc status mark-good); otherwise no good one is left when its other slot is written",
+			"%s runs, and is marked bad or on trial", booted.Name)
+	}
+	return checked("%s runs, %s will be written", booted.Name, other.Name)
+}
+
+func (l look) earlier() Finding {
+	if l.status.Waiting() {
+		return refused("restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay: rauc status mark-active booted",
+			"%s was installed earlier and waits for a restart", l.status.Primary)
+	}
+	return checked("none waits for a restart")
+}
+
+func (l look) compatible() Finding {
+	if l.bundle.Compatible == "" {
+		return noMatter("the bundle says it only to the engine")
+	}
+	return sameKind(l.bundle.Claims, l.status)
+}
+
+func sameKind(c Claims, board Status) Finding {
+	switch {
+	case board.Compatible == "" || c.Compatible == "":
+		return noMatter("the engine compares it when it reads the bundle")
+	case c.Compatible != board.Compatible:
+		return refused("take the bundle of this kind of board", "the bundle is for %q, and the board is %q", c.Compatible, board.Compatible)
+	}
+	return checked("%s", c.Compatible)
+}
+
+func (l look) version() Finding {
+	if l.bundle.Version == "" {
+		return noMatter("the bundle says it only to the engine")
+	}
+	return notOlder(l.bundle.Claims, l.status, l.rules)
+}
+
+func notOlder(c Claims, board Status, rules Rules) Finding {
+	booted, _ := board.Booted()
+	switch {
+	case booted.Version == "":
+		return noMatter("%q comes; the engine does not know the version of what runs, as it did not install it", c.Version)
+	case c.Version == "":
+		return noMatter("the bundle has none; %s runs", booted.Version)
+	case !older(c.Version, booted.Version):
+		return checked("%s runs, %s comes", booted.Version, c.Version)
+	case rules.Downgrade:
+		return checked("%s runs, the older %s comes, which was allowed", booted.Version, c.Version)
+	}
+	return refused("give -downgrade if that is wanted", "%s runs, and the bundle holds the older %s", booted.Version, c.Version)
+}
+
+func (l look) delivery() Finding {
+	if l.way != Staged {
+		return checked("%s, so no room is needed on the board", l.way)
+	}
+	dir, err := room(l.ctx, l.c, l.bundle.SizeBytes+spareBytes)
+	if err != nil {
+		return refused("remove files there, or take a bundle that can be streamed", "%s; %v", l.why, err)
+	}
+	return checked("put into %s of the board first: %s", dir, l.why)
+}

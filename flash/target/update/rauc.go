@@ -1,0 +1,373 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"slipway/flash/target"
+	"slipway/layers/engine"
+)
+
+// RAUC's names on the D-Bus.
+const (
+	raucName      = "de.pengutronix.rauc"
+	raucInterface = raucName + ".Installer"
+	properties    = "org.freedesktop.DBus.Properties"
+	busInterface  = "org.freedesktop.DBus"
+)
+
+// rauc drives RAUC through its service on the board's D-Bus.
+type rauc struct {
+	c       *target.Conn
+	socket  string
+	version string // "" where the board did not tell
+}
+
+func findRAUC(ctx context.Context, c *target.Conn, socket string) (Engine, error) {
+	b, err := openBus(ctx, c, socket)
+	if err != nil {
+		return nil, fmt.Errorf("RAUC is not there: %w", err)
+	}
+	defer b.close()
+	for _, list := range []string{"ListNames", "ListActivatableNames"} {
+		var names []string
+		if err := b.conn.BusObject().CallWithContext(ctx, busInterface+"."+list, 0).Store(&names); err != nil {
+			return nil, said("ask the D-Bus of "+c.Address().Host+" for RAUC", err)
+		}
+		if slices.Contains(names, raucName) {
+			return &rauc{c, socket, raucVersion(ctx, c)}, nil
+		}
+	}
+	return nil, errors.New("RAUC is not on its D-Bus")
+}
+
+// raucVersion asks the program, as the service does not tell.
+func raucVersion(ctx context.Context, c *target.Conn) string {
+	r, err := c.Run(ctx, "rauc", "--version")
+	if err != nil || r.Status != 0 {
+		return ""
+	}
+	version, ok := strings.CutPrefix(strings.TrimSpace(string(r.Stdout)), "rauc ")
+	if !ok {
+		return ""
+	}
+	return clip(engine.OneLine(version), 40)
+}
+
+func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
+
+// streamable looks for the kernel's network block device, which RAUC streams
+// through, and loads its module.
+const streamable = `[ -e /sys/module/nbd ] || [ -e /dev/nbd0 ] || modprobe nbd`
+
+func (r *rauc) Way(ctx context.Context, b *Bundle) (Way, string) {
+	if b.Format == "plain" {
+		return Staged, "RAUC streams no bundle of the format plain; make it with format=verity"
+	}
+	if older(r.version, "1.9") {
+		return Staged, fmt.Sprintf("RAUC %s does not stream", r.version)
+	}
+	result, err := r.c.Run(ctx, "sh", "-c", streamable)
+	if err != nil || result.Status != 0 {
+		return Staged, "the board's kernel has no nbd, which RAUC streams through"
+	}
+	return Streamed, ""
+}
+
+// ask calls a method of RAUC's.
+func (r *rauc) ask(ctx context.Context, b *bus, method string, into []any, args ...any) error {
+	err := b.conn.Object(raucName, "/").CallWithContext(ctx, raucInterface+"."+method, 0, args...).Store(into...)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("RAUC on %s, %s: %w", r.c.Address().Host, method, context.Cause(ctx))
+	}
+	return said(fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, method), err)
+}
+
+// property reads one of RAUC's properties, which are texts.
+func (r *rauc) property(ctx context.Context, b *bus, name string) (string, error) {
+	var v dbus.Variant
+	err := b.conn.Object(raucName, "/").CallWithContext(ctx, properties+".Get", 0, raucInterface, name).Store(&v)
+	if err != nil {
+		return "", said(fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, name), err)
+	}
+	text, _ := v.Value().(string)
+	return clip(engine.OneLine(text), 4*maxTextBytes), nil
+}
+
+// open connects for one question or one installation: nothing is kept that a
+// reboot would break.
+func (r *rauc) open(ctx context.Context) (*bus, error) { return openBus(ctx, r.c, r.socket) }
+
+type slotStatus struct {
+	Name   string
+	Fields map[string]dbus.Variant
+}
+
+// maxSlots is more than any board has.
+const maxSlots = 64
+
+func (r *rauc) Status(ctx context.Context) (Status, error) {
+	b, err := r.open(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	defer b.close()
+	var slots []slotStatus
+	if err := r.ask(ctx, b, "GetSlotStatus", []any{&slots}); err != nil {
+		return Status{}, err
+	}
+	var s Status
+	// RAUC gives an error where no slot can be booted, which a board that runs
+	// shows after its own slot was marked bad.
+	if err := r.ask(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && ctx.Err() != nil {
+		return Status{}, err
+	}
+	s.Primary = clip(engine.OneLine(s.Primary), maxTextBytes)
+	if s.Compatible, err = r.property(ctx, b, "Compatible"); err != nil {
+		return Status{}, err
+	}
+	for _, slot := range slots[:min(len(slots), maxSlots)] {
+		s.Slots = append(s.Slots, slot.read())
+	}
+	return s, nil
+}
+
+func (s slotStatus) read() Slot {
+	text := func(key string) string {
+		value, _ := s.Fields[key].Value().(string)
+		return clip(engine.OneLine(value), maxTextBytes)
+	}
+	slot := Slot{
+		Name: clip(engine.OneLine(s.Name), maxTextBytes), Boot: text("bootname"), Device: text("device"),
+		Booted: text("state") == "booted", Version: text("bundle.version"),
+	}
+	if state := text("boot-status"); state == Good || state == Bad {
+		slot.State = state
+	}
+	// RAUC writes "ok" when a slot was written to its end, and something else before.
+	if state := text("status"); state != "" && state != "ok" {
+		slot.Failed = true
+	}
+	return slot
+}
+
+func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
+	b, err := r.open(ctx)
+	if err != nil {
+		return Claims{}, err
+	}
+	defer b.close()
+	var info map[string]map[string]dbus.Variant
+	var old Claims
+	err = r.ask(ctx, b, "InspectBundle", []any{&info}, from.Where, map[string]dbus.Variant{})
+	switch {
+	case err == nil:
+		text := func(key string) string {
+			value, _ := info["update"][key].Value().(string)
+			return clip(engine.OneLine(value), maxTextBytes)
+		}
+		return Claims{Compatible: text("compatible"), Version: text("version")}, nil
+	case !unknown(err):
+		return Claims{}, err
+	}
+	// RAUC before 1.10.
+	err = r.ask(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
+	old.Compatible, old.Version = clip(engine.OneLine(old.Compatible), maxTextBytes), clip(engine.OneLine(old.Version), maxTextBytes)
+	return old, err
+}
+
+// unknown says whether a method is not there.
+func unknown(err error) bool {
+	var e dbus.Error
+	return errors.As(err, &e) && e.Name == "org.freedesktop.DBus.Error.UnknownMethod"
+}
+
+// interests are the signals that an installation is followed by.
+var interests = [][]dbus.MatchOption{
+	{dbus.WithMatchSender(raucName), dbus.WithMatchObjectPath("/")},
+	{dbus.WithMatchSender(busInterface), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, raucName)},
+}
+
+func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)) error {
+	b, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if operation, err := r.property(ctx, b, "Operation"); err != nil || operation != "idle" {
+		return or(err, fmt.Errorf("%w (RAUC says %q); wait for its end: rauc status", ErrBusy, operation))
+	}
+	for _, match := range interests {
+		if err := b.conn.AddMatchSignalContext(ctx, match...); err != nil {
+			return said("follow RAUC's signals", err)
+		}
+	}
+	if err := r.ask(ctx, b, "InstallBundle", nil, from.Where, map[string]dbus.Variant{}); err != nil {
+		return err
+	}
+	return r.follow(ctx, b, tell)
+}
+
+// follow waits for the end of an installation.
+func (r *rauc) follow(ctx context.Context, b *bus, tell func(int, string)) error {
+	for {
+		select {
+		case <-b.news.told:
+		case <-b.conn.Context().Done():
+			return ErrLost
+		case <-ctx.Done():
+			return r.breakOff(ctx)
+		}
+		b.news.mu.Lock()
+		percent, text, completed, result, gone := b.news.percent, b.news.text, b.news.completed, b.news.result, b.news.gone
+		b.news.mu.Unlock()
+		tell(percent, text)
+		switch {
+		case completed && result == 0:
+			return nil
+		case completed:
+			return r.failure(ctx, b)
+		case gone:
+			return errors.New("RAUC's service on the board ended while it installed; look there: journalctl -u rauc")
+		}
+	}
+}
+
+// failure is why an installation failed, in RAUC's words.
+func (r *rauc) failure(ctx context.Context, b *bus) error {
+	text, err := r.property(ctx, b, "LastError")
+	if err != nil || text == "" {
+		return errors.New("RAUC could not install the bundle and does not say why; look on the board: journalctl -u rauc")
+	}
+	return fmt.Errorf("RAUC could not install the bundle: %s", text)
+}
+
+// breakOffLimit is how long a board may take to stop a service.
+const breakOffLimit = 30 * time.Second
+
+// breakOff stops RAUC, which knows no other way to end an installation. It has
+// marked the slot that it writes as bad before it wrote to it. It is started again
+// by the next question.
+func (r *rauc) breakOff(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), breakOffLimit)
+	defer cancel()
+	result, err := r.c.Run(limited, "systemctl", "stop", "rauc.service")
+	if err != nil || result.Status != 0 {
+		return fmt.Errorf("%w; RAUC on the board could not be stopped and may go on: %w", context.Cause(ctx), ErrLost)
+	}
+	return context.Cause(ctx)
+}
+
+// settleEvery is how often a board is asked whether it is done.
+const settleEvery = time.Second
+
+func (r *rauc) Settle(ctx context.Context) error {
+	b, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for {
+		operation, err := r.property(ctx, b, "Operation")
+		if err != nil || operation == "idle" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(settleEvery):
+		}
+	}
+}
+
+func (r *rauc) MarkGood(ctx context.Context) error { return r.mark(ctx, "good", "booted") }
+
+// MarkBad marks the slot that runs, and makes the other one the first: marking
+// alone would leave a boot loader with two slots that it does not like.
+func (r *rauc) MarkBad(ctx context.Context) error {
+	if err := r.mark(ctx, "bad", "booted"); err != nil {
+		return err
+	}
+	return r.mark(ctx, "active", "other")
+}
+
+func (r *rauc) mark(ctx context.Context, state, slot string) error {
+	b, err := r.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	var name, message string
+	return r.ask(ctx, b, "Mark", []any{&name, &message}, state, slot)
+}
+
+func or(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// older compares versions as people write them: numbers by their value, the rest
+// by its letters. What has no version is not older.
+func older(a, b string) bool {
+	x, y := parts(a), parts(b)
+	if len(x) == 0 || len(y) == 0 {
+		return false
+	}
+	return slices.CompareFunc(x, y, comparePart) < 0
+}
+
+// comparePart puts words before numbers, so that 1.0-rc1 is before 1.0.1.
+func comparePart(a, b string) int {
+	m, errA := strconv.ParseUint(a, 10, 64)
+	n, errB := strconv.ParseUint(b, 10, 64)
+	switch {
+	case errA == nil && errB == nil && m != n:
+		return map[bool]int{true: -1, false: 1}[m < n]
+	case errA == nil && errB != nil:
+		return 1
+	case errA != nil && errB == nil:
+		return -1
+	case errA == nil:
+		return 0
+	}
+	return strings.Compare(a, b)
+}
+
+// parts splits a version where digits and letters meet, and at whatever is neither.
+func parts(version string) []string {
+	var all []string
+	kind := func(r rune) int {
+		switch {
+		case r >= '0' && r <= '9':
+			return 1
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z':
+			return 2
+		}
+		return 0
+	}
+	last := 0
+	for _, r := range version {
+		k := kind(r)
+		switch {
+		case k == 0:
+		case k == last:
+			all[len(all)-1] += string(r)
+		default:
+			all = append(all, string(r))
+		}
+		last = k
+	}
+	return all
+}

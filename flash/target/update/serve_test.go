@@ -1,0 +1,126 @@
+package update_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/flash/target/update"
+	"slipway/flash/target/update/updatetest"
+)
+
+// streaming is an engine that streams; what it would do with that is not asked here.
+type streaming struct{ update.Engine }
+
+func (streaming) Way(context.Context, *update.Bundle) (update.Way, string) {
+	return update.Streamed, ""
+}
+
+// What a board's engine asks of the server, over a real SSH connection.
+func TestServe(t *testing.T) {
+	file := updatetest.File(t, 300<<10)
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := update.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	from, err := update.Offer(t.Context(), updatetest.Connect(t), streaming{}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(from.Where)
+	if err != nil || from.Way != update.Streamed || at.Hostname() != "127.0.0.1" || len(at.Path) < 27 {
+		t.Fatalf("Offer() = %s %s; want an address on 127.0.0.1 that nobody can guess", from.Way, from.Where)
+	}
+	other := *at
+	other.Path = "/bundle.raucb"
+	for _, tt := range []struct {
+		name, method, url, span string
+		status, from, to        int
+	}{
+		{"all", "GET", from.Where, "", 200, 0, len(want)},
+		{"a range", "GET", from.Where, "bytes=4096-8191", 206, 4096, 8192},
+		{"its end", "GET", from.Where, "bytes=-100", 206, len(want) - 100, len(want)},
+		{"past its end", "GET", from.Where, fmt.Sprintf("bytes=%d-", len(want)), 416, -1, -1},
+		{"its size", "HEAD", from.Where, "", 200, 0, 0},
+		{"another path", "GET", other.String(), "", 404, -1, -1},
+		{"a folder", "GET", strings.TrimSuffix(from.Where, "bundle.raucb"), "", 404, -1, -1},
+		{"an upload", "PUT", from.Where, "", 405, -1, -1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := http.NewRequestWithContext(t.Context(), tt.method, tt.url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.span != "" {
+				r.Header.Set("Range", tt.span)
+			}
+			answer, err := (&http.Transport{}).RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			got, err := io.ReadAll(answer.Body)
+			if err != nil || answer.StatusCode != tt.status {
+				t.Fatalf("status %d, %v; want %d", answer.StatusCode, err, tt.status)
+			}
+			if tt.from >= 0 && !bytes.Equal(got, want[tt.from:tt.to]) {
+				t.Errorf("%d bytes came, and not those from %d to %d", len(got), tt.from, tt.to)
+			}
+			if tt.method == "HEAD" && answer.ContentLength != int64(len(want)) {
+				t.Errorf("it says that it has %d bytes; want %d", answer.ContentLength, len(want))
+			}
+		})
+	}
+	if got, least := from.Served(), int64(len(want)+4096+100); got < least {
+		t.Errorf("Served() = %d; want %d at least", got, least)
+	}
+	from.Close()
+	if answer, err := (&http.Transport{}).RoundTrip(&http.Request{Method: "GET", URL: at}); err == nil {
+		answer.Body.Close()
+		t.Error("it still serves after Close")
+	}
+}
+
+// Where the board's sshd opens no port, the bundle is put there, and taken away.
+func TestStage(t *testing.T) {
+	file := updatetest.File(t, 100<<10)
+	b, err := update.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	from, err := update.Offer(t.Context(), updatetest.Connect(t, "AllowTcpForwarding no"), streaming{}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	if from.Way != update.Staged || !strings.Contains(from.Why, "AllowTcpForwarding") {
+		t.Errorf("Offer() = %s, because %q; want %s, and what to set", from.Way, from.Why, update.Staged)
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(from.Where); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s holds %d bytes, %v; want the %d of the bundle", from.Where, len(got), err, len(want))
+	}
+	if info, err := os.Stat(from.Where); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("Stat() = %v, %v; want it to be readable by its owner alone", info, err)
+	}
+	from.Close()
+	if left, err := filepath.Glob(from.Where + "*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

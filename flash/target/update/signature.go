@@ -1,0 +1,134 @@
+package update
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/x509"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+
+	"golang.org/x/crypto/cryptobyte"
+	der "golang.org/x/crypto/cryptobyte/asn1"
+
+	"slipway/layers/engine"
+)
+
+// signature is what a CMS message (RFC 5652) says: who claims to have signed, and
+// what, where that is inside. Nothing is proved by reading it.
+type signature struct {
+	signer  string
+	content []byte
+}
+
+var (
+	signedData    = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}
+	envelopedData = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 3}
+)
+
+var (
+	errNotSigned = errors.New("it is no CMS message of signed data")
+	tag0         = der.Tag(0).ContextSpecific().Constructed()
+	tag1         = der.Tag(1).ContextSpecific().Constructed()
+)
+
+func parseSignature(message []byte) (signature, error) {
+	outer := cryptobyte.String(message)
+	var info, body, data cryptobyte.String
+	var kind asn1.ObjectIdentifier
+	if !outer.ReadASN1(&info, der.SEQUENCE) || !info.ReadASN1ObjectIdentifier(&kind) || !info.ReadASN1(&body, tag0) {
+		return signature{}, errNotSigned
+	}
+	if kind.Equal(envelopedData) {
+		return signature{}, errors.New("the bundle is encrypted; such bundles are not supported, as nothing of them can be told before they are installed: install it on the board with rauc itself")
+	}
+	var version int
+	var algorithms, encapsulated, certificates, signers cryptobyte.String
+	var hasCertificates bool
+	if !kind.Equal(signedData) || !body.ReadASN1(&data, der.SEQUENCE) || !data.ReadASN1Integer(&version) ||
+		!data.ReadASN1(&algorithms, der.SET) || !data.ReadASN1(&encapsulated, der.SEQUENCE) ||
+		!data.ReadOptionalASN1(&certificates, &hasCertificates, tag0) || !data.SkipOptionalASN1(tag1) ||
+		!data.ReadASN1(&signers, der.SET) {
+		return signature{}, errNotSigned
+	}
+	content, ok := encapsulatedContent(encapsulated)
+	if !ok {
+		return signature{}, errNotSigned
+	}
+	name, err := signerOf(signers, certificates)
+	return signature{signer: name, content: content}, err
+}
+
+// encapsulatedContent is what was signed, nil where that lies elsewhere.
+func encapsulatedContent(s cryptobyte.String) ([]byte, bool) {
+	var kind asn1.ObjectIdentifier
+	var explicit, content cryptobyte.String
+	var has bool
+	if !s.ReadASN1ObjectIdentifier(&kind) || !s.ReadOptionalASN1(&explicit, &has, tag0) {
+		return nil, false
+	}
+	if has && !explicit.ReadASN1(&content, der.OCTET_STRING) {
+		return nil, false
+	}
+	return content, true
+}
+
+// signerOf names the certificate of the first signer, or what the message says of
+// a certificate that it does not hold.
+func signerOf(signers, certificates cryptobyte.String) (string, error) {
+	var signer, id, issuer cryptobyte.String
+	var version int
+	if !signers.ReadASN1(&signer, der.SEQUENCE) || !signer.ReadASN1Integer(&version) {
+		return "", errors.New("nobody signed it")
+	}
+	serial := new(big.Int)
+	if !signer.ReadASN1(&id, der.SEQUENCE) || !id.ReadASN1Element(&issuer, der.SEQUENCE) || !id.ReadASN1Integer(serial) {
+		return "a certificate that is named by its key alone", nil
+	}
+	for !certificates.Empty() {
+		var one cryptobyte.String
+		if !certificates.ReadASN1Element(&one, der.SEQUENCE) {
+			break
+		}
+		c, err := x509.ParseCertificate(one)
+		if err == nil && c.SerialNumber.Cmp(serial) == 0 && bytes.Equal(c.RawIssuer, issuer) {
+			return engine.OneLine(c.Subject.String()), nil
+		}
+	}
+	return fmt.Sprintf("a certificate that is not in it, with the serial number %d", serial), nil
+}
+
+// manifest is what RAUC's manifest says that we want to know.
+type manifest struct{ compatible, version, format string }
+
+// parseManifest reads the key file that a manifest is.
+func parseManifest(text []byte) (manifest, error) {
+	m := manifest{format: "plain"}
+	fields := map[string]*string{"update/compatible": &m.compatible, "update/version": &m.version, "bundle/format": &m.format}
+	section := ""
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for number := 1; lines.Scan(); number++ {
+		line := strings.TrimSpace(lines.Text())
+		key, value, pair := strings.Cut(line, "=")
+		switch {
+		case line == "", strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]"):
+			section = line[1 : len(line)-1]
+		case !pair || section == "":
+			return m, fmt.Errorf("line %d is neither [section] nor key=value: %q", number, engine.OneLine(line))
+		default:
+			if field := fields[section+"/"+strings.TrimSpace(key)]; field != nil {
+				*field = engine.OneLine(strings.TrimSpace(value))
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return m, err
+	}
+	if m.compatible == "" {
+		return m, errors.New("it does not say which boards it is for ([update] compatible=)")
+	}
+	return m, nil
+}

@@ -1,0 +1,316 @@
+package updatetest
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// RAUC is a real RAUC on a D-Bus of its own. Its slots are files, and its boot
+// loader is a script that keeps what it is told in files.
+type RAUC struct {
+	Bus string
+
+	dir     string
+	service *exec.Cmd
+	booted  string
+}
+
+// Compatible is what bundles for such a board must be for.
+const Compatible = "slipway-test"
+
+// StartRAUC starts one that runs slot A.
+func StartRAUC(t *testing.T) *RAUC {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("RAUC mounts bundles: run the test as root")
+	}
+	for program, pack := range map[string]string{"rauc": "rauc", "dbus-daemon": "dbus-daemon", "mksquashfs": "squashfs-tools"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is missing: install the Debian package %s", program, pack)
+		}
+	}
+	dir, err := os.MkdirTemp("", "rauc") // a test's own folder may have too long a name for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &RAUC{dir: dir, Bus: filepath.Join(dir, "bus")}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(r.read("log"))
+		}
+		os.RemoveAll(dir)
+	})
+	r.write(t, "slotA", padded("system 1"))
+	r.write(t, "slotB", padded("system 0"))
+	r.write(t, "primary", "A\n")
+	r.write(t, "state.A", "good\n")
+	r.write(t, "state.B", "good\n")
+	r.write(t, "bus.conf", fmt.Sprintf(busConfig, r.Bus))
+	r.write(t, "system.conf", strings.ReplaceAll(systemConfig, "@", dir))
+	r.write(t, "backend", strings.ReplaceAll(backend, "@", dir))
+	if err := os.Chmod(r.file("backend"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(r.file("mnt"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.Key(t, "trusted")
+	r.start(t, exec.Command("dbus-daemon", "--nofork", "--nopidfile", "--config-file="+r.file("bus.conf")))
+	r.Boot(t, "A")
+	return r
+}
+
+const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>system</type>
+  <listen>unix:path=%s</listen>
+  <auth>EXTERNAL</auth>
+  <policy context="default">
+    <allow user="*"/>
+    <allow own="*"/>
+    <allow send_type="method_call"/>
+    <allow send_type="signal"/>
+    <allow send_requested_reply="true"/>
+    <allow receive_type="method_call"/>
+    <allow receive_type="method_return"/>
+    <allow receive_type="error"/>
+    <allow receive_type="signal"/>
+  </policy>
+</busconfig>
+`
+
+const systemConfig = `[system]
+compatible=` + Compatible + `
+bootloader=custom
+statusfile=@/status
+mountprefix=@/mnt
+
+[keyring]
+path=@/trusted.pem
+
+[handlers]
+bootloader-custom-backend=@/backend
+
+[slot.rootfs.0]
+device=@/slotA
+type=raw
+bootname=A
+
+[slot.rootfs.1]
+device=@/slotB
+type=raw
+bootname=B
+`
+
+// backend is RAUC's interface to boot loaders that it does not know.
+const backend = `#!/bin/sh
+case $1 in
+get-primary)
+	p=$(cat @/primary)
+	[ "$(cat "@/state.$p")" = good ] && echo "$p" && exit
+	case $p in A) echo B ;; *) echo A ;; esac ;;
+set-primary) echo "$2" >@/primary; echo good >"@/state.$2" ;;
+get-state) cat "@/state.$2" ;;
+set-state) echo "$3" >"@/state.$2" ;;
+get-current) cat @/booted ;;
+*) exit 1 ;;
+esac
+`
+
+func (r *RAUC) file(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *RAUC) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(r.file(name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// padded makes systems of one size: a file that plays a device is not cut off where
+// a shorter one is written.
+func padded(system string) string { return fmt.Sprintf("%-100s", system) }
+
+func (r *RAUC) read(name string) string {
+	data, _ := os.ReadFile(r.file(name))
+	return strings.TrimSpace(string(data))
+}
+
+// start runs a program until the test's end.
+func (r *RAUC) start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	log, err := os.OpenFile(r.file("log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+}
+
+// Boot ends the service and starts it as if the board had booted slot A or B. The
+// mounts of a service are its own.
+func (r *RAUC) Boot(t *testing.T, slot string) {
+	t.Helper()
+	if r.service != nil {
+		r.service.Process.Kill()
+		r.service.Wait()
+		r.await(t, false)
+	}
+	r.booted = slot
+	r.service = exec.Command("rauc", "--conf="+r.file("system.conf"), "--override-boot-slot="+slot, "service")
+	r.service.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+r.Bus)
+	r.service.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	r.start(t, r.service)
+	r.await(t, true)
+}
+
+// Restart boots what the boot loader would.
+func (r *RAUC) Restart(t *testing.T) {
+	t.Helper()
+	r.Boot(t, r.Next())
+}
+
+// Next is the slot that a boot loader would start: the first that is good.
+func (r *RAUC) Next() string {
+	slot := r.read("primary")
+	if r.read("state."+slot) != "good" {
+		slot = map[string]string{"A": "B", "B": "A"}[slot]
+	}
+	return slot
+}
+
+// GiveUp is a boot loader that could not start what it was to start next.
+func (r *RAUC) GiveUp(t *testing.T) {
+	t.Helper()
+	r.write(t, "state."+r.Next(), "bad\n")
+}
+
+// Booted is the slot that runs.
+func (r *RAUC) Booted() string { return r.booted }
+
+// Slot is what slot A or B holds.
+func (r *RAUC) Slot(name string) string { return r.read("slot" + name) }
+
+// startLimit is more than a busy machine needs.
+const startLimit = time.Minute
+
+// await waits until the service is on the bus, or off it.
+func (r *RAUC) await(t *testing.T, there bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	for {
+		if found, err := r.onBus(); err == nil && found == there {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("RAUC on the bus: want %v", there)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (r *RAUC) onBus() (bool, error) {
+	conn, err := dbus.Connect("unix:path=" + r.Bus)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	var names []string
+	err = conn.BusObject().Call("org.freedesktop.DBus.ListNames", 0).Store(&names)
+	return slices.Contains(names, "de.pengutronix.rauc"), err
+}
+
+// Key makes a key and its certificate, of which the board trusts the one that is
+// named "trusted".
+func (r *RAUC) Key(t *testing.T, name string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write(t, name+".pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})))
+	r.write(t, name+".key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+}
+
+// Bundle is one to make.
+type Bundle struct {
+	Name, Compatible, Version, Content string
+	Key                                string // as Key named it; "": trusted
+	Format                             string // "": plain, which alone needs no device mapper
+	Hook                               string // a script that runs before the slot is written
+}
+
+// Make makes a bundle by the real program, and returns its file.
+func (r *RAUC) Make(t *testing.T, b Bundle) string {
+	t.Helper()
+	if b.Key == "" {
+		b.Key = "trusted"
+	}
+	if b.Compatible == "" {
+		b.Compatible = Compatible
+	}
+	content := "content." + b.Name
+	if err := os.Mkdir(r.file(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("[update]\ncompatible=%s\nversion=%s\n", b.Compatible, b.Version)
+	if b.Format != "" {
+		text += "\n[bundle]\nformat=" + b.Format + "\n"
+	}
+	image := "\n[image.rootfs]\nfilename=system.img\n"
+	if b.Hook != "" {
+		r.write(t, content+"/hook", "#!/bin/sh\n"+b.Hook+"\n")
+		if err := os.Chmod(r.file(content+"/hook"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		text += "\n[hooks]\nfilename=hook\n"
+		image += "hooks=pre-install\n"
+	}
+	r.write(t, content+"/manifest.raucm", text+image)
+	r.write(t, content+"/system.img", padded(b.Content))
+	file := r.file(b.Name + ".raucb")
+	out, err := exec.Command("rauc", "bundle", "--cert="+r.file(b.Key+".pem"), "--key="+r.file(b.Key+".key"), r.file(content), file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("rauc bundle: %v\n%s", err, out)
+	}
+	return file
+}
