@@ -80,7 +80,7 @@ func (u *up) run(ctx context.Context) error {
 		{"smoke", u.smoke, "each failed check says what to do"},
 	}
 	for i, s := range stages {
-		if err := u.stage(ctx, s); err != nil {
+		if err := u.report.stage(ctx, s); err != nil {
 			for _, rest := range stages[i+1:] {
 				u.report.Stages = append(u.report.Stages, Stage{Name: rest.name, Status: Skipped})
 			}
@@ -93,7 +93,8 @@ func (u *up) run(ctx context.Context) error {
 // errCached is how a stage says that an earlier result served.
 var errCached = errors.New("cached")
 
-func (u *up) stage(ctx context.Context, s stage) error {
+// stage runs a stage and notes how it ended.
+func (r *Report) stage(ctx context.Context, s stage) error {
 	began := time.Now()
 	saw, err := s.work(ctx)
 	result := Stage{Name: s.name, Status: Passed, ElapsedMS: time.Since(began).Milliseconds(), Saw: saw}
@@ -106,7 +107,7 @@ func (u *up) stage(ctx context.Context, s stage) error {
 	case err != nil:
 		result.Status, result.Saw, result.Next = Failed, err.Error(), s.next
 	}
-	u.report.Stages = append(u.report.Stages, result)
+	r.Stages = append(r.Stages, result)
 	return err
 }
 

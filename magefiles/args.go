@@ -30,7 +30,7 @@ var wanted = map[string][]string{
 	"bmap": {"image"}, "pack": {"image"}, "report": {"file"},
 	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
 	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"}, "rshim:reset": {"device"}, "fleet:list": {"inventory"},
-	"deploy:board": {"board", "host"}, "deploy:container": {"board", "host", "image"},
+	"update": {"board", "host", "bundle"}, "deploy:board": {"board", "host"}, "deploy:container": {"board", "host", "image"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
 }
 
@@ -52,7 +52,7 @@ func lacking(args []string) string {
 	if len(named) >= len(all) {
 		return ""
 	}
-	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path", "inventory": "a file of Ansible's", "image": "an archive, a layout or oci://"}
+	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path", "bundle": "a file for the board's engine", "inventory": "a file of Ansible's", "image": "an archive, a layout or oci://"}
 	missing := all[len(named)]
 	return fmt.Sprintf("%s: the %s is missing (%s); -h %[1]s explains it", args[1], missing, from[missing])
 }

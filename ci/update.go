@@ -1,0 +1,472 @@
+package ci
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	boardupdate "slipway/flash/target/update"
+
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// UpdateOptions says how Update does its work.
+type UpdateOptions struct {
+	DryRun    bool                        // look, and write nothing
+	Downgrade bool                        // allow an older version than the one that runs
+	NoReboot  bool                        // install, and leave the restart to somebody else
+	Confirm   func(question string) error // nil: nobody is asked
+	Out       io.Writer                   // for what a person should read
+	Now       <-chan struct{}             // closed when even the cleaning up shall end
+}
+
+// System is what runs on a board after an update.
+type System string
+
+// The systems.
+const (
+	OldSystem     System = "old"
+	NewSystem     System = "new"
+	UnknownSystem System = "unknown"
+)
+
+// Outcome is what came of an update. It tells what runs also where the update
+// failed.
+type Outcome struct {
+	Board     string                `json:"board"`
+	Host      string                `json:"host"`
+	Engine    string                `json:"engine,omitempty"`
+	Bundle    string                `json:"bundle"`
+	System    System                `json:"system"`            // what runs now
+	Slot      string                `json:"slot,omitempty"`    // where it lies
+	Version   string                `json:"version,omitempty"` // of it, where the engine knows
+	Committed bool                  `json:"committed"`         // the new system is there to stay
+	Waiting   bool                  `json:"waiting,omitempty"` // the new system runs after the next restart
+	Way       boardupdate.Way       `json:"way,omitempty"`
+	SentBytes int64                 `json:"sentBytes"` // of the bundle, to the board
+	Findings  []boardupdate.Finding `json:"findings"`
+	Why       string                `json:"why,omitempty"` // the error, where there was one
+	Report    Report                `json:"report"`
+}
+
+// Update has a board's own engine install a bundle, restarts the board, proves the
+// new system by its smoke suites, and only then makes it the one that stays. What
+// fails after the restart leads back to the old system. Whatever happens, the
+// outcome says which system runs.
+func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
+	dir := BoardDir(opt, spec)
+	if err := removeReport(dir); err != nil {
+		return Outcome{}, err
+	}
+	u := &updating{spec: spec, how: how, bus: boardupdate.SystemBus, artifact: images.NoArtifact(spec, dir)}
+	if a, err := images.OpenArtifact(dir); err == nil {
+		u.artifact = a
+	}
+	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
+	u.prove = func(ctx context.Context) (Report, error) { return Smoke(ctx, u.conn, spec, u.artifact) }
+	u.begin(host, bundle)
+	err := u.run(ctx, func(ctx context.Context) (err error) {
+		u.conn, err = Reach(ctx, opt, spec, host)
+		return err
+	})
+	if _, none := os.Stat(dir); none == nil {
+		err = errors.Join(err, u.outcome.Report.WriteAndSay(how.Out, dir))
+	}
+	return u.outcome, err
+}
+
+// restartLimit is how long a board may take to come back: also one under emulation
+// whose new system fails three times before its boot loader goes back.
+const restartLimit = 15 * time.Minute
+
+// updating is one run of Update.
+type updating struct {
+	spec     images.Spec
+	how      UpdateOptions
+	artifact images.Artifact
+	bus      string
+	restart  func(context.Context) error
+	prove    func(context.Context) (Report, error)
+
+	conn    *target.Conn
+	engine  boardupdate.Engine
+	bundle  *boardupdate.Bundle
+	before  boardupdate.Status
+	judged  bool // the engine has looked at the bundle
+	outcome Outcome
+}
+
+func (u *updating) begin(host, bundle string) {
+	u.outcome = Outcome{
+		Board: u.spec.Board, Host: host, Bundle: bundle, System: UnknownSystem,
+		Findings: []boardupdate.Finding{}, Report: newReport(u.spec),
+	}
+}
+
+// run goes through the stages. The report gets all of them, and the logs of a
+// system that failed.
+func (u *updating) run(ctx context.Context, connect func(context.Context) error) error {
+	report := &u.outcome.Report
+	stages := []stage{
+		{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "mend that, then run update again"},
+		{"preflight", u.preflight, "mend what was refused, then run update again"},
+		{"install", u.install, "the board stays on the system that runs; mend that, then run update again"},
+		{"restart", u.startNew, "look at the logs of both systems in the report"},
+		{"smoke", u.smoke, "each failed check says what to do"},
+		{"commit", u.commit, "on the board: look at the engine's own log, then mark the system good by hand"},
+	}
+	var err error
+	for _, s := range stages {
+		if err != nil || u.ends(s.name) {
+			report.Stages = append(report.Stages, Stage{Name: s.name, Status: Skipped})
+			continue
+		}
+		err = report.stage(ctx, s)
+	}
+	if err != nil && u.outcome.System == NewSystem && ctx.Err() == nil {
+		err = errors.Join(err, report.stage(ctx, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
+	}
+	u.close(ctx)
+	if err != nil {
+		u.outcome.Why = clean(err.Error(), maxSawBytes)
+	}
+	report.ElapsedMS = time.Since(report.Started).Milliseconds()
+	return err
+}
+
+// ends says that a stage is not wanted.
+func (u *updating) ends(stage string) bool {
+	switch stage {
+	case "install":
+		return u.how.DryRun
+	case "restart", "smoke", "commit":
+		return u.how.DryRun || u.how.NoReboot
+	}
+	return false
+}
+
+func (u *updating) preflight(ctx context.Context) (string, error) {
+	var err error
+	if u.bundle, err = boardupdate.Open(u.outcome.Bundle); err != nil {
+		return "", err
+	}
+	if u.engine, err = boardupdate.Find(ctx, u.conn, u.bus); err != nil {
+		return "", err
+	}
+	u.outcome.Engine = u.engine.Name()
+	u.outcome.Findings, u.before, err = boardupdate.Preflight(ctx, u.conn, u.engine, u.bundle, boardupdate.Rules{Downgrade: u.how.Downgrade})
+	if err != nil {
+		return "", err
+	}
+	u.runs(u.before)
+	refusal := boardupdate.Refusal(u.outcome.Findings)
+	if way, _ := u.engine.Way(ctx, u.bundle); refusal == nil && way == boardupdate.Streamed {
+		refusal = u.judgeNow(ctx)
+	}
+	u.show()
+	if refusal != nil || u.how.DryRun || u.how.Confirm == nil {
+		return u.outcome.Engine, refusal
+	}
+	slot, _ := u.before.Other()
+	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, or(slot.Name, "the other system"), u.outcome.Host))
+}
+
+// judgeNow has the engine judge a bundle before anybody is asked, which costs the
+// board nothing where it streams.
+func (u *updating) judgeNow(ctx context.Context) error {
+	from, err := boardupdate.Offer(ctx, u.conn, u.engine, u.bundle)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	return u.judge(ctx, from)
+}
+
+func (u *updating) judge(ctx context.Context, from *boardupdate.Source) error {
+	judged := boardupdate.Judge(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
+	u.judged = true
+	u.outcome.Findings = append(u.outcome.Findings, judged...)
+	return boardupdate.Refusal(judged)
+}
+
+// show lists what was found, for a person.
+func (u *updating) show() {
+	for _, f := range u.outcome.Findings {
+		fmt.Fprintf(u.how.Out, "%-14s  %-25s  %s\n", f.Verdict, f.Name, clean(f.Saw, maxFactBytes))
+	}
+}
+
+// Bounds on boards whose connection breaks while they install.
+const (
+	installTries = 5
+	redialLimit  = 5 * time.Minute
+	settleLimit  = 30 * time.Minute
+)
+
+// install has the engine install. A connection that breaks takes our server with
+// it, so what came of the installation is asked on a new one, and it is begun again
+// where it failed for that. Nothing is lost by that: the engine keeps what is
+// written already, where it knows how to.
+func (u *updating) install(ctx context.Context) (saw string, err error) {
+	step := progress.Start(ctx, "install", 100, progress.Tasks)
+	defer func() { step.End(saw, err) }()
+	var broken []string
+	for range installTries {
+		err = u.installOnce(ctx, step)
+		if err == nil || ctx.Err() != nil || !u.lost(ctx, err) {
+			break
+		}
+		broken = append(broken, err.Error())
+		step.Detail("the connection broke; connecting again")
+		var done bool
+		if done, err = u.resume(ctx); done || err != nil {
+			break
+		}
+	}
+	saw = fmt.Sprintf("%s, %.1f MiB to the board", u.outcome.Way, float64(u.outcome.SentBytes)/(1<<20))
+	if len(broken) > 0 {
+		saw += fmt.Sprintf("; the connection broke %d times: %s", len(broken), strings.Join(broken, "; "))
+	}
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w; the board stays on the system that runs, and the slot that was to be written is not started", err)
+	}
+	u.outcome.Waiting = err == nil
+	return saw, err
+}
+
+func (u *updating) installOnce(ctx context.Context, step *progress.Step) error {
+	from, err := boardupdate.Offer(ctx, u.conn, u.engine, u.bundle)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		from.Close()
+		u.outcome.SentBytes += from.Served()
+	}()
+	u.outcome.Way = from.Way
+	if from.Why != "" {
+		step.Detail(fmt.Sprintf("%s: %s", from.Way, from.Why))
+	}
+	if !u.judged {
+		if err := u.judge(ctx, from); err != nil {
+			return err
+		}
+	}
+	last := 0
+	return u.engine.Install(ctx, from, func(percent int, text string) {
+		step.Add(int64(percent - last))
+		last = percent
+		step.Detail(text)
+	})
+}
+
+// lost says whether an installation failed because the board is out of reach.
+func (u *updating) lost(ctx context.Context, err error) bool {
+	if errors.Is(err, boardupdate.ErrLost) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, alive)
+	defer cancel()
+	_, err = u.conn.Run(ctx, "true")
+	return err != nil
+}
+
+// resume connects again and asks the engine whether it got to its end without us.
+func (u *updating) resume(ctx context.Context) (done bool, err error) {
+	if err := u.conn.Redial(ctx, redialLimit); err != nil {
+		return false, err
+	}
+	limited, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	if err := u.engine.Settle(limited); err != nil {
+		return false, err
+	}
+	status, err := u.engine.Status(ctx)
+	return err == nil && status.Waiting(), err
+}
+
+// startNew restarts the board and looks which system came up.
+func (u *updating) startNew(ctx context.Context) (string, error) {
+	step := progress.Start(ctx, "restart", 0, "")
+	saw, err := u.restarted(ctx)
+	step.End(saw, err)
+	return saw, err
+}
+
+func (u *updating) restarted(ctx context.Context) (string, error) {
+	u.outcome.System, u.outcome.Waiting = UnknownSystem, false
+	if err := u.restart(ctx); err != nil {
+		return "", err
+	}
+	status, err := u.engine.Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	u.runs(status)
+	if u.outcome.System != NewSystem {
+		u.logs(ctx, "the system before", "-1")
+		return "", fmt.Errorf("the new system did not come up; the boot loader went back to the old one, in %s", u.outcome.Slot)
+	}
+	return u.outcome.Slot + " runs", nil
+}
+
+// runs notes which system runs.
+func (u *updating) runs(status boardupdate.Status) {
+	was, _ := u.before.Booted()
+	is, ok := status.Booted()
+	switch {
+	case !ok:
+		u.outcome.System = UnknownSystem
+	case is.Name == was.Name:
+		u.outcome.System = OldSystem
+	default:
+		u.outcome.System = NewSystem
+	}
+	u.outcome.Slot, u.outcome.Version = is.Name, is.Version
+}
+
+func (u *updating) smoke(ctx context.Context) (string, error) {
+	proved, err := u.prove(ctx)
+	r := &u.outcome.Report
+	r.Identity, r.Suites, r.Logs = proved.Identity, proved.Suites, append(r.Logs, proved.Logs...)
+	return countWords(proved.counts().checks), err
+}
+
+func (u *updating) commit(ctx context.Context) (string, error) {
+	if err := u.engine.MarkGood(ctx); err != nil {
+		return "", err
+	}
+	u.outcome.Committed = true
+	return u.outcome.Slot + " stays", nil
+}
+
+// rollBack has the old system started, and proves that it runs.
+func (u *updating) rollBack(ctx context.Context) (string, error) {
+	u.logs(ctx, "the new system", "0")
+	if err := u.engine.MarkBad(ctx); err != nil {
+		return "", err
+	}
+	step := progress.Start(ctx, "roll back", 0, "")
+	err := u.restart(ctx)
+	var status boardupdate.Status
+	if err == nil {
+		status, err = u.engine.Status(ctx)
+	}
+	if err != nil {
+		u.outcome.System = UnknownSystem
+		step.End("", err)
+		return "", err
+	}
+	u.runs(status)
+	if u.outcome.System != OldSystem {
+		err = fmt.Errorf("%s still runs, though it was marked bad", u.outcome.Slot)
+	}
+	u.logs(ctx, "the old system", "0")
+	step.End(u.outcome.Slot+" runs again", err)
+	return u.outcome.Slot + " runs again", err
+}
+
+// logs keeps what a system has to say: the last of its journal, and its kernel's
+// messages where it is the one that runs. boot is journalctl's count.
+func (u *updating) logs(ctx context.Context, system, boot string) {
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	asked := map[string][]string{
+		system + ": journal": {"journalctl", "--boot=" + boot, "--no-pager", "--quiet", "--lines=300", "--output=short-monotonic"},
+	}
+	if boot == "0" {
+		asked[system+": kernel messages"] = []string{"sh", "-c", "dmesg | tail -n 200"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		r, err := u.conn.Run(ctx, asked[name]...)
+		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {
+			u.outcome.Report.Logs = append(u.outcome.Report.Logs, Log{Name: name, Text: cleanTail(string(r.Stdout), maxLogBytes)})
+		}
+	}
+}
+
+// close asks a last time what runs, where that is not sure, and disconnects.
+func (u *updating) close(ctx context.Context) {
+	if u.bundle != nil {
+		u.bundle.Close()
+	}
+	if u.conn == nil {
+		return
+	}
+	defer u.conn.Close()
+	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), alive)
+	defer cancel()
+	go func() {
+		select {
+		case <-u.how.Now:
+			cancel()
+		case <-limited.Done():
+		}
+	}()
+	if status, err := u.engine.Status(limited); err == nil {
+		u.runs(status)
+		u.outcome.Waiting = status.Waiting()
+	}
+}
+
+// String is the outcome in one line.
+func (o Outcome) String() string {
+	text := fmt.Sprintf("%s: the %s system runs", o.Host, o.System)
+	if o.System == UnknownSystem {
+		text = fmt.Sprintf("%s: which system runs is not known; switch it off and on, then look: rauc status", o.Host)
+	}
+	if o.Slot != "" {
+		text += " in " + o.Slot
+	}
+	if o.Version != "" {
+		text += ", version " + o.Version
+	}
+	switch {
+	case o.Committed:
+		text += "; it passed its checks and stays"
+	case o.Waiting:
+		text += "; the new one was installed and starts with the next restart. Then: smoke, and mark it good"
+	case o.System == NewSystem:
+		text += "; it is not marked good, and a later restart may lead back to the old one"
+	}
+	return clean(text, maxSawBytes)
+}
+
+// ShowUpdate writes an outcome for a person or for a script.
+func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
+	if asJSON {
+		o.Report = o.Report.tidy()
+		return writeJSON(w, o)
+	}
+	o.Report.Summary(w)
+	_, err := fmt.Fprintln(w, o)
+	return err
+}
+
+// AskYes asks a person a question that only "yes" answers.
+func AskYes(in io.Reader, out io.Writer) func(question string) error {
+	lines := bufio.NewReader(io.LimitReader(in, 4096))
+	return func(question string) error {
+		fmt.Fprintf(out, "%s Type yes to go on: ", question)
+		line, err := lines.ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if strings.TrimSpace(line) != "yes" {
+			return errors.New("not confirmed, and nothing was written; give -yes where nobody can be asked")
+		}
+		return nil
+	}
+}

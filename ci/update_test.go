@@ -1,0 +1,118 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"slipway/flash/target"
+	boardupdate "slipway/flash/target/update"
+	"slipway/flash/target/update/updatetest"
+	"slipway/images"
+)
+
+// onRAUC is an update of a board with a real RAUC, whose restart is played: its
+// service is started again as if the boot loader's slot ran.
+func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updating {
+	u := &updating{
+		spec: images.Spec{Board: "test"}, bus: r.Bus, conn: conn,
+		how: UpdateOptions{Out: io.Discard},
+		restart: func(context.Context) error {
+			r.Restart(t)
+			return nil
+		},
+		prove: func(context.Context) (Report, error) {
+			if strings.Contains(r.Slot(r.Booted()), "broken") {
+				return Report{}, ErrFailed
+			}
+			return Report{}, nil
+		},
+	}
+	u.begin("here", bundle)
+	return u
+}
+
+func already(context.Context) error { return nil }
+
+// How an update goes, by what is wrong with it.
+func TestUpdate(t *testing.T) {
+	board := t // the service outlives the cases
+	r := updatetest.StartRAUC(t)
+	r.Key(t, "stranger")
+	bundle := func(b updatetest.Bundle) string { return r.Make(t, b) }
+	good := bundle(updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	for _, tt := range []struct {
+		name   string
+		bundle string
+		change func(*updating)
+		want   string // system, slot, what the slot holds, then the stages that passed
+		err    error
+		why    string
+	}{
+		{name: "dry run", bundle: good, change: func(u *updating) { u.how.DryRun = true }, want: "old A: system 1; connect preflight"},
+		{
+			name: "another board's", bundle: bundle(updatetest.Bundle{Name: "toaster", Compatible: "toaster", Version: "2", Content: "crumbs"}),
+			err: boardupdate.ErrRefused, want: "old A: system 1; connect preflight", why: "toaster",
+		},
+		{
+			name: "a stranger's", bundle: bundle(updatetest.Bundle{Name: "stranger", Key: "stranger", Version: "2", Content: "system 3"}),
+			err: boardupdate.ErrRefused, want: "old A: system 1; connect preflight", why: "signature",
+		},
+		{
+			name: "not confirmed", bundle: good, want: "old A: system 1; connect",
+			change: func(u *updating) { u.how.Confirm = AskYes(strings.NewReader("no\n"), io.Discard) }, why: "not confirmed",
+		},
+		{
+			name: "does not boot", bundle: good, want: "old A: system 1; connect preflight install", why: "the boot loader went back",
+			change: func(u *updating) {
+				restart := u.restart
+				u.restart = func(ctx context.Context) error {
+					r.GiveUp(board)
+					return restart(ctx)
+				}
+			},
+		},
+		{
+			name: "fails its checks", bundle: bundle(updatetest.Bundle{Name: "broken", Version: "2", Content: "broken system"}),
+			err: ErrFailed, want: "old A: system 1; connect preflight install restart roll back",
+		},
+		{name: "good", bundle: good, want: "new B: system 2; connect preflight install restart smoke commit"},
+		{
+			name: "older", bundle: bundle(updatetest.Bundle{Name: "one", Version: "1.9", Content: "system 1.9"}),
+			err: boardupdate.ErrRefused, want: "old B: system 2; connect preflight", why: "-downgrade",
+		},
+		{
+			name: "and back", bundle: bundle(updatetest.Bundle{Name: "back", Version: "1.9", Content: "system 1.9 again"}), change: func(u *updating) { u.how.Downgrade = true },
+			want: "new A: system 1.9 again; connect preflight install restart smoke commit",
+		},
+		{
+			name: "without a restart", bundle: good, change: func(u *updating) { u.how.NoReboot = true },
+			want: "old A: system 1.9 again; connect preflight install",
+		},
+		{name: "twice", bundle: good, err: boardupdate.ErrRefused, want: "old A: system 1.9 again; connect", why: "earlier update"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := onRAUC(board, r, updatetest.Connect(t), tt.bundle)
+			if tt.change != nil {
+				tt.change(u)
+			}
+			err := u.run(t.Context(), already)
+			if (err == nil) != (tt.err == nil && tt.why == "") || tt.err != nil && !errors.Is(err, tt.err) || err != nil && !strings.Contains(err.Error(), tt.why) {
+				t.Errorf("run() = %v; want %v, and %q in it", err, tt.err, tt.why)
+			}
+			var passed []string
+			for _, s := range u.outcome.Report.Stages {
+				if s.Status == Passed {
+					passed = append(passed, s.Name)
+				}
+			}
+			got := fmt.Sprintf("%s %s: %s; %s", u.outcome.System, r.Booted(), r.Slot(r.Booted()), strings.Join(passed, " "))
+			if got != tt.want {
+				t.Errorf("it ended with %q; want %q\n%+v", got, tt.want, u.outcome)
+			}
+		})
+	}
+}

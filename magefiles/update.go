@@ -1,0 +1,45 @@
+//go:build mage
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"slipway/ci"
+	"slipway/images"
+)
+
+// Update has a running board's own engine install a bundle, and proves the result.
+//
+// The host is as for deploy, and root there. The engine (RAUC) is found on the board
+// and fetches the bundle through the SSH connection; where it cannot, the bundle is put
+// on the board first and removed afterwards. Before anything is written the bundle, its
+// signature, its version and the board's slots are looked at. Then the board is
+// restarted, its smoke suites are run on the new system, and only after that it is
+// marked good; otherwise the old system is started again. It always says which system
+// runs. A connection that breaks is made again. Ctrl-C while the engine installs leaves
+// the board on the old system.
+//
+// Examples: "update virt virt new.raucb -dryrun"; "update bluefield2 root@10.0.0.7
+// new.raucb -yes -json".
+func Update(ctx context.Context, board, host, bundle string,
+	dryRun *bool, // look at the board and the bundle, write nothing
+	downgrade *bool, // allow an older version than the one that runs
+	noReboot *bool, // install alone; somebody else restarts the board, proves it and marks it good
+	yes *bool, // do not ask
+	json *bool, // print the outcome as JSON
+) error {
+	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+		spec, err := images.Load(board)
+		how := ci.UpdateOptions{DryRun: given(dryRun, false), Downgrade: given(downgrade, false), NoReboot: given(noReboot, false), Now: now, Out: os.Stderr}
+		if !given(yes, false) {
+			how.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+		}
+		return firstError(err, func() error {
+			outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
+			return errors.Join(err, ci.ShowUpdate(os.Stdout, outcome, given(json, false)))
+		})
+	})
+}
