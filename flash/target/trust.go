@@ -2,6 +2,7 @@ package target
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha1"
 	"encoding/base64"
@@ -237,17 +238,20 @@ var plain = []string{
 }
 
 // algorithms are those that the machine is asked to prove itself with. A server with
-// several keys would otherwise show another one than that which is pinned, and some
-// dropbear servers crash when they are offered kinds that they do not have.
+// several keys would otherwise show another one than that which is pinned. A dropbear
+// of 2022 that has no RSA key crashes where RSA comes before the kind that it has.
 func (t *trust) algorithms(a Address) []string {
 	var list []string
 	if len(t.authorities(a)) > 0 {
 		list = append(list, certified...)
 	}
 	own, anyPort := t.pinned(a)
-	for _, p := range append(own, anyPort...) {
-		list = append(list, ofKind(p.key)...)
+	var pinned []string
+	for _, p := range slices.Concat(own, anyPort) {
+		pinned = append(pinned, ofKind(p.key)...)
 	}
+	slices.SortStableFunc(pinned, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	list = append(list, pinned...)
 	if len(own) == 0 {
 		list = append(list, plain...)
 	}
@@ -259,6 +263,14 @@ func ofKind(key ssh.PublicKey) []string {
 		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSA}
 	}
 	return []string{key.Type()}
+}
+
+// rank is the place of an algorithm among the plain ones; others come last.
+func rank(algorithm string) int {
+	if i := slices.Index(plain, algorithm); i >= 0 {
+		return i
+	}
+	return len(plain)
 }
 
 func unique(list []string) []string {
