@@ -64,6 +64,9 @@ var kinds = []kind{
 	{"metric", "a number that a command prints, with limits", []string{"exec", "argv", "json", "match", "scale", "unit", "min", "max", "within"}, readMetric},
 	{"temperature", "thermal zones and sensors, in °C", []string{"sensors", "min", "max", "within"}, readTemperature},
 	{"power", "the rails of power monitors, in W", []string{"sensors", "min", "max", "within"}, readPower},
+	{"tap", "a command that prints TAP", []string{"exec", "argv", "exit-status"}, readTAPCommand},
+	{"ptest", "package tests, as ptest-runner prints them", []string{"exec", "argv", "exit-status"}, readPtestCommand},
+	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status"}, readBinary},
 	{"containerd", "containerd answers", []string{"version"}, readContainerd},
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
 }
@@ -104,6 +107,7 @@ type finding struct {
 	saw, want []string // of one that failed
 	next      string   // in place of the suite's, where the reason is another than it expects
 	metrics   []reading
+	parts     []part // each becomes a result of its own
 }
 
 func (f *finding) fact(text string) { f.facts = append(f.facts, text) }

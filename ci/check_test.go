@@ -59,7 +59,7 @@ func ask(t *testing.T, board Board, suite string) CheckResult {
 		t.Fatal(err)
 	}
 	session := session{board: board}
-	return session.runCheck(t.Context(), s.Checks[0])
+	return session.runCheck(t.Context(), s.Checks[0])[0]
 }
 
 // judged is a result as "passed: saw" or "failed: saw / want".

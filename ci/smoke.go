@@ -3,6 +3,7 @@ package ci
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"net"
 	"strings"
 	"sync"
@@ -16,7 +17,11 @@ import (
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
 func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact) (Report, error) {
 	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
-	return smoke(ctx, &session{board: conn, open: open, dial: conn.DialContext}, spec, a)
+	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
+		_, err := conn.Put(ctx, local, remote, mode)
+		return err
+	}
+	return smoke(ctx, &session{board: conn, open: open, dial: conn.DialContext, put: put}, spec, a)
 }
 
 func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact) (Report, error) {
@@ -91,6 +96,7 @@ type session struct {
 	board Board
 	open  func(context.Context) (containers, error)
 	dial  func(ctx context.Context, network, address string) (net.Conn, error) // from the board
+	put   func(ctx context.Context, local, remote string, mode fs.FileMode) error
 
 	last history
 

@@ -20,18 +20,18 @@ const (
 )
 
 // runCheck runs one check, as often as it may be tried, and what it has to leave
-// tidy.
-func (s *session) runCheck(ctx context.Context, c Check) CheckResult {
+// tidy. After its result come those of its parts.
+func (s *session) runCheck(ctx context.Context, c Check) []CheckResult {
 	r := CheckResult{Name: clean(c.Name, 200), Kind: c.Kind, Status: Skipped}
 	if r.Saw = s.unready(ctx, c); r.Saw != "" {
-		return r
+		return []CheckResult{r}
 	}
 	began := time.Now()
 	f, tries, err := s.try(ctx, c)
 	var lacks missing
 	if errors.As(err, &lacks) {
 		r.Saw = string(lacks)
-		return r
+		return []CheckResult{r}
 	}
 	left := s.tearDown(ctx, c)
 	r.ElapsedMS = time.Since(began).Milliseconds()
@@ -44,7 +44,7 @@ func (s *session) runCheck(ctx context.Context, c Check) CheckResult {
 	default:
 		r.judge(c, f, err, left)
 	}
-	return r
+	return append([]CheckResult{r}, r.results(f.parts)...)
 }
 
 // unready says why a check is not even begun.

@@ -24,7 +24,7 @@ type suiteRun struct {
 	checks  []Check
 	began   time.Time
 	step    *progress.Step
-	results []CheckResult
+	results [][]CheckResult // of each check, and then of its parts
 	done    []chan struct{} // closed when a check has its result
 
 	running struct {
@@ -39,7 +39,7 @@ func (s *session) runSuite(ctx context.Context, suite Suite) SuiteResult {
 	r := &suiteRun{
 		session: s, checks: suite.Checks, began: time.Now(),
 		step:    progress.Start(ctx, "smoke "+suite.Name, int64(len(suite.Checks)), progress.Tasks),
-		results: make([]CheckResult, len(suite.Checks)), done: make([]chan struct{}, len(suite.Checks)),
+		results: make([][]CheckResult, len(suite.Checks)), done: make([]chan struct{}, len(suite.Checks)),
 	}
 	for i := range r.done {
 		r.done[i] = make(chan struct{})
@@ -47,7 +47,7 @@ func (s *session) runSuite(ctx context.Context, suite Suite) SuiteResult {
 	for _, batch := range batches(suite.Checks) {
 		r.runBatch(ctx, batch)
 	}
-	result := SuiteResult{Name: suite.Name, Checks: r.results, ElapsedMS: time.Since(r.began).Milliseconds()}
+	result := SuiteResult{Name: suite.Name, Checks: slices.Concat(r.results...), ElapsedMS: time.Since(r.began).Milliseconds()}
 	r.step.End(result.tally())
 	return result
 }
@@ -68,18 +68,20 @@ func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 	group.Wait()
 }
 
-func (r *suiteRun) run(ctx context.Context, c Check) CheckResult {
+func (r *suiteRun) run(ctx context.Context, c Check) []CheckResult {
 	skipped := CheckResult{Name: clean(c.Name, 200), Kind: c.Kind, Status: Skipped}
 	if skipped.Saw = r.unmet(c); skipped.Saw != "" {
 		skipped.StartMS = time.Since(r.began).Milliseconds()
-		return skipped
+		return []CheckResult{skipped}
 	}
 	defer r.turn(c)()
 	defer r.shown(c.Name)()
 	offset := time.Since(r.began)
-	result := r.runCheck(ctx, c)
-	result.StartMS = offset.Milliseconds()
-	return result
+	results := r.runCheck(ctx, c)
+	for i := range results {
+		results[i].StartMS = offset.Milliseconds()
+	}
+	return results
 }
 
 // unmet waits for the checks that one needs, and says which of them did not pass.
@@ -89,7 +91,7 @@ func (r *suiteRun) unmet(c Check) string {
 			continue
 		}
 		<-r.done[n.check]
-		if needed := r.results[n.check]; needed.Status != Passed {
+		if needed := r.results[n.check][0]; needed.Status != Passed {
 			return fmt.Sprintf("it needs %q, which %s", needed.Name, word(needed.Status == Failed, "failed", "was skipped"))
 		}
 	}

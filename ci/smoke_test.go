@@ -268,7 +268,7 @@ func TestContainerdIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &session{board: recorded{"true": ""}, open: func(context.Context) (containers, error) { return nil, errors.New("no socket") }}
-	if r := s.runCheck(t.Context(), suite.Checks[0]); r.Status != Failed || !strings.Contains(r.Next, "systemctl status containerd") {
+	if r := s.runCheck(t.Context(), suite.Checks[0])[0]; r.Status != Failed || !strings.Contains(r.Next, "systemctl status containerd") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -341,7 +341,7 @@ func TestContainers(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &session{board: recorded{"true": ""}, open: func(context.Context) (containers, error) { return tt.containers, nil }}
-		if diff := cmp.Diff(tt.want, judged(s.runCheck(t.Context(), suite.Checks[0]))); diff != "" {
+		if diff := cmp.Diff(tt.want, judged(s.runCheck(t.Context(), suite.Checks[0])[0])); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
 	}

@@ -1,0 +1,145 @@
+package ci
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/flash/target"
+)
+
+// results is a command on the board that tells several results.
+type results struct {
+	command    command
+	exitStatus matcher
+	read       func(string) outcome
+}
+
+func readTAPCommand(e *entry) probe   { return readResults(e, readTAP) }
+func readPtestCommand(e *entry) probe { return readResults(e, readPtest) }
+
+func readResults(e *entry, read func(string) outcome) probe {
+	r := results{exitStatus: e.exitStatus(), read: read}
+	r.command, _ = readCommand(e).(command)
+	return r
+}
+
+func (r results) run(ctx context.Context, s *session) (finding, error) {
+	result, err := s.board.Run(ctx, r.command.argv...)
+	if err != nil {
+		return finding{}, err
+	}
+	return judgeResults(result, r.exitStatus, r.read), nil
+}
+
+// judgeResults holds a program's results, and how it ended, against what is wanted.
+// Without a reader its output is only shown.
+func judgeResults(r target.Result, status matcher, read func(string) outcome) finding {
+	var f finding
+	f.match("exit status", status, fmt.Sprint(r.Status), "exit status "+fmt.Sprint(r.Status))
+	if read == nil {
+		if !f.ok() {
+			f.saw = []string{describe(r)}
+		}
+		return f
+	}
+	if isCut, _ := cut(r); isCut {
+		f.expect(false, "all of the output", "stdout: "+moreThan(len(r.Stdout)))
+	}
+	o := read(string(r.Stdout))
+	o.judge(&f)
+	if len(o.parts) == 0 || len(o.problems) > 0 {
+		f.saw = append(f.saw, describe(r))
+	}
+	return f
+}
+
+func (r results) next() string { return r.command.next() }
+
+// binary is a local program that is sent to the board, run there, and removed.
+type binary struct {
+	local      string // path on this machine
+	dir        string // on the board, where its folder is made
+	args, env  []string
+	exitStatus matcher
+	read       func(string) outcome // nil: the exit status alone counts
+}
+
+func readBinary(e *entry) probe {
+	name := e.text("path", e.name)
+	if !filepath.IsLocal(name) {
+		e.fail(e.key, "path %q must lie in the suite's folder or below", name)
+	}
+	b := binary{
+		local: filepath.Join(filepath.Dir(e.file), name), dir: e.text("dir", "/tmp"),
+		args: e.list("args"), env: e.list("env"), exitStatus: e.exitStatus(),
+	}
+	if !strings.HasPrefix(b.dir, "/") || strings.ContainsRune(b.dir, 0) {
+		e.fail(e.fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
+	}
+	for _, v := range b.env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" || strings.HasPrefix(name, "-") {
+			e.fail(e.fields["env"], "env must be NAME=value, not %q", v)
+		}
+	}
+	b.readOutput(e)
+	return b
+}
+
+// readOutput takes the format of a binary's output. A Go test marks its lines
+// where it is not told otherwise.
+func (b *binary) readOutput(e *entry) {
+	format := e.text("output", "text")
+	read, ok := formats[format]
+	if !ok && format != "text" {
+		e.fail(e.fields["output"], "unknown output %q (have text, %s)", format, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
+	}
+	b.read = read
+	verbose := slices.ContainsFunc(b.args, func(arg string) bool { return strings.HasPrefix(strings.TrimLeft(arg, "-"), "test.v") })
+	if format == "go" && !verbose {
+		b.args = append([]string{"-test.v=test2json"}, b.args...)
+	}
+}
+
+const runIn = `cd "$1" && shift && exec "$@"`
+
+func (b binary) run(ctx context.Context, s *session) (f finding, err error) {
+	if _, err := os.Stat(b.local); errors.Is(err, fs.ErrNotExist) {
+		f.next = "build it first, for the board: GOOS=linux GOARCH=arm64 CGO_ENABLED=0 go test -c -o " + shellLine([]string{b.local})
+		f.expect(false, "a program to send", b.local+" does not exist on this machine")
+		return f, nil
+	}
+	dir := strings.TrimSuffix(b.dir, "/") + "/slipway-" + rand.Text() // nobody waits there for us
+	defer func() { err = errors.Join(err, s.removeFolder(ctx, dir)) }()
+	if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
+		return f, err
+	}
+	name := filepath.Base(b.local)
+	if err := s.put(ctx, b.local, dir+"/"+name, 0o700); err != nil {
+		return f, err
+	}
+	r, err := s.board.Run(ctx, slices.Concat([]string{"env"}, b.env, []string{"sh", "-c", runIn, "sh", dir, "./" + name}, b.args)...)
+	if err != nil {
+		return f, err
+	}
+	return judgeResults(r, b.exitStatus, b.read), nil
+}
+
+// removeFolder works after the end of a check's time too.
+func (s *session) removeFolder(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownLimit)
+	defer cancel()
+	_, err := s.ask(ctx, "rm", "-rf", dir)
+	return err
+}
+
+func (b binary) next() string {
+	return "run it by hand: scp " + shellLine([]string{b.local}) + " to the board. A status of 126 is a program for another machine (GOARCH), or a file system that runs none (dir)"
+}

@@ -1,0 +1,83 @@
+package ci
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// part is one of several results that a program on a board told.
+type part struct {
+	name   string
+	status Status
+	saw    string
+	tookMS int64
+}
+
+// outcome is what a program told in a format of its own.
+type outcome struct {
+	parts    []part
+	problems []string // what is wrong with it as a whole
+}
+
+// Limits of an outcome. They are what keeps a report readable.
+const (
+	maxParts     = 2000
+	maxPartNotes = 2000 // bytes kept for one
+	maxProblems  = 20
+	maxPending   = 8 // failures of a subtest
+)
+
+// formats are how programs tell several results.
+var formats = map[string]func(output string) outcome{
+	"go":    readGoTest,
+	"tap":   readTAP,
+	"ptest": readPtest,
+}
+
+func (o *outcome) add(p part) {
+	if len(o.parts) == maxParts {
+		o.problem("more than %d results; the others were left out", maxParts)
+		return
+	}
+	p.name, p.saw = clean(strings.TrimSpace(p.name), 150), strings.TrimSpace(cleanTail(p.saw, maxPartNotes))
+	p.name = or(p.name, fmt.Sprintf("result %d", len(o.parts)+1))
+	o.parts = append(o.parts, p)
+}
+
+// problem is kept once.
+func (o *outcome) problem(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(o.problems, text) && len(o.problems) < maxProblems {
+		o.problems = append(o.problems, text)
+	}
+}
+
+// judge makes findings of an outcome: any result that failed fails the whole.
+func (o outcome) judge(f *finding) {
+	n := map[Status]int{}
+	for _, p := range o.parts {
+		n[p.status]++
+	}
+	f.parts = o.parts
+	f.expect(n[Failed] == 0, "no result that failed", "results: "+countWords(n))
+	for _, p := range o.problems {
+		f.expect(false, "a whole output", clean(p, 500))
+	}
+	if len(o.parts) == 0 && len(o.problems) == 0 {
+		f.expect(false, "at least one result", "the output holds none")
+	}
+}
+
+// results are the parts of a check as results of their own.
+func (r CheckResult) results(parts []part) []CheckResult {
+	var all []CheckResult
+	for _, p := range parts {
+		one := CheckResult{Name: clean(r.Name+"/"+p.name, 200), Kind: r.Kind, Status: p.status, ElapsedMS: p.tookMS, Saw: p.saw}
+		if p.status == Failed {
+			one.Saw, one.Want, one.Next = or(p.saw, "it failed, and said nothing"), "a pass", r.Next
+		}
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,0 +1,124 @@
+package ci
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// tapReader reads the Test Anything Protocol, versions 12 to 14.
+type tapReader struct {
+	outcome
+	planned int // -1: no plan yet
+	told    int // results, also of those that were left out
+	inYAML  bool
+	bailed  bool
+	pending []string // failures of a subtest, which come before its result
+}
+
+var (
+	tapPlan   = regexp.MustCompile(`^1\.\.(\d{1,7})\s*(?:#\s*(.*))?$`)
+	tapResult = regexp.MustCompile(`^(not )?ok\b(?:\s+(\d{1,9}))?(?:\s+-(?:\s|$))?\s*(.*)$`)
+	tapWords  = regexp.MustCompile(`(?i)^(skip|todo)\S*\s*(.*)$`)
+)
+
+func readTAP(output string) outcome {
+	r := &tapReader{planned: -1}
+	for _, line := range lines(output) {
+		if r.line(strings.TrimRight(line, "\r\t ")); r.bailed {
+			return r.outcome // nothing after that counts
+		}
+	}
+	r.close()
+	return r.outcome
+}
+
+func (r *tapReader) line(line string) {
+	inner := strings.TrimLeft(line, " \t")
+	switch {
+	case r.inYAML:
+		r.inYAML = inner != "..."
+		r.note(inner)
+	case inner == "---" && line != inner:
+		r.inYAML = true
+	case strings.HasPrefix(line, "Bail out!"):
+		r.bailed = true
+		r.problem("bailed out: %s", or(strings.TrimSpace(strings.TrimPrefix(line, "Bail out!")), "no reason given"))
+	case line != inner:
+		if strings.HasPrefix(inner, "not ok") && len(r.pending) < maxPending {
+			r.pending = append(r.pending, inner)
+		}
+	case strings.HasPrefix(line, "#"):
+		r.note(strings.TrimSpace(line[1:]))
+	default:
+		r.planOrResult(line)
+	}
+}
+
+func (r *tapReader) planOrResult(line string) {
+	if m := tapPlan.FindStringSubmatch(line); m != nil {
+		if r.planned >= 0 {
+			r.problem("a second plan: %s", line)
+		}
+		r.planned, _ = strconv.Atoi(m[1])
+		if words := tapWords.FindStringSubmatch(m[2]); r.planned == 0 && words != nil {
+			r.add(part{name: "all", status: Skipped, saw: or(words[2], "the plan says skip")})
+		}
+		return
+	}
+	if m := tapResult.FindStringSubmatch(line); m != nil {
+		r.result(m[1] == "", m[2], m[3])
+	}
+}
+
+func (r *tapReader) result(ok bool, number, text string) {
+	r.told++
+	name, directive := cutDirective(text)
+	p := part{name: or(name, "test "+or(number, strconv.Itoa(r.told))), status: Passed, saw: strings.Join(r.pending, "\n")}
+	r.pending = nil
+	words := tapWords.FindStringSubmatch(directive)
+	switch {
+	case words != nil && strings.EqualFold(words[1], "skip"):
+		p.status, p.saw = Skipped, or(words[2], "skip")
+	case words != nil && !ok: // it is known to fail
+		p.status, p.saw = Skipped, "to do: "+or(words[2], "no reason given")
+	case !ok:
+		p.status = Failed
+	}
+	r.add(p)
+}
+
+// cutDirective splits "name # SKIP why"; a # of the name has a backslash before it.
+func cutDirective(text string) (name, directive string) {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '#':
+			return unescapeTAP(text[:i]), strings.TrimSpace(text[i+1:])
+		}
+	}
+	return unescapeTAP(text), ""
+}
+
+var unescaperTAP = strings.NewReplacer(`\\`, `\`, `\#`, `#`)
+
+func unescapeTAP(text string) string { return unescaperTAP.Replace(strings.TrimSpace(text)) }
+
+// note adds to what the last result said, where that failed.
+func (r *tapReader) note(text string) {
+	if n := len(r.parts); n > 0 && r.parts[n-1].status == Failed && len(r.parts[n-1].saw) < maxPartNotes && text != "..." {
+		r.parts[n-1].saw = strings.TrimSpace(r.parts[n-1].saw + "\n" + clean(text, 500))
+	}
+}
+
+func (r *tapReader) close() {
+	switch {
+	case r.planned < 0 && r.told == 0:
+		r.problem("no TAP: neither a plan like 1..3 nor a result")
+	case r.planned < 0:
+		r.problem("no plan like 1..%d: the output may have ended too early", r.told)
+	case r.planned != r.told:
+		r.problem("%d results are planned, and there are %d", r.planned, r.told)
+	}
+}

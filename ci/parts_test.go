@@ -1,0 +1,269 @@
+package ci
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/flash/target"
+	"slipway/images"
+)
+
+// outcomeText is an outcome as lines.
+func outcomeText(o outcome) []string {
+	all := []string{}
+	for _, p := range o.parts {
+		text := string(p.status) + " " + p.name
+		if p.saw != "" {
+			text += ": " + p.saw
+		}
+		all = append(all, text)
+	}
+	for _, p := range o.problems {
+		all = append(all, "problem: "+p)
+	}
+	return all
+}
+
+const tapText = `TAP version 14
+1..8
+ok 1 - opens the device
+not ok 2 - reads \# of frames
+  ---
+  message: short read
+  severity: fail
+  ...
+# tried 3 times
+ok 3 # SKIP no sensor at hand
+not ok 4 - rotates # TODO the driver cannot yet
+    # Subtest: modes
+    1..2
+    ok 1 - slow
+    not ok 2 - fast
+not ok 5 - modes
+ok
+ok 7 closes # TODO done by now
+ok 8 - last
+`
+
+func TestTAP(t *testing.T) {
+	for _, tt := range []struct {
+		name, give string
+		want       []string
+	}{
+		{"all that there is", tapText, []string{
+			"passed opens the device", "failed reads # of frames: message: short read\nseverity: fail\ntried 3 times",
+			"skipped test 3: no sensor at hand", "skipped rotates: to do: the driver cannot yet", "failed modes: not ok 2 - fast",
+			"passed test 6", "passed closes", "passed last",
+		}},
+		{"the plan at the end", "ok\nok\n1..2\n", []string{"passed test 1", "passed test 2"}},
+		{"too few", "1..3\nok 1 a\n", []string{"passed a", "problem: 3 results are planned, and there are 1"}},
+		{"too many", "1..1\nok 1 a\nok 2 b\n", []string{"passed a", "passed b", "problem: 1 results are planned, and there are 2"}},
+		{"no plan", "ok 1 a\n", []string{"passed a", "problem: no plan like 1..1: the output may have ended too early"}},
+		{"two plans", "1..1\nok\n1..1\n", []string{"passed test 1", "problem: a second plan: 1..1"}},
+		{"bailed out", "1..2\nok 1 a\nBail out! no GPU\nok 2 b\n", []string{"passed a", "problem: bailed out: no GPU"}},
+		{"all skipped", "1..0 # SKIP no camera\n", []string{"skipped all: no camera"}},
+		{"nothing", "sh: not found\n", []string{"problem: no TAP: neither a plan like 1..3 nor a result"}},
+		{"carriage returns", "1..1\r\nok 1 - a\r\n", []string{"passed a"}},
+		{"other words", "1..1\nokay then\nnot okay\nok 1 a\n", []string{"passed a"}},
+		{"escapes", "1..1\nnot ok 1 - \x1b[31mred\x1b[0m\n# \x07\x1b]0;t\x07loud\n", []string{"failed red: loud"}},
+	} {
+		if diff := cmp.Diff(tt.want, outcomeText(readTAP(tt.give))); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+}
+
+const ptestText = `START: ptest-runner
+2026-11-22T10:00
+BEGIN: /usr/lib/zlib/ptest
+hello world
+PASS: zlib static
+cannot open the other
+FAIL: zlib shared
+SKIP: zlib 64-bit
+DURATION: 1
+END: /usr/lib/zlib/ptest
+BEGIN: /usr/lib/attr/ptest
+PASS: attr
+ERROR: Exit status is 3
+END: /usr/lib/attr/ptest
+2026-11-22T10:01
+STOP: ptest-runner
+TOTAL: 2 FAIL: 1
+`
+
+func TestPtest(t *testing.T) {
+	for _, tt := range []struct {
+		name, give string
+		want       []string
+	}{
+		{"two packages", ptestText, []string{
+			"passed zlib/zlib static", "failed zlib/zlib shared: cannot open the other\nFAIL: zlib shared", "skipped zlib/zlib 64-bit",
+			"passed attr/attr", "failed attr/Exit status is 3: ERROR: Exit status is 3",
+		}},
+		{"without a runner", "PASS: a\nXFAIL: b\nXPASS: c\n", []string{"passed a", "skipped b: it is known to fail", "failed c: XPASS: c"}},
+		{"a package that did not end", "BEGIN: /usr/lib/x/ptest\nPASS: a\n", []string{"passed x/a", "problem: x began and did not end"}},
+		{"no name", "FAIL:\n", []string{"failed result 1: FAIL:"}},
+		{"nothing", "-sh: ptest-runner: not found\n", []string{}},
+	} {
+		if diff := cmp.Diff(tt.want, outcomeText(readPtest(tt.give))); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+}
+
+// As test binaries of Go 1.26 printed, with -test.v=test2json, -test.v, and ended by
+// a panic.
+const (
+	goMarked = "\x16=== RUN   TestGPU\nloading\n\x16=== RUN   TestGPU/clock\n\x16=== NAME  TestGPU/clock\n    gpu_test.go:9: 300 MHz\n" +
+		"half a line\x16--- FAIL: TestGPU (0.12s)\n\x16    --- FAIL: TestGPU/clock (0.10s)\n\x16=== RUN   TestDLA\n\x16=== NAME  TestDLA\n    dla_test.go:3: no DLA\n" +
+		"\x16--- SKIP: TestDLA (0.00s)\n\x16=== RUN   TestFake\n--- FAIL: TestOfNobody (0.00s)\n\x16--- PASS: TestFake (1.50s)\n\x16FAIL\n"
+	goPlain  = "=== RUN   TestA\n    a_test.go:5: hm\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n    b_test.go:7: wrong\n--- FAIL: TestB (0.01s)\nFAIL\n"
+	goPanics = "=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\npanic: runtime error: index out of range\n"
+)
+
+func TestGoTestOutput(t *testing.T) {
+	for _, tt := range []struct {
+		name, give string
+		want       []string
+	}{
+		{"marked", goMarked, []string{
+			"failed TestGPU: loading", "failed TestGPU/clock: gpu_test.go:9: 300 MHz\nhalf a line", "skipped TestDLA: dla_test.go:3: no DLA", "passed TestFake",
+		}},
+		{"plain", goPlain, []string{"passed TestA", "failed TestB: b_test.go:7: wrong"}},
+		{"a panic", goPanics, []string{
+			"passed TestA", "failed TestB: panic: runtime error: index out of range\nit began and did not end",
+			"problem: the last line is not PASS or FAIL: the program was ended, or it is no Go test",
+		}},
+		{"nothing", "", []string{"problem: the last line is not PASS or FAIL: the program was ended, or it is no Go test"}},
+	} {
+		if diff := cmp.Diff(tt.want, outcomeText(readGoTest(tt.give))); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+	if took := readGoTest(goMarked).parts[3].tookMS; took != 1500 {
+		t.Errorf("TestFake took %d ms; want 1500", took)
+	}
+}
+
+func TestTooManyParts(t *testing.T) {
+	for name, text := range map[string]string{
+		"tap": "1..5000\n" + strings.Repeat("ok\n", 5000), "ptest": strings.Repeat("FAIL: a\n", 5000),
+		"go": strings.Repeat("=== RUN   TestA\n--- PASS: TestA (0.00s)\n", 5000) + "PASS\n",
+	} {
+		o := formats[name](text)
+		if len(o.parts) != maxParts || len(o.problems) != 1 || !strings.Contains(o.problems[0], "more than 2000 results") {
+			t.Errorf("%s: %d parts, problems %q", name, len(o.parts), o.problems)
+		}
+	}
+}
+
+// Results of a part are the report's, below the check that asked.
+func TestPartsAreResults(t *testing.T) {
+	r := runHere(t, t.Context(), t.TempDir(), `
+tap:
+  camera: {exec: "printf '1..2\nok 1 - opens\nnot ok 2 - reads\n# no frame\n'; exit 1", meta: {next: plug it in}}
+  none: {exec: echo hello}
+ptest:
+  packages: {argv: [printf, 'PASS: a\nSKIP: b\n']}
+command:
+  after it: {exec: 'true', needs: {check: packages}}
+  not after it: {exec: 'true', needs: {check: camera}}
+`)
+	want := []string{
+		"camera: failed: exit status 1\nresults: 1 failed, 1 passed / exit status: 0\nno result that failed",
+		"camera/opens: passed: ", "camera/reads: failed: no frame / a pass",
+		"none: failed: no TAP: neither a plan like 1..3 nor a result\nexit status 0\nstdout: hello / a whole output",
+		"packages: passed: exit status 0; results: 1 passed, 1 skipped", "packages/a: passed: ", "packages/b: skipped: ",
+		"after it: passed: exit status 0", `not after it: skipped: it needs "camera", which failed`,
+	}
+	if diff := cmp.Diff(want, told(r)); diff != "" {
+		t.Error(diff)
+	}
+	if next := r.Checks[2].Next; next != "plug it in" {
+		t.Errorf("next of a part is %q", next)
+	}
+}
+
+// The program that is sent is this one: a real Go test. Nothing of it stays.
+func TestPushedBinary(t *testing.T) {
+	conn := connect(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	boardDir := t.TempDir()
+	suite := specOf(t, strings.ReplaceAll(`
+binary:
+  go tests: {path: parts.test, dir: $D, output: go, args: ['-test.run=^(TestSemver|TestTAP|TestNumbers)$'], timeout: 120000}
+  none of them: {path: parts.test, dir: $D, output: go, args: [-test.v, '-test.run=^TestOfNobody$'], timeout: 120000}
+  a program: {path: program, dir: $D, args: [a b, $HOME], env: [X=it's, Y=], exit-status: 3}
+  a program that hangs: {path: hangs, dir: $D, timeout: 1500}
+  not there: {path: nothing.test, dir: $D, output: go}
+  no such folder: {path: program, dir: $D/none}
+`, "$D", boardDir))
+	suiteDir := filepath.Dir(suite.Suites[0])
+	script := "#!/bin/sh\nprintf '%s|' \"$@\" \"$X\" \"$Y\" > " + boardDir + "/said\npwd >> " + boardDir + "/said\nstat -c %a . >> " + boardDir + "/said\nexit 3\n"
+	for name, data := range map[string]string{"program": script, "hangs": "#!/bin/sh\nsleep 60\n"} {
+		if err := os.WriteFile(filepath.Join(suiteDir, name), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(self, filepath.Join(suiteDir, "parts.test")); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := Smoke(t.Context(), conn, suite, images.Artifact{})
+	want := []string{
+		"go tests passed", "go tests/TestSemver passed", "go tests/TestTAP passed", "go tests/TestNumbers passed",
+		"none of them failed", "a program passed", "a program that hangs failed", "not there failed", "no such folder failed",
+	}
+	got := statuses(r)
+	slices.Sort(got) // the tests of a binary run in an order of its own
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s\n%+v", diff, r.Suites)
+	}
+	said, err := os.ReadFile(filepath.Join(boardDir, "said"))
+	if err != nil || !strings.HasPrefix(string(said), "a b|$HOME|it's||"+boardDir+"/slipway-") || !strings.HasSuffix(string(said), "\n700\n") {
+		t.Errorf("the program said %q, %v", said, err)
+	}
+	left, err := os.ReadDir(boardDir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left on the board: %v, %v; want what the program wrote", left, err)
+	}
+}
+
+func TestJudgeResultsCut(t *testing.T) {
+	r := target.Result{Stdout: []byte("1..1\nok\n"), Truncated: true}
+	zero := matcher{words: "0", ok: func(v string) bool { return v == "0" }}
+	if f := judgeResults(r, zero, readTAP); f.ok() {
+		t.Error("results of an output that was cut count as whole")
+	}
+}
+
+// FuzzParts holds that no output makes a reader panic, or a report without end.
+func FuzzParts(f *testing.F) {
+	for _, text := range []string{tapText, ptestText, goMarked, goPlain, goPanics, "1..0 # skip", "Bail out!", "BEGIN:\nTIMEOUT: x"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, read := range formats {
+			o := read(text)
+			var found finding
+			o.judge(&found)
+			for _, p := range o.parts {
+				if p.name == "" || len(p.saw) > 3*maxPartNotes || strings.ContainsRune(p.name, '\x1b') || p.tookMS < 0 {
+					t.Fatalf("%s: %+v", name, p)
+				}
+			}
+			if found.ok() && len(o.parts) == 0 {
+				t.Fatalf("%s: nothing passes", name)
+			}
+		}
+	})
+}
