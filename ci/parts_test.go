@@ -29,7 +29,7 @@ func outcomeText(o outcome) []string {
 	return all
 }
 
-const tapText = `TAP version 14
+const tapOutput = `TAP version 14
 1..8
 ok 1 - opens the device
 not ok 2 - reads \# of frames
@@ -55,7 +55,7 @@ func TestTAP(t *testing.T) {
 		name, give string
 		want       []string
 	}{
-		{"all that there is", tapText, []string{
+		{"all that there is", tapOutput, []string{
 			"passed opens the device", "failed reads # of frames: message: short read\nseverity: fail\ntried 3 times",
 			"skipped test 3: no sensor at hand", "skipped rotates: to do: the driver cannot yet", "failed modes: not ok 2 - fast",
 			"passed test 6", "passed closes", "passed last",
@@ -248,7 +248,7 @@ func TestJudgeResultsCut(t *testing.T) {
 
 // FuzzParts holds that no output makes a reader panic, or a report without end.
 func FuzzParts(f *testing.F) {
-	for _, text := range []string{tapText, ptestText, goMarked, goPlain, goPanics, "1..0 # skip", "Bail out!", "BEGIN:\nTIMEOUT: x"} {
+	for _, text := range []string{tapOutput, ptestText, goMarked, goPlain, goPanics, "1..0 # skip", "Bail out!", "BEGIN:\nTIMEOUT: x"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
