@@ -45,9 +45,9 @@ func Fuzz(ctx context.Context,
 // Bench measures Slipway beside the tools it replaces, in one run: build, hook, flash,
 // flashslow, deploy, layers or up. The last line holds the ratios as name=value.
 //
-// flash, flashslow, hook and layers need root; build needs another user, and SLIPWAY_BITBAKE, which
+// deploy, flash, flashslow, hook and layers need root; build needs another user, and SLIPWAY_BITBAKE, which
 // names a git clone of bitbake. flash takes half an hour and an idle machine; -rounds,
-// -only and -mib make a part of it or of flashslow, to try.
+// -only and -mib make a part of it, of flashslow or of deploy, to try.
 //
 // Examples: "bench flash"; "bench flash -rounds=1 -mib=256 -only=raw".
 func Bench(ctx context.Context,

@@ -155,9 +155,13 @@ func Print(w io.Writer, rows []Row, ratios ...Ratio) error {
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", r.Name, ms(r.Median()), ms(slices.Min(r.Times)), ms(slices.Max(r.Times)), cpu, peak, len(r.Times))
 	}
-	if err := tw.Flush(); err != nil {
+	if err := tw.Flush(); err != nil || len(ratios) == 0 {
 		return err
 	}
+	return printRatios(w, ratios)
+}
+
+func printRatios(w io.Writer, ratios []Ratio) error {
 	pairs := make([]string, len(ratios))
 	for i, r := range ratios {
 		pairs[i] = fmt.Sprintf("%s=%.2f", r.Name, r.Value)

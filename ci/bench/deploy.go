@@ -1,71 +1,96 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 
-	"github.com/pkg/sftp"
-	"github.com/skeema/knownhosts"
-	"golang.org/x/crypto/ssh"
-
-	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/layers/engine"
 	"slipway/layers/host"
 )
 
 const (
-	deployFileBytes = 256 << 20
-	deployRounds    = 5
+	deployMiB    = 1024
+	deployRounds = 5
+
+	// One way, so a round trip is twice that; and the packets of a line whose ends agree
+	// on large ones, since this process carries each.
+	farDelay = 10 * time.Millisecond
+	farMTU   = 9000
+
+	// At a round trip of 20 ms a client that waits for each answer sends about 1.4 MiB/s:
+	// what it takes for the whole file is reckoned from a part of it.
+	partMiB = 8
 )
 
-// Deploy measures how long a file takes over loopback to an OpenSSH server of
-// its own, from connecting to closing: ours with fsync and the digest checked on
-// the other side, the others without.
-func Deploy(ctx context.Context, w io.Writer) (err error) {
-	if err := host.Ensure(ctx, w, "build/bench/apt.log", "openssh-server", "openssh-client"); err != nil {
-		return err
-	}
-	b, err := newDeployBench(ctx)
+// Deploy measures how long a file takes to an OpenSSH server at the other end of a line,
+// from starting the program to its end: ours with fsync and the digest checked on the
+// other side, the others without. One line is as quick as the kernel, on the other a
+// packet takes 10 ms each way. The bytes on the wire for a folder of which a few files
+// differ are counted beside rsync's.
+func Deploy(ctx context.Context, w io.Writer, o Options) (err error) {
+	o = o.or(deployRounds, deployMiB)
+	only, err := regexp.Compile(o.Only)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	rows, err := Measure(
-		ctx, deployRounds,
-		Variant{Name: "ours, digest checked", Prepare: b.settle, Run: b.ours},
-		Variant{Name: "sftp", Prepare: b.settle, Run: b.sftp},
-		Variant{Name: "scp", Prepare: b.settle, Run: b.scp},
-		Variant{Name: "pkg/sftp, defaults", Prepare: b.settle, Run: b.library},
-	)
+	if err := host.Ensure(ctx, w, "build/bench/apt.log", "openssh-server", "openssh-client", "rsync", "iproute2"); err != nil {
+		return err
+	}
+	b, err := newDeployBench(ctx, int64(o.MiB)<<20)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%d MiB to sshd on loopback, files in %s\n", deployFileBytes>>20, filepath.Dir(b.dir))
-	return Print(w, rows,
-		Over("sftp_over_ours", rows[1], rows[0]), Over("scp_over_ours", rows[2], rows[0]), Over("pkgsftp_over_ours", rows[3], rows[0]))
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	var all []Ratio
+	for _, line := range deployLines {
+		ratios, err := b.measure(ctx, w, line, o.Rounds, only)
+		if err != nil {
+			return fmt.Errorf("%s: %w", line.name, err)
+		}
+		all = append(all, ratios...)
+	}
+	delta, err := b.delta(ctx, w, only)
+	if err != nil {
+		return fmt.Errorf("delta: %w", err)
+	}
+	return printRatios(w, append(all, delta...))
 }
 
-// deployBench is a folder with a file to send, and a server to send it to.
+// deployLine is a line that is measured.
+type deployLine struct {
+	name, about string
+	make        func(context.Context) (*link, error)
+}
+
+var deployLines = []deployLine{
+	{"plain", "veth", newPlainLink},
+	{"far", "round trip 20 ms", func(ctx context.Context) (*link, error) { return newSlowLink(ctx, farDelay, farMTU) }},
+}
+
+// deployBench is a folder with a file to send.
 type deployBench struct {
 	dir           string
 	local, remote string
-	server        *sshd.Server
+	part          string // the beginning of it, for what is slow
+	size          int64
+	sender        string // the program that plays ours
 }
 
 // memory is a folder in which no disk is measured.
 const memory = "/dev/shm"
 
-func newDeployBench(ctx context.Context) (_ *deployBench, err error) {
+func newDeployBench(ctx context.Context, size int64) (_ *deployBench, err error) {
 	parent := memory
 	if _, err := os.Stat(memory); err != nil {
 		parent = ""
@@ -74,150 +99,209 @@ func newDeployBench(ctx context.Context) (_ *deployBench, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &deployBench{dir: dir, local: filepath.Join(dir, "local"), remote: filepath.Join(dir, "remote")}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
-	if err := b.makeFile(); err != nil {
-		return nil, err
-	}
-	keys := filepath.Join(dir, "server")
-	if err := os.Mkdir(keys, 0o700); err != nil {
-		return nil, err
-	}
-	// The server program that Debian's own configuration names.
-	server, err := sshd.New(keys, "Subsystem sftp /usr/lib/openssh/sftp-server")
+	in := func(name string) string { return filepath.Join(dir, name) }
+	b := &deployBench{dir: dir, local: in("local"), remote: in("remote"), part: in("part"), size: size, sender: in("sender")}
+	err = errors.Join(
+		makeFile(b.local, 0, size), makeFile(b.part, 0, min(size, partMiB<<20)),
+		engine.Run(ctx, engine.Command{Argv: []string{"go", "build", "-o", b.sender, "./ci/bench/sender"}}),
+	)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	if err := server.Start(ctx); err != nil {
-		return nil, err
-	}
-	b.server = server
 	return b, nil
 }
 
-func (b *deployBench) makeFile() error {
-	f, err := os.Create(b.local)
+// makeFile fills a file with what does not compress: nothing on the way does, but a
+// file of zeros is no file of a board.
+func makeFile(name string, seed byte, size int64) error {
+	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	// Nothing on the way compresses, but a file of zeros is no file of a board.
-	if _, err := io.CopyN(f, rand.NewChaCha8([32]byte{}), deployFileBytes); err != nil {
+	if _, err := io.CopyN(f, rand.NewChaCha8([32]byte{seed}), size); err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-func (b *deployBench) close() error {
-	if b.server != nil {
-		b.server.Stop()
-	}
-	return os.RemoveAll(b.dir)
+// deployServer is an SSH server at one end of a line, and what its clients need.
+type deployServer struct {
+	line     *link
+	server   *sshd.Server
+	address  string
+	pinned   string
+	identity string
 }
 
-// settle makes sure that the file of the last round was whole, and removes it.
-func (b *deployBench) settle(context.Context) error {
-	info, err := os.Stat(b.remote)
+const deployPort = "2222" // in a namespace where nothing else listens
+
+func (b *deployBench) serve(ctx context.Context, line *link) (*deployServer, error) {
+	keys, err := os.MkdirTemp(b.dir, "server-")
+	if err != nil {
+		return nil, err
+	}
+	// The server program that Debian's own configuration names.
+	server, err := sshd.New(keys, "Subsystem sftp /usr/lib/openssh/sftp-server", "ListenAddress "+serverAddress+":"+deployPort)
+	if err != nil {
+		return nil, err
+	}
+	known, err := os.ReadFile(server.KnownHosts)
+	if err != nil {
+		return nil, err
+	}
+	_, key, _ := strings.Cut(string(known), " ")
+	s := &deployServer{line: line, server: server, address: serverAddress + ":" + deployPort, pinned: filepath.Join(keys, "pinned"), identity: server.Identity}
+	if err := os.WriteFile(s.pinned, []byte("["+serverAddress+"]:"+deployPort+" "+key), 0o600); err != nil {
+		return nil, err
+	}
+	return s, line.server.in(func() error { return server.Start(ctx) })
+}
+
+// run runs a program at the client's end of the line.
+func (s *deployServer) run(ctx context.Context, c engine.Command) error {
+	return s.line.client.in(func() error { return engine.Run(ctx, c) })
+}
+
+// deployTool is a program that sends a file.
+type deployTool struct {
+	name    string
+	command func(b *deployBench, s *deployServer) engine.Command
+}
+
+var deployTools = []deployTool{
+	{"ours", func(b *deployBench, s *deployServer) engine.Command { return b.send(s, "file", b.local, b.remote) }},
+	{"sftp", func(b *deployBench, s *deployServer) engine.Command {
+		return engine.Command{
+			Argv:  slices.Concat([]string{"sftp", "-q", "-b", "-", "-P", deployPort}, s.options(), []string{serverAddress}),
+			Stdin: strings.NewReader(fmt.Sprintf("put %s %s\n", b.local, b.remote)),
+		}
+	}},
+	{"scp", func(b *deployBench, s *deployServer) engine.Command {
+		return engine.Command{Argv: slices.Concat([]string{"scp", "-q", "-P", deployPort}, s.options(), []string{b.local, serverAddress + ":" + b.remote})}
+	}},
+	{"rsync -W", func(b *deployBench, s *deployServer) engine.Command {
+		return engine.Command{Argv: []string{"rsync", "-W", "-e", s.shell(), b.local, serverAddress + ":" + b.remote}}
+	}},
+	{"ssh cat", func(b *deployBench, s *deployServer) engine.Command {
+		script := `exec ssh "$@" <"$0"`
+		return engine.Command{Argv: slices.Concat([]string{"sh", "-c", script, b.local, "-q", "-p", deployPort}, s.options(), []string{serverAddress, "cat >" + b.remote})}
+	}},
+}
+
+func (s *deployServer) options() []string {
+	return []string{"-F", "none", "-i", s.identity, "-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile=" + s.pinned, "-o", "BatchMode=yes"}
+}
+
+// shell is the program that rsync starts; no path of ours holds a space.
+func (s *deployServer) shell() string {
+	return strings.Join(append([]string{"ssh", "-p", deployPort}, s.options()...), " ")
+}
+
+func (b *deployBench) send(s *deployServer, what, local, remote string) engine.Command {
+	return engine.Command{Argv: []string{b.sender, what, s.address, s.pinned, s.identity, local, remote}}
+}
+
+// libraryName is the row of pkg/sftp with its defaults.
+const libraryName = "pkg/sftp, defaults"
+
+func (b *deployBench) measure(ctx context.Context, w io.Writer, kind deployLine, rounds int, only *regexp.Regexp) (_ []Ratio, err error) {
+	line, err := kind.make(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer line.close()
+	s, err := b.serve(ctx, line)
+	if err != nil {
+		return nil, err
+	}
+	defer s.server.Stop()
+	variants, sent := b.variants(s, kind, only)
+	if len(variants) == 0 {
+		return nil, nil
+	}
+	rows, err := MeasureShuffled(ctx, rounds, variants...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		for j := range rows[i].Times {
+			rows[i].Times[j] = time.Duration(float64(rows[i].Times[j]) * float64(b.size) / float64(sent[rows[i].Name]))
+		}
+	}
+	fmt.Fprintf(w, "%s (%s): %d MiB to sshd, files in %s\n", kind.name, kind.about, b.size>>20, filepath.Dir(b.dir))
+	return deployRatios(rows, kind.name), Print(w, rows)
+}
+
+// variants are the tools that match, and how many bytes each sends.
+func (b *deployBench) variants(s *deployServer, kind deployLine, only *regexp.Regexp) (variants []Variant, sent map[string]int64) {
+	sent = map[string]int64{}
+	add := func(name string, size int64, command func() engine.Command) {
+		if !only.MatchString(kind.name + " " + name) {
+			return
+		}
+		sent[name] = size
+		variants = append(variants, Variant{
+			Name:    name,
+			Prepare: func(context.Context) error { return b.settle() },
+			Run: func(ctx context.Context) error {
+				if err := s.run(ctx, command()); err != nil {
+					return err
+				}
+				return b.arrived(size)
+			},
+		})
+	}
+	for _, tool := range deployTools {
+		add(tool.name, b.size, func() engine.Command { return tool.command(b, s) })
+	}
+	local, size := b.local, b.size
+	if kind.name == "far" {
+		local, size = b.part, min(b.size, partMiB<<20)
+	}
+	add(libraryName, size, func() engine.Command { return b.send(s, "library", local, b.remote) })
+	return variants, sent
+}
+
+// settle removes the file of the last round.
+func (b *deployBench) settle() error {
+	err := os.Remove(b.remote)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	if info.Size() != deployFileBytes {
-		return fmt.Errorf("%s has %d bytes, not %d", b.remote, info.Size(), deployFileBytes)
-	}
-	return os.Remove(b.remote)
+	return err
 }
 
-func (b *deployBench) address() target.Address {
-	return target.Address{
-		Host: "127.0.0.1", Port: b.server.Port,
-		KnownHosts: []string{b.server.KnownHosts}, Identities: []string{b.server.Identity},
+// arrived says whether a tool did what it said.
+func (b *deployBench) arrived(size int64) error {
+	info, err := os.Stat(b.remote)
+	if err == nil && info.Size() != size {
+		err = fmt.Errorf("%s has %d bytes, not %d", b.remote, info.Size(), size)
 	}
+	return err
 }
 
-func (b *deployBench) ours(ctx context.Context) error {
-	c, err := target.Dial(ctx, b.address())
-	if err != nil {
-		return err
+// deployRatios are of the rows that were measured.
+func deployRatios(rows []Row, line string) (ratios []Ratio) {
+	find := func(name string) (Row, bool) {
+		i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == name })
+		if i < 0 {
+			return Row{}, false
+		}
+		return rows[i], true
 	}
-	_, err = c.Put(ctx, b.local, b.remote, 0o644)
-	return errors.Join(err, c.Close())
-}
-
-func (b *deployBench) options() []string {
-	return []string{
-		"-q", "-F", "none", "-P", strconv.Itoa(b.server.Port), "-i", b.server.Identity,
-		"-o", "IdentitiesOnly=yes", "-o", "UserKnownHostsFile=" + b.server.KnownHosts, "-o", "BatchMode=yes",
+	ours, ok := find("ours")
+	if !ok {
+		return nil
 	}
-}
-
-func (b *deployBench) sftp(ctx context.Context) error {
-	return engine.Run(ctx, engine.Command{
-		Argv:  append(append([]string{"sftp", "-b", "-"}, b.options()...), "127.0.0.1"),
-		Stdin: strings.NewReader(fmt.Sprintf("put %s %s\n", b.local, b.remote)),
-	})
-}
-
-func (b *deployBench) scp(ctx context.Context) error {
-	return engine.Run(ctx, engine.Command{
-		Argv: append(append([]string{"scp"}, b.options()...), b.local, "127.0.0.1:"+b.remote),
-	})
-}
-
-// library is what a first program with pkg/sftp looks like.
-func (b *deployBench) library(ctx context.Context) error {
-	link, err := b.dial()
-	if err != nil {
-		return err
+	peers := slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Name == "ours" || r.Name == libraryName })
+	if len(peers) > 0 {
+		best := slices.MinFunc(peers, func(a, b Row) int { return cmp.Compare(a.Median(), b.Median()) })
+		name := map[string]string{"plain": "plain_best_over_ours", "far": "far_best_single_over_ours"}[line]
+		ratios = append(ratios, Over(name, best, ours))
 	}
-	stop := context.AfterFunc(ctx, func() { link.Close() })
-	defer stop()
-	defer link.Close()
-	files, err := sftp.NewClient(link)
-	if err != nil {
-		return err
+	if library, ok := find(libraryName); ok {
+		ratios = append(ratios, Over(line+"_default_over_ours", library, ours))
 	}
-	in, err := os.Open(b.local)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := files.Create(b.remote)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(out, in); err != nil {
-		return err
-	}
-	return out.Close()
-}
-
-func (b *deployBench) dial() (*ssh.Client, error) {
-	key, err := os.ReadFile(b.server.Identity)
-	if err != nil {
-		return nil, err
-	}
-	signer, err := ssh.ParsePrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	pinned, err := knownhosts.NewDB(b.server.KnownHosts)
-	if err != nil {
-		return nil, err
-	}
-	who, err := user.Current()
-	if err != nil {
-		return nil, err
-	}
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(b.server.Port))
-	return ssh.Dial("tcp", address, &ssh.ClientConfig{
-		User: who.Username, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
-		HostKeyCallback: pinned.HostKeyCallback(), HostKeyAlgorithms: pinned.HostKeyAlgorithms(address),
-	})
+	return ratios
 }

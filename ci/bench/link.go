@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,10 +14,14 @@ import (
 	"slipway/layers/engine"
 )
 
-// link is a line between two network namespaces on which every packet takes a
-// while. Not every kernel has netem; a tun device at each end and this process
+// link is a line between two network namespaces. Where it is slow, each packet takes
+// a while: not every kernel has netem; a tun device at each end and this process
 // between them do the same.
-type link struct{ server, client *namespace }
+type link struct {
+	server, client *namespace
+
+	carried atomic.Int64 // bytes of packets, both ways, where this process carries them
+}
 
 // The addresses of the ends, which are in use nowhere else: the namespaces have no
 // other line.
@@ -26,18 +32,59 @@ const (
 
 // newLink makes a line on which a packet takes delay, in either direction.
 func newLink(ctx context.Context, delay time.Duration) (*link, error) {
-	server, err := newNamespace(ctx, serverAddress, clientAddress)
+	return newSlowLink(ctx, delay, 1500)
+}
+
+// newSlowLink is newLink with packets of another size: of large ones, this process
+// needs less of the machine.
+func newSlowLink(ctx context.Context, delay time.Duration, mtu int) (*link, error) {
+	l, err := newEnds(
+		func(n *namespace) error { return n.makeTun(ctx, serverAddress, clientAddress, mtu) },
+		func(n *namespace) error { return n.makeTun(ctx, clientAddress, serverAddress, mtu) },
+	)
 	if err != nil {
 		return nil, err
 	}
-	client, err := newNamespace(ctx, clientAddress, serverAddress)
+	go l.carry(l.server.tun, l.client.tun, delay, mtu)
+	go l.carry(l.client.tun, l.server.tun, delay, mtu)
+	return l, nil
+}
+
+// newPlainLink makes a line that is as quick as the kernel.
+func newPlainLink(ctx context.Context) (*link, error) {
+	l, err := newEnds(func(n *namespace) error { return n.loopback(ctx) }, func(n *namespace) error { return n.loopback(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	err = l.client.in(func() error {
+		return ip(ctx, "link", "add", "line", "type", "veth", "peer", "name", "line", "netns", strconv.Itoa(l.server.thread))
+	})
+	for own, n := range map[string]*namespace{serverAddress: l.server, clientAddress: l.client} {
+		if err == nil {
+			err = n.in(func() error { return ip(ctx, "address", "add", own+"/24", "dev", "line") })
+		}
+		if err == nil {
+			err = n.in(func() error { return ip(ctx, "link", "set", "line", "up") })
+		}
+	}
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func newEnds(makeServer, makeClient func(*namespace) error) (*link, error) {
+	server, err := newNamespace(makeServer)
+	if err != nil {
+		return nil, err
+	}
+	client, err := newNamespace(makeClient)
 	if err != nil {
 		server.close()
 		return nil, err
 	}
-	go carry(server.tun, client.tun, delay)
-	go carry(client.tun, server.tun, delay)
-	return &link{server, client}, nil
+	return &link{server: server, client: client}, nil
 }
 
 func (l *link) close() {
@@ -46,7 +93,7 @@ func (l *link) close() {
 }
 
 // carry takes packets from one end to the other until an end is closed.
-func carry(from, to *os.File, delay time.Duration) {
+func (l *link) carry(from, to *os.File, delay time.Duration, mtu int) {
 	type packet struct {
 		due  time.Time
 		data []byte
@@ -55,7 +102,7 @@ func carry(from, to *os.File, delay time.Duration) {
 	go func() {
 		defer close(underway)
 		for {
-			data := make([]byte, 2048)
+			data := make([]byte, mtu)
 			n, err := from.Read(data)
 			if err != nil {
 				return
@@ -68,17 +115,19 @@ func carry(from, to *os.File, delay time.Duration) {
 		if _, err := to.Write(p.data); err != nil {
 			return
 		}
+		l.carried.Add(int64(len(p.data)))
 	}
 }
 
 // namespace is a thread in a network namespace of its own: programs that are
 // started in it are there too.
 type namespace struct {
-	tun  *os.File
-	work chan func()
+	thread int
+	tun    *os.File
+	work   chan func()
 }
 
-func newNamespace(ctx context.Context, own, other string) (*namespace, error) {
+func newNamespace(connect func(*namespace) error) (*namespace, error) {
 	n := &namespace{work: make(chan func())}
 	ready := make(chan error, 1)
 	go func() {
@@ -87,7 +136,8 @@ func newNamespace(ctx context.Context, own, other string) (*namespace, error) {
 			ready <- fmt.Errorf("a network namespace needs root: %w", err)
 			return
 		}
-		ready <- n.connect(ctx, own, other)
+		n.thread = unix.Gettid()
+		ready <- connect(n)
 		for work := range n.work {
 			work()
 		}
@@ -113,7 +163,9 @@ func (n *namespace) in(work func() error) error {
 	return <-result
 }
 
-func (n *namespace) connect(ctx context.Context, own, other string) error {
+func (n *namespace) loopback(ctx context.Context) error { return ip(ctx, "link", "set", "lo", "up") }
+
+func (n *namespace) makeTun(ctx context.Context, own, other string, mtu int) error {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("/dev/net/tun (modprobe tun): %w", err)
@@ -131,11 +183,15 @@ func (n *namespace) connect(ctx context.Context, own, other string) error {
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
 		{"address", "add", own, "peer", other, "dev", "delayed"},
-		{"link", "set", "delayed", "mtu", "1500", "txqueuelen", "10000", "up"},
+		{"link", "set", "delayed", "mtu", strconv.Itoa(mtu), "txqueuelen", "10000", "up"},
 	} {
-		if err := engine.Run(ctx, engine.Command{Argv: append([]string{"ip"}, args...)}); err != nil {
+		if err := ip(ctx, args...); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func ip(ctx context.Context, args ...string) error {
+	return engine.Run(ctx, engine.Command{Argv: append([]string{"ip"}, args...)})
 }

@@ -23,7 +23,7 @@ func (o Options) or(rounds, mib int) Options {
 }
 
 var areas = map[string]func(context.Context, io.Writer, Options) error{
-	"build": whole(Build), "hook": whole(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": whole(Deploy),
+	"build": whole(Build), "hook": whole(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": Deploy,
 	"layers": whole(Layers), "up": whole(Up),
 }
 
@@ -31,7 +31,7 @@ var areas = map[string]func(context.Context, io.Writer, Options) error{
 func whole(measure func(context.Context, io.Writer) error) func(context.Context, io.Writer, Options) error {
 	return func(ctx context.Context, w io.Writer, o Options) error {
 		if o != (Options{}) {
-			return errors.New("-rounds, -only and -mib are for flash and flashslow")
+			return errors.New("-rounds, -only and -mib are for deploy, flash and flashslow")
 		}
 		return measure(ctx, w)
 	}

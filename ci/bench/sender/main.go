@@ -1,0 +1,112 @@
+// Sender sends one file or folder to a server, as ours or as a first program with
+// pkg/sftp would. It serves only the bench, which starts it at one end of a line, as it
+// starts the other tools.
+//
+// Its arguments are what to do (file, folder or library), the server's address, the
+// files with its key and with ours, and the paths here and there.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/user"
+	"strconv"
+
+	"github.com/pkg/sftp"
+	"github.com/skeema/knownhosts"
+	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "sender:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 6 {
+		return errors.New("six arguments are needed")
+	}
+	what, server, pinned, key, local, remote := args[0], args[1], args[2], args[3], args[4], args[5]
+	if what == "library" {
+		return library(server, pinned, key, local, remote)
+	}
+	c, err := dial(server, pinned, key)
+	if err != nil {
+		return err
+	}
+	if what == "folder" {
+		_, err = c.PutDir(context.Background(), local, remote, target.DirOptions{Delete: true})
+	} else {
+		_, err = c.Put(context.Background(), local, remote, 0o644)
+	}
+	return errors.Join(err, c.Close())
+}
+
+func dial(server, pinned, key string) (*target.Conn, error) {
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		return nil, err
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, err
+	}
+	return target.Dial(context.Background(), target.Address{Host: host, Port: number, KnownHosts: []string{pinned}, Identities: []string{key}})
+}
+
+// library is what a first program with pkg/sftp looks like.
+func library(server, pinned, key, local, remote string) error {
+	link, err := dialPlain(server, pinned, key)
+	if err != nil {
+		return err
+	}
+	defer link.Close()
+	files, err := sftp.NewClient(link)
+	if err != nil {
+		return err
+	}
+	in, err := os.Open(local)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := files.Create(remote)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func dialPlain(server, pinned, key string) (*ssh.Client, error) {
+	data, err := os.ReadFile(key)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := ssh.ParsePrivateKey(data)
+	if err != nil {
+		return nil, err
+	}
+	known, err := knownhosts.NewDB(pinned)
+	if err != nil {
+		return nil, err
+	}
+	who, err := user.Current()
+	if err != nil {
+		return nil, err
+	}
+	return ssh.Dial("tcp", server, &ssh.ClientConfig{
+		User: who.Username, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
+		HostKeyCallback: known.HostKeyCallback(), HostKeyAlgorithms: known.HostKeyAlgorithms(server),
+	})
+}
