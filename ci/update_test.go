@@ -116,3 +116,44 @@ func TestUpdate(t *testing.T) {
 		})
 	}
 }
+
+// The connection breaks while the engine is at work on a file that the board has: it
+// goes on without us, and is not begun again.
+func TestUpdateCut(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	conn, relay := updatetest.ConnectBy(t)
+	u := onRAUC(t, r, conn, bundle)
+	ended := make(chan error, 1)
+	go func() { ended <- u.run(t.Context(), already) }()
+	r.Waiting(t)
+	relay.Cut()
+	r.Go(t)
+	if err := <-ended; err != nil {
+		t.Fatalf("run() = %v", err)
+	}
+	if got := r.Slot("B"); got != "system 2" || u.outcome.System != NewSystem || !u.outcome.Committed {
+		t.Errorf("slot B holds %q; the outcome is %v", got, u.outcome)
+	}
+	if saw := u.outcome.Report.Stages[2].Saw; !strings.Contains(saw, "broke 1 times") {
+		t.Errorf("the stage says %q; want that the connection broke once", saw)
+	}
+}
+
+// Ctrl-C while the engine is at work.
+func TestUpdateStopped(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	u := onRAUC(t, r, updatetest.Connect(t), bundle)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- u.run(ctx, already) }()
+	r.Waiting(t)
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("run() = %v; want %v", err, context.Canceled)
+	}
+	if u.outcome.System != OldSystem || u.outcome.Waiting || r.Next() != "A" {
+		t.Errorf("the outcome is %v, and slot %s is next; want the old system to run and stay", u.outcome, r.Next())
+	}
+}

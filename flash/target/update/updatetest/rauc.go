@@ -208,6 +208,35 @@ func (r *RAUC) GiveUp(t *testing.T) {
 	r.write(t, "state."+r.Next(), "bad\n")
 }
 
+// Waits is a hook that waits until Go, so that an installation can be looked at on
+// its way.
+func (r *RAUC) Waits() string {
+	return fmt.Sprintf("touch %[1]s/waits; while [ -d %[1]s ] && [ ! -e %[1]s/go ]; do sleep 0.1; done", r.dir)
+}
+
+// Waiting waits until an installation has come to its hook.
+func (r *RAUC) Waiting(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	for {
+		if _, err := os.Stat(r.file("waits")); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal("the installation did not come to its hook")
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Go lets it go on.
+func (r *RAUC) Go(t *testing.T) {
+	t.Helper()
+	r.write(t, "go", "")
+}
+
 // Booted is the slot that runs.
 func (r *RAUC) Booted() string { return r.booted }
 

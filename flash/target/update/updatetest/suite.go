@@ -34,6 +34,12 @@ type Board struct {
 // Connect logs in on a server of this machine's, which plays the board's.
 func Connect(t *testing.T, settings ...string) *target.Conn {
 	t.Helper()
+	s := serve(t, settings...)
+	return dial(t, s, s.Port)
+}
+
+func serve(t *testing.T, settings ...string) *sshd.Server {
+	t.Helper()
 	if _, err := os.Stat(sshd.Program); err != nil {
 		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
 	}
@@ -46,12 +52,7 @@ func Connect(t *testing.T, settings ...string) *target.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	c, err := target.Dial(t.Context(), target.Address{Host: "127.0.0.1", Port: s.Port, KnownHosts: []string{s.KnownHosts}, Identities: []string{s.Identity}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return s
 }
 
 // File makes a file of that size at least that has the form of a bundle of RAUC's,
