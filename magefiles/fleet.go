@@ -3,11 +3,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
+	"time"
 
 	"github.com/magefile/mage/mg"
 
 	"slipway/ci/fleet"
+	"slipway/images"
 )
 
 // Fleet works on many boards at once.
@@ -24,4 +28,76 @@ func (Fleet) List(inventory string,
 	json *bool, // print them as JSON
 ) error {
 	return fleet.List(os.Stdout, os.Stderr, inventory, given(limit, ""), given(json, false))
+}
+
+// Deploy gives the boards of an inventory what deploy gives one, and runs their suites.
+//
+// A board has passed when its suites have. Canaries come first, and where one of them
+// fails no other board is begun. A board that hangs costs its own place only, until its
+// limit. What came of it is in build/BOARD/fleet: index.html with a report of each board,
+// fleet.json and junit.xml. It exits as smoke does, for the worst board. A run that was
+// broken off, also by a kill, goes on with -failed.
+//
+// Examples: "fleet:deploy BOARD hosts.yml -dryrun"; "fleet:deploy BOARD hosts.yml
+// -limit=rack1 -canary=2 -stopafter=5"; "fleet:deploy BOARD hosts.yml -failed";
+// "fleet:deploy BOARD hosts.yml -file=model.bin -to=/opt/model.bin".
+func (Fleet) Deploy(ctx context.Context, board, inventory string,
+	limit *string, // only what this pattern of groups and hosts means
+	failed *bool, // only those that failed or were not begun last time
+	parallel *int, // so many boards at a time; 16 if not given
+	canary *int, // so many of the first boards must pass before the others begin
+	stopAfter *int, // begin no board after so many failures
+	retries *int, // try again, after all others, boards that did not answer or were lost
+	boardLimit *time.Duration, // the time that one board has; 30m if not given
+	file *string, // send this file, in place of what deploy sends
+	to *string, // its whole path on the boards
+	unproved *bool, // do not run the suites
+	dryRun *bool, // say which boards it would be, and ask none
+	json *bool, // print the outcome as JSON
+) error {
+	ask := asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
+	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
+	return runFleet(ctx, board, ask, given(json, false))
+}
+
+// Smoke runs a board's suites on the boards of an inventory.
+//
+// It is fleet:deploy without sending anything, with the same reports and the same exit.
+//
+// Examples: "fleet:smoke BOARD hosts.yml"; "fleet:smoke BOARD hosts.yml -limit='all:!dpus'".
+func (Fleet) Smoke(ctx context.Context, board, inventory string,
+	limit *string, // only what this pattern of groups and hosts means
+	failed *bool, // only those that failed or were not begun last time
+	parallel *int, // so many boards at a time; 16 if not given
+	canary *int, // so many of the first boards must pass before the others begin
+	stopAfter *int, // begin no board after so many failures
+	retries *int, // try again, after all others, boards that did not answer or were lost
+	boardLimit *time.Duration, // the time that one board has; 30m if not given
+	dryRun *bool, // say which boards it would be, and ask none
+	json *bool, // print the outcome as JSON
+) error {
+	return runFleet(ctx, board, asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun), given(json, false))
+}
+
+// asked is what all commands over a fleet share.
+func asked(inventory string, limit *string, failed *bool, parallel, canary, stopAfter, retries *int, boardLimit *time.Duration, dryRun *bool) fleet.Ask {
+	return fleet.Ask{
+		Inventory: inventory, Limit: given(limit, ""), Failed: given(failed, false),
+		Parallel: given(parallel, 0), Canary: given(canary, 0), StopAfter: given(stopAfter, 0), Retries: given(retries, 0),
+		BoardLimit: given(boardLimit, 0), DryRun: given(dryRun, false),
+	}
+}
+
+func runFleet(ctx context.Context, board string, ask fleet.Ask, asJSON bool) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		said := os.Stdout
+		if asJSON {
+			said = os.Stderr
+		}
+		outcome, err := fleet.Run(ctx, said, options, spec, ask)
+		if asJSON && len(outcome.Results) > 0 {
+			err = errors.Join(err, printJSON(outcome))
+		}
+		return err
+	})
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -22,9 +24,10 @@ type Access struct {
 	Identity string   // file of a private key
 	Jump     []string // hosts on the way, the nearest first
 
-	HostKey string // as a line of known_hosts has it: kind and base64
-	Serial  string // what the board must say of itself
-	Board   string // which of Slipway's boards it is
+	HostKey string        // as a line of known_hosts has it: kind and base64
+	Serial  string        // what the board must say of itself
+	Board   string        // which of Slipway's boards it is
+	Limit   time.Duration // of its turn; 0: that of all
 }
 
 // The variables that Slipway reads, each with older names of the same thing.
@@ -42,6 +45,7 @@ const (
 	hostKeyVariable    = "slipway_host_key"
 	serialVariable     = "slipway_serial"
 	boardVariable      = "slipway_board"
+	limitVariable      = "slipway_limit"
 )
 
 // unused are variables that say how to log in, but that Slipway does not follow.
@@ -58,7 +62,7 @@ var mattering = mattersTo()
 func mattersTo() map[string]bool {
 	all := map[string]bool{}
 	names := slices.Concat(hostVariables, portVariables, userVariables, identityVariables, argsVariables,
-		[]string{connectionVariable, priorityVariable, hostKeyVariable, serialVariable, boardVariable})
+		[]string{connectionVariable, priorityVariable, hostKeyVariable, serialVariable, boardVariable, limitVariable})
 	for _, name := range names {
 		all[name] = true
 	}
@@ -115,13 +119,13 @@ func (inv *Inventory) Access(h *Host) (a Access, err error) {
 			*f.field, err = inv.text(h, f.names)
 		}
 	}
-	for _, step := range []func(*Host, *Access) error{inv.readPort, inv.readArgs, inv.readConnection, inv.checkHostKey} {
+	for _, step := range []func(*Host, *Access) error{inv.readPort, inv.readArgs, inv.readConnection, inv.checkHostKey, inv.readLimit} {
 		if err == nil {
 			err = step(h, &a)
 		}
 	}
-	if err == nil && strings.HasPrefix(a.Identity, "~") && !strings.HasPrefix(a.Identity, "~/") {
-		err = fmt.Errorf("%s: %s is in another user's folder", h.Name, a.Identity)
+	if err == nil {
+		a.Identity, err = inHome(a.Identity)
 	}
 	return a, err
 }
@@ -157,6 +161,17 @@ func (inv *Inventory) readPort(h *Host, a *Access) error {
 		return inv.at(h.lineOf(portVariables), "%s: port %q is not a number from 1 to 65535", h.Name, oneLine(text))
 	}
 	a.Port = int(port)
+	return nil
+}
+
+func (inv *Inventory) readLimit(h *Host, a *Access) error {
+	text, err := inv.text(h, []string{limitVariable})
+	if err != nil || text == "" {
+		return err
+	}
+	if a.Limit, err = time.ParseDuration(text); err != nil || a.Limit <= 0 {
+		return inv.at(h.lineOf([]string{limitVariable}), "%s: %s %q is no time such as 90s or 10m", h.Name, limitVariable, oneLine(text))
+	}
 	return nil
 }
 
@@ -288,4 +303,18 @@ func (inv *Inventory) Remarks(hosts []*Host) []string {
 		}
 	}
 	return inv.Warnings
+}
+
+// inHome is the place of a key. As with Ansible, ~ is this user's folder, and a
+// relative path begins where the command is called.
+func inHome(name string) (string, error) {
+	rest, ok := strings.CutPrefix(name, "~")
+	if !ok {
+		return name, nil
+	}
+	if !strings.HasPrefix(rest, "/") {
+		return "", fmt.Errorf("%s is in another user's folder; write its whole path", name)
+	}
+	home, err := os.UserHomeDir()
+	return home + rest, err
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -238,7 +239,7 @@ func TestAccess(t *testing.T) {
 		wantErr string
 	}{
 		"nothing":        {"x: 1", Access{Host: "h"}, ""},
-		"all":            {"ansible_host: 192.0.2.1\nansible_port: 2222\nansible_user: root\nansible_ssh_private_key_file: ~/k\nslipway_serial: S1\nslipway_board: virt\nslipway_host_key: " + key, Access{Host: "192.0.2.1", Port: 2222, User: "root", Identity: "~/k", Serial: "S1", Board: "virt", HostKey: key}, ""},
+		"all":            {"ansible_host: 192.0.2.1\nansible_port: 2222\nansible_user: root\nansible_ssh_private_key_file: /k\nslipway_limit: 90s\nslipway_serial: S1\nslipway_board: virt\nslipway_host_key: " + key, Access{Host: "192.0.2.1", Port: 2222, User: "root", Identity: "/k", Limit: 90 * time.Second, Serial: "S1", Board: "virt", HostKey: key}, ""},
 		"old names":      {"ansible_ssh_host: a\nansible_ssh_port: '22'\nansible_ssh_user: u", Access{Host: "a", Port: 22, User: "u"}, ""},
 		"two names":      {"ansible_host: a\nansible_ssh_host: b", Access{}, "h.yml:5: h: ansible_host and ansible_ssh_host differ"},
 		"null":           {"ansible_host:", Access{Host: "h"}, ""},
@@ -257,6 +258,8 @@ func TestAccess(t *testing.T) {
 		"port":           {"ansible_port: 022", Access{}, `port "022" is not a number`},
 		"big port":       {"ansible_port: 70000", Access{}, "h.yml:4: h: port"},
 		"local":          {"ansible_connection: local", Access{}, "connection local is not SSH"},
+		"somebody's key": {"ansible_ssh_private_key_file: ~bob/k", Access{}, "another user's folder"},
+		"limit":          {"slipway_limit: 90", Access{}, "is no time such as 90s"},
 		"host key":       {"slipway_host_key: ssh-ed25519 nonsense", Access{}, "is no public key"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,297 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/ci"
+	"slipway/flash/target"
+	"slipway/layers/progress"
+)
+
+// turn is what is done with one board.
+type turn struct {
+	*plan
+	job  *job
+	step *progress.Step
+	conn *target.Conn
+
+	at     phase
+	report ci.Report
+}
+
+// take gives a board its turn and returns what came of it.
+func (p *plan) take(ctx context.Context, j *job) Result {
+	t := &turn{plan: p, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
+	t.report = ci.Report{Board: p.spec.Board, Started: time.Now().UTC()}
+	limited, cancel := p.limit(ctx, j)
+	defer cancel()
+	err := t.all(limited)
+	lost := t.lost(limited, err)
+	if limited.Err() != nil && ctx.Err() == nil && err != nil {
+		err = fmt.Errorf("%w: %w", errSlow, err)
+	}
+	r := Result{Host: j.host.Name, Address: j.access.Host, Kind: kindOf(ctx, limited, err, t.at, lost), Canary: j.canary, Tries: j.tries}
+	r.ElapsedMS = time.Since(t.report.Started).Milliseconds()
+	r.Passed, r.Checks = tally(t.report)
+	if err != nil {
+		r.Saw = oneLine(err)
+	}
+	t.finish(&r, err)
+	return r
+}
+
+// lost ends the connection, and says whether it had ended by itself. What fails
+// then can be told before the connection knows of its end, so that is asked first.
+func (t *turn) lost(ctx context.Context, err error) bool {
+	if t.conn == nil {
+		return false
+	}
+	defer t.conn.Close()
+	if err != nil && ctx.Err() == nil && !t.conn.Lost() {
+		_, _ = t.conn.Run(ctx, "true")
+	}
+	return t.conn.Lost()
+}
+
+// limited is a board's time, from its connection to its last check.
+func limited(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, j.limit, fmt.Errorf("%w (%s)", errSlow, j.limit))
+}
+
+// all is the turn, in order.
+func (t *turn) all(ctx context.Context) error {
+	unlock, err := t.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, stage := range []struct {
+		name string
+		at   phase
+		do   func(context.Context) error
+	}{{"connect", connecting, t.connect}, {"prove", proving, t.prove}, {"deploy", working, t.deploy}, {"smoke", working, t.smoke}} {
+		began := time.Now()
+		t.at = stage.at
+		if err := stage.do(ctx); err != nil {
+			t.note(stage.name, began, err)
+			return err
+		}
+		t.note(stage.name, began, nil)
+	}
+	return nil
+}
+
+// note adds a stage to the report. The suites tell of smoke themselves, where they ran.
+func (t *turn) note(name string, began time.Time, err error) {
+	if name == "smoke" && len(t.report.Suites) > 0 {
+		return
+	}
+	s := ci.Stage{Name: name, Status: ci.Passed, ElapsedMS: time.Since(began).Milliseconds()}
+	switch {
+	case err != nil:
+		s.Status, s.Saw = ci.Failed, err.Error()
+	case name == "smoke", name == "deploy" && !t.deploys():
+		return
+	}
+	t.report.Stages = append(t.report.Stages, s)
+}
+
+// lock keeps two runs on this machine from one host.
+func (t *turn) lock() (unlock func(), err error) {
+	dir := filepath.Join(t.opt.Dir, "fleet.locks")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, t.job.host.Name), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, kinded{Busy, fmt.Errorf("another run on this machine works on %s", t.job.host.Name)}
+	}
+	return func() { f.Close() }, nil
+}
+
+func (t *turn) connect(ctx context.Context) (err error) {
+	t.step.Detail("connecting")
+	a, err := t.job.address(ctx, t.dir(t.job))
+	if err != nil {
+		return err
+	}
+	t.conn, err = target.Dial(ctx, a)
+	return err
+}
+
+const knownHostsName = "known_hosts"
+
+// address is where the inventory and ~/.ssh/config together say that a board is.
+func (j *job) address(ctx context.Context, dir string) (target.Address, error) {
+	name := j.access.Host
+	if j.access.Port > 0 {
+		name = net.JoinHostPort(name, strconv.Itoa(j.access.Port))
+	}
+	if j.access.User != "" {
+		name = j.access.User + "@" + name
+	}
+	a, err := j.resolve(ctx, name)
+	if err != nil {
+		return a, err
+	}
+	if j.access.Identity != "" {
+		if _, err := os.Stat(j.access.Identity); err != nil {
+			return a, kinded{Login, fmt.Errorf("the key that the inventory names: %w", err)}
+		}
+		a.Identities = append([]string{j.access.Identity}, a.Identities...)
+	}
+	if j.access.HostKey != "" {
+		a.HostKeyAlias, a.KnownHosts = j.host.Name, []string{filepath.Join(dir, knownHostsName)}
+		err = writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
+	}
+	return a, err
+}
+
+func (j *job) resolve(ctx context.Context, name string) (target.Address, error) {
+	if len(j.access.Jump) > 0 {
+		return target.ResolveThrough(ctx, name, strings.Join(j.access.Jump, ","))
+	}
+	return target.Resolve(ctx, name)
+}
+
+// serialScript is fixed text. It prints nothing of its own on a board that has no
+// serial; what comes before the mark is the work of login scripts.
+const serialScript = `echo "$1"; for f in /sys/class/dmi/id/product_serial /proc/device-tree/serial-number; do
+test -r "$f" && tr -d '\000' <"$f" && exit; done; exit 0`
+
+const serialMark = "slipway-serial"
+
+// prove finds out, before anything is written, whether this is the board that the
+// inventory means, and whether its answers are what was asked for.
+func (t *turn) prove(ctx context.Context) error {
+	r, err := t.conn.Run(ctx, "sh", "-c", serialScript, "sh", serialMark)
+	if err != nil {
+		return err
+	}
+	before, serial, found := strings.Cut(string(r.Stdout), serialMark+"\n")
+	switch serial = strings.TrimSpace(serial); {
+	case r.Truncated, !found, before != "", strings.Contains(serial, "\n"):
+		return kinded{Noisy, fmt.Errorf("the board printed %d bytes where a few were asked for, such as: %s", len(r.Stdout), excerpt(string(r.Stdout)))}
+	case t.job.access.Serial != "" && t.job.access.Serial != serial:
+		return kinded{OtherBoard, fmt.Errorf("the board says that its serial is %q; the inventory has %q", excerpt(serial), t.job.access.Serial)}
+	}
+	return nil
+}
+
+// excerpt is the beginning of what a board said, for a person.
+func excerpt(text string) string {
+	text = oneLine(strings.ToValidUTF8(text[:min(len(text), 200)], ""))
+	return strings.TrimSpace(text[:min(len(text), 120)])
+}
+
+func (t *turn) deploys() bool { return t.ask.Deploy || t.source != nil }
+
+func (t *turn) deploy(ctx context.Context) error {
+	if !t.deploys() {
+		return nil
+	}
+	ctx = t.watched(ctx, "deploying")
+	if t.source != nil {
+		_, err := t.conn.Send(ctx, t.source, t.ask.To, 0o644)
+		return err
+	}
+	_, err := target.Deploy(ctx, t.conn, t.spec, t.artifact)
+	return err
+}
+
+func (t *turn) smoke(ctx context.Context) error {
+	if t.ask.Unproved {
+		return nil
+	}
+	stages, began := t.report.Stages, t.report.Started
+	r, err := ci.Smoke(t.watched(ctx, "smoke"), t.conn, t.spec, t.artifact)
+	t.report = r
+	t.report.Stages, t.report.Started = append(stages, r.Stages...), began
+	return err
+}
+
+// watched is a context in which what is done shows on the board's own line.
+func (t *turn) watched(ctx context.Context, doing string) context.Context {
+	t.step.Detail(doing)
+	return progress.With(ctx, progress.New(&lineOf{t.step, doing}))
+}
+
+// lineOf puts the steps of one board's work on the board's line.
+type lineOf struct {
+	step  *progress.Step
+	doing string
+}
+
+func (l *lineOf) Event(e progress.Event) {
+	switch {
+	case e.State != progress.Running:
+	case e.Unit == progress.Bytes && e.Total > 0:
+		l.step.Detail(fmt.Sprintf("%s %d %%", l.doing, 100*e.Count/e.Total))
+	case e.Total > 0:
+		l.step.Detail(fmt.Sprintf("%s, %d of %d", e.Step, e.Count, e.Total))
+	default:
+		l.step.Detail(l.doing)
+	}
+}
+
+func (*lineOf) Close() {}
+
+// finish writes the board's report and ends its line.
+func (t *turn) finish(r *Result, err error) {
+	t.report.ElapsedMS = r.ElapsedMS
+	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == ci.Failed {
+		t.report.Stages[n-1].Next = kinds[r.Kind.rank()].next
+	}
+	if len(t.report.Stages) > 0 || len(t.report.Suites) > 0 {
+		r.Report = filepath.Join(r.Host, "report.html")
+		if werr := t.report.Write(t.dir(t.job)); werr != nil {
+			r.Report, r.Kind, r.Saw = "", Other, oneLine(fmt.Errorf("write the report: %w", werr))
+		}
+	}
+	t.step.End(r.words(), r.err())
+}
+
+func tally(r ci.Report) (passed, all int) {
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			all++
+			if c.Status == ci.Passed {
+				passed++
+			}
+		}
+	}
+	return passed, all
+}
+
+// words are a result in one line.
+func (r Result) words() string {
+	text := string(r.Kind)
+	if r.Checks > 0 {
+		text += fmt.Sprintf(", %d of %d checks", r.Passed, r.Checks)
+	}
+	if r.Saw != "" {
+		text += ": " + r.Saw
+	}
+	return text
+}
+
+func (r Result) err() error {
+	if r.Kind == Passed {
+		return nil
+	}
+	return errors.New(r.words())
+}

@@ -1,0 +1,211 @@
+// Package fleettest plays boards by the hundred, in one process: each is an SSH server
+// on an address of its own, with a real SFTP server behind it and canned answers to
+// what is asked of it. Some of them fail, each in its own way. What a real sshd
+// does is for flash/target/sshd to show.
+package fleettest
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"slipway/flash/target/sshd"
+)
+
+// Fault is what is wrong with a board.
+type Fault string
+
+// The faults that are played.
+const (
+	None     Fault = "none"
+	Refused  Fault = "refused"  // nothing listens
+	Hangs    Fault = "hangs"    // takes the connection and says nothing
+	Slow     Fault = "slow"     // an upload takes for ever
+	OtherKey Fault = "otherkey" // shows another host key than the pinned one
+	NoLogin  Fault = "nologin"  // lets nobody in
+	Full     Fault = "full"     // has no room
+	Dies     Fault = "dies"     // is gone in the middle of an upload
+	NotSSH   Fault = "notssh"   // a web server answers
+	Noisy    Fault = "noisy"    // its shell prints without being asked
+	Damaged  Fault = "damaged"  // one byte of what it stores is wrong
+	Fails    Fault = "fails"    // one of its checks
+)
+
+// Faults are all ways to fail.
+var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NoLogin, Full, Dies, NotSSH, Noisy, Damaged, Fails}
+
+// Board is one played board.
+type Board struct {
+	Name  string
+	Fault Fault
+
+	address string
+	port    int
+	key     ssh.Signer
+	shown   ssh.PublicKey // the key that the inventory pins
+	disk    *disk
+	ctx     context.Context
+
+	slowed  chan struct{} // closed when a slow one gets slow
+	once    sync.Once
+	mu      sync.Mutex
+	written int
+	conns   []net.Conn
+}
+
+// Fleet is boards that are on.
+type Fleet struct {
+	Boards    []*Board
+	Inventory string // file; names every board, its key and its limit
+	Suite     string // file; checks that all of them pass but those that fail one
+
+	login  ssh.PublicKey
+	cancel context.CancelFunc
+	all    sync.WaitGroup
+	listen []net.Listener
+}
+
+// Limits are how long the inventory gives the boards that only a limit ends.
+type Limits struct{ Hangs, Slow time.Duration }
+
+// Start switches boards on, one for each of the faults, on loopback. Their files go
+// into dir. A check's answer is one of checks facts.
+func Start(ctx context.Context, dir string, faults []Fault, checks int, limits Limits) (*Fleet, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &Fleet{cancel: cancel, Inventory: filepath.Join(dir, "hosts.yml"), Suite: filepath.Join(dir, "facts.yml")}
+	var err error
+	identity := filepath.Join(dir, "id")
+	if f.login, err = sshd.WriteKey(identity); err == nil {
+		err = f.start(ctx, faults)
+	}
+	if err == nil {
+		err = errors.Join(
+			os.WriteFile(f.Inventory, []byte(f.inventory(identity, limits)), 0o600),
+			os.WriteFile(f.Suite, []byte(suite(checks)), 0o600))
+	}
+	if err != nil {
+		f.Stop()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *Fleet) start(ctx context.Context, faults []Fault) error {
+	for i, fault := range faults {
+		b := &Board{Name: fmt.Sprintf("board-%03d", i), Fault: fault, ctx: ctx, slowed: make(chan struct{})}
+		b.disk = newDisk(b)
+		var err error
+		if b.key, err = newKey(); err != nil {
+			return err
+		}
+		b.shown = b.key.PublicKey()
+		if fault == OtherKey {
+			other, err := newKey()
+			if err != nil {
+				return err
+			}
+			b.shown = other.PublicKey()
+		}
+		if err := f.listenFor(b, i); err != nil {
+			return err
+		}
+		f.Boards = append(f.Boards, b)
+	}
+	return nil
+}
+
+func newKey() (ssh.Signer, error) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return ssh.NewSignerFromKey(key)
+}
+
+// listenFor gives a board an address of its own. One that refuses lets go of it.
+func (f *Fleet) listenFor(b *Board, i int) error {
+	b.address = fmt.Sprintf("127.77.%d.%d", i/250, i%250+1)
+	l, err := net.Listen("tcp", b.address+":0")
+	if err != nil {
+		return err
+	}
+	b.port = l.Addr().(*net.TCPAddr).Port
+	if b.Fault == Refused {
+		return l.Close()
+	}
+	f.listen = append(f.listen, l)
+	f.all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f.all.Go(func() { b.serve(conn, f.login) })
+		}
+	})
+	return nil
+}
+
+// Stop switches all boards off.
+func (f *Fleet) Stop() {
+	f.cancel()
+	for _, l := range f.listen {
+		l.Close()
+	}
+	for _, b := range f.Boards {
+		b.off()
+	}
+	f.all.Wait()
+}
+
+// inventory is the fleet as Ansible's YAML.
+func (f *Fleet) inventory(identity string, limits Limits) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "all:\n  vars:\n    ansible_user: root\n    ansible_ssh_private_key_file: %s\n  hosts:\n", identity)
+	for _, board := range f.Boards {
+		key := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(board.shown)))
+		fmt.Fprintf(&b, "    %s:\n      ansible_host: %s\n      ansible_port: %d\n      slipway_host_key: %s\n", board.Name, board.address, board.port, key)
+		if limit := map[Fault]time.Duration{Hangs: limits.Hangs, Slow: limits.Slow}[board.Fault]; limit > 0 {
+			fmt.Fprintf(&b, "      slipway_limit: %s\n", limit)
+		}
+	}
+	return b.String()
+}
+
+// suite asks for facts that every board has as files.
+func suite(checks int) string {
+	var b strings.Builder
+	b.WriteString("command:\n")
+	for i := range checks {
+		fmt.Fprintf(&b, "  cat %s:\n    stdout: [%q]\n", factFile(i), fact(i))
+	}
+	return b.String()
+}
+
+func factFile(i int) string { return fmt.Sprintf("/etc/slipway/fact-%02d", i) }
+func fact(i int) string     { return fmt.Sprintf("fact %02d holds", i) }
+
+// Holds says which of the boards have a file, whole and under its name, with this
+// digest.
+func (f *Fleet) Holds(name, digest string) map[string]bool {
+	holds := map[string]bool{}
+	for _, b := range f.Boards {
+		if file := b.disk.find(name); file != nil && file.sum() == digest {
+			holds[b.Name] = true
+		}
+	}
+	return holds
+}
+
+// Slowed is closed when a slow board has got slow.
+func (b *Board) Slowed() <-chan struct{} { return b.slowed }

@@ -1,0 +1,199 @@
+package fleettest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pkg/sftp"
+	"golang.org/x/crypto/ssh"
+)
+
+// serve is one connection to a board.
+func (b *Board) serve(conn net.Conn, login ssh.PublicKey) {
+	defer conn.Close()
+	b.keep(conn)
+	switch b.Fault {
+	case Hangs:
+		<-b.ctx.Done()
+		return
+	case NotSSH:
+		_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nServer: lab\r\n\r\n")
+		return
+	}
+	c, channels, requests, err := ssh.NewServerConn(conn, b.config(login))
+	if err != nil {
+		return // the other side has an error, too
+	}
+	defer c.Close()
+	go ssh.DiscardRequests(requests)
+	for channel := range channels {
+		if channel.ChannelType() != "session" {
+			_ = channel.Reject(ssh.UnknownChannelType, "only sessions are played")
+			continue
+		}
+		session, requests, err := channel.Accept()
+		if err != nil {
+			return
+		}
+		go b.session(session, requests)
+	}
+}
+
+func (b *Board) config(login ssh.PublicKey) *ssh.ServerConfig {
+	c := &ssh.ServerConfig{
+		ServerVersion: "SSH-2.0-played",
+		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			if b.Fault == NoLogin || !bytes.Equal(key.Marshal(), login.Marshal()) {
+				return nil, errors.New("not this one")
+			}
+			return nil, nil
+		},
+	}
+	c.AddHostKey(b.key)
+	return c
+}
+
+func (b *Board) keep(conn net.Conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conns = append(b.conns, conn)
+	if b.ctx.Err() != nil {
+		conn.Close()
+	}
+}
+
+// off cuts all connections.
+func (b *Board) off() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.conns {
+		c.Close()
+	}
+	b.conns = nil
+}
+
+const (
+	diesAfter  = 2 << 20 // bytes of uploads
+	slowsAfter = 1 << 20
+	slowWrite  = 2 * time.Second // of 32 KiB
+)
+
+// writes is called before bytes are written.
+func (b *Board) writes(n int) error {
+	b.mu.Lock()
+	b.written += n
+	written := b.written
+	b.mu.Unlock()
+	switch {
+	case b.Fault == Dies && written > diesAfter:
+		b.off()
+		return io.ErrClosedPipe
+	case b.Fault == Slow && written > slowsAfter:
+		b.once.Do(func() { close(b.slowed) })
+		select {
+		case <-time.After(slowWrite):
+		case <-b.ctx.Done():
+		}
+	}
+	return nil
+}
+
+// session serves what one channel asks for first.
+func (b *Board) session(s ssh.Channel, requests <-chan *ssh.Request) {
+	defer s.Close()
+	for r := range requests {
+		var ask struct{ Text string }
+		if ssh.Unmarshal(r.Payload, &ask) != nil || r.Type != "exec" && (r.Type != "subsystem" || ask.Text != "sftp") {
+			_ = r.Reply(false, nil)
+			continue
+		}
+		_ = r.Reply(true, nil)
+		go ssh.DiscardRequests(requests)
+		if r.Type == "exec" {
+			b.exec(s, ask.Text)
+			return
+		}
+		server := sftp.NewRequestServer(s, b.disk.handlers())
+		_ = server.Serve() // it ends with its channel
+		return
+	}
+}
+
+// exec answers a command as its program would.
+func (b *Board) exec(s ssh.Channel, command string) {
+	if b.Fault == Noisy {
+		_, _ = io.WriteString(s, "Welcome to the board\x1b]0;owned\a\n"+strings.Repeat("\x00\xff garbage", 4000))
+	}
+	mark, argv := parse(command)
+	if mark != "" {
+		fmt.Fprintf(s.Stderr(), "%s4711\n", mark)
+	}
+	out, status := b.answer(argv)
+	_, _ = io.WriteString(s, out)
+	_, _ = s.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(status)}))
+}
+
+// parse takes target's commands apart: echo 'MARK'$$ >&2; exec 'word' 'word'.
+func parse(command string) (mark string, argv []string) {
+	if head, rest, ok := strings.Cut(command, "'$$ >&2; exec "); ok {
+		mark, command = strings.TrimPrefix(head, "echo '"), rest
+	}
+	var word strings.Builder
+	quoted, started := false, false
+	for i := 0; i < len(command); i++ {
+		switch c := command[i]; {
+		case c == '\'':
+			quoted, started = !quoted, true
+		case quoted:
+			word.WriteByte(c)
+		case c == '\\' && i+1 < len(command):
+			i++
+			word.WriteByte(command[i])
+		case c == ' ':
+			if started {
+				argv = append(argv, word.String())
+			}
+			word.Reset()
+			started = false
+		default:
+			word.WriteByte(c)
+			started = true
+		}
+	}
+	if started {
+		argv = append(argv, word.String())
+	}
+	return mark, argv
+}
+
+// answer is what a program prints, and its status. What is not known is not there.
+func (b *Board) answer(argv []string) (out string, status int) {
+	line := strings.Join(argv, " ")
+	switch {
+	case line == "true":
+		return "", 0
+	case strings.Contains(line, "sha256sum") && len(argv) > 4: // sh -c SCRIPT sh FILE
+		name := argv[4]
+		if f := b.disk.find(name); f != nil {
+			return f.sum() + " *" + name + "\n", 0
+		}
+		return "", 1
+	case strings.Contains(line, "product_serial") && strings.HasPrefix(line, "sh -c"):
+		return argv[len(argv)-1] + "\nSN-" + b.Name + "\n", 0
+	case strings.HasPrefix(line, "grep "):
+		return "/proc/sys/kernel/hostname:" + b.Name + "\n/proc/sys/kernel/osrelease:6.1.0-played\n", 0
+	case strings.HasPrefix(line, "sh -c cat /etc/slipway/fact-"):
+		n, err := strconv.Atoi(line[len(line)-2:])
+		if err != nil || b.Fault == Fails && n == 3 {
+			return "", 1
+		}
+		return fact(n) + "\n", 0
+	}
+	return "", 127
+}

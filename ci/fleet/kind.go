@@ -1,0 +1,157 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"syscall"
+
+	"slipway/ci"
+	"slipway/flash/target"
+)
+
+// Kind is how a board's turn ended.
+type Kind string
+
+// The ways to end, in the order in which a person wants to know of them.
+const (
+	HostKey    Kind = "host key" // another key than the pinned one
+	OtherBoard Kind = "another board"
+	Checks     Kind = "checks failed"
+	Damaged    Kind = "digest wrong"
+	Full       Kind = "disk full"
+	Lost       Kind = "connection lost"
+	Slow       Kind = "too slow"
+	Noisy      Kind = "garbage on stdout"
+	NotSSH     Kind = "garbage for SSH"
+	Login      Kind = "login refused"
+	Refused    Kind = "connection refused"
+	NoRoute    Kind = "no route"
+	NoName     Kind = "unknown name"
+	Silent     Kind = "no answer"
+	Wrong      Kind = "suite wrong"
+	Other      Kind = "other"
+	Busy       Kind = "in use" // by another run on this machine
+	Stopped    Kind = "stopped"
+	NotBegun   Kind = "not begun"
+	Passed     Kind = "passed"
+)
+
+// kinds are all of them, with what they mean to a script (see ci.ExitStatus), whether
+// a second try can help, and what a person does next.
+var kinds = []struct {
+	kind  Kind
+	err   error
+	again bool
+	next  string
+}{
+	{HostKey, ci.ErrUnreachable, false, "find out whether the board was flashed anew or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
+	{OtherBoard, ci.ErrUnreachable, false, "another board answers at this address; mend slipway_serial or the address in the inventory"},
+	{Checks, ci.ErrFailed, false, "see the board's report"},
+	{Damaged, nil, true, "try again; if it stays, test the board's memory and storage"},
+	{Full, nil, false, "make room on the board, then run with -failed"},
+	{Lost, ci.ErrUnreachable, true, "see whether the board restarted: its power, its journal of the boot before"},
+	{Slow, nil, false, "give it more time (-boardlimit, or slipway_limit in the inventory), or look at its line and its load"},
+	{Noisy, nil, false, "its shell prints something at every login; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board"},
+	{NotSSH, ci.ErrUnreachable, false, "something else than an SSH server answers; mend ansible_port or ansible_host"},
+	{Login, ci.ErrUnreachable, false, "put your key on the board, or mend ansible_user and ansible_ssh_private_key_file"},
+	{Refused, ci.ErrUnreachable, true, "the board is up, but its SSH server is not, or listens on another port"},
+	{NoRoute, ci.ErrUnreachable, true, "see whether the board is on, its cable, and the route to it"},
+	{NoName, ci.ErrUnreachable, true, "mend ansible_host, or the name server"},
+	{Silent, ci.ErrUnreachable, true, "see whether the board is on and has started; a firewall may swallow what is sent to it"},
+	{Wrong, ci.ErrWrong, false, "mend the suite"},
+	{Other, nil, false, "see the board's report"},
+	{Busy, nil, true, "wait until the other run has ended"},
+	{Stopped, context.Canceled, false, "run again with -failed"},
+	{NotBegun, nil, false, "run again with -failed"},
+	{Passed, nil, false, ""},
+}
+
+func (k Kind) rank() int {
+	for i, known := range kinds {
+		if known.kind == k {
+			return i
+		}
+	}
+	return 0
+}
+
+func (k Kind) failed() bool { return k != Passed && k != NotBegun }
+
+// errSlow is why a board's turn ends when its time is up.
+var errSlow = errors.New("its time is up")
+
+// phase is how far a board's turn went; the same silence means different things.
+type phase int
+
+const (
+	connecting phase = iota
+	proving
+	working
+)
+
+// kindOf tells what an error of a board was. lost says that the connection ended.
+func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
+	var kind kinded
+	var timeout net.Error
+	switch {
+	case err == nil:
+		return Passed
+	case errors.As(err, &kind):
+		return kind.kind
+	case errors.Is(err, target.ErrHostKey):
+		return HostKey
+	case errors.Is(err, target.ErrLogin):
+		return Login
+	case errors.Is(err, target.ErrNotSSH):
+		return NotSSH
+	case ctx.Err() != nil:
+		return Stopped
+	case limited.Err() != nil && at == connecting:
+		return Silent
+	case limited.Err() != nil:
+		return Slow
+	case errors.Is(err, ci.ErrFailed) && !lost:
+		return Checks
+	case errors.Is(err, ci.ErrWrong):
+		return Wrong
+	case errors.Is(err, target.ErrFull):
+		return Full
+	case errors.Is(err, target.ErrDamaged):
+		return Damaged
+	case at > connecting && lost:
+		return Lost
+	case at == connecting:
+		if kind := networkKind(err); kind != Other {
+			return kind
+		}
+		if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+			return Silent
+		}
+	}
+	return Other
+}
+
+func networkKind(err error) Kind {
+	var name *net.DNSError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Refused
+	case errors.As(err, &name):
+		return NoName
+	case slices.ContainsFunc([]error{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.EHOSTDOWN}, func(e error) bool { return errors.Is(err, e) }):
+		return NoRoute
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return Lost
+	}
+	return Other
+}
+
+// kinded is an error that says of which kind it is.
+type kinded struct {
+	kind Kind
+	error
+}
+
+func (k kinded) Unwrap() error { return k.error }

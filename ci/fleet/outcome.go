@@ -1,0 +1,250 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/ci"
+)
+
+// Outcome is what came of a run over many boards.
+type Outcome struct {
+	Board     string    `json:"board"`
+	Inventory string    `json:"inventory"`
+	Started   time.Time `json:"started"`
+	ElapsedMS int64     `json:"elapsedMs"`
+	Stopped   string    `json:"stopped,omitempty"` // why boards were not begun
+	Results   []Result  `json:"results"`
+}
+
+// Result is what came of one board.
+type Result struct {
+	Host      string `json:"host"`
+	Address   string `json:"address"`
+	Kind      Kind   `json:"kind"`
+	Saw       string `json:"saw,omitempty"`
+	ElapsedMS int64  `json:"elapsedMs"`
+	Passed    int    `json:"passed"` // of its checks
+	Checks    int    `json:"checks"`
+	Canary    bool   `json:"canary,omitempty"`
+	Tries     int    `json:"tries"`
+	Report    string `json:"report,omitempty"` // beside the outcome
+}
+
+// The files of an outcome.
+const (
+	outcomeName = "fleet.json"
+	junitName   = "junit.xml"
+	pageName    = "index.html"
+)
+
+const maxOutcomeBytes = 64 << 20
+
+func (o Outcome) write(dir string) error {
+	data, err := json.MarshalIndent(o, "", " ")
+	if err != nil {
+		return err
+	}
+	return writeFile(dir, outcomeName, append(data, '\n'))
+}
+
+func writeFile(dir, name string, data []byte) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, name), data, 0o644)
+}
+
+func readOutcome(dir string) (o Outcome, err error) {
+	file := filepath.Join(dir, outcomeName)
+	info, err := os.Stat(file)
+	if err != nil {
+		return o, err
+	}
+	if info.Size() > maxOutcomeBytes {
+		return o, fmt.Errorf("%s has more than %d MiB", file, maxOutcomeBytes>>20)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return o, err
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		return o, fmt.Errorf("%s: %w", file, err)
+	}
+	return o, nil
+}
+
+// counts are how many boards ended in which way.
+type counts map[Kind]int
+
+func (o Outcome) counts() counts {
+	n := counts{}
+	for _, r := range o.Results {
+		n[r.Kind]++
+	}
+	return n
+}
+
+// String is "475 passed, 3 disk full, ...".
+func (n counts) String() string {
+	var words []string
+	for _, k := range slices.Backward(kinds) {
+		if n[k.kind] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n[k.kind], k.kind))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// worst is the kind of the results that a person wants to know of first.
+func (o Outcome) worst() Kind {
+	n := o.counts()
+	for _, k := range kinds {
+		if n[k.kind] > 0 {
+			return k.kind
+		}
+	}
+	return Passed
+}
+
+// err says how many boards did not pass. Its kind is that of a board that failed
+// its checks, if there is one: such a board may be worse off than before.
+func (o Outcome) err(ctx context.Context) error {
+	n := o.counts()
+	if n[Passed] == len(o.Results) {
+		return nil
+	}
+	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s", o.Board, len(o.Results)-n[Passed], len(o.Results), n)
+	for _, worst := range []error{ci.ErrFailed, ci.ErrWrong, ci.ErrUnreachable} {
+		for _, k := range kinds {
+			if n[k.kind] > 0 && k.err == worst {
+				return ci.Because(ctx, worst, err)
+			}
+		}
+	}
+	return err
+}
+
+// Summary tells a person which boards did not pass, the kinds together.
+func (o Outcome) Summary(w io.Writer, dir string) error {
+	n := o.counts()
+	for _, k := range kinds {
+		if n[k.kind] == 0 || k.kind == Passed || k.kind == NotBegun {
+			continue
+		}
+		fmt.Fprintf(w, "FAILED  %s: %d\n", k.kind, n[k.kind])
+		o.writeHosts(w, k.kind)
+		fmt.Fprintf(w, "  next  %s\n", k.next)
+	}
+	verdict := "PASSED"
+	if n[Passed] < len(o.Results) {
+		verdict = "FAILED"
+	}
+	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.Board, len(o.Results), float64(o.ElapsedMS)/1000, n)
+	if o.Stopped != "" {
+		fmt.Fprintf(w, "  stopped: %s; -failed goes on with the others\n", oneLine(o.Stopped))
+	}
+	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, pageName), outcomeName, junitName)
+	return err
+}
+
+const shownHosts = 10 // of one kind; the page has all of them
+
+func (o Outcome) writeHosts(w io.Writer, kind Kind) {
+	shown := 0
+	for _, r := range o.Results {
+		if r.Kind != kind {
+			continue
+		}
+		if shown++; shown > shownHosts {
+			fmt.Fprintf(w, "  and %d more\n", o.counts()[kind]-shownHosts)
+			return
+		}
+		fmt.Fprintf(w, "  %s  %s\n", oneLine(r.Host), r.Saw)
+	}
+}
+
+//go:embed fleet.html.tmpl
+var pageText string
+
+var page = template.Must(template.New("fleet").Funcs(template.FuncMap{
+	"seconds": func(ms int64) string { return fmt.Sprintf("%.1f s", float64(ms)/1000) },
+}).Parse(pageText))
+
+// writePages writes the outcome for people and for CI systems.
+func (r *run) writePages() error {
+	var html bytes.Buffer
+	if err := page.Execute(&html, map[string]any{"Outcome": r.outcome, "Counts": r.outcome.counts().String()}); err != nil {
+		return err
+	}
+	junit, err := r.outcome.junit()
+	return errors.Join(err, writeFile(r.folder(), pageName, html.Bytes()), writeFile(r.folder(), junitName, junit))
+}
+
+// The elements of JUnit that a list of boards needs.
+type (
+	junitSuites struct {
+		XMLName xml.Name   `xml:"testsuites"`
+		Suite   junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Errors   int         `xml:"errors,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Time     string      `xml:"time,attr"`
+		Stamp    string      `xml:"timestamp,attr"`
+		Host     string      `xml:"hostname,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name    string        `xml:"name,attr"`
+		Class   string        `xml:"classname,attr"`
+		Time    string        `xml:"time,attr"`
+		Skipped *junitMessage `xml:"skipped"`
+		Failure *junitMessage `xml:"failure"`
+	}
+	junitMessage struct {
+		Message string `xml:"message,attr"`
+		Type    string `xml:"type,attr,omitempty"`
+	}
+)
+
+// junit is a case for each board; their own reports have one for each check.
+func (o Outcome) junit() ([]byte, error) {
+	host, _ := os.Hostname()
+	s := junitSuite{Name: "fleet " + o.Board, Tests: len(o.Results), Time: junitSeconds(o.ElapsedMS), Host: host}
+	s.Stamp = o.Started.Format("2006-01-02T15:04:05")
+	for _, r := range o.Results {
+		c := junitCase{Name: r.Host, Class: o.Board + ".fleet", Time: junitSeconds(r.ElapsedMS)}
+		switch r.Kind {
+		case Passed:
+		case NotBegun:
+			s.Skipped++
+			c.Skipped = &junitMessage{Message: string(NotBegun)}
+		default:
+			s.Failures++
+			c.Failure = &junitMessage{Message: r.Saw, Type: string(r.Kind)}
+		}
+		s.Cases = append(s.Cases, c)
+	}
+	data, err := xml.MarshalIndent(junitSuites{Suite: s}, "", "  ")
+	return append([]byte(xml.Header), append(data, '\n')...), err
+}
+
+func junitSeconds(ms int64) string { return fmt.Sprintf("%.3f", float64(ms)/1000) }

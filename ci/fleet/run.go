@@ -1,0 +1,387 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"slipway/ci"
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// Ask is what is to be done, and with which boards.
+type Ask struct {
+	Inventory string
+	Limit     string // a pattern of Ansible's; "" for all hosts
+	Failed    bool   // only those that failed or were not begun last time
+
+	Deploy   bool   // what the artifact has for a running board
+	File, To string // instead of that: one local file, and its place on the board
+	Unproved bool   // leave the suites out
+
+	Parallel   int
+	Canary     int           // so many pass before the others begin; 0: none
+	StopAfter  int           // failures, after which no board is begun; 0: never
+	Retries    int           // of boards that another try can help
+	BoardLimit time.Duration // of one board's turn
+	DryRun     bool
+}
+
+// The defaults of Ask.
+const (
+	defaultParallel   = 16
+	defaultBoardLimit = 30 * time.Minute
+	maxParallel       = 512
+)
+
+// plan is a run that was found possible.
+type plan struct {
+	ask      Ask
+	opt      images.Options
+	spec     images.Spec
+	artifact images.Artifact
+	source   *target.Source
+	jobs     []*job
+	before   []Result // of the run that this one goes on with
+
+	limit func(context.Context, *job) (context.Context, context.CancelFunc)
+}
+
+// job is one board of a plan.
+type job struct {
+	host   *Host
+	access Access
+	limit  time.Duration
+	canary bool
+	tries  int
+}
+
+// Run works on the boards of an inventory, and writes what came of it to w and into
+// build/<board>/fleet. The error says how many boards did not pass, and of which
+// kind the worst one is.
+func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, ask Ask) (Outcome, error) {
+	p, notes, err := newPlan(ctx, opt, spec, ask)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer p.close()
+	for _, note := range notes {
+		fmt.Fprintln(w, "warning: "+oneLine(note))
+	}
+	if ask.DryRun {
+		return Outcome{}, p.show(w)
+	}
+	r := newRun(p)
+	if err := r.save(); err != nil {
+		return r.outcome, err
+	}
+	r.all(ctx)
+	return r.outcome, errors.Join(r.save(), r.writePages(), r.outcome.Summary(w, p.folder()), r.outcome.err(ctx))
+}
+
+func (a Ask) complete() (Ask, error) {
+	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
+	switch {
+	case a.Parallel < 1 || a.Parallel > maxParallel:
+		return a, fmt.Errorf("-parallel=%d: want 1 to %d", a.Parallel, maxParallel)
+	case a.Canary < 0 || a.StopAfter < 0 || a.Retries < 0 || a.Retries > 100:
+		return a, errors.New("-canary, -stopafter and -retries are numbers from 0, -retries up to 100")
+	case a.BoardLimit < 0:
+		return a, fmt.Errorf("-boardlimit=%s is no time", a.BoardLimit)
+	case (a.File == "") != (a.To == ""):
+		return a, errors.New("-file and -to belong together: a file here, and its place on the boards")
+	case a.To != "" && (!path.IsAbs(a.To) || strings.HasSuffix(a.To, "/")):
+		return a, fmt.Errorf("-to=%s: want the file's whole path on the board", a.To)
+	}
+	return a, nil
+}
+
+// newPlan finds out, before any board is asked, whether the run is possible.
+func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Ask) (_ *plan, notes []string, err error) {
+	if ask, err = ask.complete(); err != nil {
+		return nil, nil, err
+	}
+	p := &plan{ask: ask, opt: opt, spec: spec, limit: limited}
+	inv, err := Load(ask.Inventory)
+	if err != nil {
+		return nil, nil, err
+	}
+	hosts, err := inv.Select(ask.Limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	if hosts, err = p.again(hosts); err != nil {
+		return nil, nil, err
+	}
+	if err := p.addJobs(inv, hosts); err != nil {
+		return nil, nil, err
+	}
+	return p, inv.Remarks(hosts), p.open(ctx)
+}
+
+// again leaves those that passed last time out, where that is asked for.
+func (p *plan) again(hosts []*Host) ([]*Host, error) {
+	if !p.ask.Failed {
+		return hosts, nil
+	}
+	last, err := readOutcome(p.folder())
+	if err != nil {
+		return nil, fmt.Errorf("-failed needs the outcome of a run before: %w", err)
+	}
+	p.before = last.Results
+	passed := map[string]bool{}
+	for _, r := range last.Results {
+		passed[r.Host] = r.Kind == Passed
+	}
+	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h *Host) bool {
+		done, known := passed[h.Name]
+		return done || !known
+	})
+	if len(hosts) == 0 {
+		return nil, fmt.Errorf("-failed: every one of these hosts passed last time (%s)", filepath.Join(p.folder(), outcomeName))
+	}
+	return hosts, nil
+}
+
+// addJobs refuses all of a run where one host of it cannot be reached as the
+// inventory says. Hosts of other boards are left out.
+func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
+	var problems []error
+	others := 0
+	for _, h := range hosts {
+		a, err := inv.Access(h)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		if a.Board != "" && a.Board != p.spec.Board {
+			others++
+			continue
+		}
+		p.jobs = append(p.jobs, &job{host: h, access: a, limit: cmp.Or(a.Limit, p.ask.BoardLimit), canary: len(p.jobs) < p.ask.Canary})
+	}
+	if n := len(problems); n > 0 {
+		more := ""
+		if n > 5 {
+			more = fmt.Sprintf("\n  and %d more", n-5)
+		}
+		return fmt.Errorf("no board was asked, because of %d hosts: %w%s", n, errors.Join(problems[:min(n, 5)]...), more)
+	}
+	if others > 0 {
+		inv.warn(0, "%d hosts are left out: their slipway_board is not %s", others, p.spec.Board)
+	}
+	if len(p.jobs) == 0 {
+		return fmt.Errorf("%s: every host's slipway_board is another than %s", inv.File, p.spec.Board)
+	}
+	return nil
+}
+
+// open finds what is to be sent.
+func (p *plan) open(ctx context.Context) (err error) {
+	dir := ci.BoardDir(p.opt, p.spec)
+	p.artifact, err = images.OpenArtifact(dir)
+	if errors.Is(err, os.ErrNotExist) && !p.ask.Deploy {
+		p.artifact, err = images.NoArtifact(p.spec, dir), nil
+	}
+	if err == nil && p.ask.File != "" {
+		p.source, err = target.OpenSource(ctx, p.ask.File)
+	}
+	return err
+}
+
+func (p *plan) close() {
+	if p.source != nil {
+		p.source.Close()
+	}
+}
+
+// folder is where the outcome and the boards' reports lie.
+func (p *plan) folder() string { return filepath.Join(ci.BoardDir(p.opt, p.spec), "fleet") }
+
+func (p *plan) dir(j *job) string { return filepath.Join(p.folder(), j.host.Name) }
+
+// show says what would be done.
+func (p *plan) show(w io.Writer) error {
+	what := "prove " + p.spec.Board
+	switch {
+	case p.source != nil:
+		what = fmt.Sprintf("send %s (%.1f MiB) to %s", p.ask.File, float64(p.source.Size())/(1<<20), p.ask.To)
+	case p.ask.Deploy:
+		what = "deploy " + p.spec.Board
+	}
+	fmt.Fprintf(w, "would %s on %d boards, %d at a time\n", what, len(p.jobs), min(p.ask.Parallel, len(p.jobs)))
+	for _, j := range p.jobs {
+		mark := ""
+		if j.canary {
+			mark = "  canary"
+		}
+		fmt.Fprintf(w, "  %s  %s%s\n", oneLine(j.host.Name), oneLine(j.access.Host), mark)
+	}
+	return nil
+}
+
+// run is a plan at work.
+type run struct {
+	*plan
+	total *progress.Step
+
+	mu      sync.Mutex
+	outcome Outcome
+	at      map[string]int // of each host, in outcome.Results
+	saved   time.Time
+	failing int
+	stop    string // why no board is begun any more
+	atWork  int
+}
+
+func newRun(p *plan) *run {
+	r := &run{plan: p, at: map[string]int{}}
+	r.outcome = Outcome{Board: p.spec.Board, Inventory: p.ask.Inventory, Started: time.Now().UTC()}
+	r.outcome.Results = slices.Clone(p.before)
+	for i, b := range p.before {
+		r.at[b.Host] = i
+	}
+	for _, j := range p.jobs {
+		fresh := Result{Host: j.host.Name, Address: j.access.Host, Kind: NotBegun, Canary: j.canary}
+		if i, ok := r.at[j.host.Name]; ok {
+			r.outcome.Results[i] = fresh
+			continue
+		}
+		r.at[j.host.Name] = len(r.outcome.Results)
+		r.outcome.Results = append(r.outcome.Results, fresh)
+	}
+	return r
+}
+
+// all gives the canaries their turn, and if they pass, the others.
+func (r *run) all(ctx context.Context) {
+	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
+	canaries := min(r.ask.Canary, len(r.jobs))
+	r.wave(ctx, r.jobs[:canaries])
+	if failed := r.failures(); failed > 0 && r.stop == "" {
+		r.stop = fmt.Sprintf("%d of %d canaries failed", failed, canaries)
+	}
+	r.wave(ctx, r.jobs[canaries:])
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outcome.ElapsedMS = time.Since(r.outcome.Started).Milliseconds()
+	r.outcome.Stopped = r.stop
+	if ctx.Err() != nil && r.stop == "" {
+		r.outcome.Stopped = context.Cause(ctx).Error()
+	}
+	words := r.outcome.counts().String()
+	var err error
+	if r.outcome.worst() != Passed {
+		err = errors.New(words)
+	}
+	r.total.End(words, err)
+}
+
+func (r *run) failures() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failing
+}
+
+// wave gives every board its turn, and then those another, after all others, that
+// it may help: a board that hangs costs its own place, and nobody waits for it.
+func (r *run) wave(ctx context.Context, jobs []*job) {
+	for range 1 + r.ask.Retries {
+		r.pool(ctx, jobs)
+		jobs = r.worthAnother(jobs)
+	}
+}
+
+func (r *run) worthAnother(jobs []*job) []*job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool {
+		return !kinds[r.outcome.Results[r.at[j.host.Name]].Kind.rank()].again
+	})
+}
+
+func (r *run) pool(ctx context.Context, jobs []*job) {
+	queue := make(chan *job)
+	var all sync.WaitGroup
+	for range min(r.ask.Parallel, len(jobs)) {
+		all.Go(func() {
+			for j := range queue {
+				r.one(ctx, j)
+			}
+		})
+	}
+	for _, j := range jobs {
+		select {
+		case queue <- j:
+		case <-ctx.Done():
+		}
+	}
+	close(queue)
+	all.Wait()
+}
+
+// one gives a board its turn, unless the run was stopped before.
+func (r *run) one(ctx context.Context, j *job) {
+	if !r.begin(ctx, j) {
+		return
+	}
+	r.end(j, r.take(ctx, j))
+}
+
+func (r *run) begin(ctx context.Context, j *job) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stop == "" && r.ask.StopAfter > 0 && r.failing >= r.ask.StopAfter {
+		r.stop = fmt.Sprintf("%d boards failed (-stopafter=%d)", r.failing, r.ask.StopAfter)
+	}
+	if r.stop != "" || ctx.Err() != nil {
+		return false
+	}
+	if j.tries > 0 {
+		r.failing-- // it counts as failing again if it does
+	}
+	j.tries++
+	r.atWork++
+	r.say()
+	return true
+}
+
+func (r *run) end(j *job, result Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.atWork--
+	if j.tries == 1 {
+		r.total.Add(1)
+	}
+	if result.Kind.failed() {
+		r.failing++
+	}
+	r.outcome.Results[r.at[j.host.Name]] = result
+	r.say()
+	if time.Since(r.saved) > time.Second { // a run that is killed goes on from here
+		r.saved = time.Now()
+		_ = r.outcome.write(r.folder()) // the last one tells
+	}
+}
+
+func (r *run) say() {
+	n := r.outcome.counts()
+	r.total.Detail(fmt.Sprintf("%d passed, %d failed, %d at work, %d waiting", n[Passed], r.failing, r.atWork, max(0, n[NotBegun]-r.atWork)))
+}
+
+func (r *run) save() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outcome.write(r.folder())
+}

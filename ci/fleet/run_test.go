@@ -1,0 +1,416 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/ci"
+	"slipway/ci/fleet/fleettest"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+func TestMain(m *testing.M) {
+	os.Unsetenv("SSH_AUTH_SOCK") // the person's own keys are no part of the tests
+	os.Exit(m.Run())
+}
+
+// played is a fleet that is on, and what a run over it needs.
+type played struct {
+	*fleettest.Fleet
+	t    *testing.T
+	opt  images.Options
+	spec images.Spec
+	ask  Ask
+	sum  string // of the file to send
+}
+
+const playedChecks = 20
+
+// play switches boards on: one for each fault, and ok good ones after each.
+func play(t *testing.T, ok int, faults ...fleettest.Fault) *played {
+	t.Helper()
+	t.Setenv("HOME", t.TempDir())
+	var all []fleettest.Fault
+	for range ok {
+		all = append(all, fleettest.None)
+	}
+	for _, fault := range faults {
+		all = append(all, fault, fleettest.None)
+	}
+	dir := t.TempDir()
+	f, err := fleettest.Start(t.Context(), dir, all, playedChecks, fleettest.Limits{Hangs: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Stop)
+	data := make([]byte, 4<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	return &played{
+		Fleet: f, t: t, opt: images.Options{Dir: filepath.Join(dir, "build")}, sum: hex.EncodeToString(sum[:]),
+		spec: images.Spec{Board: "played", Suites: []string{f.Suite}},
+		ask:  Ask{Inventory: f.Inventory, File: file, To: "/root/new/file", Parallel: 6},
+	}
+}
+
+// run is Run, but for a slow board's limit, which ends when it got slow.
+func (p *played) run(ctx context.Context) (Outcome, error) {
+	p.t.Helper()
+	var out strings.Builder
+	plan, _, err := newPlan(ctx, p.opt, p.spec, p.ask)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer plan.close()
+	slowed := map[string]<-chan struct{}{}
+	for _, b := range p.Boards {
+		if b.Fault == fleettest.Slow {
+			slowed[b.Name] = b.Slowed()
+		}
+	}
+	plan.limit = func(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
+		slow := slowed[j.host.Name]
+		if slow == nil {
+			return limited(ctx, j)
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		go func() {
+			select {
+			case <-slow:
+				cancel(errSlow)
+			case <-ctx.Done():
+			}
+		}()
+		return ctx, func() { cancel(nil) }
+	}
+	r := newRun(plan)
+	r.all(ctx)
+	for _, err := range []error{r.save(), r.writePages(), r.outcome.Summary(&out, plan.folder())} {
+		if err != nil {
+			p.t.Error(err)
+		}
+	}
+	p.t.Log(out.String())
+	return r.outcome, r.outcome.err(ctx)
+}
+
+func (p *played) folder() string { return filepath.Join(p.opt.Dir, "played", "fleet") }
+
+var wantKinds = map[fleettest.Fault]Kind{
+	fleettest.None: Passed, fleettest.Refused: Refused, fleettest.Hangs: Silent, fleettest.Slow: Slow, fleettest.OtherKey: HostKey,
+	fleettest.NoLogin: Login, fleettest.Full: Full, fleettest.Dies: Lost, fleettest.NotSSH: NotSSH, fleettest.Noisy: Noisy,
+	fleettest.Damaged: Damaged, fleettest.Fails: Checks,
+}
+
+// Each failure is told as what it was, and the other boards have all that they
+// should.
+func TestEachFailure(t *testing.T) {
+	p := play(t, 8, fleettest.Faults...)
+	outcome, err := p.run(t.Context())
+	if !errors.Is(err, ci.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(fleettest.Faults), len(p.Boards))) {
+		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(fleettest.Faults))
+	}
+	holds := p.Holds(p.ask.To, p.sum)
+	for i, b := range p.Boards {
+		r := outcome.Results[i]
+		if r.Host != b.Name || r.Kind != wantKinds[b.Fault] {
+			t.Errorf("%s (%s): %s %q (%s); want %q", b.Name, b.Fault, r.Host, r.Kind, r.Saw, wantKinds[b.Fault])
+		}
+		if ok := b.Fault == fleettest.None; ok != (r.Passed == playedChecks) {
+			t.Errorf("%s (%s): %d checks passed", b.Name, b.Fault, r.Passed)
+		}
+		if want := b.Fault == fleettest.None || b.Fault == fleettest.Fails; holds[b.Name] != want {
+			t.Errorf("%s (%s): holds the file: %v; want %v", b.Name, b.Fault, holds[b.Name], want)
+		}
+		if strings.ContainsAny(r.Saw, "\x1b\n\x00") {
+			t.Errorf("%s: %q has control characters", b.Name, r.Saw)
+		}
+	}
+	p.checkFiles(outcome)
+}
+
+// checkFiles holds what was written against the outcome.
+func (p *played) checkFiles(want Outcome) {
+	p.t.Helper()
+	got, err := readOutcome(p.folder())
+	if err != nil || len(got.Results) != len(want.Results) || got.counts().String() != want.counts().String() {
+		p.t.Errorf("fleet.json: %v, %s; want %s", err, got.counts(), want.counts())
+	}
+	var junit struct {
+		Suite struct {
+			Tests    int        `xml:"tests,attr"`
+			Failures int        `xml:"failures,attr"`
+			Cases    []struct{} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	data, err := os.ReadFile(filepath.Join(p.folder(), junitName))
+	if err == nil {
+		err = xml.Unmarshal(data, &junit)
+	}
+	n := want.counts()
+	if failures := len(want.Results) - n[Passed] - n[NotBegun]; err != nil || junit.Suite.Failures != failures || len(junit.Suite.Cases) != len(want.Results) {
+		p.t.Errorf("junit.xml: %v, %+v; want %d failures", err, junit.Suite, failures)
+	}
+	html, err := os.ReadFile(filepath.Join(p.folder(), pageName))
+	for _, r := range want.Results {
+		if r.Tries == 0 {
+			continue
+		}
+		var report struct{ Stages, Suites []any }
+		data, err := os.ReadFile(filepath.Join(p.folder(), r.Host, "report.json"))
+		if err == nil {
+			err = json.Unmarshal(data, &report)
+		}
+		if err != nil || len(report.Stages)+len(report.Suites) == 0 || !strings.Contains(string(html), r.Report) {
+			p.t.Errorf("%s: report %q: %v", r.Host, r.Report, err)
+		}
+	}
+	if err != nil {
+		p.t.Error(err)
+	}
+}
+
+// A canary that fails keeps all others from being begun; -failed takes those, and
+// what passed stays passed.
+func TestCanaryThenFailed(t *testing.T) {
+	p := play(t, 4, fleettest.Fails)
+	p.ask.Canary, p.ask.Limit = 2, "board-004,board-000,board-001,board-005"
+	inventory, err := os.ReadFile(p.ask.Inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ask.Canary = 3 // 000, 001 and 004, which fails
+	outcome, err := p.run(t.Context())
+	if n := outcome.counts(); err == nil || n[Passed] != 2 || n[Checks] != 1 || n[NotBegun] != 1 || !strings.Contains(outcome.Stopped, "1 of 3 canaries failed") {
+		t.Fatalf("%v, %s, stopped %q; want one canary that failed, and one board not begun", err, n, outcome.Stopped)
+	}
+	p.ask.Failed, p.ask.Canary, p.ask.Limit = true, 0, ""
+	outcome, err = p.run(t.Context())
+	if n := outcome.counts(); err == nil || n[Passed] != 3 || n[Checks] != 1 || n[NotBegun] != 0 {
+		t.Errorf("-failed: %v, %s; want the fourth board done", err, n)
+	}
+	if tries := outcome.Results[0].Tries; outcome.Results[0].Host != "board-000" || tries != 1 {
+		t.Errorf("board-000 was tried again: %+v", outcome.Results[0])
+	}
+	// The file was put right meanwhile; the bad board is left out.
+	if err := os.WriteFile(p.ask.Inventory, inventory, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.ask.Limit = "all:!board-004"
+	if _, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "passed last time") {
+		t.Errorf("-failed without one that failed: %v", err)
+	}
+}
+
+// After K failures no board is begun, and those at work are finished.
+func TestStopAfter(t *testing.T) {
+	p := play(t, 0, fleettest.Refused, fleettest.NoLogin, fleettest.NotSSH)
+	p.ask.Parallel, p.ask.StopAfter = 1, 2
+	outcome, err := p.run(t.Context())
+	n := outcome.counts()
+	if !errors.Is(err, ci.ErrUnreachable) || n[Refused] != 1 || n[Passed] != 1 || n[Login] != 1 || n[NotBegun] != 3 {
+		t.Errorf("%v, %s; want a stop after the third board", err, n)
+	}
+}
+
+// What can be cured by another try is tried again after all others; what cannot is not.
+func TestRetries(t *testing.T) {
+	p := play(t, 1, fleettest.Refused, fleettest.NoLogin)
+	p.ask.Parallel, p.ask.Retries = 1, 2
+	outcome, _ := p.run(t.Context())
+	got := map[Kind]int{}
+	for _, r := range outcome.Results {
+		got[r.Kind] = r.Tries
+	}
+	if got[Refused] != 3 || got[Login] != 1 || got[Passed] != 1 {
+		t.Errorf("tries %v; want 3 where the board refused, otherwise 1", got)
+	}
+}
+
+// Two runs on one machine do not work on one board.
+func TestBusy(t *testing.T) {
+	p := play(t, 2)
+	dir := filepath.Join(p.opt.Dir, "fleet.locks")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "board-001"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	outcome, _ := p.run(t.Context())
+	if n := outcome.counts(); n[Busy] != 1 || n[Passed] != 1 {
+		t.Errorf("%s; want one board in use", n)
+	}
+}
+
+// A run that is broken off says so of the boards at work, and of the others that
+// they were not begun.
+func TestBrokenOff(t *testing.T) {
+	p := play(t, 0, fleettest.Slow)
+	p.ask.Parallel = 1
+	ctx, cancel := context.WithCancel(t.Context())
+	slow := p.Boards[0].Slowed()
+	go func() {
+		<-slow
+		cancel()
+	}()
+	plan, _, err := newPlan(ctx, p.opt, p.spec, p.ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plan.close()
+	r := newRun(plan)
+	r.all(ctx)
+	if n := r.outcome.counts(); n[Stopped] != 1 || n[NotBegun] != 1 || r.outcome.Stopped == "" {
+		t.Errorf("%s, %q; want one stopped and one not begun", n, r.outcome.Stopped)
+	}
+}
+
+// The serial of the inventory is asked for before anything is written.
+func TestOtherBoard(t *testing.T) {
+	p := play(t, 2)
+	text, err := os.ReadFile(p.ask.Inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := strings.Replace(string(text), "board-000:\n", "board-000:\n      slipway_serial: SN-board-000\n", 1)
+	with = strings.Replace(with, "board-001:\n", "board-001:\n      slipway_serial: SN-else\n", 1)
+	if err := os.WriteFile(p.ask.Inventory, []byte(with), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	outcome, _ := p.run(t.Context())
+	if n := outcome.counts(); n[Passed] != 1 || n[OtherBoard] != 1 || p.Holds(p.ask.To, p.sum)["board-001"] {
+		t.Errorf("%s; want the second board refused and left alone", n)
+	}
+}
+
+// events collects what is reported.
+type events struct {
+	mu  sync.Mutex
+	all []progress.Event
+}
+
+func (e *events) Event(one progress.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, one)
+}
+
+func (*events) Close() {}
+
+// Each board has a line of its own, which says how it ended; and there is one for all.
+func TestLines(t *testing.T) {
+	p := play(t, 2, fleettest.Fails)
+	sink := &events{}
+	_, _ = p.run(progress.With(t.Context(), progress.New(sink)))
+	ends := map[string]string{}
+	for _, e := range sink.all {
+		if e.State != progress.Running {
+			ends[e.Step] = string(e.State) + " " + e.Detail
+		}
+	}
+	for step, want := range map[string]string{
+		"board-000": "done passed, 20 of 20 checks", "board-002": "failed checks failed, 19 of 20 checks", "fleet": "failed 3 passed, 1 checks failed",
+	} {
+		if !strings.HasPrefix(ends[step], want) {
+			t.Errorf("%s ended as %q; want %q", step, ends[step], want)
+		}
+	}
+	if len(ends) != 5 {
+		t.Errorf("lines %v; want those of 4 boards, and one for all", ends)
+	}
+}
+
+func TestDryRunAndRefusals(t *testing.T) {
+	p := play(t, 2)
+	p.ask.DryRun, p.ask.Canary = true, 1
+	var out strings.Builder
+	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.ask); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"would send " + p.ask.File, "(4.0 MiB) to /root/new/file on 2 boards", "board-000  127.77.0.1  canary"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("dry run:\n%s\nwant %q", out.String(), want)
+		}
+	}
+	if _, err := os.Stat(p.folder()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a dry run wrote %s: %v", p.folder(), err)
+	}
+	for want, change := range map[string]func(*Ask){
+		"-parallel=1000":         func(a *Ask) { a.Parallel = 1000 },
+		"-canary":                func(a *Ask) { a.Canary = -1 },
+		"-file and -to":          func(a *Ask) { a.To = "" },
+		"the file's whole path":  func(a *Ask) { a.To = "etc/" },
+		"needs the outcome of a": func(a *Ask) { a.Failed = true },
+		"no such file":           func(a *Ask) { a.File += "x" },
+		"no host and no group":   func(a *Ask) { a.Limit = "nobody" },
+	} {
+		ask := p.ask
+		change(&ask)
+		if _, err := Run(t.Context(), &out, p.opt, p.spec, ask); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Run = %v; want %q", err, want)
+		}
+	}
+}
+
+// Hosts that the inventory cannot lead to end a run before a board is asked.
+func TestProblemsEndARunBeforeItBegins(t *testing.T) {
+	p := play(t, 1)
+	text := "all:\n  hosts:\n    ok: {slipway_board: another}\n    bad: {ansible_host: '{{ x }}'}\n    worse: {ansible_connection: local}\n"
+	if err := os.WriteFile(p.ask.Inventory, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask)
+	if err == nil || !strings.Contains(err.Error(), "because of 2 hosts") || !strings.Contains(err.Error(), "hosts.yml:4: bad: ansible_host: a template") {
+		t.Errorf("Run = %v; want both hosts with their lines", err)
+	}
+	p.ask.Limit = "ok"
+	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "slipway_board is another than played") {
+		t.Errorf("Run = %v; want a word about the other board", err)
+	}
+}
+
+// Every kind has a word for what to do next, but the one that passed.
+func TestKinds(t *testing.T) {
+	if !slices.IsSortedFunc(kinds, func(a, b struct {
+		kind  Kind
+		err   error
+		again bool
+		next  string
+	},
+	) int {
+		return a.kind.rank() - b.kind.rank()
+	}) {
+		t.Error("kinds are not in their order")
+	}
+	for _, k := range kinds {
+		if (k.next == "") != (k.kind == Passed) {
+			t.Errorf("kind %q: next %q", k.kind, k.next)
+		}
+	}
+}
