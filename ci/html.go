@@ -141,9 +141,12 @@ func (id Identity) facts() []fact {
 		{"Slot", id.Slot},
 		{"System", id.OS},
 		{"Kernel", id.Kernel},
+		{"L4T", id.L4T},
+		{"BlueField", id.BlueField},
+		{"Firmware", id.Firmware},
 		{"Model", id.Model},
 		{"Serial", id.Serial},
-		{"Image", id.ImageKey[:min(len(id.ImageKey), shownKey)]},
+		{"Image", strings.TrimSpace(id.Image + " " + id.ImageKey[:min(len(id.ImageKey), shownKey)])},
 		{"Machine id", id.MachineID},
 		{"Boot id", id.BootID},
 	}

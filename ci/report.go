@@ -66,6 +66,10 @@ type Identity struct {
 	MachineID string `json:"machineId,omitempty"`
 	BootID    string `json:"bootId,omitempty"`
 	OS        string `json:"os,omitempty"`
+	Image     string `json:"image,omitempty"` // os-release's IMAGE_ID and IMAGE_VERSION
+	L4T       string `json:"l4t,omitempty"`
+	BlueField string `json:"bluefield,omitempty"` // the release of its software
+	Firmware  string `json:"firmware,omitempty"`
 	Kernel    string `json:"kernel,omitempty"`
 	Slot      string `json:"slot,omitempty"`
 	UptimeSec int64  `json:"uptimeSec,omitempty"`
@@ -274,7 +278,7 @@ func (r Report) tidy() Report {
 	id := &r.Identity
 	for _, p := range []*string{
 		&id.Hostname, &id.Model, &id.Serial, &id.MachineID, &id.BootID,
-		&id.OS, &id.Kernel, &id.Slot, &id.ImageKey,
+		&id.OS, &id.Kernel, &id.Slot, &id.ImageKey, &id.Image, &id.L4T, &id.BlueField, &id.Firmware,
 	} {
 		*p = clean(*p, 200)
 	}
