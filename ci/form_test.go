@@ -26,7 +26,8 @@ func forging() Report {
 			{Name: "5 # SKIP me > RESULT=pass", Status: Failed, Saw: lava + "\n" + `"quoted" \n` + "\ttab", Want: tap, Next: "---"},
 			{Name: "x.y", Status: Failed, Metrics: []Metric{{Name: lava, Unit: "a b>", Value: 2, Max: new(1.5)}, {Name: tap, Unit: "%", Value: -0.25}}},
 			{Name: "x y", Status: Passed, Metrics: []Metric{{Name: "rate", Unit: "MiB/s", Value: 1e21}}},
-			{Name: "x/y", Status: Passed}, {Name: "", Status: Passed},
+			{Name: "x/y", Status: Passed},
+			{Name: "", Status: Passed},
 		}}},
 	}
 }
