@@ -5,18 +5,27 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
 
 	"slipway/flash/fetch"
 	"slipway/flash/oci"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/engine"
 )
 
-// ContainerOptions says how an image is brought to a board.
+// ContainerOptions says which engine of a board is meant, and how an image is brought
+// to it.
 type ContainerOptions struct {
-	Name      string // on the board; the image's own if not given
+	Engine    string // the first of target.Engines that answers if not given
 	Namespace string // of containerd
+	Name      string // on the board; the image's own if not given
 	Prune     bool   // remove images that came from here and that nothing uses
 	JSON      bool
 }
@@ -30,39 +39,145 @@ func DeployContainer(ctx context.Context, w io.Writer, opt images.Options, spec 
 		}
 		o.Name = full
 	}
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
+		pushed, err := pushImage(ctx, e, opt, image, o)
+		if err != nil {
+			return err
+		}
+		if o.JSON {
+			return writeJSON(w, pushed)
+		}
+		return showPushed(w, pushed)
+	})
+}
+
+func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host string, o ContainerOptions,
+	work func(context.Context, target.Engine) error,
+) error {
 	conn, err := Reach(ctx, opt, spec, host)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	engine, err := target.OpenEngine(ctx, conn, o.Namespace)
+	e, err := target.OpenEngine(ctx, conn, o.Engine, o.Namespace)
 	if err != nil {
 		return err
 	}
-	defer engine.Close()
-	pushed, err := pushImage(ctx, engine, opt, image, o)
-	if err != nil {
-		return err
-	}
-	if o.JSON {
-		return writeJSON(w, pushed)
-	}
-	return showPushed(w, pushed)
+	defer e.Close()
+	return work(ctx, e)
 }
 
-func pushImage(ctx context.Context, engine target.Engine, opt images.Options, text string, o ContainerOptions) (target.Pushed, error) {
+// ContainerFailed is a container's program that ended with a status of its own, which
+// the command then has too.
+type ContainerFailed struct{ Status uint32 }
+
+func (e ContainerFailed) Error() string {
+	return fmt.Sprintf("the container's program ended with status %d", e.Status)
+}
+
+// RunContainer runs a container on a board, with its outputs passed on to ours. An
+// image that lies here, or in a registry, is brought there first.
+func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c target.Container, o ContainerOptions) error {
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
+		if err := tellLeft(ctx, stderr, e, spec, host); err != nil {
+			return err
+		}
+		if elsewhere(c.Image) {
+			pushed, err := pushImage(ctx, e, opt, c.Image, o)
+			if err != nil {
+				return err
+			}
+			c.Image = pushed.Image
+		}
+		c.Out = &target.Outputs{Stdout: forOutput(stdout), Stderr: forOutput(stderr)}
+		exit, err := e.Run(ctx, c)
+		if err != nil {
+			return err
+		}
+		if c.Detach {
+			_, err = fmt.Fprintf(stdout, "%s\n", exit.Name)
+			return err
+		}
+		if exit.Status != 0 {
+			return ContainerFailed{exit.Status}
+		}
+		return nil
+	})
+}
+
+// elsewhere says whether an image is named by where it lies, and not by its name on
+// the board.
+func elsewhere(image string) bool {
+	file, _, _ := strings.Cut(image, "#")
+	_, err := os.Stat(file)
+	return err == nil || strings.Contains(image, "://") || strings.HasPrefix(image, "oci-dir:")
+}
+
+// tellLeft names containers that are there still, as one may be of a run whose
+// connection was lost, and may hold what this one wants.
+func tellLeft(ctx context.Context, w io.Writer, e target.Engine, spec images.Spec, host string) error {
+	left, err := e.Left(ctx)
+	for _, l := range left {
+		fmt.Fprintf(w, "%s of %s is there, %s since %s; deploy:clean %s %s removes it\n",
+			l.Name, l.Image, l.State, l.Started.Local().Format(time.DateTime), spec.Board, host)
+	}
+	return err
+}
+
+// CleanContainers removes the containers of runs that are there still: those that are
+// named, or all.
+func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, names []string, o ContainerOptions) error {
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
+		left, err := e.Left(ctx)
+		if err != nil {
+			return err
+		}
+		chosen := slices.DeleteFunc(slices.Clone(left), func(l target.Left) bool { return len(names) > 0 && !slices.Contains(names, l.Name) })
+		if len(chosen) < len(names) {
+			return fmt.Errorf("not all of %q are containers of deploy:run; these are: %v", names, left)
+		}
+		for _, l := range chosen {
+			if err := e.Remove(ctx, l.Name); err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "removed %s of %s\n", l.Name, l.Image)
+		}
+		if len(chosen) == 0 {
+			fmt.Fprintln(w, "no containers of deploy:run are there")
+		}
+		return nil
+	})
+}
+
+// forOutput takes what could move a cursor or more out of what goes to a terminal; a
+// file or a pipe gets all.
+func forOutput(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return shown{w}
+	}
+	return w
+}
+
+type shown struct{ io.Writer }
+
+func (p shown) Write(b []byte) (int, error) {
+	_, err := io.WriteString(p.Writer, engine.Printable(string(b)))
+	return len(b), err
+}
+
+func pushImage(ctx context.Context, e target.Engine, opt images.Options, text string, o ContainerOptions) (target.Pushed, error) {
 	source, err := fetch.OpenContainer(ctx, text, fetch.Options{Dir: filepath.Join(opt.Dir, "cache", "images")})
 	if err != nil {
 		return target.Pushed{}, err
 	}
 	defer source.Close()
-	image, err := source.Image(ctx, engine.Platform())
+	image, err := source.Image(ctx, e.Platform())
 	if err != nil {
 		return target.Pushed{}, err
 	}
-	pushed, err := engine.Push(ctx, image, cmp.Or(o.Name, image.Name))
+	pushed, err := e.Push(ctx, image, cmp.Or(o.Name, image.Name))
 	if err == nil && o.Prune {
-		pushed.Pruned, err = engine.Prune(ctx, pushed.Image)
+		pushed.Pruned, err = e.Prune(ctx, pushed.Image)
 	}
 	return pushed, err
 }

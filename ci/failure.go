@@ -31,6 +31,10 @@ var outcomes = []struct {
 
 // ExitStatus is what a command exits with that ended with err.
 func ExitStatus(err error) int {
+	var c ContainerFailed
+	if errors.As(err, &c) {
+		return int(c.Status & 0xff)
+	}
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {
 			return o.status

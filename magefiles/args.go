@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -32,6 +33,7 @@ var wanted = map[string][]string{
 	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"}, "rshim:reset": {"device"},
 	"update": {"board", "host", "bundle"}, "deploy:board": {"board", "host"}, "deploy:container": {"board", "host", "image"},
 	"fleet:list": {"inventory"}, "fleet:deploy": {"board", "inventory"}, "fleet:smoke": {"board", "inventory"},
+	"deploy:run": {"board", "host", "image"}, "deploy:clean": {"board", "host"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
 }
 
@@ -71,6 +73,9 @@ func arrange(args []string) []string {
 	if full, ok := short[strings.ToLower(command)]; ok {
 		command = full
 	}
+	if i := slices.Index(rest, "--"); i >= 0 {
+		rest = append(rest[:i], "-argv="+asJSON(rest[i+1:]))
+	}
 	for i, arg := range rest {
 		if arg == "-h" || arg == "--help" || arg == "-help" {
 			return []string{args[0], "-h", command}
@@ -103,6 +108,20 @@ func joined(args []string) []string {
 		return flags
 	}
 	return append([]string{strings.Join(named, ",")}, flags...)
+}
+
+// asJSON and rest carry what stands behind "--" through Mage, which would take it for
+// more commands.
+func asJSON(args []string) string {
+	text, _ := json.Marshal(args) // strings always can be
+	return string(text)
+}
+
+func rest(text string) (args []string) {
+	if json.Unmarshal([]byte(text), &args) != nil && text != "" {
+		return []string{text} // a person gave a single word as -argv
+	}
+	return args
 }
 
 // words are what stands between the commas of a list.

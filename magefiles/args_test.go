@@ -9,18 +9,19 @@ import (
 
 func TestArrange(t *testing.T) {
 	for line, want := range map[string]string{
-		"up -h":             "-h up",
-		"doctor virt":       "doctor -board=virt",
-		"doctor -json virt": "doctor -json -board=virt",
-		"boards --json":     "boards -json",
-		"build virt -parse": "build virt -parse",
-		"-l":                "-l",
-		"deploy virt virt":  "deploy:board virt virt",
-		"deploy -h":         "-h deploy:board",
-		"-h deploy":         "-h deploy:board",
-		"report a b -out=c": "report a,b -out=c",
-		"report -as=tap a":  "report a -as=tap",
-		"report":            "report",
+		"up -h":                            "-h up",
+		"doctor virt":                      "doctor -board=virt",
+		"doctor -json virt":                "doctor -json -board=virt",
+		"boards --json":                    "boards -json",
+		"build virt -parse":                "build virt -parse",
+		"-l":                               "-l",
+		"deploy virt virt":                 "deploy:board virt virt",
+		"deploy -h":                        "-h deploy:board",
+		"-h deploy":                        "-h deploy:board",
+		"report a b -out=c":                "report a,b -out=c",
+		"report -as=tap a":                 "report a -as=tap",
+		"report":                           "report",
+		"deploy:run b h i -- ls -l --help": `deploy:run b h i -argv=["ls","-l","--help"]`,
 	} {
 		got := arrange(append([]string{"slipway"}, strings.Fields(line)...))
 		if joined := strings.Join(got[1:], " "); joined != want {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/magefile/mage/mg"
 
@@ -39,12 +40,13 @@ func (Deploy) Board(ctx context.Context, board, host string,
 	})
 }
 
-// Container brings a container's image to a board's containerd, ready to run.
+// Container brings a container's image to a board's containerd, docker or podman.
 //
 // The image is an OCI layout or archive, or an archive of docker save, with #NAME where
 // it has several; or a registry's, as oci://REGISTRY/REPOSITORY:TAG, which is fetched
 // here, as the board may reach no registry. Of an image for several platforms the
-// board's is taken. Only layers that the board lacks are sent; what broke off goes on.
+// board's is taken. containerd gets only layers that it lacks, and what broke off goes
+// on; docker and podman take an image whole.
 //
 // Examples: "deploy:container virt virt app.tar"; "deploy:container BOARD HOST
 // oci://registry.example.com/lab/app:v2 -prune"; "deploy:container BOARD HOST app.tar
@@ -52,12 +54,56 @@ func (Deploy) Board(ctx context.Context, board, host string,
 func (Deploy) Container(ctx context.Context, board, host, image string,
 	name *string, // its name on the board, instead of its own
 	namespace *string, // of containerd; slipway if not given
+	engine *string, // containerd, docker or podman; the first of them that answers if not given
 	prune *bool, // remove images that came this way and that no container uses
 	json *bool, // print what was done as JSON
 ) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
 		return ci.DeployContainer(ctx, os.Stdout, options, spec, host, image, ci.ContainerOptions{
-			Name: given(name, ""), Namespace: given(namespace, "slipway"), Prune: given(prune, false), JSON: given(json, false),
+			Name: given(name, ""), Engine: given(engine, ""), Namespace: given(namespace, "slipway"), Prune: given(prune, false), JSON: given(json, false),
 		})
+	})
+}
+
+// Run runs a container on a board, as if it ran here.
+//
+// What it prints comes here as it comes there, and its exit status is the command's.
+// The container is removed at the end, also after a Ctrl-C. The image is one of the
+// board's, or anything that deploy:container takes, which is brought there first. The
+// image's own command runs, or what stands behind "--".
+//
+// Examples: "deploy:run virt virt slipway/probe:latest"; "deploy:run BOARD HOST app.tar
+// -gpus=all -mounts=/data:/data:ro -- python3 /app/main.py --fast".
+func (Deploy) Run(ctx context.Context, board, host, image string,
+	argv *string, // the command as a JSON list; what stands behind "--" becomes it
+	env *string, // NAME=value, with commas between them
+	mounts *string, // SOURCE:PLACE or SOURCE:PLACE:ro, with commas between them
+	gpus *string, // which of the board's GPUs, as NVIDIA_VISIBLE_DEVICES names them: all, 0, nvidia.com/gpu=0
+	hostNet *bool, // the board's network; with containerd there is none otherwise
+	detach *bool, // leave it running and print its name
+	limit *int, // seconds after which it is ended
+	namespace *string, // of containerd; slipway if not given
+	engine *string, // containerd, docker or podman; the first of them that answers if not given
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{
+			Image: image, Argv: rest(given(argv, "")), Env: list(given(env, "")), Mounts: list(given(mounts, "")), GPUs: given(gpus, ""),
+			HostNet: given(hostNet, false), Detach: given(detach, false), Timeout: time.Duration(given(limit, 0)) * time.Second,
+		}, ci.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
+	})
+}
+
+// Clean removes containers of deploy:run that are on a board still: those that were
+// left running by -detach, and those of a connection that was lost.
+//
+// Examples: "deploy:clean virt virt"; "deploy:clean BOARD HOST -names=slipway-abc".
+func (Deploy) Clean(ctx context.Context, board, host string,
+	names *string, // only these, with commas between them
+	namespace *string, // of containerd; slipway if not given
+	engine *string, // containerd, docker or podman; the first of them that answers if not given
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.CleanContainers(ctx, os.Stdout, options, spec, host, words(given(names, "")),
+			ci.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
 	})
 }

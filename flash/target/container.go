@@ -2,27 +2,31 @@ package target
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
-	"github.com/containerd/containerd/v2/pkg/oci"
+	specoci "github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"slipway/flash/oci"
 )
 
 const (
 	logDir      = "/run/slipway" // on the board; containerd writes the output there
 	maxLogBytes = 64 << 20       // a container that writes more is ended: the folder is in memory
 	watchEvery  = 200 * time.Millisecond
+	gentle      = 2 * time.Second  // after SIGTERM; a Ctrl-C leaves 5 s for all
 	tidyLimit   = 20 * time.Second // to remove a container after its context has ended
 	runtimeName = "io.containerd.runc.v2"
 	boardPath   = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -35,11 +39,21 @@ type Container struct {
 	Env     []string // over the image's own
 	Hook    string   // path of slipway-hook on the board; "": none
 	Timeout time.Duration
+
+	GPUs    string   // as NVIDIA_VISIBLE_DEVICES has them; "": none
+	Mounts  []string // SOURCE:PLACE or SOURCE:PLACE:ro, both absolute
+	HostNet bool     // the board's network; otherwise there is none but the container's own
+	Detach  bool     // leave it running; its output is not kept
+	Out     *Outputs // where output goes as it comes; nil: to Exit.Output
 }
+
+// Outputs are where a container's outputs go.
+type Outputs struct{ Stdout, Stderr io.Writer }
 
 // Exit is what came of a container.
 type Exit struct {
 	Status    uint32
+	Name      string // of a container that was left running
 	Output    []byte // standard output and error as they came, its first MiB
 	Truncated bool
 	Elapsed   time.Duration
@@ -57,10 +71,12 @@ func (t *Containers) Run(ctx context.Context, c Container) (exit Exit, err error
 	}
 	ctx, stop := undated(ctx)
 	defer stop()
-	r := &containerRun{t: t, id: "slipway-" + strings.ToLower(rand.Text()[:16])}
-	r.log = t.logs + "/" + r.id + ".log"
+	r := t.newRun(newRunName())
 	defer func() {
-		if left := r.tidy(ctx); left != nil {
+		if c.Detach && err == nil {
+			return
+		}
+		if left := r.tidy(ctx, c.Out != nil); left != nil {
 			err = errors.Join(err, t.said("remove container "+r.id, left))
 		}
 	}()
@@ -93,31 +109,34 @@ type containerRun struct {
 	id, log string
 }
 
+func (t *Containers) newRun(id string) *containerRun {
+	return &containerRun{t: t, id: id, log: t.logs + "/" + id + ".log"}
+}
+
 func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 	made, err := r.create(ctx, c)
 	if err != nil {
 		return Exit{}, err
+	}
+	switch {
+	case c.Detach:
+		return r.leave(ctx, made)
+	case c.Out != nil:
+		return r.follow(ctx, made, *c.Out)
 	}
 	files, err := r.t.conn.sftpFiles(ctx)
 	if err != nil {
 		return Exit{}, err
 	}
 	defer files.close()
-	if err := files.makeDir(ctx, logDir); err != nil {
+	if err := files.makeDir(ctx, r.t.logs); err != nil {
 		return Exit{}, err
 	}
 	if err := files.create(ctx, r.log); err != nil {
 		return Exit{}, err
 	}
-	task, err := made.NewTask(ctx, r.output)
+	task, ended, err := start(ctx, made, cio.Config{Stdout: r.log, Stderr: r.t.logs + "/./" + path.Base(r.log)})
 	if err != nil {
-		return Exit{}, err
-	}
-	ended, err := task.Wait(ctx)
-	if err != nil {
-		return Exit{}, err
-	}
-	if err := task.Start(ctx); err != nil {
 		return Exit{}, err
 	}
 	status, err := r.watch(ctx, files, ended)
@@ -132,11 +151,20 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 	return Exit{Status: status, Output: out, Truncated: size > int64(len(out))}, err
 }
 
-// output names the log twice, in two spellings. Were both the same, as cio.LogFile
-// has it, containerd would open the file once and close it when the first of the
-// two outputs ends; what is still in the other's pipe would be lost.
-func (r *containerRun) output(string) (cio.IO, error) {
-	return boardLog{cio.Config{Stdout: r.log, Stderr: r.t.logs + "/./" + path.Base(r.log)}}, nil
+// start starts the container's program. A log is named twice by who calls it, in two
+// spellings. Were both the same, as cio.LogFile has it, containerd would open the file
+// once and close it when the first of the two outputs ends; what is still in the
+// other's pipe would be lost.
+func start(ctx context.Context, made client.Container, output cio.Config) (client.Task, <-chan client.ExitStatus, error) {
+	task, err := made.NewTask(ctx, func(string) (cio.IO, error) { return boardLog{output}, nil })
+	if err != nil {
+		return nil, nil, err
+	}
+	ended, err := task.Wait(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return task, ended, task.Start(ctx)
 }
 
 // boardLog is output that stays on the board: nothing is copied here.
@@ -149,6 +177,13 @@ func (boardLog) Close() error         { return nil }
 
 func (r *containerRun) create(ctx context.Context, c Container) (client.Container, error) {
 	image, err := r.t.client.GetImage(ctx, c.Image)
+	if full, bad := oci.FullName(c.Image); errdefs.IsNotFound(err) && bad == nil && full != c.Image {
+		image, err = r.t.client.GetImage(ctx, full)
+	}
+	if err != nil {
+		return nil, err
+	}
+	runtime, err := r.runtime(ctx, &c)
 	if err != nil {
 		return nil, err
 	}
@@ -160,19 +195,20 @@ func (r *containerRun) create(ctx context.Context, c Container) (client.Containe
 		client.WithSnapshotter(snapshotter),
 		client.WithImage(image),
 		client.WithNewSnapshot(r.id, image),
-		client.WithRuntime(runtimeName, nil),
+		client.WithContainerLabels(map[string]string{runLabel: time.Now().UTC().Format(time.RFC3339)}),
+		client.WithRuntime(runtimeName, runtime),
 		client.WithSpec(spec))
 }
 
 // spec is made of containerd's defaults and the image's configuration. The
 // library's own option for the latter is not used: to look up a user's name it
 // mounts the image, and it would do so on this machine.
-func (r *containerRun) spec(ctx context.Context, image client.Image, c Container) (*oci.Spec, error) {
+func (r *containerRun) spec(ctx context.Context, image client.Image, c Container) (*specoci.Spec, error) {
 	conf, err := image.Spec(ctx)
 	if err != nil {
 		return nil, err
 	}
-	spec, err := oci.GenerateSpecWithPlatform(ctx, r.t.client, "linux/"+conf.Architecture, &containers.Container{ID: r.id})
+	spec, err := specoci.GenerateSpecWithPlatform(ctx, r.t.client, "linux/"+conf.Architecture, &containers.Container{ID: r.id})
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +226,16 @@ func (r *containerRun) spec(ctx context.Context, image client.Image, c Container
 	p.Env = mergeEnv([]string{boardPath}, conf.Config.Env, c.Env)
 	if p.User.UID, p.User.GID, err = parseUser(conf.Config.User); err != nil {
 		return nil, err
+	}
+	if c.HostNet {
+		useHostNet(spec)
+	}
+	for _, text := range c.Mounts {
+		mount, err := parseMount(text)
+		if err != nil {
+			return nil, err
+		}
+		spec.Mounts = append(spec.Mounts, mount)
 	}
 	if c.Hook != "" {
 		spec.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{
@@ -256,13 +302,13 @@ func (r *containerRun) watch(ctx context.Context, files *sftpFiles, ended <-chan
 }
 
 // tidy removes whatever of the run is there, in a context of its own.
-func (r *containerRun) tidy(ctx context.Context) error {
+func (r *containerRun) tidy(ctx context.Context, gently bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
-	defer r.t.conn.removeFile(r.log)
+	defer r.removeOutput(ctx, gently)
 	made, err := r.t.client.LoadContainer(ctx, r.id)
 	if err == nil {
-		if err := endTask(ctx, made); err != nil {
+		if err := endTask(ctx, made, gently); err != nil {
 			return err
 		}
 		err = made.Delete(ctx)
@@ -277,8 +323,12 @@ func (r *containerRun) tidy(ctx context.Context) error {
 	return err
 }
 
-func endTask(ctx context.Context, made client.Container) error {
+// endTask ends the program, gently where it is a person's: it may have to tidy up.
+func endTask(ctx context.Context, made client.Container, gently bool) error {
 	task, err := made.Task(ctx, nil)
+	if err == nil && gently {
+		askToEnd(ctx, task)
+	}
 	if err == nil {
 		_, err = task.Delete(ctx, client.WithProcessKill)
 	}
@@ -286,4 +336,15 @@ func endTask(ctx context.Context, made client.Container) error {
 		return nil
 	}
 	return err
+}
+
+func askToEnd(ctx context.Context, task client.Task) {
+	ended, err := task.Wait(ctx)
+	if err != nil || task.Kill(ctx, syscall.SIGTERM) != nil {
+		return
+	}
+	select {
+	case <-ended:
+	case <-time.After(gentle):
+	}
 }

@@ -43,6 +43,11 @@ func OpenContainers(ctx context.Context, c *Conn) (*Containers, error) {
 }
 
 func openContainers(ctx context.Context, c *Conn, socket, namespace string) (*Containers, error) {
+	probe, err := c.DialContext(ctx, "unix", socket) // gRPC would go on trying, and log it
+	if err != nil {
+		return nil, err
+	}
+	probe.Close()
 	link, err := grpc.NewClient("passthrough:///containerd",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

@@ -2,6 +2,9 @@ package target
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -16,10 +19,50 @@ type Engine interface {
 	Push(ctx context.Context, image *oci.Image, name string) (Pushed, error)
 	// Prune removes images that came by Push and that no container uses, but for one.
 	Prune(ctx context.Context, keep string) ([]string, error)
+	// Run runs a container to its end and removes all that it made on the board.
+	Run(ctx context.Context, c Container) (Exit, error)
+	// Left lists containers of Run that are there: left running on purpose, another
+	// person's, or left by a connection that was lost.
+	Left(ctx context.Context) ([]Left, error)
+	// Remove ends and removes one of them.
+	Remove(ctx context.Context, name string) error
 	Close() error
 }
 
-// OpenEngine connects to the board's engine.
-func OpenEngine(ctx context.Context, c *Conn, namespace string) (Engine, error) {
-	return openContainers(ctx, c, containerdSocket, namespace)
+// Left is a container that Run made.
+type Left struct {
+	Name    string    `json:"name"`
+	Image   string    `json:"image"`
+	State   string    `json:"state"`
+	Started time.Time `json:"started"`
+}
+
+// Engines are those that OpenEngine knows, in the order in which it asks for them.
+var Engines = []string{"containerd", "docker", "podman"}
+
+// OpenEngine connects to a board's engine: to that of the name, or, where there is
+// none, to the first that answers. The namespace is containerd's.
+func OpenEngine(ctx context.Context, c *Conn, name, namespace string) (Engine, error) {
+	if name != "" {
+		return openEngine(ctx, c, name, namespace)
+	}
+	var failed []error
+	for _, name := range Engines {
+		e, err := openEngine(ctx, c, name, namespace)
+		if err == nil || ctx.Err() != nil {
+			return e, err
+		}
+		failed = append(failed, err)
+	}
+	return nil, fmt.Errorf("no engine for containers answers: %w", errors.Join(failed...))
+}
+
+func openEngine(ctx context.Context, c *Conn, name, namespace string) (Engine, error) {
+	switch name {
+	case "containerd":
+		return openContainers(ctx, c, containerdSocket, namespace)
+	case "docker", "podman":
+		return openDocker(ctx, c, name)
+	}
+	return nil, fmt.Errorf("unknown engine %q; there are %q", name, Engines)
 }

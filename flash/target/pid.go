@@ -2,6 +2,7 @@ package target
 
 import (
 	"bytes"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +14,7 @@ import (
 // is not ended by that.
 type pidLine struct {
 	mark string
-	out  *capped // gets everything but the line
+	out  io.Writer // gets everything but the line
 
 	mu   sync.Mutex
 	held []byte // what came before the line was seen
@@ -29,10 +30,11 @@ func (p *pidLine) prefix() string { return "echo '" + p.mark + "'$$ >&2; exec " 
 
 func (p *pidLine) Write(b []byte) (int, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.done {
+		p.mu.Unlock() // who asks for the number does not wait for a slow reader
 		return p.out.Write(b)
 	}
+	defer p.mu.Unlock()
 	p.held = append(p.held, b...)
 	before, after, found := bytes.Cut(p.held, []byte(p.mark))
 	number, rest, whole := bytes.Cut(after, []byte("\n"))

@@ -42,45 +42,50 @@ func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Resul
 }
 
 func (c *Conn) feed(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
+	var stderr capped
+	stdout := capped{most: most}
+	began := time.Now()
+	status, err := c.stream(ctx, stdin, &stdout, &stderr, argv...)
+	return Result{
+		Status: status, Stdout: stdout.bytes(), Stderr: stderr.bytes(),
+		Truncated: stdout.cut() || stderr.cut(), Elapsed: time.Since(began),
+	}, err
+}
+
+// stream is Feed for a program whose outputs go on as they come, all of them.
+func (c *Conn) stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error) {
 	if len(argv) == 0 {
-		return Result{}, errors.New("no command to run")
+		return 0, errors.New("no command to run")
 	}
 	for _, arg := range argv {
 		if strings.IndexByte(arg, 0) >= 0 {
-			return Result{}, fmt.Errorf("argument %q holds a NUL byte", arg)
+			return 0, fmt.Errorf("argument %q holds a NUL byte", arg)
 		}
 	}
 	link, err := c.client()
 	if err != nil {
-		return Result{}, err
+		return 0, err
 	}
 	session, err := openSession(ctx, link)
 	if err != nil {
-		return Result{}, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+		return 0, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
 	}
 	defer func() { go session.Close() }()
 
-	var stderr capped
-	stdout := capped{most: most}
-	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: &stderr}
-	session.Stdin, session.Stdout, session.Stderr = stdin, &stdout, pid
-	began := time.Now()
+	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: stderr}
+	session.Stdin, session.Stdout, session.Stderr = stdin, stdout, pid
 	err = link.during(ctx, func() { end(link, session, pid.number()) }, func() error {
 		return session.Run(pid.prefix() + command(argv))
 	})
 	pid.flush()
-	r := Result{
-		Stdout: stdout.bytes(), Stderr: stderr.bytes(),
-		Truncated: stdout.cut() || stderr.cut(), Elapsed: time.Since(began),
-	}
 	var exit *ssh.ExitError
-	switch {
-	case errors.As(err, &exit):
-		r.Status = exit.ExitStatus()
-	case err != nil:
-		return r, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+	if errors.As(err, &exit) {
+		return exit.ExitStatus(), nil
 	}
-	return r, nil
+	if err != nil {
+		return 0, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+	}
+	return 0, nil
 }
 
 // openSession does not wait for NewSession itself: that waits for ever where the
