@@ -31,6 +31,7 @@ type part struct {
 	name    string
 	found   bool    // the next upload of the same file finds it
 	missing []piece // in order
+	digest  string  // of all that arrived, where the board said so
 }
 
 func (p part) missingBytes() (n int64) {

@@ -109,9 +109,13 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	}
 	k := &carrying{conn: c, src: src, name: p.name, queue: newQueue(p.missing, tell.Add)}
 	defer k.close()
-	w, err := k.carry(ctx, b, k.several(ctx))
+	several := k.several(ctx)
+	f := c.digestAlong(ctx, p.name, src.size, k.queue)
+	defer f.stop()
+	w, err := k.carry(ctx, b, several)
 	if err == nil {
 		tell.Detail("proving what arrived")
+		p.digest = f.end(ctx)
 		digest, err = w.conclude(ctx, src, <-local, p, remote, mode)
 	}
 	if err != nil {
@@ -156,7 +160,10 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, remote s
 	if err := w.files.settle(ctx, p.name, mode); err != nil {
 		return "", answered(err)
 	}
-	got, others, err := w.prove(ctx, p.name, remote)
+	got, others, err := p.digest, true, error(nil)
+	if got != want.hex { // it was not computed on the way, or says that something is wrong
+		got, others, err = w.prove(ctx, p.name, remote)
+	}
 	if err != nil {
 		return "", err
 	}

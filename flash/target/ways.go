@@ -241,6 +241,8 @@ type queue struct {
 	left    int64 // bytes, of both
 	err     error
 	changed chan struct{} // closed, and made anew, when pieces came back
+
+	arrived chan struct{} // holds one where something has arrived since it was looked at
 }
 
 // loan is a piece that ways have taken.
@@ -251,7 +253,7 @@ type loan struct {
 }
 
 func newQueue(todo []piece, count func(int64)) *queue {
-	q := &queue{count: count, done: make(chan struct{}), patience: lateAfter, todo: todo, out: map[piece]*loan{}, changed: make(chan struct{})}
+	q := &queue{count: count, done: make(chan struct{}), patience: lateAfter, todo: todo, out: map[piece]*loan{}, changed: make(chan struct{}), arrived: make(chan struct{}, 1)}
 	for _, p := range todo {
 		q.left += p.length
 	}
@@ -341,6 +343,10 @@ func (q *queue) answer(w *way, p piece, err error) {
 		delete(q.out, p)
 		q.left -= p.length
 		q.count(p.length)
+		select {
+		case q.arrived <- struct{}{}:
+		default:
+		}
 	case errors.As(err, &f):
 		q.end(err)
 	case l.holders == 0:
@@ -361,6 +367,31 @@ func (q *queue) end(err error) {
 		q.err = err
 		close(q.done)
 	}
+}
+
+// moved waits until something arrived. It is false when nothing more will.
+func (q *queue) moved(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-q.arrived:
+		return true
+	case <-q.done:
+		return false
+	}
+}
+
+// front is how much of a file of size bytes is there without a gap.
+func (q *queue) front(size int64) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range q.todo {
+		size = min(size, p.offset)
+	}
+	for p := range q.out {
+		size = min(size, p.offset)
+	}
+	return size
 }
 
 func (q *queue) bytes() int64 {

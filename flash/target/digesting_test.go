@@ -1,0 +1,78 @@
+package target
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The digest that is computed on the way is that of the whole file, by GNU's programs,
+// by busybox's, and where none is at hand the file is proved in another way.
+func TestDigestAlong(t *testing.T) {
+	data := randomBytes(6*digestingBlock + 77)
+	for name, tt := range map[string]struct {
+		settings []string
+		want     bool
+	}{
+		"GNU":     {want: true},
+		"busybox": {settings: []string{onlyBusybox(t)}, want: true},
+		"nothing": {settings: []string{fakeDigests(t, nil)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := connect(t, tt.settings...)
+			local := writeFile(t, data)
+			file, err := os.Open(local)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			q := newQueue(pieces(int64(len(data))), func(int64) {})
+			f := c.digestAlong(t.Context(), local, int64(len(data)), q)
+			defer f.stop()
+			w := &way{}
+			for {
+				p, ok := q.take(t.Context(), w, 1<<20)
+				if !ok {
+					break
+				}
+				q.answer(w, p, nil)
+			}
+			want := ""
+			if tt.want {
+				want = (<-source{data: file, size: int64(len(data))}.hash()).hex
+			}
+			if got := f.end(t.Context()); got != want {
+				t.Errorf("the digest is %q; want %q", got, want)
+			}
+			remote := filepath.Join(t.TempDir(), "f")
+			if _, err := c.Put(t.Context(), local, remote, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			checkFile(t, remote, data, 0o600)
+		})
+	}
+}
+
+func TestFront(t *testing.T) {
+	q := newQueue(pieces(100), func(int64) {})
+	w := &way{}
+	first, _ := q.take(t.Context(), w, 10)
+	second, _ := q.take(t.Context(), w, 10)
+	steps := []struct {
+		do   func()
+		want int64
+	}{
+		{func() {}, 0},
+		{func() { q.answer(w, second, nil) }, 0},
+		{func() { q.answer(w, first, nil) }, 20},
+		{func() { p, _ := q.take(t.Context(), w, 30); q.answer(w, p, errShrunk) }, 20},
+		{func() { p, _ := q.take(t.Context(), w, 80); q.answer(w, p, nil) }, 50},
+		{func() { p, _ := q.take(t.Context(), w, 80); q.answer(w, p, nil) }, 100},
+	}
+	for i, step := range steps {
+		step.do()
+		if got := q.front(100); got != step.want {
+			t.Errorf("step %d: there are %d bytes without a gap; want %d", i, got, step.want)
+		}
+	}
+}
