@@ -166,7 +166,7 @@ func summary(d target.Deployed) string {
 
 // SmokeOn runs Smoke on the board that host leads to, and writes the report beside
 // the artifact: also of a board that could not be reached.
-func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, pins ...string) (Report, error) {
+func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...SmokeOption) (Report, error) {
 	dir := BoardDir(opt, spec)
 	if err := removeReport(dir); err != nil {
 		return Report{}, err
@@ -175,10 +175,10 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 	r.Target = host
 	err := OnBoard(ctx, opt, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) (err error) {
 		reached = true
-		r, err = Smoke(ctx, c, spec, a)
+		r, err = Smoke(ctx, c, spec, a, how...)
 		r.Target = host
 		return err
-	}, pins...)
+	}, pin)
 	if !reached {
 		r.fail("connect", err, "mend that, then run smoke again")
 		r.ElapsedMS = time.Since(r.Started).Milliseconds()

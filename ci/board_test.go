@@ -147,7 +147,7 @@ func TestSmokeOfABoardThatIsOff(t *testing.T) {
 			}
 			want = 3
 		}
-		r, err := SmokeOn(t.Context(), io.Discard, opt, spec, "toy")
+		r, err := SmokeOn(t.Context(), io.Discard, opt, spec, "toy", "")
 		if err == nil || find(r, "connect").Status != Failed || !r.Failed() || ExitStatus(err) != want || r.Reason != reason(err) {
 			t.Errorf("built %v: SmokeOn = %+v (%s), %v; want a failed stage, and status %d", built, r.Stages, r.Reason, err, want)
 		}

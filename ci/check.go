@@ -67,6 +67,7 @@ var kinds = []kind{
 	{"tap", "a command that prints TAP", []string{"exec", "argv", "exit-status"}, readTAPCommand},
 	{"ptest", "package tests, as ptest-runner prints them", []string{"exec", "argv", "exit-status"}, readPtestCommand},
 	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status"}, readBinary},
+	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
 	{"containerd", "containerd answers", []string{"version"}, readContainerd},
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
 }
@@ -87,10 +88,11 @@ func (k kind) check(file string, key, value *yaml.Node) (Check, error) {
 	if err != nil {
 		return Check{}, err
 	}
+	probe := k.read(e)
 	c := Check{
 		Kind: k.name, key: e.name, Timeout: e.timeout(), Skip: isTrue(e.flag("skip")), Alone: isTrue(e.flag("alone")),
 		Retries: int(e.number("retries", 0, 0, maxRetries)), Pause: e.millis("pause", defaultPause, 0),
-		needs: e.needs(), teardown: e.teardown(), probe: k.read(e),
+		needs: e.needs(), teardown: e.teardown(), probe: probe, then: e.fields["then"],
 	}
 	if p, ok := c.probe.(interface{ alone() bool }); ok {
 		c.Alone = p.alone()

@@ -15,14 +15,27 @@ import (
 
 // Smoke runs the suites of a board on it. The report is worth keeping whatever
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
-func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact) (Report, error) {
+func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...SmokeOption) (Report, error) {
 	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
 		_, err := conn.Put(ctx, local, remote, mode)
 		return err
 	}
-	return smoke(ctx, &session{board: conn, open: open, dial: conn.DialContext, put: put}, spec, a)
+	s := &session{board: conn, open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot}
+	for _, option := range options {
+		option(s)
+	}
+	return smoke(ctx, s, spec, a)
 }
+
+// SmokeOption changes how suites are run.
+type SmokeOption func(*session)
+
+// Reboots says whether checks may restart the board; otherwise they are skipped.
+func Reboots(may bool) SmokeOption { return func(s *session) { s.noReboot = !may } }
+
+// Until ends what still tidies up after a Ctrl-C, when now is closed.
+func Until(now <-chan struct{}) SmokeOption { return func(s *session) { s.now = now } }
 
 func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact) (Report, error) {
 	r := newReport(spec)
@@ -37,10 +50,12 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 		r.fail("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
 		return r, err
 	}
-	r.Identity = s.identify(ctx, a)
+	s.artifact = a
+	s.identity = s.identify(ctx, a)
 	for _, suite := range suites {
 		r.Suites = append(r.Suites, s.runSuite(ctx, suite))
 	}
+	r.Identity = s.identity // a restart may have changed it
 	if r.Failed() && ctx.Err() == nil {
 		r.Logs = s.logs(ctx)
 	}
@@ -93,10 +108,16 @@ func (r *Report) fail(stage string, err error, next string) {
 
 // session is one board during one run of its suites.
 type session struct {
-	board Board
-	open  func(context.Context) (containers, error)
-	dial  func(ctx context.Context, network, address string) (net.Conn, error) // from the board
-	put   func(ctx context.Context, local, remote string, mode fs.FileMode) error
+	board  Board
+	open   func(context.Context) (containers, error)
+	dial   func(ctx context.Context, network, address string) (net.Conn, error) // from the board
+	put    func(ctx context.Context, local, remote string, mode fs.FileMode) error
+	reboot func(ctx context.Context, timeout time.Duration) error
+
+	noReboot bool
+	now      <-chan struct{}
+	artifact images.Artifact
+	identity Identity
 
 	last history
 
@@ -108,8 +129,12 @@ type session struct {
 	container sync.Mutex // they run one at a time
 }
 
+// close ends the connection to containerd; the next container makes another.
 func (s *session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.opened != nil {
 		s.opened.Close()
+		s.opened = nil
 	}
 }

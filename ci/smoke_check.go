@@ -148,6 +148,13 @@ func (s *session) isLost() bool {
 func (s *session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), teardownLimit, fmt.Errorf("it took longer than %v", teardownLimit))
 	defer cancel()
+	go func() {
+		select {
+		case <-s.now:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	for _, argv := range c.teardown {
 		if s.isLost() {
 			return append(wrong, "teardown was not run: "+errLost.Error())

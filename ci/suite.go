@@ -42,6 +42,7 @@ type Check struct {
 	key      string // its name in the suite's file
 	needs    []need
 	teardown [][]string
+	then     *yaml.Node // sections of checks that follow it
 	probe    probe
 }
 
@@ -195,6 +196,30 @@ func (l *loader) section(file string, key, section *yaml.Node) error {
 		if l.checks = append(l.checks, c); len(l.checks) > maxChecks {
 			return at(file, key, "more than %d checks in one suite; split it", maxChecks)
 		}
+		if err := l.followers(file, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followers reads the checks that are to be run after one, and only if it passed.
+func (l *loader) followers(file string, c Check) error {
+	if c.then == nil {
+		return nil
+	}
+	if c.then.Kind != yaml.MappingNode {
+		return at(file, c.then, "then must be a mapping of sections, not %s", kindOf(c.then))
+	}
+	first := len(l.checks)
+	for key, value := range pairs(c.then) {
+		if err := l.section(file, key, value); err != nil {
+			return err
+		}
+	}
+	for i := range l.checks[first:] {
+		follower := &l.checks[first+i]
+		follower.needs = append(follower.needs, need{kind: "check", name: c.key, check: first - 1})
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -112,6 +113,7 @@ type entry struct {
 	name   string
 	key    *yaml.Node
 	fields map[string]*yaml.Node
+	limit  time.Duration // for checks of a kind that need longer than others
 	err    error
 }
 
@@ -239,7 +241,9 @@ func (e *entry) path(key string) string {
 	return p
 }
 
-func (e *entry) timeout() time.Duration { return e.millis("timeout", defaultTimeout, 1) }
+func (e *entry) timeout() time.Duration {
+	return e.millis("timeout", cmp.Or(e.limit, defaultTimeout), 1)
+}
 
 // millis is a time; like goss's, it is written in milliseconds.
 func (e *entry) millis(key string, fallback time.Duration, least int64) time.Duration {

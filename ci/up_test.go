@@ -190,7 +190,7 @@ func (r rig) leftOn(t *testing.T, meanwhile func(*testing.T, Report, error)) Rep
 		}
 	}()
 	meanwhile(t, report, err)
-	again, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board)
+	again, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
 	if !errors.Is(err, ErrFailed) {
 		t.Errorf("SmokeOn = %v; want %v", err, ErrFailed)
 	}

@@ -72,7 +72,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 		u.artifact = a
 	}
 	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
-	u.prove = func(ctx context.Context) (Report, error) { return Smoke(ctx, u.conn, spec, u.artifact) }
+	u.prove = func(ctx context.Context) (Report, error) { return Smoke(ctx, u.conn, spec, u.artifact, Reboots(false)) }
 	u.begin(host, bundle)
 	err := u.run(ctx, func(ctx context.Context) (err error) {
 		u.conn, err = Reach(ctx, opt, spec, host)

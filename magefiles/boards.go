@@ -212,14 +212,16 @@ func Smoke(ctx context.Context, board, host string,
 	as *string, // print the report as tap, lava, junit, html or json
 	json *bool, // the same as -as=json
 	pin *string, // fingerprint of the board's host key, as for deploy
+	noReboot *bool, // skip checks that restart the board, and those that follow them
 ) error {
-	form, err := ci.FormOf(given(as, ""), given(json, false))
-	if err != nil {
-		return err
-	}
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		report, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""))
-		return show(report, err, form)
+	form, wrong := ci.FormOf(given(as, ""), given(json, false))
+	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+		spec, err := load(ctx, board)
+		return firstError(errors.Join(wrong, err), func() error {
+			how := []ci.SmokeOption{ci.Until(now), ci.Reboots(!given(noReboot, false))}
+			report, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""), how...)
+			return show(report, err, form)
+		})
 	})
 }
 

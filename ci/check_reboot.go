@@ -1,0 +1,57 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// reboot restarts the board in the middle of a suite.
+type reboot struct{ limit time.Duration }
+
+// rebootLimit is how long a board may take where its suite does not say.
+const rebootLimit = 5 * time.Minute
+
+func readReboot(e *entry) probe {
+	e.limit = rebootLimit
+	return reboot{limit: e.timeout()}
+}
+
+// errNoReboot is no failure: somebody asked for it.
+const errNoReboot = missing("it would restart the board, which -noreboot forbids (an update forbids it too)")
+
+func (r reboot) run(ctx context.Context, s *session) (finding, error) {
+	var f finding
+	if s.noReboot {
+		return f, errNoReboot
+	}
+	before, began := s.identity, time.Now()
+	s.close() // the connection to containerd ends with the board
+	if err := s.reboot(ctx, r.limit); err != nil {
+		return f, err
+	}
+	took := time.Since(began)
+	s.forget()
+	s.identity = s.identify(ctx, s.artifact)
+	after := s.identity
+	f.expect(after.BootID != "" && after.BootID != before.BootID, "another boot id than before, "+or(before.BootID, "(none)"), "boot id "+or(after.BootID, "(none)"))
+	f.fact(fmt.Sprintf("back after %s", took.Round(100*time.Millisecond)))
+	if before.Slot != "" || after.Slot != "" {
+		f.fact(fmt.Sprintf("slot %s before, %s now", or(before.Slot, "(none)"), or(after.Slot, "(none)")))
+	}
+	return f, nil
+}
+
+// forget drops what a restart makes untrue.
+func (s *session) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.has = nil
+}
+
+// alone says that nothing runs beside it.
+func (r reboot) alone() bool { return true }
+
+func (r reboot) next() string {
+	return "look at the board's serial console; if it is up again, on the board: journalctl -b -1 -e, for how the boot before ended"
+}
