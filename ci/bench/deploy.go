@@ -26,7 +26,7 @@ const (
 	// One way, so a round trip is twice that; and the packets of a line whose ends agree
 	// on large ones, since this process carries each.
 	farDelay = 10 * time.Millisecond
-	farMTU   = 9000
+	farMTU   = 60000
 
 	// At a round trip of 20 ms a client that waits for each answer sends about 1.4 MiB/s:
 	// what it takes for the whole file is reckoned from a part of it.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -96,26 +97,29 @@ func (l *link) close() {
 func (l *link) carry(from, to *os.File, delay time.Duration, mtu int) {
 	type packet struct {
 		due  time.Time
-		data []byte
+		data *[]byte
+		n    int
 	}
 	underway := make(chan packet, 1<<16)
+	empty := sync.Pool{New: func() any { data := make([]byte, mtu); return &data }}
 	go func() {
 		defer close(underway)
 		for {
-			data := make([]byte, mtu)
-			n, err := from.Read(data)
+			data := empty.Get().(*[]byte)
+			n, err := from.Read(*data)
 			if err != nil {
 				return
 			}
-			underway <- packet{time.Now().Add(delay), data[:n]}
+			underway <- packet{time.Now().Add(delay), data, n}
 		}
 	}()
 	for p := range underway {
 		time.Sleep(time.Until(p.due))
-		if _, err := to.Write(p.data); err != nil {
+		if _, err := to.Write((*p.data)[:p.n]); err != nil {
 			return
 		}
-		l.carried.Add(int64(len(p.data)))
+		l.carried.Add(int64(p.n))
+		empty.Put(p.data)
 	}
 }
 

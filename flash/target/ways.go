@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -113,22 +114,44 @@ func (c *Conn) roundTrip(ctx context.Context) time.Duration {
 	return best
 }
 
-// open makes more ways, one after another, while data flows. A board that lets no
-// more connections in has the ways that there are.
+// openersAtOnce is how many logins are under way: each waits for a dozen answers, and
+// sshd refuses some where ten wait.
+const openersAtOnce = 2
+
+// open makes more ways while data flows. A board that lets no more connections in has
+// the ways that there are.
 func (k *carrying) open(opening, ctx context.Context, all *sync.WaitGroup, n int) {
+	var openers errgroup.Group
+	openers.SetLimit(openersAtOnce)
+	var refused atomic.Bool
 	for range n {
-		link, err := k.conn.login.connect(opening)
-		if err != nil {
-			return
-		}
-		conn := &Conn{addr: k.conn.addr, login: k.conn.login, link: link}
-		b, err := conn.files(opening)
-		if err != nil {
-			conn.Close()
-			return
-		}
-		k.start(ctx, all, &way{conn: conn, files: b})
+		openers.Go(func() error {
+			if refused.Load() {
+				return nil
+			}
+			w, err := k.another(opening)
+			if err == nil {
+				k.start(ctx, all, w)
+			}
+			refused.CompareAndSwap(false, err != nil)
+			return nil
+		})
 	}
+	_ = openers.Wait() // none of them returns an error
+}
+
+func (k *carrying) another(ctx context.Context) (*way, error) {
+	link, err := k.conn.login.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := &Conn{addr: k.conn.addr, login: k.conn.login, link: link}
+	b, err := conn.files(ctx)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &way{conn: conn, files: b}, nil
 }
 
 func (k *carrying) start(ctx context.Context, all *sync.WaitGroup, w *way) {
