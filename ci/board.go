@@ -191,7 +191,7 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 
 // WriteAndSay is Write, and tells where the report is.
 func (r Report) WriteAndSay(w io.Writer, dir string) error {
-	if err := r.Write(dir); err != nil {
+	if err := errors.Join(r.Write(dir), r.keep(dir)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, reportHTML), reportJSON, reportJUnit)

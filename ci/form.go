@@ -40,6 +40,17 @@ func FormOf(name string, json bool) (*Form, error) {
 	return &forms[i], nil
 }
 
+// withPage is all forms, with a page that knows more than the reports.
+func withPage(render func([]Report) ([]byte, error)) []Form {
+	all := slices.Clone(forms)
+	for i := range all {
+		if all[i].file == reportHTML {
+			all[i].render = render
+		}
+	}
+	return all
+}
+
 func formNames() string {
 	var names []string
 	for _, f := range forms {

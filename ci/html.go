@@ -24,8 +24,13 @@ func htmlOf(all []Report) ([]byte, error) {
 	if len(all) != 1 {
 		return overviewOf(all, nil)
 	}
+	return pageOf(all[0], nil)
+}
+
+// pageOf renders the page of one report, with lines through its metrics in earlier ones.
+func pageOf(r Report, past []Report) ([]byte, error) {
 	var b bytes.Buffer
-	err := page.Execute(&b, newView(all[0]))
+	err := page.Execute(&b, newView(r, past))
 	return b.Bytes(), err
 }
 
@@ -37,6 +42,7 @@ type view struct {
 	Facts                        []fact
 	Failures                     []failure
 	Charts                       []chart
+	Gauges                       []gauge
 	Logs                         []Log
 }
 
@@ -74,7 +80,7 @@ var signs = map[Status]string{Passed: "✓", Failed: "✗", Skipped: "–", Cach
 // Sign is what stands before the row.
 func (r row) Sign() string { return signs[r.Status] }
 
-func newView(r Report) view {
+func newView(r Report, past []Report) view {
 	v := view{
 		Board: r.Board, Began: r.Started.UTC().Format("2 January 2006, 15:04:05 MST"), Took: seconds(r.ElapsedMS),
 		Verdict: Passed, Host: r.Host, Facts: r.Identity.facts(), Failures: r.failures(), Logs: r.Logs,
@@ -82,7 +88,7 @@ func newView(r Report) view {
 	if r.Failed() {
 		v.Verdict = Failed
 	}
-	v.Headline = r.headline()
+	v.Headline, v.Gauges = r.headline(), r.gauges(past)
 	if len(r.Stages) > 0 {
 		v.Charts = append(v.Charts, r.stageChart())
 	}

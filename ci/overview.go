@@ -33,13 +33,7 @@ func WriteAll(dir string, all []Report) error {
 			return err
 		}
 	}
-	linked := slices.Clone(forms)
-	for i := range linked {
-		if linked[i].file == reportHTML {
-			linked[i].render = func(all []Report) ([]byte, error) { return overviewOf(all, links) }
-		}
-	}
-	return writeForms(dir, all, linked)
+	return writeForms(dir, all, withPage(func(all []Report) ([]byte, error) { return overviewOf(all, links) }))
 }
 
 // overviewOf renders the table. Its rows lead to links, where there are any.

@@ -181,7 +181,10 @@ func countWords(n map[Status]int) string {
 
 // Write writes the report into dir as JSON, as JUnit XML, and as a page. Each
 // file is whole or not there.
-func (r Report) Write(dir string) error { return writeForms(dir, []Report{r.tidy()}, forms) }
+func (r Report) Write(dir string) error {
+	past := r.past(dir)
+	return writeForms(dir, []Report{r.tidy()}, withPage(func(all []Report) ([]byte, error) { return pageOf(all[0], past) }))
+}
 
 func writeForms(dir string, all []Report, forms []Form) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {

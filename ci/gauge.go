@@ -1,0 +1,121 @@
+package ci
+
+import (
+	"fmt"
+	"strings"
+)
+
+// gauge is a metric as the page draws it. X are places on its scale, in hundredths.
+type gauge struct {
+	Check, Name, Value, Limits, Last string
+	Status                           Status
+	X                                float64
+	Band, Was                        bool // whether it has limits, and a last value
+	BandX, BandW, LastX              float64
+	Trend                            string // the points of a line through its earlier values
+	Runs                             int
+}
+
+// gauges are the metrics of a report, with their values in earlier ones.
+func (r Report) gauges(past []Report) []gauge {
+	earlier := map[string][]float64{}
+	for _, p := range past {
+		for key, m := range p.metrics() {
+			earlier[key] = append(earlier[key], m.Value)
+		}
+	}
+	var all []gauge
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			for _, m := range c.Metrics {
+				g := m.gauge(c.Name)
+				g.trend(append(earlier[metricKey(s, c, m)], m.Value))
+				all = append(all, g)
+			}
+		}
+	}
+	return all
+}
+
+func metricKey(s SuiteResult, c CheckResult, m Metric) string {
+	return s.Name + "\n" + c.Name + "\n" + m.Name
+}
+
+func (r Report) metrics() map[string]Metric {
+	all := map[string]Metric{}
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			for _, m := range c.Metrics {
+				all[metricKey(s, c, m)] = m
+			}
+		}
+	}
+	return all
+}
+
+// scale is from the least to the most of what one drawing shows.
+type scale struct{ least, most float64 }
+
+func scaleOf(values ...*float64) scale {
+	var s scale
+	first := true
+	for _, v := range values {
+		if v == nil {
+			continue
+		}
+		if first {
+			s, first = scale{*v, *v}, false
+		}
+		s.least, s.most = min(s.least, *v), max(s.most, *v)
+	}
+	return s
+}
+
+// at is a value's place, in hundredths, and not quite at the edges. Halves, as the
+// greatest numbers' difference is none.
+func (s scale) at(v float64) float64 {
+	if s.least == s.most {
+		return 50
+	}
+	return 4 + 92*((v/2-s.least/2)/(s.most/2-s.least/2))
+}
+
+func (m Metric) gauge(check string) gauge {
+	g := gauge{Check: check, Name: m.Name, Value: number(m.Value, m.Unit), Status: Passed}
+	s := scaleOf(&m.Value, m.Min, m.Max, m.Last)
+	g.X = s.at(m.Value)
+	if !m.within() {
+		g.Status = Failed
+	}
+	if m.Last != nil {
+		g.Was, g.LastX, g.Last = true, s.at(*m.Last), number(*m.Last, m.Unit)
+	}
+	from, to := 0.0, 100.0
+	var limits []string
+	if m.Min != nil {
+		from, limits = s.at(*m.Min), append(limits, "at least "+number(*m.Min, m.Unit))
+	}
+	if m.Max != nil {
+		to, limits = s.at(*m.Max), append(limits, "at most "+number(*m.Max, m.Unit))
+	}
+	g.Limits, g.Band = strings.Join(limits, ", "), len(limits) > 0
+	g.BandX, g.BandW = from, max(to-from, 0)
+	return g
+}
+
+// trend draws the values of several runs, the last of which is this one.
+func (g *gauge) trend(values []float64) {
+	if len(values) < 2 {
+		return
+	}
+	all := make([]*float64, len(values))
+	for i := range values {
+		all[i] = &values[i]
+	}
+	s := scaleOf(all...)
+	var points []string
+	for i, v := range values {
+		points = append(points, fmt.Sprintf("%.1f,%.1f", 100*float64(i)/float64(len(values)-1), 24-s.at(v)*.24))
+	}
+	g.Trend, g.Runs = strings.Join(points, " "), len(values)
+}

@@ -1,0 +1,62 @@
+package ci
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/google/renameio/v2"
+)
+
+// Earlier reports of a board lie below its folder, for the lines that show how a metric
+// went.
+const (
+	pastFolder  = "reports"
+	maxPast     = 30
+	pastPattern = "20060102T150405.000Z"
+)
+
+// keep puts a copy of the report among the earlier ones, and removes the oldest.
+func (r Report) keep(dir string) error {
+	dir = filepath.Join(dir, pastFolder)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	data, err := r.tidy().json()
+	if err != nil {
+		return err
+	}
+	name := r.Started.UTC().Format(pastPattern) + ".json"
+	if err := renameio.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+		return err
+	}
+	names, err := pastNames(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names[:max(len(names)-maxPast, 0)] {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return err
+}
+
+// pastNames are the files of earlier reports, the oldest first.
+func pastNames(dir string) ([]string, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "[0-9]*Z.json"))
+	slices.Sort(names)
+	return names, err
+}
+
+// past are the earlier reports below a board's folder that are older than r. One that
+// cannot be read is no reason to have no report now.
+func (r Report) past(dir string) []Report {
+	names, _ := pastNames(filepath.Join(dir, pastFolder))
+	var all []Report
+	for _, name := range names[max(len(names)-maxPast, 0):] {
+		if reports, err := ReadReports(name); err == nil && reports[0].Started.Before(r.Started) {
+			all = append(all, reports[0])
+		}
+	}
+	return all
+}
