@@ -167,16 +167,12 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 		return Claims{}, err
 	}
 	defer b.close()
-	var info map[string]map[string]dbus.Variant
+	var info map[string]dbus.Variant
 	var old Claims
 	err = r.ask(ctx, b, "InspectBundle", []any{&info}, from.Where, map[string]dbus.Variant{})
 	switch {
 	case err == nil:
-		text := func(key string) string {
-			value, _ := info["update"][key].Value().(string)
-			return clip(engine.OneLine(value), maxTextBytes)
-		}
-		return Claims{Compatible: text("compatible"), Version: text("version")}, nil
+		return claimsIn(info), nil
 	case !unknown(err):
 		return Claims{}, err
 	}
@@ -184,6 +180,17 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	err = r.ask(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
 	old.Compatible, old.Version = clip(engine.OneLine(old.Compatible), maxTextBytes), clip(engine.OneLine(old.Version), maxTextBytes)
 	return old, err
+}
+
+// claimsIn takes what InspectBundle answers: groups of the manifest by their names, each
+// in a variant of its own.
+func claimsIn(info map[string]dbus.Variant) Claims {
+	about, _ := info["update"].Value().(map[string]dbus.Variant)
+	text := func(key string) string {
+		value, _ := about[key].Value().(string)
+		return clip(engine.OneLine(value), maxTextBytes)
+	}
+	return Claims{Compatible: text("compatible"), Version: text("version")}
 }
 
 // unknown says whether a method is not there.
