@@ -68,13 +68,18 @@ const provedWord = "slipway.proved"
 // prove finds out which slots those are, since RAUC says the same of a slot that it has
 // just written as of one that was marked good: it has no tries. If it is the slot that
 // ran, somebody marked it good, as RAUC writes none that runs. If it is first in ORDER
-// and another one ran, RAUC has just written it: a fallback does not change the order.
+// and another one ran that is still good, RAUC has just written it: a fallback does not
+// change the order, and who takes an update back marks the slot that ran as bad.
 func prove(slots []slot) string {
 	var b strings.Builder
 	b.WriteString("set first=\nfor slot in $ORDER; do\n  if [ -z \"$first\" ]; then set first=$slot; fi\ndone\n")
 	for _, s := range slots {
-		fmt.Fprintf(&b, "if [ \"$LAST\" = %[1]s -a \"$%[1]s_OK\" = 1 -a \"$%[1]s_TRY\" = 0 ]; then set %[1]s_PROVED=1; fi\n"+
-			"if [ \"$LAST\" != %[1]s -a \"$first\" = %[1]s ]; then set %[1]s_PROVED=0; fi\n", s.name)
+		fmt.Fprintf(&b, "if [ \"$LAST\" = %[1]s -a \"$%[1]s_OK\" = 1 -a \"$%[1]s_TRY\" = 0 ]; then set %[1]s_PROVED=1; fi\n", s.name)
+		for _, ran := range slots {
+			if ran != s {
+				fmt.Fprintf(&b, "if [ \"$LAST\" = %[1]s -a \"$%[1]s_OK\" = 1 -a \"$first\" = %[2]s ]; then set %[2]s_PROVED=0; fi\n", ran.name, s.name)
+			}
+		}
 	}
 	return b.String()
 }

@@ -50,6 +50,7 @@ var provedTests = []grubTest{
 	{"written by RAUC, and proved before that", "B A", "10 10", "B 10 11", "A 11"},
 	{"written by RAUC and lost its tries: the other one was marked good", "B A", "10 13", "A 11 13 proved", "B 10"},
 	{"marked bad by who looked at it", "B A", "10 00", "A 11 00 proved", "B 10"},
+	{"marked bad, and the other one made the first", "A B", "10 00", "A 11 00 proved", "B 10"},
 	{"marked good after an update", "B A", "10 10", "B 10 11 proved", "B 10"},
 	{"the fallback runs, and is updated from", "B A", "10 10", "B 10 11", "A 10"},
 	{"the fallback is booted again", "B A", "10 13", "A 11 13 proved", "A 10"},
