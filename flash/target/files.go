@@ -2,6 +2,7 @@ package target
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 
@@ -107,7 +109,22 @@ func (b *sftpFiles) start() error {
 func (b *sftpFiles) close() { go b.session.Close() }
 
 func (b *sftpFiles) do(ctx context.Context, work func() error) error {
-	return b.link.during(ctx, func() { b.session.Close() }, work)
+	return b.link.during(ctx, func() { b.session.Close() }, func() (err error) {
+		defer func() { err = cmp.Or(nonsense(recover()), err) }()
+		return work()
+	})
+}
+
+// nonsense is the error of a server that says "done" where it was asked for a file's
+// size: the library takes what is not there for granted.
+func nonsense(panicked any) error {
+	if panicked == nil {
+		return nil
+	}
+	if fault, ok := panicked.(runtime.Error); ok {
+		return fmt.Errorf("the board's SFTP server answers what it was not asked: %w", fault)
+	}
+	panic(panicked)
 }
 
 func (b *sftpFiles) has(extension string) bool {

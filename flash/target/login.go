@@ -28,12 +28,18 @@ func lasting(err error) bool { return errors.Is(err, ErrHostKey) || errors.Is(er
 // "ssh -A" takes connections and answers none.
 const agentLimit = 3 * time.Second
 
+// maxBanners is how often a server may greet before it lets somebody in.
+const maxBanners = 16
+
+var errBanners = errors.New("the server greets without end")
+
 // login holds what proves the board to us and us to the board. Several
 // connections may be made with it at once.
 type login struct {
 	addr         Address
 	via          *gate // nil: it is reached directly
 	isHop        bool  // what it enters is on the way to a board
+	patience     time.Duration
 	trust        *trust
 	identities   []identity
 	certificates []*ssh.Certificate
@@ -54,7 +60,7 @@ func newLogin(a Address) (*login, error) {
 	if err := checkPins(a.Pins); err != nil {
 		return nil, err
 	}
-	l := &login{addr: a}
+	l := &login{addr: a, patience: dialLimit * time.Duration(1+a.hops())}
 	if a.Via != nil {
 		if l.via, err = newGate(*a.Via); err != nil {
 			return nil, err
@@ -152,6 +158,7 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 		return nil, l.refused(errors.New("there is no key to log in with"))
 	}
 	var untrusted error
+	banners := 0
 	config := &ssh.ClientConfig{
 		User:              l.addr.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(keys...)},
@@ -159,6 +166,12 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			untrusted = l.checkHostKey(ctx, key)
 			return untrusted
+		},
+		BannerCallback: func(string) error { // its words are not shown
+			if banners++; banners > maxBanners {
+				return errBanners
+			}
+			return nil
 		},
 	}
 	conn, chans, reqs, err := ssh.NewClientConn(w, l.addr.hostPort(), config)

@@ -64,7 +64,7 @@ func Dial(ctx context.Context, a Address) (*Conn, error) {
 // connect makes one more connection to the board, with the same proofs on both
 // sides.
 func (l *login) connect(ctx context.Context) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialLimit*time.Duration(1+l.addr.hops()))
+	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	w, err := l.greet(ctx)
 	if err != nil {

@@ -55,12 +55,13 @@ func (b because) Unwrap() []error { return []error{b.kind, b.error} }
 // link is an SSH connection and the wire below it.
 type link struct {
 	*ssh.Client
-	wire *wire
-	gone chan struct{} // closed when the connection has ended
+	wire  *wire
+	gone  chan struct{} // closed when the connection has ended
+	asked atomic.Bool   // for a sign of life that has not come yet
 }
 
 func newLink(client *ssh.Client, w *wire) *link {
-	l := &link{client, w, make(chan struct{})}
+	l := &link{Client: client, wire: w, gone: make(chan struct{})}
 	go func() {
 		l.Wait()
 		close(l.gone)
@@ -122,7 +123,15 @@ func (l *link) keep() {
 		case silence > goneAfter:
 			l.Close()
 		case silence >= probeAfter/2:
-			go l.SendRequest("keepalive@openssh.com", true, nil)
+			go l.probe()
 		}
+	}
+}
+
+// probe asks for a sign of life, where nobody waits for one yet.
+func (l *link) probe() {
+	if l.asked.CompareAndSwap(false, true) {
+		l.SendRequest("keepalive@openssh.com", true, nil)
+		l.asked.Store(false)
 	}
 }
