@@ -220,6 +220,14 @@ func dead() {}
 package main
 
 func dead() {}
+-- ci/small/d.go --
+package main
+
+import _ "fixture/images"
+
+func main() {}
+
+func dead() {}
 -- flash/d.go --
 package flash
 
@@ -227,6 +235,7 @@ func Dead() {}
 `, []string{
 			"images/d.go:3:6: unreachable func: Dead", "images/d.go:5:6: unreachable func: OnlyTested",
 			"magefiles/d.go:5:6: unreachable func: dead", "nested/d.go:3:6: unreachable func: dead",
+			"ci/small/d.go:7:6: unreachable func: dead",
 			"fixture/flash: no program imports this package",
 		}},
 		{"licences", "unknown", linked("-- dep/LICENSE --\nAll your code are belong to us\n"), []string{"example.invalid/dep: unknown licence: read "}},

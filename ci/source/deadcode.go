@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -32,12 +33,17 @@ func (t tree) deadIn(ctx context.Context, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	isCommands := func(p goPackage) bool { return p.Name == "main" && filepath.Base(p.Dir) == "magefiles" }
+	look := t.deadInProgram
+	if slices.ContainsFunc(packages, isCommands) {
+		look = t.deadInOwnPackage
+	}
 	for _, p := range packages {
 		if p.Name != "main" {
 			continue
 		}
-		look := t.deadInProgram
-		if filepath.Base(p.Dir) == "magefiles" {
+		look := look
+		if isCommands(p) {
 			look = t.deadInMagefiles
 		}
 		more, err := look(ctx, dir, p)
@@ -73,6 +79,12 @@ func unused(ctx context.Context, dir string, packages []goPackage) ([]string, er
 
 func (t tree) deadInProgram(ctx context.Context, dir string, p goPackage) ([]string, error) {
 	return listed(ctx, dir, t.tools["deadcode"], "-tags="+tags, "-filter="+modulePattern(p.Module.Path), p.ImportPath)
+}
+
+// deadInOwnPackage is for a small program that uses a few of the packages which the
+// commands answer for.
+func (t tree) deadInOwnPackage(ctx context.Context, dir string, p goPackage) ([]string, error) {
+	return listed(ctx, dir, t.tools["deadcode"], "-tags="+tags, "-filter=^"+regexp.QuoteMeta(p.ImportPath)+"$", p.ImportPath)
 }
 
 func modulePattern(module string) string { return "^" + regexp.QuoteMeta(module) + "(/|$)" }
