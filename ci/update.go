@@ -425,7 +425,7 @@ func (u *updating) close(ctx context.Context) {
 func (o Outcome) String() string {
 	text := fmt.Sprintf("%s: the %s system runs", o.Host, o.System)
 	if o.System == UnknownSystem {
-		text = fmt.Sprintf("%s: which system runs is not known; switch it off and on, then look: rauc status", o.Host)
+		text = fmt.Sprintf("%s: which system runs is not known; switch it off and on, then look which slot runs", o.Host)
 	}
 	if o.Slot != "" {
 		text += " in " + o.Slot

@@ -20,8 +20,9 @@ type Bundle struct {
 	Format    string `json:"format,omitempty"` // of RAUC: plain, verity, crypt
 	SizeBytes int64  `json:"sizeBytes"`
 
-	file   *os.File
-	digest string // of its beginning and its end, which no other bundle shares
+	file    *os.File
+	digest  string   // of its beginning and its end, which no other bundle shares
+	capsule *capsule // firmware for a Jetson in it; nil: none
 }
 
 // Kind is whose bundle it is.
@@ -29,7 +30,8 @@ type Kind string
 
 // The kinds of bundles.
 const (
-	RAUC Kind = "RAUC"
+	RAUC     Kind = "RAUC"
+	SWUpdate Kind = "SWUpdate"
 )
 
 // A form is how the bundles of one kind look.
@@ -42,9 +44,10 @@ type form struct {
 
 var forms = []form{
 	{RAUC, ".raucb", isSquashfs, readRAUC},
+	{SWUpdate, ".swu", isCpio, readSWUpdate},
 }
 
-var errForm = errors.New("not a bundle of RAUC's")
+var errForm = errors.New("not a bundle of RAUC's or SWUpdate's")
 
 // headBytes is how much of a file tells what it is.
 const headBytes = 512
@@ -89,7 +92,7 @@ func (b *Bundle) read() error {
 			return f.read(b)
 		}
 	}
-	return fmt.Errorf("%w: it does not begin with a squashfs; one is made by: build <board> -target=slipway-bundle", errForm)
+	return fmt.Errorf("%w; one is made by: build <board> -target=slipway-bundle, or -target=slipway-update on Jetsons", errForm)
 }
 
 // ends is a digest of what tells bundles apart: signatures lie at one end or the

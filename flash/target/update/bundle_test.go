@@ -4,6 +4,7 @@ import (
 	"encoding/asn1"
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,6 +59,25 @@ func TestOpen(t *testing.T) {
 		{name: "a signature longer than the file", data: "hsqs\x00\x00\x00\x00\x00\x00\x10\x00", wantErr: "a signature of 4096 bytes"},
 		{name: "something else for a signature", data: string(bundleOf([]byte("signed: me"))), wantErr: "no CMS message"},
 		{name: "half a signature", data: string(bundleOf(message[:len(message)/2])), wantErr: "no CMS message"},
+		{
+			name: "an update of SWUpdate's", data: archive("sw-description", description, "sw-description.sig", string(message), "root.gz", "xyz", trailer, ""),
+			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "1.2", "CN=trusted"}},
+		},
+		{
+			name: "one in JSON, unsigned", data: archive("sw-description", `{"software": {`+"\n"+`"version": "7"}}`, trailer, ""),
+			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "7", ""}},
+		},
+		{
+			name: "one with firmware", data: archive("sw-description", description, "tegra-bl.cap", string(aCapsule(t, anItem)), trailer, ""),
+			want: Bundle{Kind: SWUpdate, Claims: Claims{"", "1.2", ""}},
+		},
+		{name: "one with damaged firmware", data: archive("sw-description", description, "tegra-bl.cap", "x", trailer, ""), wantErr: "no capsule"},
+		{name: "another archive", data: archive("readme", "text", trailer, ""), wantErr: "sw-description"},
+		{name: "an archive without an end", data: archive("sw-description", description), wantErr: "cut short or damaged"},
+		{name: "a cut file", data: archive("sw-description", description, "root.gz", strings.Repeat("x", 99))[:400], wantErr: "cut short in root.gz"},
+		{name: "a long name", data: "070702" + strings.Repeat("0", 88) + "000FFFFF" + strings.Repeat("0", 8), wantErr: "damaged at byte 0"},
+		{name: "a long description", data: archive("sw-description", strings.Repeat("x", maxDescription+1), trailer, ""), wantErr: "more than any"},
+		{name: "too many files", data: strings.Repeat(archive("x", ""), maxEntries+1), wantErr: "more than 1000 files"},
 		{name: "encrypted", data: string(bundleOf(enveloped)), wantErr: "is encrypted"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -86,6 +106,24 @@ func TestOpen(t *testing.T) {
 		t.Errorf("Open(a folder) = %v", err)
 	}
 }
+
+// archive is a cpio archive of files, given as name and content in turn.
+func archive(files ...string) string {
+	var b strings.Builder
+	for i := 0; i < len(files); i += 2 {
+		name, data := files[i]+"\x00", files[i+1]
+		fmt.Fprintf(&b, "070702%048X%08X%032X%08X%08X", 0, len(data), 0, len(name), 0)
+		b.WriteString(name)
+		b.WriteString(strings.Repeat("\x00", (4-b.Len()%4)%4) + data)
+		b.WriteString(strings.Repeat("\x00", (4-b.Len()%4)%4))
+	}
+	return b.String()
+}
+
+const (
+	trailer     = "TRAILER!!!"
+	description = "software =\n{\n\tversion = \"1.2\";\n\tboard = { version_of = \"9\"; };\n};\n"
+)
 
 func TestParseManifest(t *testing.T) {
 	for _, tt := range []struct {
@@ -119,6 +157,7 @@ func TestParseManifest(t *testing.T) {
 func FuzzBundle(f *testing.F) {
 	f.Add(bundleOf(verity(f)))
 	f.Add([]byte("hsqs"))
+	f.Add([]byte(archive("sw-description", description, "tegra-bl.cap", string(aCapsule(f, anItem)), trailer, "")))
 	f.Add(bundleOf([]byte("0")))
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -55,6 +55,7 @@ var preflights = []struct {
 	{"earlier update", look.earlier},
 	{"compatible", look.compatible},
 	{"version", look.version},
+	{"firmware", look.firmware},
 	{"delivery", look.delivery},
 }
 
@@ -167,7 +168,7 @@ func (l look) slots() Finding {
 	case other.Device != "" && other.Device == booted.Device:
 		return refused("mend the engine's configuration on the board", "%s and %s, which runs, are both %s", other.Name, booted.Name, other.Device)
 	case booted.State == Bad:
-		return refused("prove that the system that runs is good, then have it marked so (rauc status mark-good); otherwise no good one is left when its other slot is written",
+		return refused("prove that the system that runs is good, then have it marked so (with RAUC: rauc status mark-good); otherwise no good one is left when its other slot is written",
 			"%s runs, and is marked bad or on trial", booted.Name)
 	}
 	return checked("%s runs, %s will be written", booted.Name, other.Name)
@@ -175,7 +176,7 @@ func (l look) slots() Finding {
 
 func (l look) earlier() Finding {
 	if l.status.Waiting() {
-		return refused("restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay: rauc status mark-active booted",
+		return refused("restart the board and look whether that system is good (reboot, smoke, then mark it good); or have the one that runs stay (with RAUC: rauc status mark-active booted)",
 			"%s was installed earlier and waits for a restart", l.status.Primary)
 	}
 	return checked("none waits for a restart")

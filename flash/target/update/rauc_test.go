@@ -31,7 +31,7 @@ func damaged(t *testing.T, file string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data[1000] ^= 1
+	data[len(data)/2] ^= 1
 	name := filepath.Join(t.TempDir(), "damaged.raucb")
 	if err := os.WriteFile(name, data, 0o644); err != nil {
 		t.Fatal(err)

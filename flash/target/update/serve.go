@@ -26,8 +26,9 @@ type Source struct {
 	Where string    // an address or a path, for the board
 	Data  io.Reader // where it is piped
 
-	served atomic.Int64
-	close  func()
+	sizeBytes int64
+	served    atomic.Int64
+	close     func()
 }
 
 // Served is how many bytes of the bundle went to the board so far.
@@ -40,7 +41,7 @@ func (s *Source) Close() { s.close() }
 // know. A board that opens no port for us gets a file.
 func Offer(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, error) {
 	way, why := e.Way(ctx, b)
-	s := &Source{Way: way, Why: why}
+	s := &Source{Way: way, Why: why, sizeBytes: b.SizeBytes}
 	switch way {
 	case Piped:
 		s.Data = &counting{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), n: &s.served}

@@ -1,0 +1,48 @@
+package update
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// capsule is firmware in an update for a Jetson, as UEFI takes it (UEFI 2.10,
+// 8.5.3 and 23.3).
+type capsule struct {
+	guid      string // of the firmware that it is for
+	sizeBytes int64
+}
+
+// firmwareManagement is what a capsule of firmware begins with.
+const firmwareManagement = "6dcbd5ed-e82d-4c44-bda1-7194199ad92a"
+
+// capsuleName is what it is called in our updates.
+const capsuleName = "tegra-bl.cap"
+
+// parseCapsule reads which firmware the first item of a capsule is for. head is its
+// beginning.
+func parseCapsule(head []byte, sizeBytes int64) (*capsule, error) {
+	if len(head) < 28 || guid(head) != firmwareManagement {
+		return nil, fmt.Errorf("%s is no capsule of firmware", capsuleName)
+	}
+	// A header; then a version, two counts and the items' offsets from there.
+	at := uint64(binary.LittleEndian.Uint32(head[16:]))
+	if at > uint64(len(head)) || uint64(len(head))-at < 16 {
+		return nil, fmt.Errorf("%s is damaged: its header has %d bytes", capsuleName, at)
+	}
+	items := head[at:]
+	drivers, payloads := binary.LittleEndian.Uint16(items[4:]), binary.LittleEndian.Uint16(items[6:])
+	if drivers != 0 || payloads == 0 {
+		return nil, fmt.Errorf("%s has %d drivers and %d items of firmware; want firmware alone", capsuleName, drivers, payloads)
+	}
+	item := binary.LittleEndian.Uint64(items[8:])
+	if item > uint64(len(items)) || uint64(len(items))-item < 20 {
+		return nil, fmt.Errorf("%s is damaged: its first item lies at %d", capsuleName, item)
+	}
+	return &capsule{guid(items[item+4:]), sizeBytes}, nil
+}
+
+// guid writes the first 16 bytes as people do: the first three numbers are little
+// endian.
+func guid(b []byte) string {
+	return fmt.Sprintf("%08x-%04x-%04x-%x-%x", binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint16(b[4:]), binary.LittleEndian.Uint16(b[6:]), b[8:10], b[10:16])
+}

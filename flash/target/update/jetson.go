@@ -1,0 +1,206 @@
+package update
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/flash/target"
+	"slipway/layers/engine"
+)
+
+// jetson is what a Jetson's firmware says of its slots, by NVIDIA's nvbootctrl and
+// the firmware's own variables. No Jetson was at hand: the forms are those that
+// NVIDIA documents for L4T R35 and R36, and that people show.
+type jetson struct {
+	version string // of the firmware
+	current int    // slot that runs
+	active  int    // slot that is to run next
+	slots   []jetsonSlot
+	capsule bool  // one waits for the next boot
+	esp     int64 // free bytes where capsules go; -1 where that is not mounted
+	classes []firmwareClass
+}
+
+type jetsonSlot struct{ bad bool }
+
+// firmwareClass is what the firmware takes capsules for.
+type firmwareClass struct{ guid, version, last string }
+
+// jetsonState prints all of it in sections. It changes nothing. A board that is none
+// prints nothing.
+const jetsonState = `command -v nvbootctrl >/dev/null || exit 0
+echo "== slots"
+nvbootctrl dump-slots-info
+echo "== esp"
+grep -q ' /boot/efi ' /proc/mounts && df -Pk /boot/efi | tail -n 1
+echo "== classes"
+for d in /sys/firmware/efi/esrt/entries/*; do
+	[ -d "$d" ] && echo "$(cat "$d/fw_class") $(cat "$d/fw_version") $(cat "$d/last_attempt_status")"
+done
+echo "== variables"
+for v in OsIndications-8be4df61-93ca-11d2-aa0d-00e098032b8c \
+	RootfsStatusSlotA-781e084c-a330-417c-b678-38e696380cb9 \
+	RootfsStatusSlotB-781e084c-a330-417c-b678-38e696380cb9 \
+	BootChainFwNext-781e084c-a330-417c-b678-38e696380cb9; do
+	f=/sys/firmware/efi/efivars/$v
+	[ -e "$f" ] && echo "${v%%-*} $(od -An -v -tu1 -j4 "$f")"
+done
+true`
+
+// askJetson asks a board for it; nil where it is none.
+func askJetson(ctx context.Context, c *target.Conn) (*jetson, error) {
+	r, err := c.Run(ctx, "sh", "-c", jetsonState)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Stdout) == 0 {
+		return nil, nil
+	}
+	j, err := parseJetson(string(r.Stdout))
+	if err != nil {
+		return nil, said("ask the firmware of "+c.Address().Host+" for its slots", fmt.Errorf("%w %s", err, lastLines(r.Stderr)))
+	}
+	return j, nil
+}
+
+var slotLine = regexp.MustCompile(`^slot: (\d),.*\bstatus: (\w+)`)
+
+func parseJetson(text string) (*jetson, error) {
+	j := &jetson{current: -1, active: -1, esp: -1}
+	section := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "== "); ok {
+			section = name
+			continue
+		}
+		switch section {
+		case "slots":
+			j.readSlots(line)
+		case "esp":
+			if words := strings.Fields(line); len(words) >= 6 {
+				if kib, err := strconv.ParseInt(words[3], 10, 64); err == nil && kib >= 0 && kib < 1<<40 {
+					j.esp = kib << 10
+				}
+			}
+		case "classes":
+			if words := strings.Fields(line); len(words) == 3 && guidPattern.MatchString(words[0]) && len(j.classes) < maxSlots {
+				j.classes = append(j.classes, firmwareClass{words[0], clip(engine.OneLine(words[1]), 40), clip(engine.OneLine(words[2]), 40)})
+			}
+		case "variables":
+			j.readVariable(strings.Fields(line))
+		}
+	}
+	if j.current < 0 || len(j.slots) == 0 {
+		return nil, fmt.Errorf("nvbootctrl does not name the slot that runs (nvbootctrl dump-slots-info)")
+	}
+	if j.active < 0 {
+		j.active = j.current
+	}
+	return j, nil
+}
+
+var guidPattern = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+func (j *jetson) readSlots(line string) {
+	key, value, _ := strings.Cut(line, ": ")
+	slot := slices.Index([]string{"A", "B"}, strings.TrimSpace(value))
+	switch key {
+	case "Current version":
+		j.version = clip(engine.OneLine(value), 40)
+	case "Current bootloader slot":
+		j.current = slot
+	case "Active bootloader slot":
+		j.active = slot
+	}
+	m := slotLine.FindStringSubmatch(line)
+	if m != nil && m[1] == strconv.Itoa(len(j.slots)) && len(j.slots) < 2 {
+		j.slots = append(j.slots, jetsonSlot{bad: m[2] != "normal"})
+	}
+}
+
+// readVariable takes a variable's bytes as numbers.
+func (j *jetson) readVariable(words []string) {
+	if len(words) < 2 {
+		return
+	}
+	first, err := strconv.ParseUint(words[1], 10, 8)
+	if err != nil {
+		return
+	}
+	switch words[0] {
+	case "OsIndications":
+		j.capsule = first&4 != 0
+	case "BootChainFwNext":
+		if first < 2 {
+			j.active = int(first)
+		}
+	case "RootfsStatusSlotA", "RootfsStatusSlotB":
+		slot := int(words[0][len("RootfsStatusSlot")] - 'A')
+		// 0xff is a slot that failed too often: the firmware leaves it alone until
+		// somebody resets that.
+		if first == 0xff && slot < len(j.slots) {
+			j.slots[slot].bad = true
+		}
+	}
+}
+
+func (j *jetson) status() Status {
+	var s Status
+	for i, slot := range j.slots {
+		name := string(rune('A' + i))
+		state := Good
+		if slot.bad {
+			state = Bad
+		}
+		s.Slots = append(s.Slots, Slot{
+			Name: name, Boot: name, Device: []string{"/dev/disk/by-partlabel/APP", "/dev/disk/by-partlabel/APP_b"}[i],
+			State: state, Booted: i == j.current,
+		})
+	}
+	// A capsule is for the slot that does not run, which is started after it.
+	next := j.active
+	if j.capsule && len(j.slots) > 1 {
+		next = 1 - j.current
+	}
+	s.Primary = string(rune('A' + next))
+	return s
+}
+
+// firmware looks at what no engine does, and at what goes wrong without a word: a
+// capsule that the firmware does not take for its own, and one that finds no room.
+func (l look) firmware() Finding {
+	j, err := askJetson(l.ctx, l.c)
+	switch {
+	case err != nil:
+		return refused("ask it by hand: nvbootctrl dump-slots-info", "%v", err)
+	case j == nil:
+		return noMatter("no Jetson")
+	}
+	return j.judge(l.bundle.capsule)
+}
+
+func (j *jetson) judge(c *capsule) Finding {
+	seen := fmt.Sprintf("firmware %s, slot %c runs", cmp.Or(j.version, "of no known version"), 'A'+j.current)
+	if c == nil {
+		return checked("%s; the update brings no firmware", seen)
+	}
+	known := slices.IndexFunc(j.classes, func(f firmwareClass) bool { return f.guid == c.guid })
+	switch {
+	case j.esp < 0:
+		return refused("on the board: systemctl status boot-efi.mount", "%s; /boot/efi, where the capsule goes, is not mounted", seen)
+	case c.sizeBytes > j.esp:
+		return refused("delete what is not the board's in /boot/efi", "%s; the capsule has %d bytes, and /boot/efi has room for %d", seen, c.sizeBytes, j.esp)
+	case len(j.classes) > 0 && known < 0:
+		return refused("build the update for this module: a capsule that the firmware does not know is left alone without a word",
+			"%s; the capsule is for firmware %s, and the board's is %s", seen, c.guid, j.classes[0].guid)
+	case known >= 0 && j.classes[known].last != "0":
+		return checked("%s; its last capsule ended with status %s; the new one fits", seen, j.classes[known].last)
+	}
+	return checked("%s; the capsule fits", seen)
+}

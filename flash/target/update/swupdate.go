@@ -1,0 +1,297 @@
+package update
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/flash/target"
+	"slipway/layers/engine"
+)
+
+// swupdate drives SWUpdate's daemon through its own client, to which the update is
+// piped: nothing of it lies on the board but what it installs.
+type swupdate struct {
+	c       *target.Conn
+	version string
+}
+
+// swupdateThere wants the daemon, whose settings say which half of an update is for
+// this board and who must have signed it. Started anew by us, it would not know.
+const swupdateThere = `command -v swupdate-client >/dev/null || exit 3
+[ -S "${TMPDIR:-/tmp}/sockinstctrl" ] || [ -S /run/swupdate/sockinstctrl ] || exit 4
+swupdate --version 2>/dev/null || true`
+
+func findSWUpdate(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
+	r, err := c.Run(ctx, "sh", "-c", swupdateThere)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Status == 4:
+		return nil, errors.New("SWUpdate is there, but its daemon does not run (systemctl start swupdate.socket)")
+	case r.Status != 0:
+		return nil, errors.New("SWUpdate's client is not there")
+	}
+	return &swupdate{c, swupdateVersion(string(r.Stdout))}, nil
+}
+
+var swupdateRelease = regexp.MustCompile(`20\d\d\.\d\d(\.\d+)?`)
+
+func swupdateVersion(text string) string { return swupdateRelease.FindString(text) }
+
+func (s *swupdate) Name() string { return strings.TrimSpace(string(SWUpdate) + " " + s.version) }
+
+func (s *swupdate) Way(context.Context, *Bundle) (Way, string) { return Piped, "" }
+
+// Status is the firmware's view on a Jetson. Elsewhere SWUpdate knows which device
+// the system runs from, and no more.
+func (s *swupdate) Status(ctx context.Context) (Status, error) {
+	j, err := askJetson(ctx, s.c)
+	if err != nil {
+		return Status{}, err
+	}
+	if j != nil {
+		return j.status(), nil
+	}
+	return runningRoot(ctx, s.c)
+}
+
+// runningRoot is a board of which nobody knows more than where its root is.
+func runningRoot(ctx context.Context, c *target.Conn) (Status, error) {
+	r, err := c.Run(ctx, "findmnt", "-n", "-o", "SOURCE", "/")
+	if err != nil {
+		return Status{}, err
+	}
+	device := clip(engine.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
+	if r.Status != 0 || device == "" {
+		return Status{}, fmt.Errorf("ask %s where its root is (findmnt): status %d", c.Address().Host, r.Status)
+	}
+	return Status{Slots: []Slot{{Name: device, Device: device, Booted: true}}}, nil
+}
+
+func (s *swupdate) Inspect(context.Context, *Source) (Claims, error) { return Claims{}, ErrUnjudged }
+
+// Install pipes the update. The client says nothing of progress that could be relied
+// on between releases, so what went through the pipe counts.
+func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, string)) error {
+	piped := &telling{from: from, tell: tell}
+	r, err := s.c.Feed(ctx, piped, "swupdate-client", "-v")
+	words := clip(engine.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case strings.Contains(words, "busy") || strings.Contains(words, "in progress"):
+		return fmt.Errorf("%w (SWUpdate says %q)", ErrBusy, words)
+	case r.Status != 0:
+		return fmt.Errorf("SWUpdate could not install the update: %s; more on the board: journalctl -u swupdate", words)
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	tell(100, "installed")
+	return nil
+}
+
+// telling tells how much of a source was read.
+type telling struct {
+	from *Source
+	tell func(int, string)
+}
+
+func (t *telling) Read(p []byte) (int, error) {
+	n, err := t.from.Data.Read(p)
+	t.tell(int(min(99, 100*t.from.Served()/max(1, t.from.sizeBytes))), "writing")
+	return n, err
+}
+
+// lastLines are the last words of a program that has much to say: its complaints,
+// where there are some.
+func lastLines(outputs ...[]byte) string {
+	var all, wrong []string
+	for line := range strings.Lines(string(bytes.Join(outputs, []byte("\n")))) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "":
+			continue
+		case strings.Contains(line, "ERROR"), strings.Contains(line, "FATAL"):
+			wrong = append(wrong, line)
+		}
+		all = append(all, line)
+	}
+	if len(wrong) > 0 {
+		all = wrong
+	}
+	return strings.Join(all[max(0, len(all)-4):], "; ")
+}
+
+// Settle has nothing to wait for: an update whose pipe ends before it is whole
+// fails, and the client's end is the daemon's.
+func (s *swupdate) Settle(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(settleEvery):
+		return nil
+	}
+}
+
+// goodSystem tells the boot loader that the system that runs is good, in the ways
+// that boards with SWUpdate have: a Jetson's firmware, or U-Boot's environment.
+const goodSystem = `if command -v nvbootctrl >/dev/null; then exec nvbootctrl verify; fi
+command -v fw_setenv >/dev/null || exit 0
+[ "$(fw_printenv -n upgrade_available 2>/dev/null)" = 1 ] && { fw_setenv upgrade_available 0 || exit; }
+[ "$(fw_printenv -n ustate 2>/dev/null)" = 1 ] && { fw_setenv ustate 0 || exit; }
+exit 0`
+
+func (s *swupdate) MarkGood(ctx context.Context) error {
+	return s.mark(ctx, "mark the running system good", goodSystem)
+}
+
+// otherSystem has the other slot started next; $1 is its number.
+const otherSystem = `nvbootctrl set-active-boot-slot "$1"`
+
+func (s *swupdate) MarkBad(ctx context.Context) error {
+	j, err := askJetson(ctx, s.c)
+	if err != nil {
+		return err
+	}
+	if j == nil {
+		return errors.New("SWUpdate on this board knows no way back that it could be told of; set the boot loader's variables by hand, then restart it")
+	}
+	return s.mark(ctx, "go back to the other slot", otherSystem, strconv.Itoa(1-j.current))
+}
+
+func (s *swupdate) mark(ctx context.Context, what, script string, args ...string) error {
+	r, err := s.c.Run(ctx, append([]string{"sh", "-c", script, "sh"}, args...)...)
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("%s: status %d: %s", what, r.Status, clip(engine.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
+	}
+	return err
+}
+
+// entry is a file in a cpio archive, the form of SWUpdate's updates.
+type entry struct {
+	name   string
+	offset int64 // of its content
+	size   int64
+}
+
+// Limits of what is looked at in an update.
+const (
+	maxEntries         = 1000
+	maxDescription     = 256 << 10
+	cpioHead           = 110
+	maxEntryNameLength = 255
+)
+
+func isCpio(head []byte) bool {
+	return bytes.HasPrefix(head, []byte("070702")) || bytes.HasPrefix(head, []byte("070701"))
+}
+
+// readEntries lists the files of an update. Those are skipped, not read.
+func readEntries(data io.ReaderAt, size int64) ([]entry, error) {
+	var all []entry
+	for at := int64(0); len(all) < maxEntries; {
+		head := make([]byte, cpioHead)
+		if _, err := data.ReadAt(head, at); err != nil || !isCpio(head) {
+			return nil, fmt.Errorf("it is cut short or damaged at byte %d; copy or make it again", at)
+		}
+		length, errLength := hexField(head[54:62])
+		named, errName := hexField(head[94:102])
+		if errLength != nil || errName != nil || named < 2 || named > maxEntryNameLength {
+			return nil, fmt.Errorf("it is damaged at byte %d; copy or make it again", at)
+		}
+		name := make([]byte, named)
+		if _, err := data.ReadAt(name, at+cpioHead); err != nil {
+			return nil, fmt.Errorf("it is cut short at byte %d; copy it again", at)
+		}
+		e := entry{string(bytes.TrimRight(name, "\x00")), (at + cpioHead + named + 3) / 4 * 4, length}
+		if e.name == "TRAILER!!!" {
+			return all, nil
+		}
+		if e.offset+e.size > size {
+			return nil, fmt.Errorf("it is cut short in %s; copy it again", engine.OneLine(e.name))
+		}
+		all = append(all, e)
+		at = (e.offset + e.size + 3) / 4 * 4
+	}
+	return nil, fmt.Errorf("it has more than %d files", maxEntries)
+}
+
+func hexField(text []byte) (int64, error) {
+	raw := make([]byte, 4)
+	if _, err := hex.Decode(raw, text); err != nil {
+		return 0, err
+	}
+	return int64(raw[0])<<24 | int64(raw[1])<<16 | int64(raw[2])<<8 | int64(raw[3]), nil
+}
+
+// described is the version in an sw-description, in libconfig's form or in JSON.
+var described = regexp.MustCompile(`(?m)^[\s{]*"?version"?\s*[=:]\s*"([^"\n]{1,100})"`)
+
+func readSWUpdate(b *Bundle) error {
+	entries, err := readEntries(b.file, b.SizeBytes)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 || entries[0].name != "sw-description" {
+		return errors.New("its first file is not sw-description, so it is no update of SWUpdate's")
+	}
+	text, err := b.content(entries[0])
+	if err != nil {
+		return err
+	}
+	if m := described.FindSubmatch(text); m != nil {
+		b.Version = engine.OneLine(string(m[1]))
+	}
+	for _, e := range entries[1:] {
+		switch e.name {
+		case "sw-description.sig":
+			err = b.readSigner(e)
+		case capsuleName:
+			err = b.readCapsule(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Bundle) readSigner(e entry) error {
+	message, err := b.content(e)
+	b.Signer = "a key without a name"
+	if s, err := parseSignature(message); err == nil {
+		b.Signer = s.signer
+	}
+	return err
+}
+
+func (b *Bundle) readCapsule(e entry) error {
+	head := make([]byte, min(e.size, 4096))
+	if _, err := b.file.ReadAt(head, e.offset); err != nil && err != io.EOF {
+		return err
+	}
+	var err error
+	b.capsule, err = parseCapsule(head, e.size)
+	return err
+}
+
+// content reads a small file of an update.
+func (b *Bundle) content(e entry) ([]byte, error) {
+	if e.size > maxDescription {
+		return nil, fmt.Errorf("its %s has %d bytes, which is more than any has", e.name, e.size)
+	}
+	data := make([]byte, e.size)
+	_, err := b.file.ReadAt(data, e.offset)
+	if err == io.EOF {
+		err = nil
+	}
+	return data, err
+}

@@ -1,0 +1,26 @@
+package update_test
+
+import (
+	"testing"
+
+	"slipway/flash/target/update/updatetest"
+)
+
+func TestSWUpdate(t *testing.T) {
+	s := updatetest.StartSWUpdate(t)
+	good := s.Make(t, updatetest.Bundle{Name: "good", Version: "2", Content: "system 2"})
+	updatetest.Run(t, updatetest.Board{
+		Conn: s.Conn, Name: "SWUpdate", Good: good, New: "system 2",
+		Refused: map[string]string{
+			"another board's":       s.Make(t, updatetest.Bundle{Name: "other", Format: "9.9", Version: "2", Content: "crumbs"}),
+			"a stranger's":          s.Make(t, updatetest.Bundle{Name: "stranger", Version: "2", Content: "system 3", Key: "stranger"}),
+			"damaged in the middle": damaged(t, good),
+		},
+		Running: func() string { return s.Slot(s.Booted()) },
+		Other:   func() string { return s.Slot(map[string]string{"A": "B", "B": "A"}[s.Booted()]) },
+		Restart: func() { s.Restart(t) },
+	})
+	if s.Verified() != "1" {
+		t.Errorf("slot %q was marked good; want 1", s.Verified())
+	}
+}
