@@ -13,10 +13,10 @@ import (
 
 // Update has a running board's own engine install a bundle, and proves the result.
 //
-// The host is as for deploy, and root there. The engine (RAUC, SWUpdate) is found on
-// the board and fetches the bundle through the SSH connection; where it cannot, the bundle is put
-// on the board first and removed afterwards. Before anything is written the bundle, its
-// signature, its version and the board's slots are looked at. Then the board is
+// The host is as for deploy, and root there. The engine (RAUC, SWUpdate, Mender) is
+// found on the board and fetches the bundle through the SSH connection; where it cannot,
+// the bundle is put on the board first and removed afterwards. Before anything is written
+// the bundle, its signature, its version and the board's slots are looked at. Then it is
 // restarted, its smoke suites are run on the new system, and only after that it is
 // marked good; otherwise the old system is started again. It always says which system
 // runs. A connection that breaks is made again. Ctrl-C while the engine installs leaves

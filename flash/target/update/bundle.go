@@ -32,6 +32,7 @@ type Kind string
 const (
 	RAUC     Kind = "RAUC"
 	SWUpdate Kind = "SWUpdate"
+	Mender   Kind = "Mender"
 )
 
 // A form is how the bundles of one kind look.
@@ -45,9 +46,10 @@ type form struct {
 var forms = []form{
 	{RAUC, ".raucb", isSquashfs, readRAUC},
 	{SWUpdate, ".swu", isCpio, readSWUpdate},
+	{Mender, ".mender", isTar, readMender},
 }
 
-var errForm = errors.New("not a bundle of RAUC's or SWUpdate's")
+var errForm = errors.New("not a bundle of RAUC's, SWUpdate's or Mender's")
 
 // headBytes is how much of a file tells what it is.
 const headBytes = 512

@@ -133,7 +133,7 @@ const SystemBus = "/run/dbus/system_bus_socket"
 
 // finders ask a board for one kind of engine each; nil where it has none.
 var finders = []func(ctx context.Context, c *target.Conn, bus string) (Engine, error){
-	findRAUC, findSWUpdate,
+	findRAUC, findSWUpdate, findMender,
 }
 
 // Find returns the engine of the board. It is asked, not told: an image may have

@@ -1,0 +1,175 @@
+package update
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"slipway/flash/target"
+	"slipway/layers/engine"
+)
+
+// mender drives Mender's client, alone and without its server. The words that it is
+// asked with are those of its documentation; no board with it was at hand.
+type mender struct {
+	c       *target.Conn
+	program string // mender-update since release 4, mender before
+}
+
+const menderThere = `for p in mender-update mender; do command -v $p >/dev/null && exec echo $p; done; exit 3`
+
+func findMender(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
+	r, err := c.Run(ctx, "sh", "-c", menderThere)
+	if err != nil {
+		return nil, err
+	}
+	program := strings.TrimSpace(string(r.Stdout))
+	if r.Status != 0 || program != "mender-update" && program != "mender" {
+		return nil, errors.New("Mender's client is not there")
+	}
+	return &mender{c, program}, nil
+}
+
+func (m *mender) Name() string { return string(Mender) }
+
+func (m *mender) Way(context.Context, *Bundle) (Way, string) { return Streamed, "" }
+
+// run runs the client. Its words go into errors.
+func (m *mender) run(ctx context.Context, args ...string) (target.Result, error) {
+	r, err := m.c.Run(ctx, append([]string{m.program}, args...)...)
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("%s %s on %s: status %d: %s", m.program, args[0], m.c.Address().Host, r.Status,
+			clip(engine.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
+	}
+	return r, err
+}
+
+// Status is where root is, and the name of the artifact there. Mender tells neither
+// of its slots nor, without trying, whether an update waits.
+func (m *mender) Status(ctx context.Context) (Status, error) {
+	s, err := runningRoot(ctx, m.c)
+	if err != nil {
+		return s, err
+	}
+	if r, err := m.run(ctx, "show-artifact"); err == nil {
+		s.Slots[0].Version = clip(engine.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
+	}
+	r, err := m.c.Run(ctx, "cat", "/var/lib/mender/device_type")
+	if err != nil {
+		return s, err
+	}
+	if kind, ok := strings.CutPrefix(strings.TrimSpace(string(r.Stdout)), "device_type="); ok && r.Status == 0 {
+		s.Compatible = clip(engine.OneLine(kind), maxTextBytes)
+	}
+	return s, nil
+}
+
+func (m *mender) Inspect(context.Context, *Source) (Claims, error) { return Claims{}, ErrUnjudged }
+
+// Install tells how much the client has fetched: it speaks only when it is done.
+func (m *mender) Install(ctx context.Context, from *Source, tell func(int, string)) error {
+	watched, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		from.watch(watched, tell)
+	}()
+	_, err := m.run(ctx, "install", from.Where)
+	stop()
+	<-done
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	}
+	tell(100, "installed")
+	return nil
+}
+
+// watch tells how much of a source was served, until ctx ends.
+func (s *Source) watch(ctx context.Context, tell func(int, string)) {
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			tell(int(min(99, 100*s.Served()/max(1, s.sizeBytes))), "writing")
+		}
+	}
+}
+
+// Settle has nothing to wait for: the client ends with its connection's end.
+func (m *mender) Settle(ctx context.Context) error { return ctx.Err() }
+
+func (m *mender) MarkGood(ctx context.Context) error {
+	_, err := m.run(ctx, "commit")
+	return err
+}
+
+func (m *mender) MarkBad(ctx context.Context) error {
+	_, err := m.run(ctx, "rollback")
+	return err
+}
+
+func isTar(head []byte) bool {
+	return len(head) >= 262 && string(head[257:262]) == "ustar" && strings.HasPrefix(string(head), "version\x00")
+}
+
+// readMender reads the beginning of a Mender Artifact of version 2 or 3: its version,
+// and which devices it is for, which is in a packed archive of its own.
+func readMender(b *Bundle) error {
+	files := tar.NewReader(io.NewSectionReader(b.file, 0, b.SizeBytes))
+	for range maxEntries {
+		h, err := files.Next()
+		if err != nil {
+			return fmt.Errorf("the artifact is cut short or damaged (no header.tar in it): %w", err)
+		}
+		switch h.Name {
+		case "manifest.sig":
+			b.Signer = "a key without a name"
+		case "header.tar.gz":
+			return b.readMenderHeader(io.LimitReader(files, maxDescription))
+		case "header.tar", "header.tar.xz", "header.tar.zst":
+			return nil // says more to Mender than to us
+		}
+	}
+	return errors.New("the artifact has no header.tar")
+}
+
+// readMenderHeader reads header-info, which is the first file of the header.
+func (b *Bundle) readMenderHeader(packed io.Reader) error {
+	unpacked, err := gzip.NewReader(packed)
+	if err != nil {
+		return fmt.Errorf("the artifact's header: %w", err)
+	}
+	files := tar.NewReader(io.LimitReader(unpacked, maxDescription))
+	h, err := files.Next()
+	if err != nil || h.Name != "header-info" {
+		return errors.New("the artifact's header does not begin with header-info")
+	}
+	var info struct {
+		Provides struct {
+			Name string `json:"artifact_name"`
+		} `json:"artifact_provides"`
+		Depends struct {
+			Devices []string `json:"device_type"`
+		} `json:"artifact_depends"`
+	}
+	if err := json.NewDecoder(files).Decode(&info); err != nil {
+		return fmt.Errorf("the artifact's header-info: %w", err)
+	}
+	b.Version = clip(engine.OneLine(info.Provides.Name), maxTextBytes)
+	if len(info.Depends.Devices) == 1 { // of several, Mender finds the board's
+		b.Compatible = clip(engine.OneLine(info.Depends.Devices[0]), maxTextBytes)
+	}
+	return nil
+}
