@@ -31,7 +31,7 @@ func findMender(ctx context.Context, c *target.Conn, _ string) (Engine, error) {
 	}
 	program := strings.TrimSpace(string(r.Stdout))
 	if r.Status != 0 || program != "mender-update" && program != "mender" {
-		return nil, errors.New("Mender's client is not there")
+		return nil, errors.New("no client of Mender's is there")
 	}
 	return &mender{c, program}, nil
 }
