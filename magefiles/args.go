@@ -34,6 +34,7 @@ var wanted = map[string][]string{
 	"update": {"board", "host", "bundle"}, "deploy:board": {"board", "host"}, "deploy:container": {"board", "host", "image"},
 	"fleet:list": {"inventory"}, "fleet:deploy": {"board", "inventory"}, "fleet:smoke": {"board", "inventory"},
 	"deploy:run": {"board", "host", "image"}, "deploy:clean": {"board", "host"},
+	"deploy:files": {"board", "host", "folder", "destination"}, "deploy:service": {"board", "host", "file"}, "deploy:undo": {"board", "host"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
 }
 
@@ -55,7 +56,7 @@ func lacking(args []string) string {
 	if len(named) >= len(all) {
 		return ""
 	}
-	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path", "bundle": "a file for the board's engine", "inventory": "a file of Ansible's", "image": "an archive, a layout or oci://"}
+	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path", "bundle": "a file for the board's engine", "inventory": "a file of Ansible's", "image": "an archive, a layout or oci://", "folder": "one of this machine", "destination": "a folder on the board"}
 	missing := all[len(named)]
 	return fmt.Sprintf("%s: the %s is missing (%s); -h %[1]s explains it", args[1], missing, from[missing])
 }

@@ -107,3 +107,69 @@ func (Deploy) Clean(ctx context.Context, board, host string,
 			ci.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
 	})
 }
+
+// Files makes a folder on a board hold what a local one does: changed files alone,
+// with their modes, and symlinks. What they replace is kept there, for deploy:undo.
+//
+// Examples: "deploy:files virt virt ./etc /etc -dryrun"; "deploy:files BOARD HOST ./app
+// /opt/app -delete -owner=app:app -restart=app.service".
+func (Deploy) Files(ctx context.Context, board, host, folder, dest string,
+	Delete *bool, // take away what only the board has
+	owner *string, // user or user:group of all that is there afterwards
+	restart *string, // systemd's units, with commas between them
+	dryRun *bool, // say what would change
+	json *bool, // print what was done as JSON
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.DeployFiles(ctx, os.Stdout, options, spec, host, folder, dest, ci.FilesOptions{
+			DirOptions: target.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
+			Restart:    words(given(restart, "")), Watch: settle, JSON: given(json, false),
+		})
+	})
+}
+
+// settle is how long units have to run on before a deploy of files counts as good.
+const settle = 3 * time.Second
+
+// Service brings units and drop-ins of systemd to a board and restarts units.
+//
+// It is given a file, or a folder laid out as /etc/systemd/system is. The units have to
+// come up and to stay up for a while; where one does not, its journal is shown, all files
+// are put back as they were, and the units are restarted with them.
+//
+// Examples: "deploy:service virt virt app.service -restart=app"; "deploy:service BOARD
+// HOST ./units -restart=app.service,web.service -watch=30".
+func (Deploy) Service(ctx context.Context, board, host, files string,
+	restart *string, // the units, with commas between them
+	watch *int, // seconds for which they have to run on; 3 if not given
+	to *string, // another folder there than /etc/systemd/system
+	keep *bool, // leave all as it is, also where a unit does not come up
+	dryRun *bool, // say what would change
+	json *bool, // print what was done as JSON
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.DeployFiles(ctx, os.Stdout, options, spec, host, files, given(to, "/etc/systemd/system"), ci.FilesOptions{
+			DirOptions: target.DirOptions{Owner: "0:0", DryRun: given(dryRun, false)}, Restart: words(given(restart, "")),
+			Watch: time.Duration(given(watch, 3)) * time.Second, Keep: given(keep, false), JSON: given(json, false),
+		})
+	})
+}
+
+// Undo puts back what deploy:files or deploy:service replaced, takes away what it added,
+// and restarts the same units. The board keeps the last five.
+//
+// Where somebody changed a file since, nothing is done unless -force is given.
+//
+// Examples: "deploy:undo virt virt"; "deploy:undo BOARD HOST -list".
+func (Deploy) Undo(ctx context.Context, board, host string,
+	id *string, // which deploy; the last one if not given
+	list *bool, // show which can be undone
+	force *bool, // also what somebody changed since
+	json *bool, // print it as JSON
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.UndoDeploy(ctx, os.Stdout, options, spec, host, ci.UndoOptions{
+			ID: given(id, ""), List: given(list, false), Force: given(force, false), JSON: given(json, false),
+		})
+	})
+}

@@ -47,6 +47,12 @@ const mostEntries = 100_000
 // the board that has a folder's name is replaced, and never followed; remote itself may
 // be one.
 func (c *Conn) PutDir(ctx context.Context, local, remote string, o DirOptions) (changes []Change, err error) {
+	return c.putDir(ctx, local, remote, o, func(context.Context, *dirUpload) error { return nil })
+}
+
+// putDir is PutDir that does something before the first change, once it is known what
+// will change.
+func (c *Conn) putDir(ctx context.Context, local, remote string, o DirOptions, before func(context.Context, *dirUpload) error) (changes []Change, err error) {
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
 	}
@@ -58,7 +64,9 @@ func (c *Conn) PutDir(ctx context.Context, local, remote string, o DirOptions) (
 	if err = d.plan(ctx, step); err == nil && !o.DryRun {
 		step.End(fmt.Sprintf("%d changes", len(d.changes)), nil)
 		step = progress.Start(ctx, "put changes of "+filepath.Base(local), d.bytes(), progress.Bytes)
-		err = d.apply(ctx, step)
+		if err = before(ctx, d); err == nil {
+			err = d.apply(ctx, step)
+		}
 	}
 	if err != nil {
 		err = said(fmt.Sprintf("put folder %s to %s:%s", local, c.addr.Host, printable(remote)), err)

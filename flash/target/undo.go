@@ -1,0 +1,457 @@
+package target
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/layers/progress"
+)
+
+// What a folder on a board was before a deploy is kept there, so that the deploy can
+// be undone:
+//
+//	<undoDir>/<id>/manifest.json   what was there, and what took its place
+//	<undoDir>/<id>/old/...         the files and links that were
+//
+// The manifest is written last, whole, and before the first change; so a deploy that
+// broke off anywhere after it can be undone, and before it has changed nothing.
+const (
+	undoKept         = 5
+	maxUndoBytes     = 1 << 30
+	maxManifestBytes = 32 << 20
+)
+
+// undoDir is on the board. Tests have their own.
+var undoDir = "/var/lib/slipway/undo"
+
+// Undo is a deploy that can be undone.
+type Undo struct {
+	ID      string    `json:"id"`
+	Root    string    `json:"root"`
+	Started time.Time `json:"started"`
+	Units   []string  `json:"units,omitempty"` // restarted with it
+	Entries []Undone  `json:"entries"`
+}
+
+// Undone is one name below the root.
+type Undone struct {
+	Path   string `json:"path"`
+	Before State  `json:"before"`
+	After  State  `json:"after"`
+}
+
+// State is what lies under a name.
+type State struct {
+	Kind   string `json:"kind"` // none, file, folder or link
+	Mode   string `json:"mode,omitempty"`
+	Owner  string `json:"owner,omitempty"`  // by number
+	SHA256 string `json:"sha256,omitempty"` // of a file; of a link's target
+}
+
+// Kinds of states.
+const (
+	none       = "none"
+	kindFile   = "file"
+	kindFolder = "folder"
+	kindLink   = "link"
+)
+
+// Scripts are fixed text; names reach them as those of PutDir do.
+const (
+	keepScript = `cd "$1" && xargs -0 sh -c 'd=$0; for f; do
+	case $f in */*) mkdir -p "$d/old/${f%/*}" ;; esac
+	cp -pP "$f" "$d/old/$f" || exit 255
+done' "$2" && sync`
+
+	// Operation, name, mode and owner. A file appears by rename, as it does in PutDir.
+	restoreScript = `mkdir -p "$1" && cd "$1" && xargs -0 -n 4 sh -c 'd=$0; [ $# = 4 ] || exit 0
+case $1 in
+remove) rm -f "$2" ;;
+rmdir) rmdir "$2" 2>/dev/null || true ;;
+mkdir) [ ! -L "$2" ] || rm -f "$2"; mkdir -p "$2" && chown -h "$4" "$2" && chmod "$3" "$2" ;;
+put) t="$2.slipway-undo" && rm -f "$t" && cp -pP "$d/old/$2" "$t" && { [ ! -L "$2" ] || rm -f "$2"; } && mv -f "$t" "$2" ;;
+rights) chown -h "$4" "$2" && { [ -L "$2" ] || chmod "$3" "$2"; } ;;
+esac || exit 255' "$2" && sync`
+)
+
+// DeployDir is PutDir that can be undone. The ID is empty where nothing was to change.
+func (c *Conn) DeployDir(ctx context.Context, local, remote string, o DirOptions, units []string) (changes []Change, id string, err error) {
+	if !path.IsAbs(remote) {
+		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
+	}
+	if err := checkUnits(units); err != nil {
+		return nil, "", err
+	}
+	changes, err = c.putDir(ctx, local, path.Clean(remote), o, func(ctx context.Context, d *dirUpload) error {
+		if len(d.changes) == 0 {
+			return nil
+		}
+		id = time.Now().UTC().Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
+		return c.keep(ctx, d, Undo{ID: id, Root: d.remote, Started: time.Now().UTC(), Units: units})
+	})
+	return changes, id, err
+}
+
+// keep writes down what is there, and copies what will be replaced or removed.
+func (c *Conn) keep(ctx context.Context, d *dirUpload, u Undo) error {
+	var saved []string
+	var size int64
+	for _, change := range d.changes {
+		e, err := d.undone(ctx, change)
+		if err != nil {
+			return err
+		}
+		u.Entries = append(u.Entries, e)
+		if (e.Before.Kind == kindFile || e.Before.Kind == kindLink) && change.Kind != Mode {
+			saved, size = append(saved, change.Path), size+d.have[change.Path].size
+		}
+	}
+	if size > maxUndoBytes {
+		return fmt.Errorf("keep what is replaced: %d MiB, where at most %d are kept; deploy less at once, or without undo", size>>20, maxUndoBytes>>20)
+	}
+	if err := c.addDigests(ctx, u.Root, u.Entries, func(e *Undone) *State { return &e.Before }); err != nil {
+		return err
+	}
+	dir := undoDir + "/" + u.ID
+	if err := c.forgetOld(ctx); err != nil {
+		return err
+	}
+	if _, err := c.answer(ctx, "mkdir", "-p", "-m", "700", dir+"/old"); err != nil {
+		return err
+	}
+	if len(saved) > 0 {
+		if err := d.do(ctx, "keep what is replaced", keepScript, saved, dir); err != nil {
+			return err
+		}
+	}
+	data, err := json.Marshal(u)
+	if err == nil {
+		_, err = c.PutBytes(ctx, data, dir+"/manifest.json", 0o600)
+	}
+	return err
+}
+
+// undone is what a change does to a name.
+func (d *dirUpload) undone(ctx context.Context, change Change) (Undone, error) {
+	e := Undone{Path: change.Path, Before: State{Kind: none}, After: State{Kind: none}}
+	if have, there := d.have[change.Path]; there {
+		if have.kind&fs.ModeIrregular != 0 {
+			return e, fmt.Errorf("%s on the board is neither a file, nor a folder, nor a link, and cannot be kept", printable(change.Path))
+		}
+		e.Before = stateOf(have)
+	}
+	want, wanted := d.want[change.Path]
+	if !wanted {
+		return e, nil
+	}
+	e.After = stateOf(want)
+	e.After.Owner = ""
+	var err error
+	switch want.kind {
+	case 0:
+		e.After.SHA256, err = d.fileDigest(ctx, change.Path)
+	case fs.ModeSymlink:
+		e.After.SHA256, err = d.linkDigest(ctx, change.Path)
+	}
+	return e, err
+}
+
+func stateOf(e entry) State {
+	kinds := map[fs.FileMode]string{0: kindFile, fs.ModeDir: kindFolder, fs.ModeSymlink: kindLink}
+	return State{Kind: cmp.Or(kinds[e.kind], "other"), Mode: fmt.Sprintf("%04o", uint32(e.mode)), Owner: e.owner[0] + ":" + e.owner[1]}
+}
+
+// addDigests asks the board for the digests of the files and links among the states.
+func (c *Conn) addDigests(ctx context.Context, root string, entries []Undone, which func(*Undone) *State) error {
+	for kind, ask := range map[string]digester{kindFile: c.fileDigests, kindLink: c.linkDigests} {
+		var names []string
+		var states []*State
+		for i := range entries {
+			if s := which(&entries[i]); s.Kind == kind {
+				names, states = append(names, entries[i].Path), append(states, s)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		sums, err := ask(ctx, root, names)
+		if err != nil {
+			return err
+		}
+		for i := range sums {
+			states[i].SHA256 = sums[i]
+		}
+	}
+	return nil
+}
+
+var undoPattern = regexp.MustCompile(`^\d{8}T\d{6}Z-[a-z0-9]{6}$`)
+
+// Undos lists the deploys that can be undone, the last one first. One that broke off
+// before it changed anything is not among them.
+func (c *Conn) Undos(ctx context.Context) ([]Undo, error) {
+	ids, err := c.undoIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []Undo
+	for _, id := range slices.Backward(ids) {
+		u, err := c.undo(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if u.ID != "" {
+			all = append(all, u)
+		}
+	}
+	return all, nil
+}
+
+func (c *Conn) undoIDs(ctx context.Context) ([]string, error) {
+	r, err := c.Run(ctx, "ls", "-1", undoDir)
+	if err != nil {
+		return nil, err
+	}
+	ids := slices.DeleteFunc(strings.Fields(string(r.Stdout)), func(id string) bool { return !undoPattern.MatchString(id) })
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// undo reads a manifest; there is none where a deploy broke off before.
+func (c *Conn) undo(ctx context.Context, id string) (Undo, error) {
+	r, err := c.feed(ctx, nil, maxManifestBytes, "cat", undoDir+"/"+id+"/manifest.json")
+	if err != nil || r.Status != 0 {
+		return Undo{}, err
+	}
+	u, err := parseUndo(r.Stdout)
+	if err == nil && u.ID != id {
+		err = fmt.Errorf("it says that it is of %s", printable(u.ID))
+	}
+	if err != nil {
+		return Undo{}, fmt.Errorf("%s/%s/manifest.json on %s: %w", undoDir, id, c.addr, err)
+	}
+	return u, nil
+}
+
+var (
+	modePattern  = regexp.MustCompile(`^[0-7]{4}$`)
+	numbers      = regexp.MustCompile(`^\d{1,10}:\d{1,10}$`)
+	statesDigest = regexp.MustCompile(`^([0-9a-f]{64}|-)$`)
+)
+
+func parseUndo(data []byte) (Undo, error) {
+	var u Undo
+	if err := json.Unmarshal(data, &u); err != nil {
+		return u, err
+	}
+	if !path.IsAbs(u.Root) || !undoPattern.MatchString(u.ID) || len(u.Entries) > 2*mostEntries {
+		return u, errors.New("it is no manifest of a deploy")
+	}
+	for _, e := range u.Entries {
+		if !fs.ValidPath(strings.ToValidUTF8(e.Path, "_")) || strings.IndexByte(e.Path, 0) >= 0 {
+			return u, fmt.Errorf("%s is no name below a folder", printable(e.Path))
+		}
+		for _, s := range []State{e.Before, e.After} {
+			known := slices.Contains([]string{none, kindFile, kindFolder, kindLink}, s.Kind)
+			if !known || s.Mode != "" && !modePattern.MatchString(s.Mode) || s.Owner != "" && !numbers.MatchString(s.Owner) || s.SHA256 != "" && !statesDigest.MatchString(s.SHA256) {
+				return u, fmt.Errorf("%s: a state that makes no sense", printable(e.Path))
+			}
+		}
+		if b := e.Before; b.Kind != none && (b.Mode == "" || b.Owner == "") {
+			return u, fmt.Errorf("%s: a state without mode or owner", printable(e.Path))
+		}
+	}
+	return u, checkUnits(u.Units)
+}
+
+// forgetOld makes room for one more.
+func (c *Conn) forgetOld(ctx context.Context) error {
+	ids, err := c.undoIDs(ctx)
+	for i := 0; err == nil && i <= len(ids)-undoKept; i++ {
+		_, err = c.answer(ctx, "rm", "-rf", undoDir+"/"+ids[i])
+	}
+	return err
+}
+
+// UndoDeploy puts back what a deploy replaced, and takes away what it added: of the
+// last deploy if the ID is empty. What somebody changed since is an error, and nothing
+// is changed then, unless forced. It can be repeated after it broke off.
+func (c *Conn) UndoDeploy(ctx context.Context, id string, force bool) (Undo, error) {
+	u, err := c.pickUndo(ctx, id)
+	if err != nil {
+		return u, err
+	}
+	step := progress.Start(ctx, "undo "+u.ID, 0, progress.Bytes)
+	restored := 0
+	if restored, err = c.restore(ctx, u, force); err != nil {
+		err = said(fmt.Sprintf("undo %s on %s", u.ID, c.addr), err)
+	}
+	step.End(strconv.Itoa(restored)+" put back", err)
+	return u, err
+}
+
+func (c *Conn) pickUndo(ctx context.Context, id string) (Undo, error) {
+	if id != "" && !undoPattern.MatchString(id) {
+		return Undo{}, fmt.Errorf("%q is no ID of a deploy; -list shows them", id)
+	}
+	all, err := c.Undos(ctx)
+	if err != nil {
+		return Undo{}, err
+	}
+	i := slices.IndexFunc(all, func(u Undo) bool { return id == "" || u.ID == id })
+	if i < 0 {
+		return Undo{}, fmt.Errorf("nothing to undo on %s: %s has no deploy %s", c.addr, undoDir, id)
+	}
+	return all[i], nil
+}
+
+func (c *Conn) restore(ctx context.Context, u Undo, force bool) (int, error) {
+	todo, changed, parts, err := c.different(ctx, u)
+	if err != nil {
+		return 0, err
+	}
+	if len(changed) > 0 && !force {
+		return 0, fmt.Errorf("changed since the deploy: %s; -force puts back what was before it all the same", strings.Join(changed[:min(len(changed), 10)], ", "))
+	}
+	if len(todo)+len(parts) > 0 {
+		r, err := c.Feed(ctx, restores(todo, parts), "sh", "-c", restoreScript, "sh", u.Root, undoDir+"/"+u.ID)
+		if err == nil && r.Status != 0 {
+			err = fmt.Errorf("put back: status %d: %s", r.Status, bytes.TrimSpace(r.Stderr))
+		}
+		if err != nil {
+			return 0, err
+		}
+		left, _, _, err := c.different(ctx, u)
+		if err != nil || len(left) > 0 {
+			return 0, cmp.Or(err, fmt.Errorf("%s is not as it was, after all was put back", printable(first(left))))
+		}
+	}
+	_, err = c.answer(ctx, "rm", "-rf", undoDir+"/"+u.ID)
+	return len(todo), err
+}
+
+func first(entries []Undone) string {
+	if len(entries) == 0 {
+		return ""
+	}
+	return entries[0].Path
+}
+
+// different are the entries that are not as they were before the deploy, the names of
+// those that are not as it left them either, and what a broken upload left.
+func (c *Conn) different(ctx context.Context, u Undo) (todo []Undone, changed, parts []string, err error) {
+	found, err := c.list(ctx, u.Root)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	parts = takeParts(found, u)
+	now := make([]Undone, len(u.Entries))
+	for i, e := range u.Entries {
+		now[i] = Undone{Path: e.Path, Before: State{Kind: none}}
+		if is, there := found[e.Path]; there {
+			now[i].Before = stateOf(is)
+		}
+	}
+	if err := c.addDigests(ctx, u.Root, now, func(e *Undone) *State { return &e.Before }); err != nil {
+		return nil, nil, nil, err
+	}
+	for i, e := range u.Entries {
+		is := now[i].Before
+		if is == e.Before || e.Before.Kind == kindLink && is.Kind == kindLink && is.SHA256 == e.Before.SHA256 {
+			continue
+		}
+		leftFolder := e.Before.Kind == none && is.Kind == kindFolder && e.After.Kind == kindFolder && holdsMore(found, u, e.Path)
+		if leftFolder {
+			continue // somebody put something into it, which stays
+		}
+		todo = append(todo, e)
+		same := is.Kind == e.Before.Kind && is.SHA256 == e.Before.SHA256 // its rights alone differ
+		// What is gone was somebody's decision, or is how an undo that broke off left it;
+		// to put back what was there loses nothing.
+		if !same && is.Kind != none && (is.Kind != e.After.Kind || is.SHA256 != e.After.SHA256) {
+			changed = append(changed, printable(e.Path))
+		}
+	}
+	return todo, changed, parts, nil
+}
+
+var partPattern = regexp.MustCompile(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)
+
+// takeParts removes from what was found the files that uploads of this deploy left
+// when they broke off.
+func takeParts(found map[string]entry, u Undo) (parts []string) {
+	ours := map[string]bool{}
+	for _, e := range u.Entries {
+		ours[e.Path] = true
+	}
+	for name := range found {
+		dir, base := path.Split(name)
+		if m := partPattern.FindStringSubmatch(base); m != nil && ours[dir+m[1]] {
+			parts = append(parts, name)
+			delete(found, name)
+		}
+	}
+	return parts
+}
+
+// holdsMore says whether a folder has something in it that the deploy did not bring.
+func holdsMore(found map[string]entry, u Undo, folder string) bool {
+	ours := map[string]bool{}
+	for _, e := range u.Entries {
+		ours[e.Path] = true
+	}
+	for name := range found {
+		if strings.HasPrefix(name, folder+"/") && !ours[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// restores are the operations of restoreScript: what was added goes first, the contents
+// of a folder before itself; then folders come, then files.
+func restores(todo []Undone, parts []string) *strings.Reader {
+	var b strings.Builder
+	add := func(op string, e Undone) {
+		for _, arg := range []string{op, "./" + e.Path, cmp.Or(e.Before.Mode, "-"), cmp.Or(e.Before.Owner, "-")} {
+			b.WriteString(arg + "\x00")
+		}
+	}
+	for _, name := range parts {
+		add("remove", Undone{Path: name})
+	}
+	byName := func(a, b Undone) int { return cmp.Compare(a.Path, b.Path) }
+	sorted := slices.SortedFunc(slices.Values(todo), byName)
+	for _, e := range slices.Backward(sorted) {
+		switch {
+		case e.After.Kind == kindFolder && e.Before.Kind != kindFolder:
+			add("rmdir", e)
+		case e.Before.Kind == none:
+			add("remove", e)
+		}
+	}
+	for _, e := range sorted {
+		switch {
+		case e.Before.Kind == kindFolder:
+			add("mkdir", e)
+		case e.Before.Kind == none:
+		case e.After.Kind == e.Before.Kind && e.After.SHA256 == e.Before.SHA256:
+			add("rights", e) // no content was kept
+		default:
+			add("put", e)
+		}
+	}
+	return strings.NewReader(b.String())
+}

@@ -1,0 +1,262 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/layers/progress"
+)
+
+func ownUndo(t *testing.T) {
+	t.Helper()
+	was := undoDir
+	undoDir = filepath.Join(t.TempDir(), "undo")
+	t.Cleanup(func() { undoDir = was })
+}
+
+// beforeAndAfter plants a folder on the board, and one here that changes it in every
+// way.
+func beforeAndAfter(t *testing.T) (local, remote string) {
+	t.Helper()
+	local, remote = t.TempDir(), filepath.Join(t.TempDir(), "board")
+	plant(t, remote, map[string]string{
+		"same": "1", "replaced": "old", "mode": "m", "gone/deep/file": "g", "link": "->same", "tolink": "file", "fromlink": "->same",
+		"odd\nname": "o", "-rf": "x", "other": "kept", "dirlink": "->gone",
+	})
+	plant(t, local, map[string]string{
+		"same": "1", "replaced": "new and longer", "mode": "m", "added": "a", "new/deep/file": "n", "link": "->replaced", "tolink": "->same", "fromlink": "file",
+		"odd\nname": "changed", "-rf": "changed", "dirlink/in": "a folder where a link was",
+	})
+	for name, mode := range map[string]os.FileMode{remote + "/replaced": 0o640, remote + "/mode": 0o600, local + "/mode": 0o755} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return local, remote
+}
+
+func TestUndo(t *testing.T) {
+	for name, settings := range map[string][]string{"GNU": nil, "busybox": {onlyBusybox(t)}} {
+		t.Run(name, func(t *testing.T) {
+			ownUndo(t)
+			c := connect(t, settings...)
+			local, remote := beforeAndAfter(t)
+			was := tree(t, remote)
+			changes, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{Delete: true}, []string{"a.service"})
+			if err != nil || id == "" || len(changes) < 10 {
+				t.Fatalf("DeployDir = %d changes, %q, %v", len(changes), id, err)
+			}
+			checkTrees(t, local, remote)
+			all, err := c.Undos(t.Context())
+			if err != nil || len(all) != 1 || all[0].ID != id || time.Since(all[0].Started) > time.Hour {
+				t.Errorf("Undos = %+v, %v", all, err)
+			}
+			u, err := c.UndoDeploy(t.Context(), "", false)
+			if err != nil || u.ID != id || !cmp.Equal(u.Units, []string{"a.service"}) {
+				t.Errorf("UndoDeploy = %+v, %v", u, err)
+			}
+			if diff := cmp.Diff(was, tree(t, remote)); diff != "" {
+				t.Errorf("before the deploy (-) and after the undo (+):\n%s", diff)
+			}
+			checkEntries(t, undoDir)
+			_, err = c.UndoDeploy(t.Context(), "", false)
+			checkErr(t, err, "nothing to undo")
+		})
+	}
+}
+
+func TestUndoOfWhatChanged(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	local, remote := beforeAndAfter(t)
+	was := tree(t, remote)
+	if _, _, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	plant(t, remote, map[string]string{"replaced": "by somebody", "new/deep/theirs": "t"})
+	_, err := c.UndoDeploy(t.Context(), "", false)
+	checkErr(t, err, "changed since the deploy: replaced")
+	if _, err := c.UndoDeploy(t.Context(), "", true); err != nil {
+		t.Fatal(err)
+	}
+	now := tree(t, remote)
+	for _, theirs := range []string{"/new", "/new/deep", "/new/deep/theirs"} {
+		if now[theirs] == "" {
+			t.Errorf("%s is gone", theirs)
+		}
+		delete(now, theirs)
+	}
+	if diff := cmp.Diff(was, now); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
+	}
+}
+
+func TestUndoKeepsTheLast(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	local, remote := t.TempDir(), filepath.Join(t.TempDir(), "board")
+	for i := range undoKept + 2 {
+		plant(t, local, map[string]string{"file": fmt.Sprint(i)})
+		if _, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err != nil || id == "" {
+			t.Fatal(id, err)
+		}
+	}
+	if _, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err != nil || id != "" {
+		t.Errorf("a deploy that changes nothing: %q, %v", id, err)
+	}
+	if all, err := c.Undos(t.Context()); err != nil || len(all) != undoKept {
+		t.Errorf("%d deploys kept, %v; want %d", len(all), err, undoKept)
+	}
+}
+
+var errKilled = errors.New("killed")
+
+// A deploy that ends at any of its steps, with the part of a file beside it, leaves a
+// board that can be made as it was; also when the undo ends half-way first.
+func TestUndoAfterKills(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	for steps := range 6 {
+		local, remote := beforeAndAfter(t)
+		was := tree(t, remote)
+		_, err := c.putDir(t.Context(), local, remote, DirOptions{Delete: true}, func(ctx context.Context, d *dirUpload) error {
+			u := Undo{ID: fmt.Sprintf("20260101T00000%dZ-abcdef", steps), Root: d.remote}
+			if err := c.keep(ctx, d, u); err != nil {
+				return err
+			}
+			return d.some(ctx, steps)
+		})
+		if !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+		if steps > 1 {
+			plant(t, remote, map[string]string{"new/deep/.file.ABCDEFGHIJ.part": "half"})
+		}
+		all, err := c.Undos(t.Context())
+		if err != nil || len(all) != 1 {
+			t.Fatalf("after %d steps: %d deploys, %v", steps, len(all), err)
+		}
+		someRestored(t, c, all[0])
+		if _, err := c.UndoDeploy(t.Context(), "", false); err != nil {
+			t.Errorf("after %d steps: %v", steps, err)
+		}
+		if diff := cmp.Diff(was, tree(t, remote)); diff != "" {
+			t.Errorf("after %d steps, then undone: before (-), after (+):\n%s", steps, diff)
+		}
+	}
+}
+
+// some does the first steps of apply.
+func (d *dirUpload) some(ctx context.Context, steps int) error {
+	step := progress.Start(ctx, "some", 0, progress.Bytes)
+	all := []func() error{
+		func() error { return d.do(ctx, "make folders", folderScript, d.folders) },
+		func() error { return d.sendFiles(ctx, step) },
+		func() error { return d.makeLinks(ctx) },
+		func() error { return d.setRights(ctx) },
+		func() error { return d.takeAway(ctx) },
+	}
+	for _, work := range all[:steps] {
+		if err := work(); err != nil {
+			return err
+		}
+	}
+	return errKilled
+}
+
+// someRestored does the first half of an undo.
+func someRestored(t *testing.T, c *Conn, u Undo) {
+	t.Helper()
+	todo, changed, parts, err := c.different(t.Context(), u)
+	if err != nil || len(changed) > 0 {
+		t.Fatal(changed, err)
+	}
+	ops, err := io.ReadAll(restores(todo, parts))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := strings.SplitAfter(string(ops), "\x00")
+	half := strings.Join(args[:len(args)/8*4], "")
+	if r, err := c.Feed(t.Context(), strings.NewReader(half), "sh", "-c", restoreScript, "sh", u.Root, undoDir+"/"+u.ID); err != nil || r.Status != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// A keep that ends before its manifest is written has changed nothing.
+func TestKeepBreaksOff(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	local, remote := beforeAndAfter(t)
+	was := tree(t, remote)
+	if err := os.WriteFile(undoDir, nil, 0o600); err != nil { // no folder can be made there
+		t.Fatal(err)
+	}
+	if _, _, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err == nil {
+		t.Error("DeployDir succeeded")
+	}
+	if diff := cmp.Diff(was, tree(t, remote)); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
+	}
+}
+
+func TestDeployDirRefuses(t *testing.T) {
+	ownUndo(t)
+	c := connect(t)
+	local := t.TempDir()
+	plant(t, local, map[string]string{"a": "1"})
+	_, _, err := c.DeployDir(t.Context(), local, "relative", DirOptions{}, nil)
+	checkErr(t, err, "no absolute path")
+	_, _, err = c.DeployDir(t.Context(), local, t.TempDir(), DirOptions{}, []string{"-x; reboot"})
+	checkErr(t, err, "no name of a unit")
+	_, err = c.UndoDeploy(t.Context(), "../../etc", false)
+	checkErr(t, err, "no ID")
+}
+
+func TestParseUndo(t *testing.T) {
+	good := `{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a/b","before":{"kind":"none"},"after":{"kind":"file","mode":"0644","sha256":"` + strings.Repeat("a", 64) + `"}}]}`
+	if _, err := parseUndo([]byte(good)); err != nil {
+		t.Errorf("parseUndo: %v", err)
+	}
+	for _, change := range [][2]string{
+		{"/etc", "etc"},
+		{"20260101", "x"},
+		{"a/b", "../b"},
+		{"a/b", "/b"},
+		{"a/b", `a\u0000b`},
+		{"none", "pipe"},
+		{"0644", "0644; id"},
+		{"aaaa", "$(id)"},
+		{`"kind":"none"`, `"kind":"file"`},
+		{`"entries"`, `"units":["-x"],"entries"`},
+		{"{", ""},
+	} {
+		bad := strings.Replace(good, change[0], change[1], 1)
+		if u, err := parseUndo([]byte(bad)); err == nil {
+			t.Errorf("parseUndo(%s) = %+v; want an error", bad, u)
+		}
+	}
+}
+
+func FuzzUndo(f *testing.F) {
+	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a","before":{"kind":"none"},"after":{"kind":"folder"}}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		u, err := parseUndo(data)
+		if err != nil {
+			return
+		}
+		for _, e := range u.Entries {
+			if strings.HasPrefix(e.Path, "/") || strings.Contains("/"+e.Path+"/", "/../") {
+				t.Errorf("path %q", e.Path)
+			}
+		}
+	})
+}
