@@ -60,7 +60,7 @@ func (c *Conn) deployFiles(ctx context.Context, dir string, a images.Artifact, f
 		total += src.size
 	}
 	step := progress.Start(ctx, "deploy files", total, progress.Bytes)
-	defer func() { step.End(fmt.Sprintf("%d in %s", len(sent), dir), err) }()
+	defer func() { step.End(fmt.Sprintf("%d in %s%s", len(sent), dir, c.means()), err) }()
 	for i, src := range sources {
 		one, err := c.put(ctx, src, path.Join(dir, filepath.ToSlash(files[i].Name)), 0o644, step)
 		if err != nil {

@@ -71,7 +71,7 @@ func (c *Conn) putDir(ctx context.Context, local, remote string, o DirOptions, b
 	if err != nil {
 		err = said(fmt.Sprintf("put folder %s to %s:%s", local, c.addr.Host, printable(remote)), err)
 	}
-	step.End(fmt.Sprintf("%d changes", len(d.changes)), err)
+	step.End(fmt.Sprintf("%d changes%s", len(d.changes), c.means()), err)
 	return d.changes, err
 }
 

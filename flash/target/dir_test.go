@@ -124,7 +124,7 @@ func checkTrees(t *testing.T, local, remote string) {
 }
 
 func TestPutDir(t *testing.T) {
-	for name, settings := range map[string][]string{"GNU": nil, "busybox": {onlyBusybox(t)}} {
+	for name, settings := range map[string][]string{"GNU": nil, "busybox": {onlyBusybox(t)}, "shell": shellAlone(t)} {
 		t.Run(name, func(t *testing.T) { testPutDir(t, connect(t, settings...)) })
 	}
 }

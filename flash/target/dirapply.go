@@ -163,7 +163,7 @@ func (d *dirUpload) sendSmall(ctx context.Context, names []string, step *progres
 			d.clean(temps)
 		}
 	}()
-	err = eachAtOnce(ctx, len(names), func(ctx context.Context, i int) (err error) {
+	err = eachAtOnce(ctx, b, len(names), func(ctx context.Context, i int) (err error) {
 		sums[i], err = d.sendOne(ctx, b, names[i], temps[i])
 		step.Add(d.want[names[i]].size)
 		return err
@@ -180,14 +180,14 @@ func (d *dirUpload) sendSmall(ctx context.Context, names []string, step *progres
 			return fmt.Errorf("%s: %w: the board found the digest %s, want %s", printable(names[i]), ErrDamaged, sum, sums[i])
 		}
 	}
-	return eachAtOnce(ctx, len(names), func(ctx context.Context, i int) error {
+	return eachAtOnce(ctx, b, len(names), func(ctx context.Context, i int) error {
 		return b.rename(ctx, path.Join(d.remote, temps[i]), path.Join(d.remote, names[i]))
 	})
 }
 
-func eachAtOnce(ctx context.Context, n int, work func(context.Context, int) error) error {
+func eachAtOnce(ctx context.Context, b boardFiles, n int, work func(context.Context, int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(smallAtOnce)
+	all.SetLimit(min(smallAtOnce, b.inFlight()))
 	for i := range n {
 		all.Go(func() error {
 			if ctx.Err() != nil {

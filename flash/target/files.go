@@ -54,8 +54,6 @@ type boardFiles interface {
 	close()
 }
 
-func (c *Conn) files(ctx context.Context) (boardFiles, error) { return c.sftpFiles(ctx) }
-
 // sftpFiles is an SFTP channel. Each has the board's receive window to itself.
 type sftpFiles struct {
 	conn    *Conn

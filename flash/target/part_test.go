@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"slipway/flash/target/sshd"
 )
 
 // missingFrom is how much of data is in no whole block of the file.
@@ -37,8 +39,9 @@ func partsIn(t *testing.T, dir string) []string {
 }
 
 // What arrived before a cut is not sent again.
-func TestAnUploadGoesOn(t *testing.T) {
-	s := startSSHD(t)
+func TestAnUploadGoesOn(t *testing.T) { eachTransport(t, testAnUploadGoesOn) }
+
+func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 	for _, tt := range []struct{ size, cut int64 }{
 		{12<<20 + 1, 4 << 20},
 		{12<<20 - 1, 9 << 20},

@@ -38,7 +38,7 @@ func (c *Conn) Put(ctx context.Context, local, remote string, mode fs.FileMode) 
 	defer f.Close()
 	step := progress.Start(ctx, "put "+filepath.Base(local), src.size, progress.Bytes)
 	sent, err := c.put(ctx, src, remote, mode, step)
-	step.End(sent.Path, err)
+	step.End(sent.Path+c.means(), err)
 	return sent, err
 }
 

@@ -15,9 +15,21 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/sshd"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 )
+
+// eachTransport runs a test over SFTP, and over the shell of a board that has no
+// sftp-server and busybox alone.
+func eachTransport(t *testing.T, test func(*testing.T, *sshd.Server)) {
+	t.Run("sftp", func(t *testing.T) { test(t, startSSHD(t)) })
+	t.Run("shell", func(t *testing.T) { test(t, startSSHD(t, shellAlone(t)...)) })
+}
+
+func shellAlone(t *testing.T) []string {
+	return []string{"Subsystem sftp /nonexistent", onlyBusybox(t)}
+}
 
 func randomBytes(n int) []byte {
 	data := make([]byte, n)
@@ -68,8 +80,10 @@ func checkEntries(t *testing.T, dir string, want ...string) {
 	t.Errorf("%s holds %q; want %q", dir, names, want)
 }
 
-func TestPut(t *testing.T) {
-	c := connect(t)
+func TestPut(t *testing.T) { eachTransport(t, testPut) }
+
+func testPut(t *testing.T, s *sshd.Server) {
+	c := dial(t, addressOf(s))
 	for _, size := range []int{0, 1, packetBytes, packetBytes + 1, 5 << 20} {
 		data := randomBytes(size)
 		remote := filepath.Join(t.TempDir(), "new folder", "$(sub)", "-it's")
@@ -85,8 +99,10 @@ func TestPut(t *testing.T) {
 	}
 }
 
-func TestPutReplaces(t *testing.T) {
-	c := connect(t)
+func TestPutReplaces(t *testing.T) { eachTransport(t, testPutReplaces) }
+
+func testPutReplaces(t *testing.T, s *sshd.Server) {
+	c := dial(t, addressOf(s))
 	dir := t.TempDir()
 	name := filepath.Join(dir, "f")
 	aside := filepath.Join(t.TempDir(), "aside")
@@ -105,8 +121,10 @@ func TestPutReplaces(t *testing.T) {
 	checkFile(t, aside, []byte("untouched"), 0o600)
 }
 
-func TestPutFailsCleanly(t *testing.T) {
-	c := connect(t)
+func TestPutFailsCleanly(t *testing.T) { eachTransport(t, testPutFailsCleanly) }
+
+func testPutFailsCleanly(t *testing.T, s *sshd.Server) {
+	c := dial(t, addressOf(s))
 	dir := t.TempDir()
 	file := writeFile(t, []byte("x"))
 	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
@@ -151,7 +169,10 @@ func TestPutOnAFullDisk(t *testing.T) {
 }
 
 func TestPutOverAConnectionThatIsCut(t *testing.T) {
-	s := startSSHD(t)
+	eachTransport(t, testPutOverAConnectionThatIsCut)
+}
+
+func testPutOverAConnectionThatIsCut(t *testing.T, s *sshd.Server) {
 	data := randomBytes(5 << 20)
 	for _, cut := range []int64{5_000, 500_000, 3 << 20, 5 << 20} {
 		a, _ := startRelay(t, addressOf(s), cut, false)
@@ -170,8 +191,10 @@ func TestPutOverAConnectionThatIsCut(t *testing.T) {
 	}
 }
 
-func TestPutEndsWithItsContext(t *testing.T) {
-	c := connect(t)
+func TestPutEndsWithItsContext(t *testing.T) { eachTransport(t, testPutEndsWithItsContext) }
+
+func testPutEndsWithItsContext(t *testing.T, s *sshd.Server) {
+	c := dial(t, addressOf(s))
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("enough")
@@ -244,11 +267,23 @@ func TestPutProvesTheDigest(t *testing.T) {
 	}
 }
 
-func TestPutWithoutSFTPServer(t *testing.T) {
-	c := connect(t, "Subsystem sftp /nonexistent")
+func TestPutWithNeitherSFTPServerNorPrograms(t *testing.T) {
+	c := connect(t, "Subsystem sftp /nonexistent", fakeDigests(t, nil))
 	_, err := c.PutBytes(t.Context(), []byte("x"), filepath.Join(t.TempDir(), "f"), 0o644)
-	if err == nil || !strings.Contains(err.Error(), "sftp") {
-		t.Errorf("PutBytes = %v; want it to name sftp", err)
+	checkErr(t, err, "sftp")
+	checkErr(t, err, "its shell has no dd")
+}
+
+// What goes through the shell is said.
+func TestPutThroughTheShellIsSaid(t *testing.T) {
+	c := connect(t, shellAlone(t)...)
+	r := &progresstest.Recorder{}
+	ctx := progress.With(t.Context(), progress.New(r))
+	if _, err := c.Put(ctx, writeFile(t, randomBytes(1000)), filepath.Join(t.TempDir(), "f"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if e := r.Last("put local"); !strings.Contains(e.Detail, "through the shell") {
+		t.Errorf("last event %+v; want it to say how", e)
 	}
 }
 

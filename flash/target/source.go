@@ -54,7 +54,7 @@ func (s *Source) Size() int64 { return s.size }
 func (c *Conn) Send(ctx context.Context, s *Source, remote string, mode fs.FileMode) (Sent, error) {
 	step := progress.Start(ctx, "put "+filepath.Base(s.name), s.size, progress.Bytes)
 	sent, err := c.put(ctx, s.source, remote, mode, step)
-	step.End(sent.Path, err)
+	step.End(sent.Path+c.means(), err)
 	return sent, err
 }
 

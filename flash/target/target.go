@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,6 +33,8 @@ type Conn struct {
 
 	mu   sync.Mutex
 	link *link // nil after Close
+
+	noSFTP atomic.Bool // files go through the shell
 }
 
 // Reach connects to the machine that a person names, as Resolve takes it. The pins are

@@ -49,6 +49,8 @@ type carrying struct {
 	name  string // on the board; the file exists
 	queue *queue
 
+	pieceBytes int64 // the most that a way takes at once
+
 	mu   sync.Mutex
 	ways []*way
 }
@@ -58,6 +60,7 @@ type carrying struct {
 func (k *carrying) carry(ctx context.Context, b boardFiles, several int) (*way, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	k.pieceBytes = b.pieceBytes()
 	opening, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
@@ -151,6 +154,10 @@ func (k *carrying) another(ctx context.Context) (*way, error) {
 		conn.Close()
 		return nil, err
 	}
+	if b.pieceBytes() != k.pieceBytes { // it is not the same kind of channel
+		conn.Close()
+		return nil, errors.ErrUnsupported
+	}
 	return &way{conn: conn, files: b}, nil
 }
 
@@ -184,7 +191,7 @@ func (k *carrying) serve(ctx context.Context, w *way) error {
 
 func (k *carrying) work(ctx context.Context, w *way, file pieceWriter) error {
 	for {
-		p, ok := k.queue.take(ctx, w, w.files.pieceBytes())
+		p, ok := k.queue.take(ctx, w, k.pieceBytes)
 		if !ok {
 			return context.Cause(ctx)
 		}
