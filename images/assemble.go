@@ -229,15 +229,25 @@ func (d disk) rootFS(ctx context.Context) error {
 	return d.ext4(ctx, p, d.root, "-N", inodes)
 }
 
+// What every file system says of itself, so that the same files make the same one. Boards
+// know theirs by the partition.
+const (
+	fileSystemID   = "5c1f7c5e-51b0-4a7e-9d0e-0a5a11b0a4d5"
+	fileSystemTime = "1767225600" // the beginning of 2026
+)
+
 // ext4 makes a file system with the content of a folder in a partition.
 func (d disk) ext4(ctx context.Context, p Partition, content string, options ...string) error {
 	argv := []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-d", content,
-		"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard,offset=" + strconv.FormatInt(p.OffsetBytes, 10),
+		// Its checksums begin with the UUID: by another one each build would differ from the
+		// last in every folder and inode, and a streamed update would fetch them all.
+		"-U", fileSystemID, "-E", "hash_seed=" + fileSystemID + ",lazy_itable_init=0,lazy_journal_init=0,nodiscard,offset=" + strconv.FormatInt(p.OffsetBytes, 10),
 	}
 	argv = append(argv, options...)
 	argv = append(argv, d.path(diskName), strconv.FormatInt(p.SizeBytes/1024, 10)+"k")
-	if err := d.run(ctx, asRoot(argv...)...); err != nil {
+	c := engine.Command{Argv: asRoot(argv...), Env: []string{"E2FSPROGS_FAKE_TIME=" + fileSystemTime}, Log: d.log, Keep: true}
+	if err := engine.Run(ctx, c); err != nil {
 		return fmt.Errorf("make the %s partition (%d MiB; enlarge it in %s if it is full): %w",
 			p.Name, p.SizeBytes/mib, boardFile(d.spec.Board), err)
 	}
