@@ -169,12 +169,28 @@ func (b *sftpFiles) open(name string) (pieceWriter, error) {
 
 type sftpFile struct{ *sftp.File }
 
-// buffers hold one request each.
-var buffers = sync.Pool{New: func() any { return new([packetBytes]byte) }}
+// buffers hold one request each. There are many of them where many boards are sent to,
+// so those of small packets are no larger than these.
+var (
+	buffers      = bufferPool(packetBytes)
+	smallBuffers = bufferPool(smallPacket)
+)
+
+func bufferPool(size int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		buf := make([]byte, size)
+		return &buf
+	}}
+}
 
 func (f sftpFile) writePiece(_ context.Context, src io.ReaderAt, p piece) error {
-	buf := buffers.Get().(*[packetBytes]byte)
-	defer buffers.Put(buf)
+	pool := buffers
+	if p.length <= smallPacket {
+		pool = smallBuffers
+	}
+	kept := pool.Get().(*[]byte)
+	defer pool.Put(kept)
+	buf := *kept
 	n, err := src.ReadAt(buf[:p.length], p.offset)
 	if int64(n) < p.length {
 		if err == io.EOF {

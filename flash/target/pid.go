@@ -49,6 +49,9 @@ func (p *pidLine) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// ReadFrom is as that of capped.
+func (p *pidLine) ReadFrom(r io.Reader) (int64, error) { return drain(p, r) }
+
 func (p *pidLine) release() {
 	p.done = true
 	p.out.Write(p.held)

@@ -183,3 +183,11 @@ func (c *capped) cut() bool {
 	defer c.mu.Unlock()
 	return c.more
 }
+
+// ReadFrom takes the place of io.Copy, whose buffer of 32 KiB each program would get
+// twice: most print a line, and many boards may be asked at once.
+func (c *capped) ReadFrom(r io.Reader) (int64, error) { return drain(c, r) }
+
+func drain(to io.Writer, r io.Reader) (int64, error) {
+	return io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{r}, make([]byte, 4<<10))
+}
