@@ -43,20 +43,24 @@ func Fuzz(ctx context.Context,
 }
 
 // Bench measures Slipway beside the tools it replaces, in one run: build, hook, flash,
-// flashslow, deploy, layers or up. The last line holds the ratios as name=value.
+// flashslow, deploy, fleet, layers or up. The last line holds the ratios as name=value.
 //
 // deploy, flash, flashslow, hook and layers need root; build needs another user, and SLIPWAY_BITBAKE, which
 // names a git clone of bitbake. flash takes half an hour and an idle machine; -rounds,
 // -only and -mib make a part of it, of flashslow or of deploy, to try.
 //
-// Examples: "bench flash"; "bench flash -rounds=1 -mib=256 -only=raw".
+// fleet has no peer: it sends 10 MB to 500 played boards, of which 5 % fail, and runs 20
+// checks on each.
+//
+// Examples: "bench flash"; "bench flash -rounds=1 -mib=256 -only=raw"; "bench fleet -boards=100".
 func Bench(ctx context.Context,
-	area *string, // build, hook, flash, flashslow, deploy, layers or up
+	area *string, // build, hook, flash, flashslow, deploy, fleet, layers or up
 	rounds *int, // how often each is measured; 5 if not given
 	only *string, // only what matches this pattern
 	mib *int, // the size of the image
+	boards *int, // how many fleet plays; 500 if not given
 ) error {
-	options := bench.Options{Rounds: given(rounds, 0), Only: given(only, ""), MiB: given(mib, 0)}
+	options := bench.Options{Rounds: given(rounds, 0), Only: given(only, ""), MiB: given(mib, 0), Boards: given(boards, 0)}
 	return run(ctx, func(ctx context.Context) error { return bench.Run(ctx, os.Stdout, given(area, ""), options) })
 }
 

@@ -16,22 +16,23 @@ type Options struct {
 	Rounds int    // how often each is measured
 	Only   string // only what matches this pattern
 	MiB    int    // the image's size
+	Boards int    // how many are played
 }
 
 func (o Options) or(rounds, mib int) Options {
-	return Options{cmp.Or(o.Rounds, rounds), o.Only, cmp.Or(o.MiB, mib)}
+	return Options{Rounds: cmp.Or(o.Rounds, rounds), Only: o.Only, MiB: cmp.Or(o.MiB, mib)}
 }
 
 var areas = map[string]func(context.Context, io.Writer, Options) error{
 	"build": whole(Build), "hook": whole(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": Deploy,
-	"layers": whole(Layers), "up": whole(Up),
+	"fleet": Fleet, "layers": whole(Layers), "up": whole(Up),
 }
 
 // whole is an area that cannot be narrowed.
 func whole(measure func(context.Context, io.Writer) error) func(context.Context, io.Writer, Options) error {
 	return func(ctx context.Context, w io.Writer, o Options) error {
 		if o != (Options{}) {
-			return errors.New("-rounds, -only and -mib are for deploy, flash and flashslow")
+			return errors.New("-rounds, -only and -mib are for deploy, flash and flashslow, -boards for fleet")
 		}
 		return measure(ctx, w)
 	}
@@ -43,8 +44,8 @@ func Run(ctx context.Context, w io.Writer, area string, o Options) error {
 	if !ok {
 		return fmt.Errorf("unknown area %q: say which (%s), as in: bench flash", area, strings.Join(slices.Sorted(maps.Keys(areas)), ", "))
 	}
-	if o.Rounds < 0 || o.MiB < 0 {
-		return errors.New("-rounds and -mib are numbers above 0")
+	if o.Rounds < 0 || o.MiB < 0 || o.Boards < 0 {
+		return errors.New("-rounds, -mib and -boards are numbers above 0")
 	}
 	if err := measure(ctx, w, o); err != nil {
 		return fmt.Errorf("bench %s could not measure: %w", area, err)

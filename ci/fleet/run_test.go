@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/fleet/fleettest"
+	"slipway/flash/target/sshd"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -85,7 +87,7 @@ func (p *played) run(ctx context.Context) (Outcome, error) {
 	slowed := map[string]<-chan struct{}{}
 	for _, b := range p.Boards {
 		if b.Fault == fleettest.Slow {
-			slowed[b.Name] = b.Slowed()
+			slowed[b.Name] = b.Slowed
 		}
 	}
 	plan.limit = func(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
@@ -116,12 +118,6 @@ func (p *played) run(ctx context.Context) (Outcome, error) {
 
 func (p *played) folder() string { return filepath.Join(p.opt.Dir, "played", "fleet") }
 
-var wantKinds = map[fleettest.Fault]Kind{
-	fleettest.None: Passed, fleettest.Refused: Refused, fleettest.Hangs: Silent, fleettest.Slow: Slow, fleettest.OtherKey: HostKey,
-	fleettest.NoLogin: Login, fleettest.Full: Full, fleettest.Dies: Lost, fleettest.NotSSH: NotSSH, fleettest.Noisy: Noisy,
-	fleettest.Damaged: Damaged, fleettest.Fails: Checks,
-}
-
 // Each failure is told as what it was, and the other boards have all that they
 // should.
 func TestEachFailure(t *testing.T) {
@@ -133,13 +129,13 @@ func TestEachFailure(t *testing.T) {
 	holds := p.Holds(p.ask.To, p.sum)
 	for i, b := range p.Boards {
 		r := outcome.Results[i]
-		if r.Host != b.Name || r.Kind != wantKinds[b.Fault] {
-			t.Errorf("%s (%s): %s %q (%s); want %q", b.Name, b.Fault, r.Host, r.Kind, r.Saw, wantKinds[b.Fault])
+		if r.Host != b.Name || r.Kind != Kind(b.Fault.Told()) {
+			t.Errorf("%s (%s): %s %q (%s); want %q", b.Name, b.Fault, r.Host, r.Kind, r.Saw, b.Fault.Told())
 		}
 		if ok := b.Fault == fleettest.None; ok != (r.Passed == playedChecks) {
 			t.Errorf("%s (%s): %d checks passed", b.Name, b.Fault, r.Passed)
 		}
-		if want := b.Fault == fleettest.None || b.Fault == fleettest.Fails; holds[b.Name] != want {
+		if want := b.Fault.Takes(); holds[b.Name] != want {
 			t.Errorf("%s (%s): holds the file: %v; want %v", b.Name, b.Fault, holds[b.Name], want)
 		}
 		if strings.ContainsAny(r.Saw, "\x1b\n\x00") {
@@ -274,7 +270,7 @@ func TestBrokenOff(t *testing.T) {
 	p := play(t, 0, fleettest.Slow)
 	p.ask.Parallel = 1
 	ctx, cancel := context.WithCancel(t.Context())
-	slow := p.Boards[0].Slowed()
+	slow := p.Boards[0].Slowed
 	go func() {
 		<-slow
 		cancel()
@@ -412,5 +408,82 @@ func TestKinds(t *testing.T) {
 		if (k.next == "") != (k.kind == Passed) {
 			t.Errorf("kind %q: next %q", k.kind, k.next)
 		}
+	}
+}
+
+// realFleet is servers of OpenSSH, each with keys of its own, as an inventory.
+func realFleet(t *testing.T, n int) (inventory string, servers []*sshd.Server) {
+	t.Helper()
+	if _, err := os.Stat(sshd.Program); err != nil {
+		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
+	}
+	who, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "[boards]\n")
+	for i := range n {
+		s, err := sshd.New(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Stop)
+		servers = append(servers, s)
+		pinned, err := os.ReadFile(s.KnownHosts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, key, _ := strings.Cut(strings.TrimSpace(string(pinned)), " ")
+		fmt.Fprintf(&text, "real%d ansible_host=127.0.0.1 ansible_port=%d ansible_user=%s ansible_ssh_private_key_file=%s slipway_host_key='%s'\n", i, s.Port, who.Username, s.Identity, key)
+	}
+	inventory = filepath.Join(t.TempDir(), "hosts.ini")
+	if err := os.WriteFile(inventory, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return inventory, servers
+}
+
+// With a real sshd: one board has the file and passes, one shows another key than the
+// inventory pins, one is off.
+func TestRealServers(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	inventory, servers := realFleet(t, 3)
+	text, err := os.ReadFile(inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	_, key, _ := strings.Cut(lines[1], "slipway_host_key=")
+	was, _, _ := strings.Cut(lines[2], "slipway_host_key=")
+	lines[2] = was + "slipway_host_key=" + key // real1 shall have the key of real0
+	if err := os.WriteFile(inventory, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	servers[2].Stop()
+	dir := t.TempDir()
+	suite, file := filepath.Join(dir, "suite.yml"), filepath.Join(dir, "file")
+	to := filepath.Join(dir, "there", "file")
+	for name, text := range map[string]string{suite: fmt.Sprintf("file:\n  %s:\n    contains: [hello]\n", to), file: "hello\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	outcome, err := Run(t.Context(), &out, images.Options{Dir: filepath.Join(dir, "build")}, images.Spec{Board: "real", Suites: []string{suite}},
+		Ask{Inventory: inventory, File: file, To: to})
+	for i, want := range []Kind{Passed, HostKey, Refused} {
+		if len(outcome.Results) != 3 || outcome.Results[i].Kind != want {
+			t.Fatalf("%v\n%s\nresult %d is not %q", err, out.String(), i, want)
+		}
+	}
+	if got, err := os.ReadFile(to); err != nil || string(got) != "hello\n" {
+		t.Errorf("the file is %q, %v", got, err)
+	}
+	if !strings.Contains(outcome.Results[1].Saw, "host key not trusted") {
+		t.Errorf("real1: %s", outcome.Results[1].Saw)
 	}
 }

@@ -44,6 +44,33 @@ const (
 // Faults are all ways to fail.
 var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NoLogin, Full, Dies, NotSSH, Noisy, Damaged, Fails}
 
+// told is what a run over a fleet must say of a board with each fault.
+var told = map[Fault]string{
+	None: "passed", Refused: "connection refused", Hangs: "no answer", Slow: "too slow", OtherKey: "host key", NoLogin: "login refused",
+	Full: "disk full", Dies: "connection lost", NotSSH: "garbage for SSH", Noisy: "garbage on stdout", Damaged: "digest wrong", Fails: "checks failed",
+}
+
+// Told is how a run must end that meets the fault.
+func (f Fault) Told() string { return told[f] }
+
+// Takes says whether a board with this fault gets a file under its name.
+func (f Fault) Takes() bool { return f == None || f == Fails }
+
+// Mixed is n boards of which each twentieth fails, each in another way.
+func Mixed(n int) []Fault {
+	all := make([]Fault, n)
+	for i := range all {
+		all[i] = None
+		if i%20 == 10 {
+			all[i] = Faults[i/20%len(Faults)]
+		}
+	}
+	return all
+}
+
+// BoardName is what the inventory calls board number i.
+func BoardName(i int) string { return fmt.Sprintf("board-%03d", i) }
+
 // Board is one played board.
 type Board struct {
 	Name  string
@@ -56,7 +83,8 @@ type Board struct {
 	disk    *disk
 	ctx     context.Context
 
-	slowed  chan struct{} // closed when a slow one gets slow
+	Slowed chan struct{} // closed when a slow one gets slow
+
 	once    sync.Once
 	mu      sync.Mutex
 	written int
@@ -75,14 +103,20 @@ type Fleet struct {
 	listen []net.Listener
 }
 
+// The files that Start writes.
+const (
+	InventoryName = "hosts.yml"
+	SuiteName     = "facts.yml"
+)
+
 // Limits are how long the inventory gives the boards that only a limit ends.
 type Limits struct{ Hangs, Slow time.Duration }
 
 // Start switches boards on, one for each of the faults, on loopback. Their files go
-// into dir. A check's answer is one of checks facts.
+// into dir. The suite has so many checks.
 func Start(ctx context.Context, dir string, faults []Fault, checks int, limits Limits) (*Fleet, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &Fleet{cancel: cancel, Inventory: filepath.Join(dir, "hosts.yml"), Suite: filepath.Join(dir, "facts.yml")}
+	f := &Fleet{cancel: cancel, Inventory: filepath.Join(dir, InventoryName), Suite: filepath.Join(dir, SuiteName)}
 	var err error
 	identity := filepath.Join(dir, "id")
 	if f.login, err = sshd.WriteKey(identity); err == nil {
@@ -102,7 +136,7 @@ func Start(ctx context.Context, dir string, faults []Fault, checks int, limits L
 
 func (f *Fleet) start(ctx context.Context, faults []Fault) error {
 	for i, fault := range faults {
-		b := &Board{Name: fmt.Sprintf("board-%03d", i), Fault: fault, ctx: ctx, slowed: make(chan struct{})}
+		b := &Board{Name: BoardName(i), Fault: fault, ctx: ctx, Slowed: make(chan struct{})}
 		b.disk = newDisk(b)
 		var err error
 		if b.key, err = newKey(); err != nil {
@@ -206,6 +240,3 @@ func (f *Fleet) Holds(name, digest string) map[string]bool {
 	}
 	return holds
 }
-
-// Slowed is closed when a slow board has got slow.
-func (b *Board) Slowed() <-chan struct{} { return b.slowed }

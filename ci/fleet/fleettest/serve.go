@@ -95,7 +95,7 @@ func (b *Board) writes(n int) error {
 		b.off()
 		return io.ErrClosedPipe
 	case b.Fault == Slow && written > slowsAfter:
-		b.once.Do(func() { close(b.slowed) })
+		b.once.Do(func() { close(b.Slowed) })
 		select {
 		case <-time.After(slowWrite):
 		case <-b.ctx.Done():
