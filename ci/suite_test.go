@@ -12,7 +12,7 @@ import (
 )
 
 func TestOwnSuitesLoad(t *testing.T) {
-	if got, want := Suites(), []string{"base", "containers", "slots"}; !slices.Equal(got, want) {
+	if got, want := Suites(), []string{"base", "bluefield", "containers", "jetson", "slots"}; !slices.Equal(got, want) {
 		t.Errorf("Suites() = %v; want %v", got, want)
 	}
 	for _, name := range Suites() {
@@ -186,7 +186,7 @@ func TestSuiteErrors(t *testing.T) {
 			}
 		})
 	}
-	if _, err := LoadSuite("nope"); err == nil || !strings.Contains(err.Error(), "have base, containers, slots") {
+	if _, err := LoadSuite("nope"); err == nil || !strings.Contains(err.Error(), "have base, bluefield, containers, jetson, slots") {
 		t.Errorf("LoadSuite(nope) = %v", err)
 	}
 	if _, err := LoadSuite("./nope.yml"); err == nil || !strings.Contains(err.Error(), "no such suite file") {
