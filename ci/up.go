@@ -311,7 +311,18 @@ func Reach(ctx context.Context, opt images.Options, spec images.Spec, host strin
 		a.Pins = pins
 		return target.Dial(ctx, a)
 	}
-	conn, err := target.Reach(ctx, host, pins...)
+	a, err := target.Resolve(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	if a.HostCA, err = spec.HostAuthorities(); err != nil {
+		return nil, err
+	}
+	// Keys that a flash recorded, under the board's name or its serial, are found
+	// where HostKeyAlias is that.
+	a.KnownHosts = append(a.KnownHosts, filepath.Join(BoardDir(opt, spec), "known_hosts"))
+	a.Pins = pins
+	conn, err := target.Dial(ctx, a)
 	return conn, whoMayLogIn(spec, err)
 }
 

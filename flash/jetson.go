@@ -244,7 +244,7 @@ func (j *jetsonJob) force(ctx context.Context, port string) error {
 }
 
 // reachRelay logs in to the machine of a relay. Tests have their own.
-var reachRelay = func(ctx context.Context, host string) (*target.Conn, error) { return target.Reach(ctx, host) }
+var reachRelay = target.Reach
 
 // remotely runs a command on another machine.
 func remotely(ctx context.Context, host string, argv []string) error {

@@ -221,6 +221,19 @@ func (s Spec) File(name string) ([]byte, error) {
 	return data, nil
 }
 
+// HostAuthorities are the public keys, one a line, of who vouches for boards of this
+// kind.
+func (s Spec) HostAuthorities() (string, error) {
+	if s.SSH.HostCA == "" || strings.Contains(s.SSH.HostCA, " ") {
+		return s.SSH.HostCA, nil
+	}
+	data, err := s.File(s.SSH.HostCA)
+	if err != nil {
+		return "", fmt.Errorf("%s: ssh.hostCA: %w", boardFile(s.Board), err)
+	}
+	return string(data), nil
+}
+
 // WithFile returns the spec with a file of the board's folder added or replaced.
 func (s Spec) WithFile(name, content string) Spec {
 	files := map[string][]byte{name: []byte(content)}

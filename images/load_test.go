@@ -58,6 +58,9 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 		{"less than no disk", map[string]string{"b/board.yml": small + "build: {disk: {tmpGiB: -1}}\n", "b/kas.yml": ""}, "-1 GiB is not between"},
 		{"a largest disk of less than nothing", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file], largestGiB: -1}\n", "b/kas.yml": ""}, "flash.largestGiB: -1"},
 		{"a task larger than a machine", map[string]string{"b/board.yml": small + "build: {taskMiB: 10000000}\n", "b/kas.yml": ""}, "build.taskMiB: 10000000"},
+		{"an authority for host keys", map[string]string{"b/board.yml": small + "ssh: {hostCA: lab.pub}\n", "b/kas.yml": "", "b/lab.pub": ""}, ""},
+		{"an authority as it is", map[string]string{"b/board.yml": small + "ssh: {hostCA: ssh-ed25519 AAAA lab}\n", "b/kas.yml": ""}, ""},
+		{"an authority that is not there", map[string]string{"b/board.yml": small + "ssh: {hostCA: lab.pub}\n", "b/kas.yml": ""}, "ssh.hostCA: images/boards/b/lab.pub"},
 		{"a keyring without a manifest", map[string]string{"b/board.yml": small + "debian: {suite: s, keyring: /etc/k}\n" + smallDisk}, "images/boards/b/bundle/manifest.raucm"},
 		{"a keyring nowhere", map[string]string{"b/board.yml": small + "debian: {suite: s, keyring: etc/k}\n" + smallDisk, "b/bundle/manifest.raucm": ""}, `"etc/k" does not begin with /`},
 		{"machine without a place for keys", map[string]string{"b/board.yml": small + `debian: {suite: s}
@@ -88,7 +91,7 @@ func TestExtends(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if spec.Board != "new" || spec.Arch != "arm64" || spec.Description != "old" || spec.SSH != (SSH{"root", 2222}) || spec.Default {
+	if spec.Board != "new" || spec.Arch != "arm64" || spec.Description != "old" || spec.SSH != (SSH{User: "root", Port: 2222}) || spec.Default {
 		t.Errorf("spec = %+v; want new's own settings over old's, and not its default", spec)
 	}
 	if got := string(spec.files["overlay/etc/a"]); got != "new a" {

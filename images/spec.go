@@ -149,4 +149,8 @@ type Deploy struct {
 type SSH struct {
 	User string `yaml:"user" json:"user"`
 	Port int    `yaml:"port" json:"port"`
+
+	// HostCA is who signs the host keys of such boards: a public key, or a file of
+	// public keys in the board's folder, or one with an absolute path.
+	HostCA string `yaml:"hostCA" json:"hostCA,omitempty"`
 }

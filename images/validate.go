@@ -57,6 +57,11 @@ func (s Spec) validate() error {
 			return fmt.Errorf("%s: flash.signers: %w", boardFile(s.Board), err)
 		}
 	}
+	if !filepath.IsAbs(s.SSH.HostCA) {
+		if _, err := s.HostAuthorities(); err != nil {
+			return err
+		}
+	}
 	if err := s.validateJetson(); err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (l *login) sshArgs() string {
 	if l.addr.HostKeyAlias != "" {
 		args = append(args, "-o", Quote("HostKeyAlias="+l.addr.HostKeyAlias))
 	}
-	if len(l.addr.KnownHosts) > 0 {
+	if len(l.addr.KnownHosts) > 0 && l.addr.PinFile == "" { // else ssh finds its own
 		args = append(args, "-o", Quote("UserKnownHostsFile="+l.addr.KnownHosts[0]))
 	}
 	for _, file := range l.addr.Identities {

@@ -69,6 +69,11 @@ func newLogin(a Address) (*login, error) {
 	if l.trust, err = readTrust(existing(a.KnownHosts)); err != nil {
 		return nil, err
 	}
+	vouching, err := a.authorities()
+	if err != nil {
+		return nil, err
+	}
+	l.trust.pins = append(l.trust.pins, vouching...)
 	l.readKeys()
 	return l, nil
 }

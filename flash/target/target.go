@@ -37,14 +37,12 @@ type Conn struct {
 	noSFTP atomic.Bool // files go through the shell
 }
 
-// Reach connects to the machine that a person names, as Resolve takes it. The pins are
-// fingerprints of its host key that the person vouches for; see Address.
-func Reach(ctx context.Context, host string, pins ...string) (*Conn, error) {
+// Reach connects to the machine that a person names, as Resolve takes it.
+func Reach(ctx context.Context, host string) (*Conn, error) {
 	a, err := Resolve(ctx, host)
 	if err != nil {
 		return nil, err
 	}
-	a.Pins = pins
 	return Dial(ctx, a)
 }
 

@@ -207,6 +207,26 @@ func (t *trust) authorities(a Address) []pin {
 	return t.find(authority, func(p pin) bool { return p.covers(name) || p.covers(loose) })
 }
 
+// authorities are those of HostCA, for this machine alone.
+func (a Address) authorities() ([]pin, error) {
+	name, loose := a.hostNames()
+	var pins []pin
+	number := 0
+	for line := range strings.Lines(a.HostCA) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
+		if err != nil {
+			return nil, fmt.Errorf("line %d of the keys that may sign the host key of %s is no public key", number, a)
+		}
+		pins = append(pins, pin{[]string{name, loose}, key, authority, "hostCA", number})
+	}
+	return pins, nil
+}
+
 // revocation is the line that takes one of the keys back, for whatever host.
 func (t *trust) revocation(keys ...ssh.PublicKey) (pin, bool) {
 	found := t.find(revoked, func(p pin) bool {

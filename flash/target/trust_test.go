@@ -186,6 +186,33 @@ func TestHostCertificates(t *testing.T) {
 	}
 }
 
+// A board's description may say who vouches for it.
+func TestHostAuthority(t *testing.T) {
+	nobody(t)
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	keygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file("ca"))
+	keygen(t, "-q", "-t", "ed25519", "-N", "", "-f", file("host"))
+	keygen(t, "-q", "-s", file("ca"), "-I", "the board", "-h", "-n", "127.0.0.1", file("host.pub"))
+	s := startSSHD(t, "HostKey "+file("host"), "HostCertificate "+file("host-cert.pub"))
+	_, _, other := newKey(t)
+	for keys, want := range map[string]string{
+		"# ours\n" + other + "\n" + publicText(t, file("ca.pub")): "",
+		other:         "nothing is known",
+		"\nssh-rsa !": "line 2 of the keys",
+	} {
+		a := addressOf(s)
+		a.KnownHosts, a.HostCA = nil, keys
+		c, err := Dial(t.Context(), a)
+		if err == nil {
+			c.Close()
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("Dial with the authorities %q = %v; want %q", keys, err, want)
+		}
+	}
+}
+
 func publicText(t *testing.T, file string) string {
 	t.Helper()
 	data, err := os.ReadFile(file)
