@@ -70,7 +70,6 @@ func hostileBoard(t *testing.T, serve func(net.Conn, *ssh.ServerConfig)) Address
 
 // conversation is what a board does once somebody has logged in.
 type conversation struct {
-	conn     *ssh.ServerConn
 	exec     func(ssh.Channel, string) // it runs a command
 	sftp     func(ssh.Channel)         // it is the SFTP server; nil: there is none
 	channels func(ssh.NewChannel) bool // it has dealt with a channel
