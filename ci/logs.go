@@ -1,27 +1,77 @@
 package ci
 
-import "context"
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
 
-// logs are what the board itself has to say about a failure. One that cannot be
-// had is left out: the failed checks stand in the report already.
-func (s *session) logs(ctx context.Context) []Log {
+	"github.com/google/renameio/v2"
+)
+
+// journalTail is the end of a boot's journal, so much of it as one answer of a board
+// may be. The boot is $1, as journalctl counts them.
+const journalTail = `journalctl --boot="$1" --no-pager --quiet --output=short-monotonic | tail -c 1000000`
+
+// logs are what the board itself has to say about a failure; also about the boot
+// before, where it was another one that the run began with. One that cannot be had is
+// left out: the failed checks stand in the report already.
+func (s *session) logs(ctx context.Context, began string) []Log {
 	if s.isLost() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
-	var logs []Log
-	for _, l := range []struct {
+	asked := []struct {
 		name string
 		argv []string
 	}{
 		{"journal, errors of this boot", []string{"journalctl", "--boot", "--priority=err", "--no-pager", "--quiet", "--lines=200", "--output=short-monotonic"}},
 		{"kernel messages, the last 150", []string{"sh", "-c", "dmesg | tail -n 150"}},
-	} {
+		{"journal of this boot", []string{"sh", "-c", journalTail, "sh", "0"}},
+		{"journal of the boot before", []string{"sh", "-c", journalTail, "sh", "-1"}},
+	}
+	if boot, err := s.board.Run(ctx, "cat", "/proc/sys/kernel/random/boot_id"); err != nil || began == "" || strings.TrimSpace(string(boot.Stdout)) == began {
+		asked = asked[:3]
+	}
+	var logs []Log
+	for _, l := range asked {
 		r, err := s.board.Run(ctx, l.argv...)
 		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {
-			logs = append(logs, Log{Name: l.name, Text: cleanTail(string(r.Stdout), maxLogBytes)})
+			logs = append(logs, newLog(l.name, string(r.Stdout)))
 		}
 	}
 	return logs
+}
+
+// newLog keeps the end of a text for the report, and all of it where that is more.
+func newLog(name, text string) Log {
+	l := Log{Name: name, Text: cleanTail(text, maxLogBytes)}
+	if len(text) > maxLogBytes {
+		l.Whole = printable(text)
+	}
+	return l
+}
+
+// logFiles are those that writeLogs writes. Flashing has files of its own beside them.
+func logFiles(dir string) string { return filepath.Join(dir, "logs", "smoke-*.txt") }
+
+// writeLogs writes what is too long for the report into files beside it, which the
+// report then names.
+func (r *Report) writeLogs(dir string) error {
+	for i := range r.Logs {
+		l := &r.Logs[i]
+		if l.Whole == "" {
+			continue
+		}
+		file := strings.Replace(logFiles(""), "*", plain(l.Name), 1)
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
+			return err
+		}
+		if err := renameio.WriteFile(filepath.Join(dir, file), []byte(l.Whole), 0o644); err != nil {
+			return err
+		}
+		l.File = file
+	}
+	return nil
 }

@@ -119,8 +119,10 @@ type Metric struct {
 
 // Log is what the board said in a failed run.
 type Log struct {
-	Name string `json:"name"`
-	Text string `json:"text"`
+	Name  string `json:"name"`
+	Text  string `json:"text"`           // its end
+	File  string `json:"file,omitempty"` // that has all of it, beside the report
+	Whole string `json:"-"`              // where that is more
 }
 
 // The files of a report.
@@ -182,8 +184,11 @@ func countWords(n map[Status]int) string {
 // Write writes the report into dir as JSON, as JUnit XML, and as a page. Each
 // file is whole or not there.
 func (r Report) Write(dir string) error {
-	past := r.past(dir)
-	return writeForms(dir, []Report{r.tidy()}, withPage(func(all []Report) ([]byte, error) { return pageOf(all[0], past) }))
+	past, r := r.past(dir), r.tidy()
+	if err := r.writeLogs(dir); err != nil {
+		return err
+	}
+	return writeForms(dir, []Report{r}, withPage(func(all []Report) ([]byte, error) { return pageOf(all[0], past) }))
 }
 
 func writeForms(dir string, all []Report, forms []Form) error {
@@ -208,8 +213,15 @@ func writeForms(dir string, all []Report, forms []Form) error {
 // removeReport removes what an earlier run wrote, so that nobody takes it for news
 // of a run that was cut short.
 func removeReport(dir string) error {
+	names, err := filepath.Glob(logFiles(dir))
+	if err != nil {
+		return err
+	}
 	for _, name := range []string{reportJSON, reportJUnit, reportHTML} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		names = append(names, filepath.Join(dir, name))
+	}
+	for _, name := range names {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -304,7 +316,8 @@ func (r Report) tidy() Report {
 	}
 	r.Logs = slices.Clone(r.Logs)
 	for i := range r.Logs {
-		r.Logs[i] = Log{clean(r.Logs[i].Name, 200), cleanTail(r.Logs[i].Text, maxLogBytes)}
+		l := &r.Logs[i]
+		l.Name, l.Text, l.File = clean(l.Name, 200), cleanTail(l.Text, maxLogBytes), clean(l.File, 300)
 	}
 	return r
 }

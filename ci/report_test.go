@@ -75,8 +75,8 @@ func failing() Report {
 		Next: "on the board: slipway-hook check. The CSV files must list liblzma.so.5 and the file behind it",
 	}
 	r.Logs = []Log{
-		{"journal, errors of this boot", "[    7.120341] virt sshd[301]: fatal: \x1b[31mno hostkeys available\x1b[0m -- exiting.\n[    9.000112] virt kernel: <script>alert(1)</script>"},
-		{"kernel messages, the last 150", "[    0.000000] Linux version 6.12\n[    1.204311] virtio_blk virtio1: [vda] 4239360 512-byte logical blocks"},
+		{Name: "journal, errors of this boot", Text: "[    7.120341] virt sshd[301]: fatal: \x1b[31mno hostkeys available\x1b[0m -- exiting.\n[    9.000112] virt kernel: <script>alert(1)</script>"},
+		{Name: "kernel messages, the last 150", Text: "[    0.000000] Linux version 6.12\n[    1.204311] virtio_blk virtio1: [vda] 4239360 512-byte logical blocks"},
 	}
 	return r
 }
@@ -180,7 +180,7 @@ func TestHostileTextIsHarmless(t *testing.T) {
 			c.Name, c.Saw, c.Want, c.Next = hostileText, hostileText, hostileText, hostileText
 		}
 	}
-	r.Logs = []Log{{hostileText, strings.Repeat(hostileText, 10000)}}
+	r.Logs = []Log{{Name: hostileText, Text: strings.Repeat(hostileText, 10000), File: hostileText}}
 	dir := t.TempDir()
 	if err := r.Write(dir); err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func FuzzReport(f *testing.F) {
 		r := Report{
 			Board: text, Stages: []Stage{{Name: text, Status: Failed, Saw: text, Next: text}},
 			Suites: []SuiteResult{{Name: text, Checks: []CheckResult{{Name: text, Status: Failed, Saw: text, Want: text}, {Name: text, Status: Skipped, Saw: text}}}},
-			Logs:   []Log{{text, text}},
+			Logs:   []Log{{Name: text, Text: text, File: text}},
 		}.tidy()
 		data, err := junitOf([]Report{r})
 		if err != nil {

@@ -57,7 +57,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 	}
 	r.Identity = s.identity // a restart may have changed it
 	if r.Failed() && ctx.Err() == nil {
-		r.Logs = s.logs(ctx)
+		r.Logs = s.logs(ctx, r.Identity.BootID)
 	}
 	r.ElapsedMS = time.Since(r.Started).Milliseconds()
 	if err = r.verdict(ctx); err == nil {
