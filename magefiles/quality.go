@@ -67,15 +67,18 @@ func Bench(ctx context.Context,
 // Soak kills a command at random moments and runs it again: what it leaves in
 // the end must always be the same. build needs SLIPWAY_BITBAKE, which names a git clone of
 // bitbake, and a user who is not root. hook, which needs root, starts containers that get a
-// board's files: none may fail, and nothing may be left of them.
+// board's files: none may fail, and nothing may be left of them. update updates a virtual
+// board: with updates that must be refused or taken back, then with connections and power
+// that are cut. An update takes minutes there.
 //
-// Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook".
+// Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook"; "soak update -kills=30".
 func Soak(ctx context.Context,
-	area *string, // build, flash, hook or layers
+	area *string, // build, flash, hook, layers or update
 	kills *int, // how many; 50 if not given
 	seed *int, // where the moments come from; one that is printed if not given
 	containers *int, // how many hook starts one after another; 2000 if not given
+	rounds *int, // how often update goes through its updates that nobody disturbs; 1 if not given
 ) error {
-	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000)}
+	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000), Rounds: given(rounds, 1)}
 	return run(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })
 }

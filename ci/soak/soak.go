@@ -24,6 +24,7 @@ type Options struct {
 	Kills      int
 	Seed       uint64
 	Containers int      // one after another
+	Rounds     int      // of what is not killed
 	Self       []string // the program that knows our commands
 }
 
@@ -32,6 +33,7 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"flash":  Flash,
 	"hook":   Hook,
 	"layers": Layers,
+	"update": Update,
 }
 
 // Run soaks one area with the program that this process is, in a folder of its

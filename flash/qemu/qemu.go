@@ -143,6 +143,13 @@ func (v *VM) save() error {
 	return renameio.WriteFile(filepath.Join(v.dir, stateName), append(data, '\n'), 0o644)
 }
 
+// Through has the board reached through another port of this machine's, which leads to
+// the one that it has: a relay's.
+func (v *VM) Through(port int) error {
+	v.SSHPort = port
+	return v.save()
+}
+
 // arguments are relative to the machine's folder: socket names have no room for
 // long paths.
 func arguments(spec images.Spec, accel string, port int) []string {

@@ -1,0 +1,440 @@
+package soak
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"slipway/ci"
+	"slipway/flash/qemu"
+	"slipway/images"
+	"slipway/layers/engine"
+)
+
+// Update updates the virtual board again and again. In each round there is one update
+// of each kind that must come to a known end: good ones, ones that do not boot, fail
+// their suites, are signed by somebody else or are for another board. Then come updates
+// whose connection is cut, or whose board loses its power, at a random moment. After
+// each the board must run the old or the new system, whole, and update must have said
+// which.
+func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err error) {
+	fmt.Fprintf(w, "seed %d\n", opt.Seed)
+	s, err := newSoakedUpdate(ctx, w, dir, opt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.on(ctx); err != nil {
+		return err
+	}
+	// The suites need the container, which outlives updates.
+	if err := s.command(ctx, io.Discard, "deploy", s.spec.Board, s.spec.Board); err != nil {
+		return err
+	}
+	if s.runs, err = s.look(ctx); err != nil {
+		return err
+	}
+	for range opt.Rounds {
+		for _, c := range updateCases {
+			if err := s.prove(ctx, c); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+	}
+	for n := range opt.Kills {
+		if err := s.disturb(ctx, n, opt.Kills); err != nil {
+			return fmt.Errorf("kill %d: %w", n+1, err)
+		}
+	}
+	if err := s.whole(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%d updates, %d of them disturbed: %d came to the new system, %d stayed on the old one, 0 faults; of %d update could not say which at first\n",
+		s.updates, opt.Kills, s.came["new"], s.came["old"], s.came["unknown"])
+	return nil
+}
+
+// updateCase is an update that nobody disturbs.
+type updateCase struct {
+	name, bundle string
+	system       string // what must run afterwards: old or new
+	why          string // a part of what update says then
+}
+
+var updateCases = []updateCase{
+	{"an update", "one", "new", ""},
+	{"whose kernel is not there", "kernel", "old", "the boot loader went back to the old one"},
+	{"whose init is not there", "init", "old", "the boot loader went back to the old one"},
+	{"whose suites fail", "unit", "old", "failed"},
+	{"signed by somebody else", "stranger", "old", "signature"},
+	{"for another board", "other", "old", "compatible"},
+	{"back to the first slot", "two", "new", ""},
+}
+
+// soakedSystems are what the bundles hold, each as a change of the board.
+var soakedSystems = []struct {
+	name   string
+	change func(images.Spec) images.Spec
+}{
+	{"one", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "one\n") }},
+	{"two", func(s images.Spec) images.Spec { return s.WithFile("overlay/etc/motd", "two\n") }},
+	{"kernel", func(s images.Spec) images.Spec { return without(s, "vmlinuz", "boot/vmlinuz-*") }},
+	{"init", func(s images.Spec) images.Spec { return without(s, "usr/lib/systemd/systemd") }},
+	{"unit", func(s images.Spec) images.Spec {
+		debian := *s.Debian
+		debian.Enable = append(slices.Clone(debian.Enable), "fails.service")
+		s.Debian = &debian
+		return s.WithFile("overlay/usr/lib/systemd/system/fails.service", "[Service]\nType=oneshot\nExecStart=false\n")
+	}},
+	{"other", func(s images.Spec) images.Spec {
+		const manifest = "bundle/manifest.raucm"
+		text, _ := s.File(manifest) // a board with a keyring has one
+		return s.WithFile(manifest, strings.Replace(string(text), "compatible=", "compatible=not-", 1))
+	}},
+	{"stranger", func(s images.Spec) images.Spec { return s }},
+}
+
+func without(s images.Spec, files ...string) images.Spec {
+	debian := *s.Debian
+	debian.Remove = append(slices.Clone(debian.Remove), files...)
+	s.Debian = &debian
+	return s
+}
+
+type soakedUpdate struct {
+	w       io.Writer
+	random  *rand.Rand
+	job     Job
+	spec    images.Spec
+	build   images.Options
+	relay   *relay
+	bundles map[string]string // by the system's name
+	keys    map[string]string // of their images
+	digests map[string]string // of /usr, by the image's key
+	runs    string            // the key of the image that runs
+	took    time.Duration
+	updates int
+	came    map[string]int
+}
+
+func newSoakedUpdate(ctx context.Context, w io.Writer, dir string, opt Options) (*soakedUpdate, error) {
+	spec, err := images.Default()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := filepath.Abs("build/cache") // the packages of the clone, where it has them
+	if err != nil {
+		return nil, err
+	}
+	s := &soakedUpdate{
+		w: w, random: rand.New(rand.NewPCG(opt.Seed, 0)), spec: spec, took: firstTook,
+		build:   images.Options{Dir: filepath.Join(dir, "build"), Cache: cache},
+		bundles: map[string]string{}, keys: map[string]string{}, digests: map[string]string{}, came: map[string]int{},
+	}
+	s.job = Job{Argv: opt.Self, Dir: dir}
+	if s.relay, err = newRelay(); err != nil {
+		return nil, err
+	}
+	if err := s.prepare(ctx, dir); err != nil {
+		return nil, errors.Join(err, s.relay.close())
+	}
+	return s, nil
+}
+
+// prepare makes the bundles and the board's disk.
+func (s *soakedUpdate) prepare(ctx context.Context, dir string) error {
+	for _, system := range soakedSystems {
+		if err := s.pack(ctx, dir, system.name, system.change(s.spec)); err != nil {
+			return err
+		}
+	}
+	return s.flash(ctx)
+}
+
+// firstTook stands for the time that an update takes, until one was measured.
+const firstTook = 3 * time.Minute
+
+// pack builds a system and keeps its bundle.
+func (s *soakedUpdate) pack(ctx context.Context, dir, name string, spec images.Spec) error {
+	opt := s.build
+	opt.Ask.Targets = []string{images.Bundle}
+	if name == "stranger" {
+		opt.Dir = filepath.Join(dir, "elsewhere") // with a key of its own
+	}
+	a, err := ci.Build(ctx, s.w, spec, opt)
+	if err != nil {
+		return err
+	}
+	f, err := a.File(images.Bundle)
+	if err != nil {
+		return err
+	}
+	s.bundles[name], s.keys[name] = filepath.Join(dir, name+".raucb"), a.Key
+	fmt.Fprintf(s.w, "bundle %s: %d MiB\n", name, f.SizeBytes>>20)
+	return os.Rename(a.Path(f), s.bundles[name])
+}
+
+// flash writes the board's own image to its virtual disk.
+func (s *soakedUpdate) flash(ctx context.Context) error {
+	if _, err := ci.Build(ctx, s.w, s.spec, s.build); err != nil {
+		return err
+	}
+	disk := filepath.Join(ci.MachineDir(s.build, s.spec), qemu.DiskName)
+	if err := os.MkdirAll(filepath.Dir(disk), 0o755); err != nil {
+		return err
+	}
+	return s.command(ctx, io.Discard, "flash", s.spec.Board, disk, "-yes="+disk)
+}
+
+// command runs one of our commands to its end.
+func (s *soakedUpdate) command(ctx context.Context, out io.Writer, args ...string) error {
+	j := s.job
+	j.Argv = append(slices.Clone(j.Argv), args...)
+	cmd := j.command(ctx, out)
+	var said strings.Builder
+	cmd.Stderr = &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(args, " "), err, tail(said.String()))
+	}
+	return nil
+}
+
+// tail is the end of what a command said.
+func tail(text string) string { return text[max(0, len(text)-2000):] }
+
+// on switches the board on, waits for a login, and has everybody else reach it through
+// the relay.
+func (s *soakedUpdate) on(ctx context.Context) error {
+	if err := ci.StartVirtual(ctx, s.w, s.build, s.spec); err != nil {
+		return err
+	}
+	vm, err := qemu.Find(ci.MachineDir(s.build, s.spec))
+	if err != nil {
+		return err
+	}
+	s.relay.lead(vm.SSHPort)
+	return vm.Through(s.relay.port())
+}
+
+// cutPower ends the machine as a power cut does.
+func (s *soakedUpdate) cutPower() error {
+	vm, err := qemu.Find(ci.MachineDir(s.build, s.spec))
+	if err != nil {
+		return err
+	}
+	if err := unix.Kill(vm.PID, unix.SIGKILL); err != nil {
+		return fmt.Errorf("cut the power of %s (pid %d): %w", s.spec.Board, vm.PID, err)
+	}
+	return vm.WaitOff(context.Background(), time.Minute)
+}
+
+func (s *soakedUpdate) close() error {
+	vm, err := qemu.Find(ci.MachineDir(s.build, s.spec))
+	if err == nil {
+		err = vm.Stop()
+	} else if errors.Is(err, qemu.ErrOff) {
+		err = nil
+	}
+	return errors.Join(err, s.relay.close())
+}
+
+// said is what of update's outcome decides.
+type said struct {
+	System    string `json:"system"`
+	Slot      string `json:"slot"`
+	Committed bool   `json:"committed"`
+	SentBytes int64  `json:"sentBytes"`
+	Why       string `json:"why"`
+}
+
+// update runs the command; that it fails is no error here.
+func (s *soakedUpdate) update(ctx context.Context, bundle string) (said, error) {
+	var out strings.Builder
+	failed := s.command(ctx, &out, "update", s.spec.Board, s.spec.Board, s.bundles[bundle], "-yes", "-json", "-downgrade")
+	if ctx.Err() != nil {
+		return said{}, context.Cause(ctx)
+	}
+	s.updates++
+	var o said
+	if err := json.Unmarshal([]byte(out.String()), &o); err != nil {
+		return o, fmt.Errorf("update printed no outcome: %w; %w", err, failed)
+	}
+	return o, nil
+}
+
+// prove runs one case.
+func (s *soakedUpdate) prove(ctx context.Context, c updateCase) error {
+	began := time.Now()
+	o, err := s.update(ctx, c.bundle)
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if o.System != c.system || !strings.Contains(o.Why, c.why) || o.Committed != (c.system == "new") {
+		return fmt.Errorf("update says %+v; want the %s system, and %q", o, c.system, c.why)
+	}
+	if c.system == "new" {
+		s.took = took
+	}
+	_, err = s.judge(ctx, o, c.bundle)
+	fmt.Fprintf(s.w, "%s: the %s system runs in %s, after %s, %d KiB of the bundle sent. %s\n",
+		c.name, o.System, o.Slot, took.Round(time.Second), o.SentBytes>>10, engine.OneLine(firstLine(o.Why)))
+	return err
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}
+
+// disturb updates to the system that does not run, and cuts the connection or the power
+// on the way.
+func (s *soakedUpdate) disturb(ctx context.Context, n, of int) error {
+	bundle := "one"
+	if s.runs == s.keys["one"] {
+		bundle = "two"
+	}
+	after, power := time.Duration(s.random.Int64N(int64(s.took))), n%3 != 0 // a third of them are cables
+	var o said
+	g, grouped := errgroup.WithContext(ctx)
+	ended := make(chan struct{})
+	g.Go(func() (err error) {
+		defer close(ended)
+		o, err = s.update(grouped, bundle)
+		return err
+	})
+	g.Go(func() error {
+		select {
+		case <-time.After(after):
+		case <-ended: // nothing was disturbed
+			return nil
+		}
+		if !power {
+			s.relay.cut()
+			return nil
+		}
+		return errors.Join(s.cutPower(), s.on(grouped))
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	is, err := s.judge(ctx, o, bundle)
+	if err == nil && !(is == "new" && o.Committed) { // it may be on trial, or wait for a restart
+		_, err = s.ask(ctx, "rauc status mark-active booted && rauc status mark-good booted")
+	}
+	fmt.Fprintf(s.w, "kill %d of %d: the %s was cut after %s; the %s system runs in %s. %s\n", n+1, of,
+		map[bool]string{true: "power", false: "connection"}[power], after.Round(time.Second), o.System, o.Slot, engine.OneLine(firstLine(o.Why)))
+	return err
+}
+
+// judge looks which system runs, and compares it with what update said and with what is
+// in the bundle.
+func (s *soakedUpdate) judge(ctx context.Context, o said, bundle string) (is string, err error) {
+	now, err := s.look(ctx)
+	if err != nil {
+		return "", fmt.Errorf("the board after the update (which said %+v): %w", o, err)
+	}
+	is = map[bool]string{true: "new", false: "old"}[now == s.keys[bundle]]
+	if is == "old" && now != s.runs {
+		return "", fmt.Errorf("the board runs image %s, which is neither the old one (%s) nor the new one (%s)", now, s.runs, s.keys[bundle])
+	}
+	if o.System == "unknown" {
+		s.came["unknown"]++
+	} else if o.System != is {
+		return "", fmt.Errorf("update says that the %s system runs, and it is the %s one: %+v", o.System, is, o)
+	}
+	s.runs = now
+	s.came[is]++
+	return is, nil
+}
+
+// lookScript says which slot runs, of which image, and what its programs are.
+const lookScript = `systemctl is-system-running --wait >/dev/null
+set -e
+rauc status --output-format=json >/dev/null
+tr ' ' '\n' < /proc/cmdline | grep '^rauc.slot='
+cat /etc/slipway/image.json
+find /usr -xdev -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
+
+// look returns the key of the image that runs, having compared its programs with those
+// that it had before.
+func (s *soakedUpdate) look(ctx context.Context) (key string, err error) {
+	out, err := s.ask(ctx, lookScript)
+	if err != nil {
+		return "", err
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	var image struct{ Key string }
+	if len(lines) != 3 || json.Unmarshal([]byte(lines[1]), &image) != nil || image.Key == "" {
+		return "", fmt.Errorf("the board says %q; want its slot, its image and a digest", out)
+	}
+	if before := s.digests[image.Key]; cmp.Or(before, lines[2]) != lines[2] {
+		return "", fmt.Errorf("the files in /usr of image %s are %s, and were %s", image.Key, lines[2], before)
+	}
+	s.digests[image.Key] = lines[2]
+	return image.Key, nil
+}
+
+// lookLimit is long, because the board may still be on its way back.
+const lookLimit = 10 * time.Minute
+
+// ask runs a script on the board as soon as that lets somebody in.
+func (s *soakedUpdate) ask(ctx context.Context, script string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	for {
+		conn, err := ci.Reach(ctx, s.build, s.spec, s.spec.Board)
+		if err == nil {
+			defer conn.Close()
+			r, err := conn.Run(ctx, "sh", "-c", script)
+			if err == nil && r.Status != 0 {
+				err = fmt.Errorf("%s: status %d: %s", script, r.Status, engine.OneLine(string(r.Stderr)))
+			}
+			return string(r.Stdout), err
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// whole shuts the board down and has e2fsck judge its file systems: what is mounted at
+// every boot, and the slot that runs.
+func (s *soakedUpdate) whole(ctx context.Context) error {
+	out, err := s.ask(ctx, "tr ' ' '\\n' < /proc/cmdline | grep '^root=PARTLABEL='")
+	if err != nil {
+		return err
+	}
+	root := strings.TrimPrefix(strings.TrimSpace(out), "root=PARTLABEL=")
+	if err := ci.StopVirtual(ctx, s.w, s.build, s.spec, false); err != nil {
+		return err
+	}
+	a, err := images.OpenArtifact(ci.BoardDir(s.build, s.spec))
+	if err != nil {
+		return err
+	}
+	disk := filepath.Join(ci.MachineDir(s.build, s.spec), qemu.DiskName)
+	for _, p := range a.Partitions {
+		if p.Name != root && p.Use != "boot" && p.Use != "data" {
+			continue
+		}
+		if err := engine.Run(ctx, engine.Command{Argv: []string{"e2fsck", "-fn", fmt.Sprintf("%s?offset=%d", disk, p.OffsetBytes)}}); err != nil {
+			return fmt.Errorf("the file system of %s is not whole: %w", p.Name, err)
+		}
+	}
+	return nil
+}
