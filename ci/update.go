@@ -76,7 +76,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	u.begin(host, bundle)
 	err := u.run(ctx, func(ctx context.Context) (err error) {
 		u.conn, err = Reach(ctx, opt, spec, host)
-		return err
+		return Because(ctx, ErrUnreachable, err)
 	})
 	if _, none := os.Stat(dir); none == nil {
 		err = errors.Join(err, u.outcome.Report.WriteAndSay(how.Out, dir))
@@ -125,12 +125,16 @@ func (u *updating) run(ctx context.Context, connect func(context.Context) error)
 		{"commit", u.commit, "on the board: look at the engine's own log, then mark the system good by hand"},
 	}
 	var err error
+	over := make(chan struct{})
+	defer close(over)
 	for _, s := range stages {
 		if err != nil || u.ends(s.name) {
 			report.Stages = append(report.Stages, Stage{Name: s.name, Status: Skipped})
 			continue
 		}
-		err = report.stage(ctx, s)
+		if err = report.stage(ctx, s); s.name == "connect" && err == nil {
+			go u.hurry(over)
+		}
 	}
 	if err != nil && u.outcome.System == NewSystem && ctx.Err() == nil {
 		err = errors.Join(err, report.stage(ctx, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
@@ -139,8 +143,18 @@ func (u *updating) run(ctx context.Context, connect func(context.Context) error)
 	if err != nil {
 		u.outcome.Why = clean(err.Error(), maxSawBytes)
 	}
+	report.Reason = reason(err)
 	report.ElapsedMS = time.Since(report.Started).Milliseconds()
 	return err
+}
+
+// hurry ends all that still waits for the board when even that shall end.
+func (u *updating) hurry(over <-chan struct{}) {
+	select {
+	case <-u.how.Now:
+		u.conn.Close()
+	case <-over:
+	}
 }
 
 // ends says that a stage is not wanted.
@@ -408,13 +422,6 @@ func (u *updating) close(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), alive)
 	defer cancel()
-	go func() {
-		select {
-		case <-u.how.Now:
-			cancel()
-		case <-limited.Done():
-		}
-	}()
 	if status, err := u.engine.Status(limited); err == nil {
 		u.runs(status)
 		u.outcome.Waiting = status.Waiting()

@@ -140,6 +140,27 @@ func TestUpdateCut(t *testing.T) {
 	}
 }
 
+// A second Ctrl-C ends the wait for a board too.
+func TestUpdateEnded(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
+	u := onRAUC(t, r, updatetest.Connect(t), bundle)
+	now := make(chan struct{})
+	u.how.Now = now
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- u.run(ctx, already) }()
+	r.Waiting(t)
+	close(now)
+	stop()
+	if err := <-ended; err == nil {
+		t.Error("run() = nil; want an error")
+	}
+	if _, err := u.conn.Run(t.Context(), "true"); err == nil {
+		t.Error("the connection is still there")
+	}
+}
+
 // Ctrl-C while the engine is at work.
 func TestUpdateStopped(t *testing.T) {
 	r := updatetest.StartRAUC(t)

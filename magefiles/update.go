@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"slipway/ci"
-	"slipway/images"
 )
 
 // Update has a running board's own engine install a bundle, and proves the result.
@@ -32,7 +31,7 @@ func Update(ctx context.Context, board, host, bundle string,
 	json *bool, // print the outcome as JSON
 ) error {
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := images.Load(board)
+		spec, err := load(ctx, board)
 		how := ci.UpdateOptions{DryRun: given(dryRun, false), Downgrade: given(downgrade, false), NoReboot: given(noReboot, false), Now: now, Out: os.Stderr}
 		if !given(yes, false) {
 			how.Confirm = ci.AskYes(os.Stdin, os.Stderr)
