@@ -272,21 +272,25 @@ func (d *docker) gpus(ctx context.Context, which string) ([]string, error) {
 	return []string{"--device=" + which}, ctx.Err()
 }
 
-// tidy removes a container that was broken off, in a context of its own.
+// tidy removes a container that was broken off, in a context of its own. The engine may
+// still be making one when the client that asked for it has ended.
 func (d *docker) tidy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyLimit)
 	defer cancel()
-	for {
+	for range tidyTries {
 		r, err := d.conn.Run(ctx, d.program, "rm", "--force", id)
 		if err != nil {
 			return fmt.Errorf("remove container %s: %w", id, err)
 		}
-		if r.Status == 0 || !strings.Contains(string(r.Stderr), "in progress") {
-			return nil // it is gone, or never was
+		if r.Status == 0 && strings.TrimSpace(string(r.Stdout)) == id {
+			return nil
 		}
 		time.Sleep(watchEvery)
 	}
+	return nil // it is gone, or never was
 }
+
+const tidyTries = 10
 
 // Left lists the containers that Run made and that are there still.
 func (d *docker) Left(ctx context.Context) ([]Left, error) {

@@ -221,9 +221,9 @@ func testEngine(t *testing.T, e Engine) {
 	})
 	t.Run("too long", func(t *testing.T) {
 		c := sh("/bin/busybox sleep 600")
-		c.Timeout, c.Out = time.Second, &Outputs{newText(), newText()}
+		c.Timeout, c.Out = 3*time.Second, &Outputs{newText(), newText()}
 		_, err := e.Run(t.Context(), c)
-		checkErr(t, err, "did not end within 1s")
+		checkErr(t, err, "did not end within 3s")
 	})
 	checkLeft(t, e)
 	t.Run("detached", func(t *testing.T) {
