@@ -265,6 +265,7 @@ func TestParseList(t *testing.T) {
 		},
 		{name: "out of the folder", in: root + "81a4 5 0 0 root root ./../x\n", wantErr: true},
 		{name: "another root", in: root + "81a4 5 0 0 root root .//etc/passwd\n", wantErr: true},
+		{name: "a name without an end", in: root + "81a4 5 0 0 root root ./a" + strings.Repeat("\n", 5000), wantErr: true},
 		{name: "other words", in: "Welcome to the board\n", wantErr: true},
 	}
 	for _, tt := range tests {

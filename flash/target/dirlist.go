@@ -52,6 +52,9 @@ func (c *Conn) list(ctx context.Context, remote string) (map[string]entry, error
 	return parseList(r.Stdout)
 }
 
+// longestPath is Linux's PATH_MAX.
+const longestPath = 4096
+
 var errMuch = fmt.Errorf("the folder on the board holds more than %d entries, or very long names", mostEntries)
 
 var statPattern = regexp.MustCompile(`^([0-9a-f]{1,8}) (\d{1,18}) (\d{1,10}) (\d{1,10}) (\S{1,256}) (\S{1,256}) \.(/(?s:.*))?$`)
@@ -67,6 +70,8 @@ func parseList(out []byte) (map[string]entry, error) {
 		switch {
 		case m == nil && !inside:
 			return nil, fmt.Errorf("the board lists the folder in a way that is not known: %s", printable(line))
+		case m == nil && len(last)+len(line) > longestPath:
+			return nil, errMuch
 		case m == nil:
 			entries[last+"\n"+line] = entries[last]
 			delete(entries, last)

@@ -302,7 +302,7 @@ func (c *Conn) Digest(ctx context.Context, name string) (string, error) {
 // prove computes the digest on the board, and says whether parts of other versions of
 // remote lie there. Where no program there can do it, or it sees other folders than
 // the SFTP server, the file is read back.
-func (w *way) prove(ctx context.Context, name, remote string) (digest string, others bool, err error) {
+func (w *way) prove(ctx context.Context, name, remote string, size int64) (digest string, others bool, err error) {
 	r, err := w.conn.Run(ctx, "sh", "-c", proveScript, "sh", argument(name), hiddenPrefix(remote))
 	if ctx.Err() != nil {
 		return "", false, err
@@ -311,10 +311,23 @@ func (w *way) prove(ctx context.Context, name, remote string) (digest string, ot
 		return string(m[1]), bytes.Contains(r.Stdout, []byte("\npart\n")), nil
 	}
 	h := sha256.New()
-	if err := w.files.readBack(ctx, name, h); err != nil {
+	if err := w.files.readBack(ctx, name, &atMost{h, size}); err != nil {
 		return "", false, fmt.Errorf("read back: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), false, nil
+}
+
+// atMost refuses what is longer than it should be: a board may send without an end.
+type atMost struct {
+	to   io.Writer
+	left int64
+}
+
+func (w *atMost) Write(p []byte) (int, error) {
+	if w.left -= int64(len(p)); w.left < 0 {
+		return 0, errors.New("the board sends more than was sent to it")
+	}
+	return w.to.Write(p)
 }
 
 func (b *sftpFiles) rename(ctx context.Context, from, to string) error {

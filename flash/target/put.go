@@ -162,7 +162,7 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, remote s
 	}
 	got, others, err := p.digest, true, error(nil)
 	if got != want.hex { // it was not computed on the way, or says that something is wrong
-		got, others, err = w.prove(ctx, p.name, remote)
+		got, others, err = w.prove(ctx, p.name, remote, src.size)
 	}
 	if err != nil {
 		return "", err
