@@ -101,7 +101,8 @@ type updating struct {
 	engine  boardupdate.Engine
 	bundle  *boardupdate.Bundle
 	before  boardupdate.Status
-	judged  bool // the engine has looked at the bundle
+	judged  bool                // the engine has looked at the bundle
+	source  *boardupdate.Source // as it was offered last
 	outcome Outcome
 }
 
@@ -266,7 +267,7 @@ func (u *updating) installOnce(ctx context.Context, step *progress.Step) error {
 		from.Close()
 		u.outcome.SentBytes += from.Served()
 	}()
-	u.outcome.Way = from.Way
+	u.source, u.outcome.Way = from, from.Way
 	if from.Why != "" {
 		step.Detail(fmt.Sprintf("%s: %s", from.Way, from.Why))
 	}
@@ -304,6 +305,7 @@ func (u *updating) resume(ctx context.Context) (done bool, err error) {
 	if err := u.engine.Settle(limited); err != nil {
 		return false, err
 	}
+	u.source.Close() // a file on the board outlived the connection
 	status, err := u.engine.Status(ctx)
 	return err == nil && status.Waiting(), err
 }

@@ -34,7 +34,8 @@ type Source struct {
 // Served is how many bytes of the bundle went to the board so far.
 func (s *Source) Served() int64 { return s.served.Load() }
 
-// Close stops serving, and removes what was put on the board.
+// Close stops serving, and removes what was put on the board. Where the connection was
+// lost, it is for calling again on the next.
 func (s *Source) Close() { s.close() }
 
 // Offer makes a bundle available to the board's engine, in the best way that both
