@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -159,33 +160,61 @@ const (
 	bootLimit  = 5 * time.Minute
 	loginLeast = 20 * time.Second
 	watchEvery = 100 * time.Millisecond
+	// silenceLimit is for boards on KVM, whose boot loader speaks within 2 s.
+	silenceLimit = 20 * time.Second
 )
 
-// errPanicked says that the board's kernel gave up.
-var errPanicked = errors.New("the board's kernel panicked")
+// What a board that is switched off and on again did before.
+var (
+	errPanicked = errors.New("the board's kernel panicked")
+	errSilent   = errors.New("the board said nothing on its serial line")
+)
 
-// powerCycles is how often a board is switched on again whose kernel panicked
-// under emulation. QEMU before 8.1 now and then runs code of the kernel that the
-// kernel has just rewritten (once in about 70 boots here). The report says so.
+// powerCycles is how often a board is switched on again. QEMU before 8.1 now and then
+// runs code of the kernel that the kernel has just rewritten, which panics (once in
+// about 70 boots here). And there are machines whose KVM runs the firmware, and nothing
+// after it. The report says so.
 const powerCycles = 2
 
 func (u *up) boot(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "boot", 0, "")
 	defer func() { step.End(saw, err) }()
-	for cycles := 0; ; cycles++ {
+	var before []string
+	for {
 		saw, err = u.powerOn(ctx, step)
-		if cycles > 0 {
-			saw = fmt.Sprintf("%s; before that the kernel panicked %d times under emulation (%s.panic)", saw, cycles, qemu.ConsoleLog(u.machineDir()))
+		if len(before) > 0 {
+			saw += "; before that " + strings.Join(before, ", ")
 		}
-		if !errors.Is(err, errPanicked) || u.vm.Accel != qemu.TCG || cycles == powerCycles {
+		why := u.again(err)
+		if why == "" || len(before) == powerCycles {
 			return saw, err
 		}
-		step.Detail("the kernel panicked under emulation; switching the board off and on")
-		console := qemu.ConsoleLog(u.machineDir())
-		if err := errors.Join(u.vm.Stop(), os.Rename(console, console+".panic")); err != nil {
+		before = append(before, why)
+		step.Detail(why + "; switching the board off and on")
+		if err := u.cycle(); err != nil {
 			return "", err
 		}
 	}
+}
+
+// again says why a boot that failed is worth another, "" where it is not.
+func (u *up) again(err error) string {
+	switch {
+	case errors.Is(err, errSilent):
+		return fmt.Sprintf("it said nothing for %s on this machine's KVM, so it is emulated", silenceLimit)
+	case errors.Is(err, errPanicked) && u.vm.Accel == qemu.TCG:
+		return fmt.Sprintf("the kernel panicked under emulation (%s.panic)", qemu.ConsoleLog(u.machineDir()))
+	}
+	return ""
+}
+
+// cycle switches the board off, and sees to it that the next boot has what it needs.
+func (u *up) cycle() error {
+	if u.vm.Accel == qemu.KVM {
+		return errors.Join(u.vm.Stop(), qemu.DistrustKVM())
+	}
+	console := qemu.ConsoleLog(u.machineDir())
+	return errors.Join(u.vm.Stop(), os.Rename(console, console+".panic"))
 }
 
 func (u *up) machineDir() string { return MachineDir(u.opt.Build, u.spec) }
@@ -252,6 +281,8 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.V
 		switch {
 		case qemu.Panicked(dir):
 			stop(errPanicked)
+		case vm.Accel == qemu.KVM && since > silenceLimit && qemu.Silent(dir):
+			stop(errSilent)
 		case limit == 0 && qemu.Prompted(dir):
 			limit = since + max(since, loginLeast)
 			step.Detail("it is up; waiting for its sshd")

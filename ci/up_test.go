@@ -99,6 +99,39 @@ func leftovers(t *testing.T, dir string) []string {
 	return all
 }
 
+// A board of which nothing is heard on KVM is emulated from then on.
+func TestSilenceOnKVM(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	spec := images.Spec{Board: "toy", Machine: &images.Machine{Ready: "never said"}}
+	u := &up{spec: spec, opt: UpOptions{Build: images.Options{Dir: t.TempDir()}}}
+	if err := os.MkdirAll(u.machineDir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for accel, want := range map[string]error{qemu.KVM: errSilent, qemu.TCG: context.DeadlineExceeded} {
+		u.vm = &qemu.VM{Accel: accel, Started: time.Now().Add(-2 * silenceLimit)}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*watchEvery)
+		if accel == qemu.KVM {
+			ctx, cancel = context.WithCancel(t.Context())
+		}
+		err := u.logIn(ctx, u.vm, progress.Start(ctx, "boot", 0, ""))
+		cancel()
+		if !errors.Is(err, want) {
+			t.Errorf("logIn on %s = %v; want %v", accel, err, want)
+		}
+	}
+	u.vm = &qemu.VM{Accel: qemu.KVM}
+	if why := u.again(errSilent); !strings.Contains(why, "emulated") {
+		t.Errorf("again(%v) = %q; want that it is emulated", errSilent, why)
+	}
+	if err := qemu.DistrustKVM(); err != nil {
+		t.Fatal(err)
+	}
+	memory, _ := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "slipway", "kvm-*"))
+	if len(memory) != 1 {
+		t.Errorf("%q remember it; want one file", memory)
+	}
+}
+
 // After a kernel's panic the next machine is switched on: nobody may still watch
 // the last one then.
 func TestPanicEndsTheWatch(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,6 +55,16 @@ func accelerator(ctx context.Context, spec images.Spec) (accel, note string) {
 		note = fmt.Sprintf("slipway: a machine was tried with /dev/kvm and did not run, so this one is emulated; for a day this is remembered in %s; remove that to try again", memory)
 	}
 	return found, note
+}
+
+// DistrustKVM has the next machines emulated, for a day. It is for one whose firmware
+// spoke, so that the trial went well, and nothing after that.
+func DistrustKVM() error {
+	memory := kvmMemory()
+	if memory == "" {
+		return errors.New("nothing can be remembered in this user's cache folder; set HOME or XDG_CACHE_HOME")
+	}
+	return renameio.WriteFile(memory, []byte(TCG), 0o644)
 }
 
 // remembered is what an earlier trial found, "" where it must be tried (again).

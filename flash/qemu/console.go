@@ -62,6 +62,9 @@ func Panicked(dir string) bool { return Said(dir, "Kernel panic - not syncing") 
 // Prompted is true where the machine's serial line offers a login.
 func Prompted(dir string) bool { return Said(dir, " login: ") }
 
+// Silent is true where the serial line has said nothing yet.
+func Silent(dir string) bool { return len(lastBytes(filepath.Join(dir, consoleName))) == 0 }
+
 // Said is true where something is among the last that the serial line said.
 func Said(dir, text string) bool {
 	return bytes.Contains(lastBytes(filepath.Join(dir, consoleName)), []byte(text))
