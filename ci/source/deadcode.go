@@ -33,26 +33,67 @@ func (t tree) deadIn(ctx context.Context, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	isCommands := func(p goPackage) bool { return p.Name == "main" && filepath.Base(p.Dir) == "magefiles" }
-	look := t.deadInProgram
-	if slices.ContainsFunc(packages, isCommands) {
-		look = t.deadInOwnPackage
-	}
+	var programs []program
 	for _, p := range packages {
 		if p.Name != "main" {
 			continue
 		}
-		look := look
-		if isCommands(p) {
-			look = t.deadInMagefiles
-		}
-		more, err := look(ctx, dir, p)
+		one, err := t.judge(ctx, dir, p)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, more...)
+		programs = append(programs, one)
 	}
-	return found, nil
+	return append(found, deadInAll(programs)...), nil
+}
+
+// program is a main package, with what of its packages it does not reach.
+type program struct {
+	folders map[string]bool // of its packages
+	lines   []string        // in order, one for each function
+	dead    map[string]bool // the same
+}
+
+func (t tree) judge(ctx context.Context, dir string, p goPackage) (program, error) {
+	one := program{folders: map[string]bool{}, dead: map[string]bool{}}
+	look := t.deadInProgram
+	if filepath.Base(p.Dir) == "magefiles" {
+		look = t.deadInMagefiles
+	}
+	lines, err := look(ctx, dir, p)
+	if err != nil {
+		return one, err
+	}
+	one.lines = lines
+	for _, line := range lines {
+		one.dead[line] = true
+	}
+	deps, err := goList(ctx, dir, nil, "-deps", p.ImportPath)
+	for _, d := range deps {
+		if rel, err := filepath.Rel(dir, d.Dir); err == nil {
+			one.folders[rel] = true
+		}
+	}
+	return one, err
+}
+
+// deadInAll are the functions that none of the programs reaches.
+func deadInAll(programs []program) []string {
+	var dead []string
+	said := map[string]bool{}
+	for _, p := range programs {
+		for _, line := range p.lines {
+			file, _, _ := strings.Cut(line, ":")
+			reached := slices.ContainsFunc(programs, func(q program) bool {
+				return q.folders[filepath.Dir(file)] && !q.dead[line]
+			})
+			if !reached && !said[line] {
+				said[line] = true
+				dead = append(dead, line)
+			}
+		}
+	}
+	return dead
 }
 
 // unused returns the packages that are in no program. The name of one that only
@@ -79,12 +120,6 @@ func unused(ctx context.Context, dir string, packages []goPackage) ([]string, er
 
 func (t tree) deadInProgram(ctx context.Context, dir string, p goPackage) ([]string, error) {
 	return listed(ctx, dir, t.tools["deadcode"], "-tags="+tags, "-filter="+modulePattern(p.Module.Path), p.ImportPath)
-}
-
-// deadInOwnPackage is for a small program that uses a few of the packages which the
-// commands answer for.
-func (t tree) deadInOwnPackage(ctx context.Context, dir string, p goPackage) ([]string, error) {
-	return listed(ctx, dir, t.tools["deadcode"], "-tags="+tags, "-filter=^"+regexp.QuoteMeta(p.ImportPath)+"$", p.ImportPath)
 }
 
 func modulePattern(module string) string { return "^" + regexp.QuoteMeta(module) + "(/|$)" }
