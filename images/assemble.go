@@ -255,7 +255,8 @@ func (d disk) ext4(ctx context.Context, p Partition, content string, options ...
 }
 
 // bootFS holds what the boot loader reads, and the environment by which RAUC
-// tells it which slot to try.
+// tells it which slot to try, and the one for when a power cut has damaged that. It has
+// no journal, as GRUB writes to it and plays none back.
 func (d disk) bootFS(ctx context.Context) error {
 	dir := d.path("boot")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -264,12 +265,14 @@ func (d disk) bootFS(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(dir, "grub.cfg"), []byte(d.grubConfig()), 0o644); err != nil {
 		return err
 	}
-	env := filepath.Join(dir, "grubenv")
-	if err := d.run(ctx, "grub-editenv", env, "create"); err != nil {
-		return err
-	}
-	if err := d.run(ctx, "grub-editenv", env, "set", "ORDER=A B", "LAST=A", "A_OK=1", "A_TRY=0", "A_PROVED=1", "B_OK=0", "B_TRY=0", "B_PROVED=0"); err != nil {
-		return err
+	for _, name := range []string{envName, keptName} {
+		env := filepath.Join(dir, name)
+		if err := d.run(ctx, "grub-editenv", env, "create"); err != nil {
+			return err
+		}
+		if err := d.run(ctx, "grub-editenv", env, "set", "ORDER=A B", "LAST=A", "A_OK=1", "A_TRY=0", "A_PROVED=1", "B_OK=0", "B_TRY=0", "B_PROVED=0"); err != nil {
+			return err
+		}
 	}
 	p, _ := d.partition(useBoot)
 	return d.ext4(ctx, p, dir, "-O", "^has_journal")

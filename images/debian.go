@@ -15,7 +15,7 @@ import (
 
 // assembly changes whenever the code below makes another image of the same
 // userland and spec.
-const assembly = 5
+const assembly = 6
 
 // buildDebian makes a board's image and, where that is asked for, the update bundle of it.
 func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) {

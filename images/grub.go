@@ -39,24 +39,56 @@ const maxTries = 3
 func (d disk) grubConfig() string {
 	slots := d.slots()
 	var b strings.Builder
-	b.WriteString("set timeout=0\nload_env\nset chosen=\n" + prove(slots))
+	b.WriteString("set timeout=0\nload_env --file $prefix/" + envName + "\n")
+	fmt.Fprintf(&b, "if [ -z \"$ORDER\" ]; then load_env --file $prefix/%s; fi\nset chosen=\n%s", keptName, prove(slots))
 	b.WriteString(choose(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_TRY" -lt %d`, slot, maxTries) }))
 	for _, s := range slots {
-		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s ]; then\n  %[2]s\n  save_env %[1]s_TRY\nfi\n", s.name, countTry(s.name))
+		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s ]; then\n  %[2]s\n  save_env --file $prefix/%[3]s %[1]s_TRY\nfi\n", s.name, countTry(s.name), envName)
 	}
 	b.WriteString(choose(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_PROVED" = 1`, slot) }))
 	b.WriteString(choose(slots, func(string) string { return "" }))
 	fmt.Fprintf(&b, "if [ -z \"$chosen\" ]; then echo 'no slot is good; booting %[1]s all the same'; set chosen=%[1]s; fi\n", slots[0].name)
-	b.WriteString("set LAST=$chosen\nsave_env LAST")
+	fmt.Fprintf(&b, "set LAST=$chosen\nsave_env --file $prefix/%s LAST", envName)
 	for _, s := range slots {
 		fmt.Fprintf(&b, " %s_PROVED", s.name)
 	}
+	b.WriteString("\n" + keep(slots))
 	for _, s := range slots {
-		fmt.Fprintf(&b, "\nif [ \"$chosen\" = %[1]s ]; then\n  set proved=\n  if [ \"$%[1]s_PROVED\" = 1 ]; then set proved=%[5]s; fi\n"+
-			"  linux (hd0,gpt%[2]d)/vmlinuz %[3]s root=PARTLABEL=%[4]s rauc.slot=%[1]s $proved\nfi",
+		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s ]; then\n  set proved=\n  if [ \"$%[1]s_PROVED\" = 1 ]; then set proved=%[5]s; fi\n"+
+			"  linux (hd0,gpt%[2]d)/vmlinuz %[3]s root=PARTLABEL=%[4]s rauc.slot=%[1]s $proved\nfi\n",
 			s.name, s.number, d.spec.Disk.Cmdline, s.label, provedWord)
 	}
-	b.WriteString("\nboot\nreboot\n")
+	b.WriteString("boot\nreboot\n")
+	return b.String()
+}
+
+// RAUC empties the environment's file before it writes it: a power cut can leave a block
+// that neither takes. Then GRUB goes by the one that it keeps, and the board puts that in
+// the place of the damaged one (rauc-still-good.service).
+const (
+	envName  = "grubenv"
+	keptName = envName + ".good"
+)
+
+// keep notes a proved slot that is booted as the only good one. GRUB writes into the file
+// as it lies there, so this one is damaged by nothing that the board does.
+func keep(slots []slot) string {
+	names, none := "ORDER LAST", ""
+	for _, s := range slots {
+		names += fmt.Sprintf(" %[1]s_OK %[1]s_TRY %[1]s_PROVED", s.name)
+		none += fmt.Sprintf("set %[1]s_OK=0; set %[1]s_TRY=0; set %[1]s_PROVED=0; ", s.name)
+	}
+	var b strings.Builder
+	for _, s := range slots {
+		order := s.name
+		for _, other := range slots {
+			if other != s {
+				order += " " + other.name
+			}
+		}
+		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s -a \"$%[1]s_PROVED\" = 1 ]; then\n  %[2]sset %[1]s_OK=1; set %[1]s_PROVED=1; set ORDER='%[3]s'\n"+
+			"  save_env --file $prefix/%[4]s %[5]s\nfi\n", s.name, none, order, keptName, names)
+	}
 	return b.String()
 }
 

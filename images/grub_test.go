@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,14 +26,7 @@ func TestGrubConfigs(t *testing.T) {
 		testGrub(t, recipesGrub(t), "/boot/Image q panic=10 rootwait rw", grubTests)
 	})
 	t.Run("of Debian boards", func(t *testing.T) {
-		spec, err := Default()
-		if err != nil {
-			t.Fatal(err)
-		}
-		small := *spec.Disk
-		small.Cmdline = "q" // GRUB breaks long lines
-		spec.Disk = &small
-		testGrub(t, disk{spec: spec}.grubConfig(), "/vmlinuz q", slices.Concat(grubTests, provedTests))
+		testGrub(t, debianGrub(t), "/vmlinuz q", slices.Concat(grubTests, provedTests))
 	})
 }
 
@@ -103,20 +97,95 @@ func testGrub(t *testing.T, config, kernel string, tests []grubTest) {
 	}
 }
 
-// A block that a power cut damaged is not what the board boots by.
-func TestGrubConfigOfRecipesWithoutBlock(t *testing.T) {
+// A block that a power cut damaged is not what a board boots by.
+func TestGrubConfigsWithoutBlock(t *testing.T) {
 	needGrub(t)
-	config := recipesGrub(t)
-	files := map[string]string{"empty": "", "zeros": strings.Repeat("\x00", 1024), "half": "# GRUB Env"}
-	driver, want := "serial --unit=0\nterminal_output serial\nset root=hd0,gpt1\n", ""
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		files[name+".good"] = grubBlock("ORDER=B A\nB_OK=1\nB_TRY=0\nA_OK=0\nA_TRY=0\n")
-		files[name+".cfg"] = sayNotBoot.Replace(strings.ReplaceAll(config, "/grubenv", "/"+name))
-		driver += "unset ORDER\nunset A_OK\nunset B_OK\nsource (hd0,gpt2)/" + name + ".cfg\n"
-		want += "(hd0,gpt4)/boot/Image q panic=10 rootwait rw root=PARTLABEL=rootB rauc.slot=B\n"
+	configs := map[string]string{"recipes": recipesGrub(t), "debian": debianGrub(t)}
+	boots := map[string]string{
+		"recipes": "(hd0,gpt4)/boot/Image q panic=10 rootwait rw root=PARTLABEL=rootB rauc.slot=B\n",
+		"debian":  "(hd0,gpt4)/vmlinuz q root=PARTLABEL=rootB rauc.slot=B " + provedWord + "\n",
 	}
-	if diff := cmp.Diff(want, runGrub(t, config, driver+"reboot\n", files)); diff != "" {
+	blocks := map[string]string{"empty": "", "zeros": strings.Repeat("\x00", 1024), "half": "# GRUB Env", "missing": ""}
+	files := map[string]string{}
+	driver, want := "serial --unit=0\nterminal_output serial\nset root=hd0,gpt1\n", ""
+	for _, of := range slices.Sorted(maps.Keys(configs)) {
+		for _, damage := range slices.Sorted(maps.Keys(blocks)) {
+			name := of + damage
+			if damage != "missing" {
+				files[name] = blocks[damage]
+			}
+			files[name+".good"] = grubBlock("ORDER=B A\nLAST=B\nB_OK=1\nB_TRY=0\nB_PROVED=1\nA_OK=0\nA_TRY=0\nA_PROVED=0\n")
+			files[name+".cfg"] = sayNotBoot.Replace(strings.ReplaceAll(configs[of], "/grubenv", "/"+name))
+			driver += forget + "source (hd0,gpt2)/" + name + ".cfg\n"
+			want += boots[of]
+		}
+	}
+	if diff := cmp.Diff(want, runGrub(t, configs["recipes"], driver+"reboot\n", files)); diff != "" {
 		t.Errorf("GRUB went elsewhere than (-want +got):\n%s", diff)
+	}
+}
+
+// forget is for a driver that has GRUB run several configurations.
+const forget = "unset ORDER; unset LAST; unset A_OK; unset A_TRY; unset A_PROVED; unset B_OK; unset B_TRY; unset B_PROVED\n"
+
+// What a Debian board boots by when its block is damaged is the proved slot that it
+// booted last: not one that was on trial, and one whose tries begin anew.
+func TestGrubConfigKeepsProvedSlot(t *testing.T) {
+	needGrub(t)
+	config := debianGrub(t)
+	files := map[string]string{
+		"proved": grubBlock("ORDER=B A\nLAST=B\nA_OK=1\nA_TRY=0\nA_PROVED=1\nB_OK=1\nB_TRY=0\nB_PROVED=0\n"),
+		"trial":  grubBlock("ORDER=A B\nLAST=B\nA_OK=1\nA_TRY=0\nA_PROVED=0\nB_OK=1\nB_TRY=1\nB_PROVED=1\n"),
+		"kept":   grubBlock("ORDER=A B\nLAST=A\nA_OK=1\nA_TRY=0\nA_PROVED=1\n"),
+	}
+	driver := "serial --unit=0\nterminal_output serial\nset root=hd0,gpt1\n"
+	for _, env := range []string{"proved", "trial", "missing"} {
+		files[env+".cfg"] = sayNotBoot.Replace(strings.NewReplacer("/grubenv.good", "/kept", "/grubenv", "/"+env).Replace(config))
+		driver += forget + "source (hd0,gpt2)/" + env + ".cfg\n"
+	}
+	driver += forget + "load_env --file (hd0,gpt2)/kept\necho \"state: $ORDER, $LAST, $A_OK$A_TRY$A_PROVED $B_OK$B_TRY$B_PROVED\"\nreboot\n"
+	const want = "(hd0,gpt4)/vmlinuz q root=PARTLABEL=rootB rauc.slot=B " + provedWord + "\n" +
+		"(hd0,gpt3)/vmlinuz q root=PARTLABEL=rootA rauc.slot=A\n" +
+		"(hd0,gpt4)/vmlinuz q root=PARTLABEL=rootB rauc.slot=B " + provedWord + "\n" +
+		"state: B A, B, 000 101\n"
+	if diff := cmp.Diff(want, runGrub(t, config, driver, files)); diff != "" {
+		t.Errorf("GRUB went elsewhere than (-want +got):\n%s", diff)
+	}
+}
+
+// A Debian board puts what GRUB keeps in the place of a damaged block, and leaves any other.
+func TestGrubenvOfDebianBoards(t *testing.T) {
+	if _, err := exec.LookPath("grub-editenv"); err != nil {
+		t.Skip("grub-editenv is not installed (Debian package grub-common)")
+	}
+	unit, err := os.ReadFile("boards/virt/overlay/usr/lib/systemd/system/rauc-still-good.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, script, _ := strings.Cut(string(unit), "\nExecStartPre=-/bin/sh -c '")
+	script, _, found := strings.Cut(script, "'\n")
+	if !found {
+		t.Fatalf("the unit has no script:\n%s", unit)
+	}
+	valid, kept := grubBlock("ORDER=A B\nA_OK=1\n"), grubBlock("ORDER=B A\nB_OK=1\n")
+	for name, block := range map[string]string{"whole": valid, "empty": "", "zeros": strings.Repeat("\x00", 1024), "without an order": grubBlock("")} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "grubenv"), block)
+		write(t, filepath.Join(dir, "grubenv.good"), kept)
+		out, err := exec.Command("/bin/sh", "-c", strings.ReplaceAll(script, "/boot/env", dir)).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		want := kept
+		if name == "whole" {
+			want = valid
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "grubenv")); err != nil || string(got) != want {
+			t.Errorf("%s: the block is %q, %v; want %q", name, got, err, want)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+			t.Errorf("%s: %v, %v; want two files", name, left, err)
+		}
 	}
 }
 
@@ -127,6 +196,18 @@ func recipesGrub(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return strings.NewReplacer("@KERNEL@", "Image", "@APPEND@", "q").Replace(string(source))
+}
+
+func debianGrub(t *testing.T) string {
+	t.Helper()
+	spec, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := *spec.Disk
+	small.Cmdline = "q" // GRUB breaks long lines
+	spec.Disk = &small
+	return disk{spec: spec}.grubConfig()
 }
 
 func needGrub(t *testing.T) {
