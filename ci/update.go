@@ -240,12 +240,14 @@ func (u *updating) install(ctx context.Context) (saw string, err error) {
 		if err == nil || ctx.Err() != nil || !u.lost(ctx, err) {
 			break
 		}
-		broken = append(broken, err.Error())
+		why := err
+		broken = append(broken, why.Error())
 		step.Detail("the connection broke; connecting again")
 		var done bool
 		if done, err = u.resume(ctx); done || err != nil {
 			break
 		}
+		err = why // after the last try too, nothing is installed
 	}
 	saw = fmt.Sprintf("%s, %.1f MiB to the board", u.outcome.Way, float64(u.outcome.SentBytes)/(1<<20))
 	if len(broken) > 0 {

@@ -140,6 +140,27 @@ func TestUpdateCut(t *testing.T) {
 	}
 }
 
+// cutting is an engine to which the connection breaks each time.
+type cutting struct{ boardupdate.Engine }
+
+func (cutting) Install(context.Context, *boardupdate.Source, func(int, string)) error {
+	return boardupdate.ErrLost
+}
+
+// A board that was never given all of a bundle has nothing that a restart would start.
+func TestUpdateCutEachTime(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
+	defer u.close(t.Context())
+	if _, err := u.preflight(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	u.engine = cutting{u.engine}
+	if saw, err := u.install(t.Context()); !errors.Is(err, boardupdate.ErrLost) || u.outcome.Waiting || !strings.Contains(saw, "broke 5 times") {
+		t.Errorf("install = %q, %v, waiting %v; want %v", saw, err, u.outcome.Waiting, boardupdate.ErrLost)
+	}
+}
+
 // A second Ctrl-C ends the wait for a board too.
 func TestUpdateEnded(t *testing.T) {
 	r := updatetest.StartRAUC(t)
