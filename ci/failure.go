@@ -33,7 +33,7 @@ var outcomes = []struct {
 func ExitStatus(err error) int {
 	var c ContainerFailed
 	if errors.As(err, &c) {
-		return int(c.Status & 0xff)
+		return max(1, int(c.Status&0xff)) // a failure's last byte may be 0
 	}
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {

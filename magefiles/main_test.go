@@ -30,6 +30,8 @@ func TestExitStatus(t *testing.T) {
 		{"stopped while it was reached", ci.Because(ended, ci.ErrUnreachable, plain), 1},
 		{"checks failed", fmt.Errorf("smoke x: %w", ci.ErrFailed), 4},
 		{"checks failed, and no report", errors.Join(fmt.Errorf("smoke x: %w", ci.ErrFailed), plain), 4},
+		{"a container's status", ci.ContainerFailed{Status: 7}, 7},
+		{"a container's status that says nothing", ci.ContainerFailed{Status: 256}, 1},
 		{"suite wrong", fmt.Errorf("smoke: %w", ci.Because(t.Context(), ci.ErrWrong, plain)), 5},
 	} {
 		err := run(t.Context(), func(context.Context) error { return tt.err })
