@@ -51,6 +51,7 @@ func TestGossSectionsOnRecordedBoards(t *testing.T) {
 		{"a process", recorded{"sh -c cat": "systemd\nsshd\nsshd\n"}, "process: {sshd: {running: true, count: {ge: 2}}}", "passed: 2 of sshd run; 2 of them"},
 		{"a process with a long name", recorded{"sh -c cat": "systemd-journal\n"}, "process: {systemd-journald: {}}", "passed: 1 of systemd-journald run"},
 		{"a process that is not there", recorded{"sh -c cat": "systemd\n"}, "process: {x: {comm: weston}}", "failed: weston does not run / weston runs"},
+		{"no processes at all", recorded{"sh -c cat": "", "true": ""}, "process: {x: {running: false}}", "failed: read /proc/*/comm: it shows no process / an answer"},
 		{"a user", accounts, "user: {root: {exists: true, uid: 0, gid: {lt: 1}, home: /root, shell: {have-prefix: /bin}, groups: [docker]}}", "passed: root exists; uid 0; gid 0; home /root; shell /bin/sh; groups root docker"},
 		{"a user that is not there", accounts, "user: {admin: {}}", "failed: admin does not exist / admin exists"},
 		{"a user that must not be there", accounts, "user: {admin: {exists: false}}", "passed: admin does not exist"},

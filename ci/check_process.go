@@ -2,6 +2,7 @@ package ci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -36,6 +37,9 @@ func (p process) run(ctx context.Context, s *session) (finding, error) {
 	out, err := s.ask(ctx, "sh", "-c", listProcesses)
 	if err != nil {
 		return f, err
+	}
+	if out == "" { // not even the one that lists them
+		return f, errors.New("read /proc/*/comm: it shows no process")
 	}
 	n := 0
 	for _, comm := range lines(out) {
