@@ -32,7 +32,7 @@ type turn struct {
 // take gives a board its turn and returns what came of it.
 func (p *plan) take(ctx context.Context, j *job) Result {
 	t := &turn{plan: p, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
-	t.report = ci.Report{Board: p.spec.Board, Started: time.Now().UTC()}
+	t.report = ci.Report{Board: p.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
 	limited, cancel := p.limit(ctx, j)
 	defer cancel()
 	err := t.all(limited)
@@ -220,7 +220,7 @@ func (t *turn) smoke(ctx context.Context) error {
 	stages, began := t.report.Stages, t.report.Started
 	r, err := ci.Smoke(t.watched(ctx, "smoke"), t.conn, t.spec, t.artifact)
 	t.report = r
-	t.report.Stages, t.report.Started = append(stages, r.Stages...), began
+	t.report.Target, t.report.Stages, t.report.Started = t.job.host.Name, append(stages, r.Stages...), began
 	return err
 }
 

@@ -269,7 +269,7 @@ func (r *run) all(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
 	canaries := min(r.ask.Canary, len(r.jobs))
 	r.wave(ctx, r.jobs[:canaries])
-	if failed := r.failures(); failed > 0 && r.stop == "" {
+	if failed := r.failures(); failed > 0 && r.stop == "" && ctx.Err() == nil {
 		r.stop = fmt.Sprintf("%d of %d canaries failed", failed, canaries)
 	}
 	r.wave(ctx, r.jobs[canaries:])

@@ -172,12 +172,15 @@ func (p *played) checkFiles(want Outcome) {
 		if r.Tries == 0 {
 			continue
 		}
-		var report struct{ Stages, Suites []any }
+		var report struct {
+			Target         string
+			Stages, Suites []any
+		}
 		data, err := os.ReadFile(filepath.Join(p.folder(), r.Host, "report.json"))
 		if err == nil {
 			err = json.Unmarshal(data, &report)
 		}
-		if err != nil || len(report.Stages)+len(report.Suites) == 0 || !strings.Contains(string(html), r.Report) {
+		if err != nil || report.Target != r.Host || len(report.Stages)+len(report.Suites) == 0 || !strings.Contains(string(html), r.Report) {
 			p.t.Errorf("%s: report %q: %v", r.Host, r.Report, err)
 		}
 	}
