@@ -21,7 +21,7 @@ type here struct{}
 
 func (here) Run(ctx context.Context, argv ...string) (target.Result, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -87,7 +87,7 @@ func TestCommandAndFile(t *testing.T) {
 		{"command: {'exit 3': {exit-status: {gt: 2}}}", "passed: exit status 3"},
 		{"command: {'echo out; echo err >&2; exit 3': {stdout: [other]}}", "failed: exit status 3\nstdout: out\nstderr: err / exit status: 0\nstdout: a line with \"other\""},
 		{"command: {'false': {}}", "failed: exit status 1, no output / exit status: 0"},
-		{"command: {'sleep 60': {timeout: 200}}", "failed: no answer in time (200ms) / an answer"},
+		{"command: {'exec sleep 60': {timeout: 200}}", "failed: no answer in time (200ms) / an answer"},
 		{"command: {'false': {skip: true}}", "skipped: the suite says skip"},
 		{"file: {x: {path: $D/a file, mode: 0640, filetype: file, size: 8, owner: $U, contents: [one, '!three']}}", "passed: $D/a file exists; mode 0640; a file; 8 bytes; owner $U; contents: \n  one\n  two"},
 		{"file: {$D/a file: {mode: '0600', contents: [three]}}", "failed: mode 0640\ncontents: \n  one\n  two / mode 0600\ncontents: a line with \"three\""},

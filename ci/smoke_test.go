@@ -178,7 +178,6 @@ file:
   /etc/passwd: {}
   /etc/group: {}
 `)
-	began := time.Now()
 	r, err := Smoke(t.Context(), conn, spec, images.Artifact{})
 	if !errors.Is(err, ErrFailed) {
 		t.Errorf("Smoke = %v", err)
@@ -188,9 +187,6 @@ file:
 	}
 	if saw := r.Suites[0].Checks[2].Saw; saw != "not run: the board stopped answering" {
 		t.Errorf("saw %q", saw)
-	}
-	if took := time.Since(began); took > 2*alive {
-		t.Errorf("took %v", took)
 	}
 }
 
@@ -288,10 +284,8 @@ func (c recordedContainers) Run(context.Context, target.Container) (target.Exit,
 // slowContainers takes a while for each container.
 type slowContainers struct{ recordedContainers }
 
-const slowContainer = 300 * time.Millisecond
-
 func (c slowContainers) Run(context.Context, target.Container) (target.Exit, error) {
-	time.Sleep(slowContainer)
+	time.Sleep(20 * time.Millisecond)
 	return c.exit, c.err
 }
 
@@ -304,11 +298,12 @@ func TestContainersTakeTurns(t *testing.T) {
 	s := &session{open: func(context.Context) (containers, error) { return slowContainers{}, nil }}
 	checks := s.runSuite(t.Context(), suite).Checks
 	slices.SortFunc(checks, func(a, b CheckResult) int { return int(a.StartMS - b.StartMS) })
+	ended := int64(0)
 	for i, c := range checks {
-		least := int64(i) * slowContainer.Milliseconds()
-		if c.Status != Passed || c.StartMS < least || c.ElapsedMS >= 2*slowContainer.Milliseconds() {
-			t.Errorf("container %d: %s, began after %d ms, took %d ms; want %d ms or more, and about %v", i, c.Status, c.StartMS, c.ElapsedMS, least, slowContainer)
+		if c.Status != Passed || c.StartMS < ended {
+			t.Errorf("container %d: %s, began after %d ms; want the one before it ended first, after %d ms", i, c.Status, c.StartMS, ended)
 		}
+		ended = c.StartMS + c.ElapsedMS
 	}
 }
 

@@ -115,10 +115,10 @@ func (l *link) carry(from, to *os.File, delay time.Duration, mtu int) {
 	}()
 	for p := range underway {
 		time.Sleep(time.Until(p.due))
+		l.carried.Add(int64(p.n)) // before whoever gets it can ask for the sum
 		if _, err := to.Write((*p.data)[:p.n]); err != nil {
 			return
 		}
-		l.carried.Add(int64(p.n))
 		empty.Put(p.data)
 	}
 }
