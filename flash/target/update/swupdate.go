@@ -87,7 +87,7 @@ func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, str
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case strings.Contains(words, "busy") || strings.Contains(words, "in progress"):
+	case r.Status != 0 && (strings.Contains(words, "busy") || strings.Contains(words, "in progress")):
 		return fmt.Errorf("%w (SWUpdate says %q)", ErrBusy, words)
 	case r.Status != 0:
 		return fmt.Errorf("SWUpdate could not install the update: %s; more on the board: journalctl -u swupdate", words)
