@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -180,6 +181,7 @@ func TestUpdateEnded(t *testing.T) {
 	if _, err := u.conn.Run(t.Context(), "true"); err == nil {
 		t.Error("the connection is still there")
 	}
+	os.Remove(u.source.Where) // nobody was left who could
 }
 
 // Ctrl-C while the engine is at work.
