@@ -213,6 +213,25 @@ func TestJumpHostThatWasLost(t *testing.T) {
 	link.Close()
 }
 
+// A further connection, as large files get them, leaves the jump host to the first one.
+func TestJumpHostOutlivesAWay(t *testing.T) {
+	board, gate := startSSHD(t), startSSHD(t)
+	c := dial(t, behind(board, gate))
+	w, err := (&carrying{conn: c, pieceBytes: packetBytes}).another(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.conn.Close(); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	if _, err := c.Run(t.Context(), "true"); err != nil {
+		t.Errorf("Run on the first connection: %v", err)
+	}
+	if err := c.Redial(t.Context(), longEnough); err != nil {
+		t.Errorf("Redial = %v", err)
+	}
+}
+
 // What a jump host does not answer must not hold up whoever gives up.
 func TestJumpHostThatFallsSilent(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,7 @@ type Conn struct {
 	link *link // nil after Close
 
 	noSFTP atomic.Bool // files go through the shell
+	guest  bool        // its login, and the way to the board, are another Conn's
 }
 
 // Reach connects to the machine that a person names, as Resolve takes it.
@@ -86,7 +87,9 @@ func (c *Conn) Close() error {
 	}
 	err := c.link.Close()
 	c.link = nil
-	c.login.close()
+	if !c.guest {
+		c.login.close()
+	}
 	if errors.Is(err, net.ErrClosed) {
 		return nil // it was lost before
 	}

@@ -148,7 +148,7 @@ func (k *carrying) another(ctx context.Context) (*way, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &Conn{addr: k.conn.addr, login: k.conn.login, link: link}
+	conn := &Conn{addr: k.conn.addr, login: k.conn.login, link: link, guest: true}
 	b, err := conn.files(ctx)
 	if err != nil {
 		conn.Close()
