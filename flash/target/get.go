@@ -33,14 +33,15 @@ var ErrIrregular = errors.New("not a regular file")
 // Open opens a file for reading. A path that does not begin with a slash begins in
 // the user's home. Reads end with ctx.
 func (c *Conn) Open(ctx context.Context, name string) (*Reading, error) {
+	what := fmt.Sprintf("read %s:%s", c.addr.Host, printable(name))
 	b, err := c.sftpFiles(ctx)
 	if err != nil {
-		return nil, err
+		return nil, said(what, err)
 	}
 	r := &Reading{files: b, name: name, ended: make(chan struct{})}
 	if err := b.do(ctx, r.open); err != nil {
 		b.close()
-		return nil, said(fmt.Sprintf("read %s:%s", c.addr.Host, printable(name)), err)
+		return nil, said(what, err)
 	}
 	r.ctx, r.cancel = context.WithCancel(ctx)
 	r.out, r.in = io.Pipe()
