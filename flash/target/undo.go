@@ -124,6 +124,13 @@ func (c *Conn) keep(ctx context.Context, d *dirUpload, u Undo) error {
 	if err := c.addDigests(ctx, u.Root, u.Entries, func(e *Undone) *State { return &e.Before }); err != nil {
 		return err
 	}
+	data, err := json.Marshal(u)
+	if err == nil && len(data) > maxManifestBytes { // it could not be read back
+		err = fmt.Errorf("keep what is replaced: %d changes are too many; deploy less at once, or without undo", len(u.Entries))
+	}
+	if err != nil {
+		return err
+	}
 	dir := undoDir + "/" + u.ID
 	if err := c.forgetOld(ctx); err != nil {
 		return err
@@ -136,10 +143,7 @@ func (c *Conn) keep(ctx context.Context, d *dirUpload, u Undo) error {
 			return err
 		}
 	}
-	data, err := json.Marshal(u)
-	if err == nil {
-		_, err = c.PutBytes(ctx, data, dir+"/manifest.json", 0o600)
-	}
+	_, err = c.PutBytes(ctx, data, dir+"/manifest.json", 0o600)
 	return err
 }
 
@@ -207,7 +211,7 @@ func (c *Conn) Undos(ctx context.Context) ([]Undo, error) {
 		return nil, err
 	}
 	var all []Undo
-	for _, id := range slices.Backward(ids) {
+	for _, id := range slices.Backward(ids[max(0, len(ids)-2*undoKept):]) { // a board may list many
 		u, err := c.undo(ctx, id)
 		if err != nil {
 			return nil, err
