@@ -55,7 +55,7 @@ func (l *login) pin(key ssh.PublicKey) error {
 // before gets its line's end.
 func appendPin(file, name string, hashed bool, key ssh.PublicKey) (err error) {
 	if hashed {
-		name = hashName(name)
+		name = hashName(strings.ToLower(name)) // as names are looked up
 	}
 	line := name + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))) + "\n"
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
