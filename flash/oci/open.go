@@ -59,7 +59,10 @@ func (s *Source) Close() error { return s.close() }
 // one.
 func (s *Source) Image(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
 	read := s.layout
-	if _, err := s.tree.open(v1.ImageLayoutFile); errors.Is(err, fs.ErrNotExist) {
+	switch f, err := s.tree.open(v1.ImageLayoutFile); {
+	case err == nil:
+		f.Close()
+	case errors.Is(err, fs.ErrNotExist):
 		read = s.docker
 	}
 	image, err := read(ctx, name, platform)
@@ -215,6 +218,9 @@ type file struct {
 type folder string
 
 func (d folder) open(name string) (file, error) {
+	if !filepath.IsLocal(filepath.FromSlash(name)) {
+		return file{}, fmt.Errorf("%s: no file of the image", engine.OneLine(name))
+	}
 	return openFile(filepath.Join(string(d), filepath.FromSlash(name)))
 }
 
