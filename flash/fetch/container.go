@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -91,8 +92,10 @@ func (c *Container) Image(ctx context.Context, platform v1.Platform) (*oci.Image
 
 // registryStore is the blobs of one repository of a registry.
 type registryStore struct {
-	origin    *Origin
-	registry  *registry
+	origin   *Origin
+	registry *registry
+
+	mu        sync.Mutex
 	documents map[digest.Digest][]byte
 }
 
@@ -124,22 +127,32 @@ func (s *registryStore) document(ctx context.Context, name string) (v1.Descripto
 		return v1.Descriptor{}, err
 	}
 	d := v1.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.documents[d.Digest] = data
 	return d, nil
 }
 
-// Open fetches a blob. The image is looked at by one, before others are sent side by
-// side, and only that asks for manifests.
+func (s *registryStore) known(d digest.Digest) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	data, here := s.documents[d]
+	return data, here
+}
+
+// Open fetches a blob. Several may be opened at once, and a hostile image may call its
+// layers manifests.
 func (s *registryStore) Open(ctx context.Context, d v1.Descriptor) (oci.Blob, error) {
-	_, here := s.documents[d.Digest]
+	data, here := s.known(d.Digest)
 	if !here && slices.Contains(slices.Concat(manifestTypes, indexTypes), d.MediaType) {
 		if _, err := s.document(ctx, string(d.Digest)); err != nil {
 			return nil, err
 		}
+		data, _ = s.known(d.Digest)
 		here = true
 	}
 	if here {
-		return oci.Bytes(s.documents[d.Digest]), nil
+		return oci.Bytes(data), nil
 	}
 	hex := d.Digest.Encoded()
 	file, err := s.origin.download(ctx, wanted{
