@@ -207,6 +207,9 @@ func (l lists) Sign(ssh.PublicKey, []byte) (*ssh.Signature, error) {
 
 // As in a tmux whose ssh -A was lost: the socket is there, the answer never comes.
 func TestLoginPastASilentAgent(t *testing.T) {
+	was := agentLimit
+	t.Cleanup(func() { agentLimit = was })
+	agentLimit = 100 * time.Millisecond // it is used up
 	s := startSSHD(t)
 	silentAgent(t)
 	dial(t, addressOf(s))
@@ -255,7 +258,7 @@ func TestWaitDialWaitsForTheServer(t *testing.T) {
 	s := newSSHD(t)
 	started := make(chan error, 1)
 	time.AfterFunc(700*time.Millisecond, func() { started <- s.Start(context.Background()) })
-	c, err := WaitDial(t.Context(), addressOf(s), 20*time.Second)
+	c, err := WaitDial(t.Context(), addressOf(s), longEnough)
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
@@ -301,9 +304,9 @@ func TestWaitDialIsNotHeldUpBySilentConnections(t *testing.T) {
 
 func TestWaitDialSaysWhatItSaw(t *testing.T) {
 	a := addressOf(newSSHD(t))
-	_, err := WaitDial(t.Context(), a, 300*time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "300ms") {
-		t.Errorf("WaitDial = %v; want it to tell of refused connections and 300ms", err)
+	_, err := WaitDial(t.Context(), a, 1500*time.Millisecond)
+	if err == nil || !strings.Contains(err.Error(), "connection refused") || !strings.Contains(err.Error(), "1.5s") {
+		t.Errorf("WaitDial = %v; want it to tell of refused connections and 1.5s", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
