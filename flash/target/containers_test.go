@@ -130,20 +130,27 @@ address = %q
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		cancel()
-		cmd.Wait()
+		<-ended
 		os.RemoveAll(dir)
 	})
-	for range 500 {
+	for {
 		if _, err := os.Stat(socket); err == nil {
 			return socket
 		}
-		time.Sleep(20 * time.Millisecond)
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ended:
+			said, _ := os.ReadFile(log.Name())
+			t.Fatalf("containerd did not start: %s", said)
+		}
 	}
-	said, _ := os.ReadFile(log.Name())
-	t.Fatalf("containerd did not start: %s", said)
-	return ""
 }
 
 // board is a server and a containerd.
@@ -232,8 +239,19 @@ func TestContainers(t *testing.T) {
 	}
 	t.Run("Ctrl-C", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Second, cancel)
-		_, err := containers.Run(ctx, Container{Image: image, Argv: sh("busybox sleep 600")})
+		go func() {
+			defer cancel()
+			for t.Context().Err() == nil { // until it has said something
+				logs, _ := filepath.Glob(containers.logs + "/*.log")
+				if len(logs) == 1 {
+					if said, _ := os.ReadFile(logs[0]); len(said) > 0 {
+						return
+					}
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}()
+		_, err := containers.Run(ctx, Container{Image: image, Argv: sh("echo began; busybox sleep 600")})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Run = %v; want %v", err, context.Canceled)
 		}

@@ -27,6 +27,9 @@ func dropbear(t *testing.T, kind string) Address {
 	if os.Geteuid() != 0 {
 		t.Skip("dropbear reads the keys in the home folder alone; to give it another one takes root")
 	}
+	if out, err := exec.Command("unshare", "-m", "--propagation", "private", "true").CombinedOutput(); err != nil {
+		t.Skipf("mounts of its own cannot be made here: %v: %s", err, out)
+	}
 	home := t.TempDir()
 	file := func(name string) string { return filepath.Join(home, name) }
 	out, err := exec.Command("dropbearkey", "-t", kind, "-f", file("host")).Output()

@@ -72,8 +72,9 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 			if _, err := dial(t, whole).Put(t.Context(), local, remote, 0o640); err != nil {
 				t.Fatal(err)
 			}
-			// SSH adds 4 bytes in a hundred at the most, and its logins.
-			if sent := r.sent.Load(); sent < missing || sent > missing+missing/25+1<<17 {
+			// SSH adds 4 bytes in a hundred at the most, and its logins. It may be less: the
+			// server of the connection that was cut still writes what it has.
+			if sent := r.sent.Load(); sent > missing+missing/25+1<<17 {
 				t.Errorf("%d bytes were sent for %d that were missing", sent, missing)
 			}
 			if err := os.Remove(stranger); err != nil {

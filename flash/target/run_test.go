@@ -65,11 +65,14 @@ func TestRunKeepsLittleOfEndlessOutput(t *testing.T) {
 	if err != nil || len(r.Stdout) != maxOutputBytes || !r.Truncated {
 		t.Errorf("%d bytes, truncated %v, %v; want %d, true, no error", len(r.Stdout), r.Truncated, err, maxOutputBytes)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-	defer cancel()
-	within(t, 8*time.Second, func() {
+	for limit := time.Second; ; limit *= 2 { // until the machine is quick enough for all of it
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		r, err = c.Run(ctx, "yes")
-	})
+		cancel()
+		if len(r.Stdout) == maxOutputBytes || limit > longEnough {
+			break
+		}
+	}
 	if !errors.Is(err, context.DeadlineExceeded) || len(r.Stdout) != maxOutputBytes {
 		t.Errorf("yes: %d bytes, %v; want %d and %v", len(r.Stdout), err, maxOutputBytes, context.DeadlineExceeded)
 	}
@@ -82,18 +85,22 @@ func TestRunEndsTheProgramWithItsContext(t *testing.T) {
 	t.Parallel()
 	c := connect(t)
 	for _, trap := range []string{"true", `trap "" TERM`} {
-		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-		r, err := c.Run(ctx, "sh", "-c", trap+"; echo $$; sleep 60; sleep 60")
-		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("Run = %v; want %v", err, context.DeadlineExceeded)
+		ctx, cancel := context.WithCancel(t.Context())
+		stdout := newText()
+		go func() {
+			stdout.await(t.Context(), "\n")
+			cancel()
+		}()
+		_, err := c.stream(ctx, nil, stdout, newText(), "sh", "-c", trap+"; echo $$; sleep 600; sleep 600")
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("stream = %v; want %v", err, context.Canceled)
 		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(r.Stdout)))
+		pid, err := strconv.Atoi(strings.TrimSpace(stdout.String()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for began := time.Now(); syscall.Kill(pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
-			if time.Since(began) > 3*time.Second {
+			if time.Since(began) > longEnough {
 				t.Fatalf("%s: process %d is still there", trap, pid)
 			}
 		}
@@ -115,7 +122,11 @@ func TestSessionThatOpensLateIsClosed(t *testing.T) {
 		time.Sleep(300 * time.Millisecond) // for what is closed in the background
 	}
 	r.late.Store(0)
-	if _, err := c.Run(t.Context(), "true"); err != nil {
+	_, err := c.Run(t.Context(), "true")
+	for began := time.Now(); err != nil && time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) {
+		_, err = c.Run(t.Context(), "true")
+	}
+	if err != nil {
 		t.Errorf("Run after sessions that opened late: %v", err)
 	}
 }
