@@ -42,7 +42,7 @@ type played struct {
 	sum  string // of the file to send
 }
 
-const playedChecks = 20
+const playedChecks = 8
 
 // play switches boards on: one for each fault, and ok good ones after each.
 func play(t *testing.T, ok int, faults ...fleettest.Fault) *played {
@@ -121,7 +121,7 @@ func (p *played) folder() string { return filepath.Join(p.opt.Dir, "played", "fl
 // Each failure is told as what it was, and the other boards have all that they
 // should.
 func TestEachFailure(t *testing.T) {
-	p := play(t, 8, fleettest.Faults...)
+	p := play(t, 1, fleettest.Faults...)
 	outcome, err := p.run(t.Context())
 	if !errors.Is(err, ci.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(fleettest.Faults), len(p.Boards))) {
 		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(fleettest.Faults))
@@ -334,7 +334,7 @@ func TestLines(t *testing.T) {
 		}
 	}
 	for step, want := range map[string]string{
-		"board-000": "done passed, 20 of 20 checks", "board-002": "failed checks failed, 19 of 20 checks", "fleet": "failed 3 passed, 1 checks failed",
+		"board-000": "done passed, 8 of 8 checks", "board-002": "failed checks failed, 7 of 8 checks", "fleet": "failed 3 passed, 1 checks failed",
 	} {
 		if !strings.HasPrefix(ends[step], want) {
 			t.Errorf("%s ended as %q; want %q", step, ends[step], want)
