@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // pidLine finds the program's process id, which its shell prints as a marked
@@ -65,6 +66,15 @@ func (p *pidLine) flush() {
 	if !p.done {
 		p.release()
 	}
+}
+
+// soon is the number, for which it waits a moment: the program's output may have come
+// before it.
+func (p *pidLine) soon() int {
+	for end := time.Now().Add(grace / 2); p.number() == 0 && time.Now().Before(end); {
+		time.Sleep(grace / 100)
+	}
+	return p.number()
 }
 
 func (p *pidLine) number() int {

@@ -74,7 +74,7 @@ func (c *Conn) stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 
 	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: stderr}
 	session.Stdin, session.Stdout, session.Stderr = stdin, stdout, pid
-	err = link.during(ctx, func() { end(link, session, pid.number()) }, func() error {
+	err = link.during(ctx, func() { end(link, session, pid.soon()) }, func() error {
 		return session.Run(pid.prefix() + command(argv))
 	})
 	pid.flush()
