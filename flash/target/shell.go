@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"regexp"
 	"strconv"
+	"sync/atomic"
 )
 
 // A board without an sftp-server gets its files through its shell, as busybox has it.
@@ -140,15 +141,27 @@ func (f shellFile) writePiece(ctx context.Context, src io.ReaderAt, p piece) err
 	if p.offset%shellBlock != 0 {
 		return errors.New("a piece begins inside of a block")
 	}
-	in := io.NewSectionReader(src, p.offset, p.length)
+	in := &counted{Reader: io.NewSectionReader(src, p.offset, p.length)}
 	_, err := f.files.run(ctx, in, pieceScript, f.name, strconv.Itoa(shellBlock), strconv.FormatInt(p.offset/shellBlock, 10))
 	if err != nil {
 		return err
 	}
-	if at, _ := in.Seek(0, io.SeekCurrent); at < p.length {
+	if in.bytes.Load() < p.length {
 		return fault{errShrunk}
 	}
 	return nil
+}
+
+// counted counts what was read. A program that ends early may leave somebody reading.
+type counted struct {
+	io.Reader
+	bytes atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
 }
 
 func (s shellFiles) settle(ctx context.Context, name string, mode fs.FileMode) error {
