@@ -30,7 +30,7 @@ const (
 	fleetFileBytes = 10_000_000
 	fleetChecks    = 20
 	fleetParallel  = 32
-	fleetTo        = "/root/deployed/file"
+	fleetTo        = "/data/deployed/file"
 )
 
 // Fleet sends a file to 500 played boards, 5 % of which fail in different ways, and

@@ -71,7 +71,7 @@ func play(t *testing.T, ok int, faults ...fleettest.Fault) *played {
 	return &played{
 		Fleet: f, t: t, opt: images.Options{Dir: filepath.Join(dir, "build")}, sum: hex.EncodeToString(sum[:]),
 		spec: images.Spec{Board: "played", Suites: []string{f.Suite}},
-		ask:  Ask{Inventory: f.Inventory, File: file, To: "/root/new/file", Parallel: 6},
+		ask:  Ask{Inventory: f.Inventory, File: file, To: "/data/new/file", Parallel: 6},
 	}
 }
 
@@ -352,7 +352,7 @@ func TestDryRunAndRefusals(t *testing.T) {
 	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.ask); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"would send " + p.ask.File, "(4.0 MiB) to /root/new/file on 2 boards", "board-000  127.77.0.1  canary"} {
+	for _, want := range []string{"would send " + p.ask.File, "(4.0 MiB) to /data/new/file on 2 boards", "board-000  127.77.0.1  canary"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("dry run:\n%s\nwant %q", out.String(), want)
 		}
