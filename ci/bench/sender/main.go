@@ -17,8 +17,8 @@ import (
 	"strconv"
 
 	"github.com/pkg/sftp"
-	"github.com/skeema/knownhosts"
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"slipway/flash/target"
 )
@@ -97,7 +97,7 @@ func dialPlain(server, pinned, key string) (*ssh.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := knownhosts.NewDB(pinned)
+	known, err := knownhosts.New(pinned)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +107,6 @@ func dialPlain(server, pinned, key string) (*ssh.Client, error) {
 	}
 	return ssh.Dial("tcp", server, &ssh.ClientConfig{
 		User: who.Username, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)},
-		HostKeyCallback: known.HostKeyCallback(), HostKeyAlgorithms: known.HostKeyAlgorithms(server),
+		HostKeyCallback: known, // the server has one key
 	})
 }
