@@ -141,8 +141,10 @@ func (b *deployBench) serve(ctx context.Context, line *link) (*deployServer, err
 	if err != nil {
 		return nil, err
 	}
-	// The server program that Debian's own configuration names.
-	server, err := sshd.New(keys, "Subsystem sftp /usr/lib/openssh/sftp-server", "ListenAddress "+serverAddress+":"+deployPort)
+	server, err := sshd.New(keys,
+		"Subsystem sftp /usr/lib/openssh/sftp-server", // as Debian's own configuration has it
+		"ClientAliveInterval 5",                       // what a killed bench leaves ends by itself: its line goes without a farewell
+		"ListenAddress "+serverAddress+":"+deployPort)
 	if err != nil {
 		return nil, err
 	}
