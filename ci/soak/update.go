@@ -19,6 +19,7 @@ import (
 
 	"slipway/ci"
 	"slipway/flash/qemu"
+	"slipway/flash/target/relay"
 	"slipway/images"
 	"slipway/layers/engine"
 )
@@ -119,7 +120,7 @@ type soakedUpdate struct {
 	job     Job
 	spec    images.Spec
 	build   images.Options
-	relay   *relay
+	relay   *relay.Relay
 	bundles map[string]string // by the system's name
 	keys    map[string]string // of their images
 	digests map[string]string // of /usr, by the image's key
@@ -144,11 +145,11 @@ func newSoakedUpdate(ctx context.Context, w io.Writer, dir string, opt Options) 
 		bundles: map[string]string{}, keys: map[string]string{}, digests: map[string]string{}, came: map[string]int{},
 	}
 	s.job = Job{Argv: opt.Self, Dir: dir}
-	if s.relay, err = newRelay(); err != nil {
+	if s.relay, err = relay.New(); err != nil {
 		return nil, err
 	}
 	if err := s.prepare(ctx, dir); err != nil {
-		return nil, errors.Join(err, s.relay.close())
+		return nil, errors.Join(err, s.relay.Close())
 	}
 	return s, nil
 }
@@ -224,8 +225,8 @@ func (s *soakedUpdate) on(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.relay.lead(vm.SSHPort)
-	return vm.Through(s.relay.port())
+	s.relay.Lead(vm.SSHPort)
+	return vm.Through(s.relay.Port())
 }
 
 // cutPower ends the machine as a power cut does.
@@ -247,7 +248,7 @@ func (s *soakedUpdate) close() error {
 	} else if errors.Is(err, qemu.ErrOff) {
 		err = nil
 	}
-	return errors.Join(err, s.relay.close())
+	return errors.Join(err, s.relay.Close())
 }
 
 // said is what of update's outcome decides.
@@ -322,7 +323,7 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) error {
 			return nil
 		}
 		if !power {
-			s.relay.cut()
+			s.relay.Cut()
 			return nil
 		}
 		return errors.Join(s.cutPower(), s.on(grouped))

@@ -1,75 +1,28 @@
 package updatetest
 
 import (
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"slipway/flash/target"
+	"slipway/flash/target/relay"
 	"slipway/flash/target/sshd"
 )
 
-// Relay is a line to a board that can be cut.
-type Relay struct {
-	listener net.Listener
-	to       string
-
-	mu    sync.Mutex
-	conns []net.Conn
-}
-
-// ConnectBy is Connect through a relay.
-func ConnectBy(t *testing.T, settings ...string) (*target.Conn, *Relay) {
+// ConnectBy is Connect through a line that can be cut.
+func ConnectBy(t *testing.T, settings ...string) (*target.Conn, *relay.Relay) {
 	t.Helper()
 	s := serve(t, settings...)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	r, err := relay.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
-	r := &Relay{listener: listener, to: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port))}
-	go r.accept()
-	return dial(t, s, listener.Addr().(*net.TCPAddr).Port), r
-}
-
-func (r *Relay) accept() {
-	for {
-		here, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		there, err := net.Dial("tcp", r.to)
-		if err != nil {
-			here.Close()
-			continue
-		}
-		r.mu.Lock()
-		r.conns = append(r.conns, here, there)
-		r.mu.Unlock()
-		go pass(here, there)
-		go pass(there, here)
-	}
-}
-
-func pass(to, from net.Conn) {
-	io.Copy(to, from)
-	to.Close()
-	from.Close()
-}
-
-// Cut ends all connections. New ones may be made.
-func (r *Relay) Cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.conns {
-		c.Close()
-	}
-	r.conns = nil
+	t.Cleanup(func() { r.Close() })
+	r.Lead(s.Port)
+	return dial(t, s, r.Port()), r
 }
 
 // dial logs in on a server by a port that leads to it.
