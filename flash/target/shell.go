@@ -141,26 +141,27 @@ func (f shellFile) writePiece(ctx context.Context, src io.ReaderAt, p piece) err
 	if p.offset%shellBlock != 0 {
 		return errors.New("a piece begins inside of a block")
 	}
-	in := &counted{Reader: io.NewSectionReader(src, p.offset, p.length)}
+	var read atomic.Int64 // a program that ends early may leave somebody reading
+	in := Counted{io.NewSectionReader(src, p.offset, p.length), &read}
 	_, err := f.files.run(ctx, in, pieceScript, f.name, strconv.Itoa(shellBlock), strconv.FormatInt(p.offset/shellBlock, 10))
 	if err != nil {
 		return err
 	}
-	if in.bytes.Load() < p.length {
+	if read.Load() < p.length {
 		return fault{errShrunk}
 	}
 	return nil
 }
 
-// counted counts what was read. A program that ends early may leave somebody reading.
-type counted struct {
+// Counted counts what is read of it, for who looks on meanwhile.
+type Counted struct {
 	io.Reader
-	bytes atomic.Int64
+	Bytes *atomic.Int64
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c Counted) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
-	c.bytes.Add(int64(n))
+	c.Bytes.Add(int64(n))
 	return n, err
 }
 

@@ -45,7 +45,7 @@ func Offer(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, e
 	s := &Source{Way: way, Why: why, sizeBytes: b.SizeBytes}
 	switch way {
 	case Piped:
-		s.Data = &counting{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), n: &s.served}
+		s.Data = target.Counted{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), Bytes: &s.served}
 		s.close = func() {}
 		return s, nil
 	case Streamed:
@@ -104,22 +104,10 @@ func (s *Source) handler(at string, b *Bundle) http.Handler {
 				io.Seeker
 			}{}
 			section := io.NewSectionReader(b.file, 0, b.SizeBytes)
-			content.Reader, content.Seeker = &counting{Reader: section, n: &s.served}, section
+			content.Reader, content.Seeker = target.Counted{Reader: section, Bytes: &s.served}, section
 			http.ServeContent(w, r, "", time.Time{}, content)
 		}
 	})
-}
-
-// counting counts what is read.
-type counting struct {
-	io.Reader
-	n *atomic.Int64
-}
-
-func (c *counting) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.n.Add(int64(n))
-	return n, err
 }
 
 // Folders that a bundle may wait in, best first: those on a disk before those in
