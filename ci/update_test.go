@@ -188,7 +188,7 @@ func TestUpdateEnded(t *testing.T) {
 func TestUpdateStopped(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()})
-	u := onRAUC(t, r, updatetest.Connect(t), bundle)
+	u := onRAUC(t, r, updatetest.Connect(t, r.Systemctl(t)), bundle)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- u.run(ctx, already) }()
@@ -196,6 +196,9 @@ func TestUpdateStopped(t *testing.T) {
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("run() = %v; want %v", err, context.Canceled)
+	}
+	if !r.Stopped() {
+		t.Error("the engine was not stopped")
 	}
 	if u.outcome.System != OldSystem || u.outcome.Waiting || r.Next() != "A" {
 		t.Errorf("the outcome is %v, and slot %s is next; want the old system to run and stay", u.outcome, r.Next())

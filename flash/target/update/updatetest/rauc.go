@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -45,6 +46,9 @@ func StartRAUC(t *testing.T) *RAUC {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("%s is missing: install the Debian package %s", program, pack)
 		}
+	}
+	if err := ownMounts(exec.Command("true")).Run(); errors.Is(err, syscall.EPERM) {
+		t.Skip("RAUC mounts bundles, and this machine lets no program have mounts of its own: unshare -m true")
 	}
 	dir, err := os.MkdirTemp("", "rauc") // a test's own folder may have too long a name for a socket
 	if err != nil {
@@ -180,11 +184,33 @@ func (r *RAUC) Boot(t *testing.T, slot string) {
 		r.await(t, false)
 	}
 	r.booted = slot
-	r.service = exec.Command("rauc", "--conf="+r.file("system.conf"), "--override-boot-slot="+slot, "service")
+	r.service = ownMounts(exec.Command("rauc", "--conf="+r.file("system.conf"), "--override-boot-slot="+slot, "service"))
 	r.service.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+r.Bus)
-	r.service.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // Go makes them private then
 	r.start(t, r.service)
 	r.await(t, true)
+}
+
+// ownMounts has a program mount what nobody else sees: Go makes its mounts private.
+func ownMounts(cmd *exec.Cmd) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	return cmd
+}
+
+// Systemctl is a setting of the server that plays the board's: with it, the board's
+// systemctl ends this service, and none of this machine's.
+func (r *RAUC) Systemctl(t *testing.T) string {
+	t.Helper()
+	r.write(t, "systemctl", fmt.Sprintf("#!/bin/sh\n[ \"$*\" = 'stop rauc.service' ] && kill %d && touch %s\n", r.service.Process.Pid, r.file("stopped")))
+	if err := os.Chmod(r.file("systemctl"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("SetEnv HOME=%s PATH=%[1]s:%s", r.dir, os.Getenv("PATH"))
+}
+
+// Stopped is whether it was ended so.
+func (r *RAUC) Stopped() bool {
+	_, err := os.Stat(r.file("stopped"))
+	return err == nil
 }
 
 // Restart boots what the boot loader would.
