@@ -45,7 +45,7 @@ func testAnUploadGoesOn(t *testing.T, s *sshd.Server) {
 	for _, tt := range []struct{ size, cut int64 }{
 		{12<<20 + 1, 4 << 20},
 		{12<<20 - 1, 9 << 20},
-		{severalBytes + 1, 13 << 20}, // over two ways
+		{severalBytes + 1, 7 << 20}, // over two ways, or four where the machine is slow
 	} {
 		t.Run(fmt.Sprintf("%d of %d", tt.cut, tt.size), func(t *testing.T) {
 			data := randomBytes(int(tt.size))
