@@ -32,8 +32,9 @@ type Deploy mg.Namespace
 // Examples: "deploy virt virt"; "deploy jetson-orin-nano-devkit root@10.0.0.7".
 func (Deploy) Board(ctx context.Context, board, host string,
 	pin *string, // fingerprint of the board's host key, to be pinned if nothing is known of it
+	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+	return runPaced(ctx, board, rate, func(ctx context.Context, spec images.Spec) error {
 		return ci.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
 			return ci.Deploy(ctx, os.Stdout, c, spec, a)
 		}, given(pin, ""))
@@ -57,8 +58,9 @@ func (Deploy) Container(ctx context.Context, board, host, image string,
 	engine *string, // containerd, docker or podman; the first of them that answers if not given
 	prune *bool, // remove images that came this way and that no container uses
 	json *bool, // print what was done as JSON
+	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+	return runPaced(ctx, board, rate, func(ctx context.Context, spec images.Spec) error {
 		return ci.DeployContainer(ctx, os.Stdout, options, spec, host, image, ci.ContainerOptions{
 			Name: given(name, ""), Engine: given(engine, ""), Namespace: given(namespace, "slipway"), Prune: given(prune, false), JSON: given(json, false),
 		})
@@ -119,8 +121,9 @@ func (Deploy) Files(ctx context.Context, board, host, folder, dest string,
 	restart *string, // systemd's units, with commas between them
 	dryRun *bool, // say what would change
 	json *bool, // print what was done as JSON
+	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+	return runPaced(ctx, board, rate, func(ctx context.Context, spec images.Spec) error {
 		return ci.DeployFiles(ctx, os.Stdout, options, spec, host, folder, dest, ci.FilesOptions{
 			DirOptions: target.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
 			Restart:    words(given(restart, "")), Watch: settle, JSON: given(json, false),

@@ -11,6 +11,7 @@ import (
 	"github.com/magefile/mage/mg"
 
 	"slipway/ci/fleet"
+	"slipway/flash/target"
 	"slipway/images"
 )
 
@@ -51,13 +52,15 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	boardLimit *time.Duration, // the time that one board has; 30m if not given
 	file *string, // send this file, in place of what deploy sends
 	to *string, // its whole path on the boards
+	rate *string, // at most so many bytes a second to each board, such as 512k or 10M
 	unproved *bool, // do not run the suites
 	dryRun *bool, // say which boards it would be, and ask none
 	json *bool, // print the outcome as JSON
 ) error {
 	ask := asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
 	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
-	return runFleet(ctx, board, ask, given(json, false))
+	limited, err := target.ParseRate(given(rate, ""))
+	return firstError(err, func() error { return runFleet(target.WithRate(ctx, limited), board, ask, given(json, false)) })
 }
 
 // Smoke runs a board's suites on the boards of an inventory.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"slipway/ci"
+	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -90,6 +91,12 @@ func runFor(ctx context.Context, board string, work func(context.Context, images
 		}
 		return work(ctx, spec)
 	})
+}
+
+// runPaced is runFor with a limit of what goes to the board.
+func runPaced(ctx context.Context, board string, rate *string, work func(context.Context, images.Spec) error) error {
+	limit, err := target.ParseRate(given(rate, ""))
+	return firstError(err, func() error { return runFor(target.WithRate(ctx, limit), board, work) })
 }
 
 func load(ctx context.Context, board string) (images.Spec, error) {

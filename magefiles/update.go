@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"slipway/ci"
+	"slipway/flash/target"
 )
 
 // Update has a running board's own engine install a bundle, and proves the result.
@@ -27,17 +28,19 @@ func Update(ctx context.Context, board, host, bundle string,
 	dryRun *bool, // look at the board and the bundle, write nothing
 	downgrade *bool, // allow an older version than the one that runs
 	noReboot *bool, // install alone; somebody else restarts the board, proves it and marks it good
+	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 	yes *bool, // do not ask
 	json *bool, // print the outcome as JSON
 ) error {
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+		limit, bad := target.ParseRate(given(rate, ""))
 		spec, err := load(ctx, board)
 		how := ci.UpdateOptions{DryRun: given(dryRun, false), Downgrade: given(downgrade, false), NoReboot: given(noReboot, false), Now: now, Out: os.Stderr}
 		if !given(yes, false) {
 			how.Confirm = ci.AskYes(os.Stdin, os.Stderr)
 		}
-		return firstError(err, func() error {
-			outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
+		return firstError(errors.Join(bad, err), func() error {
+			outcome, err := ci.Update(target.WithRate(ctx, limit), options, spec, host, bundle, how)
 			return errors.Join(err, ci.ShowUpdate(os.Stdout, outcome, given(json, false)))
 		})
 	})

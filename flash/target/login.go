@@ -40,6 +40,7 @@ type login struct {
 	via          *gate // nil: it is reached directly
 	isHop        bool  // what it enters is on the way to a board
 	patience     time.Duration
+	pace         *pace // nil: none
 	trust        *trust
 	identities   []identity
 	certificates []*ssh.Certificate

@@ -55,6 +55,7 @@ func Dial(ctx context.Context, a Address) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.pace = rateOf(ctx)
 	link, err := talk(ctx, func() (*link, error) { return l.connect(ctx) })
 	if err != nil {
 		l.close()

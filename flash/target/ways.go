@@ -19,6 +19,7 @@ const (
 	severalBytes  = 32 << 20             // smaller files are there before another connection is
 	manyBytes     = 256 << 20            // where the last connections still pay
 	longRoundTrip = 5 * time.Millisecond // on which a window binds before a processor does
+	windowBytes   = 2 << 20
 	lateAfter     = 5 * time.Second
 	lateTick      = 500 * time.Millisecond // how often an idle way looks for late pieces
 )
@@ -91,6 +92,8 @@ func (k *carrying) several(ctx context.Context) int {
 		return 1
 	}
 	switch rtt := k.conn.roundTrip(ctx); {
+	case k.conn.login.pace.fits(windowBytes, rtt):
+		return 1
 	case rtt < longRoundTrip:
 		return 2
 	case left < manyBytes:

@@ -78,7 +78,7 @@ func (l *login) greet(ctx context.Context) (*wire, error) {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	w := &wire{Conn: conn, in: bufio.NewReaderSize(conn, 64<<10)}
+	w := &wire{Conn: l.paced(conn), in: bufio.NewReaderSize(conn, 64<<10)}
 	_, err = w.in.Peek(1)
 	if !stop() {
 		return nil, fmt.Errorf("no greeting from an SSH server: %w", context.Cause(ctx))
@@ -94,6 +94,13 @@ func (l *login) greet(ctx context.Context) (*wire, error) {
 	w.heard.Store(time.Now().UnixNano())
 	w.first = w.greeting()
 	return w, nil
+}
+
+func (l *login) paced(conn net.Conn) net.Conn {
+	if l.pace == nil {
+		return conn
+	}
+	return newPaced(conn, l.pace)
 }
 
 // dial connects by the way that the address names.
