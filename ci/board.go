@@ -209,7 +209,7 @@ func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host str
 	}
 	conn, err := Reach(ctx, opt, spec, host, pins...)
 	if err != nil {
-		return Because(ctx, ErrUnreachable, err)
+		return err
 	}
 	defer conn.Close()
 	return work(ctx, conn, spec, a)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -157,6 +158,34 @@ func TestSmokeOfABoardThatIsOff(t *testing.T) {
 		}
 		if built && !strings.Contains(string(data), `failures="1"`) {
 			t.Errorf("%s:\n%s\nwant one failure", reportJUnit, data)
+		}
+	}
+}
+
+// Whatever is asked of a board that is not reached, a script learns that it was not.
+func TestStatusOfABoardThatIsNotReached(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("SSH_AUTH_SOCK", "")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // nothing answers there
+	spec, opt := images.Spec{Board: "toy", Machine: &images.Machine{}}, images.Options{Dir: t.TempDir()}
+	for _, host := range []string{"toy", "root@" + l.Addr().String()} {
+		for name, err := range map[string]error{
+			"deploy:container": DeployContainer(t.Context(), io.Discard, opt, spec, host, "x.tar", ContainerOptions{}),
+			"deploy:run":       RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, target.Container{}, ContainerOptions{}),
+			"deploy:clean":     CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, ContainerOptions{}),
+			"deploy:files":     DeployFiles(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", FilesOptions{}),
+			"deploy:undo":      UndoDeploy(t.Context(), io.Discard, opt, spec, host, UndoOptions{}),
+		} {
+			if got := ExitStatus(err); got != 3 {
+				t.Errorf("%s of %s: status %d, %v; want 3", name, host, got, err)
+			}
+			if got := ExitStatus(OfContainer(err)); got != 255 {
+				t.Errorf("%s of %s as a container's: status %d; want 255", name, host, got)
+			}
 		}
 	}
 }

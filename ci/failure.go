@@ -15,7 +15,13 @@ var (
 	ErrFailed = errors.New("the board failed its checks")
 	// ErrWrong is for suites and board.yml files that cannot be used as they are.
 	ErrWrong = errors.New("a suite or a board.yml is wrong")
+	// errNoStatus is for a container that has no status of its own to tell.
+	errNoStatus = errors.New("the container has no status")
 )
+
+// noStatus is what deploy:run exits with then, whatever the reason was, as ssh does:
+// the programs of containers rarely end with it.
+const noStatus = 255
 
 // outcomes are the kinds of failure, with the word for them in a report and the
 // status that a command exits with. 2 is for command lines that lack something.
@@ -34,6 +40,9 @@ func ExitStatus(err error) int {
 	var c ContainerFailed
 	if errors.As(err, &c) {
 		return max(1, int(c.Status&0xff)) // a failure's last byte may be 0
+	}
+	if errors.Is(err, errNoStatus) {
+		return noStatus
 	}
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {

@@ -331,30 +331,36 @@ func Address(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
 
 // Reach connects to a board: to the virtual one that is on where host is the
 // board's own name, else to wherever the user's SSH configuration leads. The pins are
-// fingerprints of its host key that the person vouches for.
+// fingerprints of its host key that the person vouches for. What fails is of the kind
+// ErrUnreachable, unless board.yml is wrong.
 func Reach(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
-	if host == spec.Board && spec.Machine != nil {
-		vm, err := qemu.Find(MachineDir(opt, spec))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w; switch it on: virt:start -board=%s", host, err, spec.Board)
-		}
-		a := Address(opt, spec, vm)
-		a.Pins = pins
-		return target.Dial(ctx, a)
-	}
-	a, err := target.Resolve(ctx, host)
+	a, err := addressOf(ctx, opt, spec, host)
 	if err != nil {
 		return nil, err
 	}
-	if a.HostCA, err = spec.HostAuthorities(); err != nil {
-		return nil, err
+	a.Pins = pins
+	conn, err := target.Dial(ctx, a)
+	return conn, Because(ctx, ErrUnreachable, whoMayLogIn(spec, err))
+}
+
+func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (target.Address, error) {
+	if host == spec.Board && spec.Machine != nil {
+		vm, err := qemu.Find(MachineDir(opt, spec))
+		if err != nil {
+			err = fmt.Errorf("%s: %w; switch it on: virt:start -board=%s", host, err, spec.Board)
+			return target.Address{}, Because(ctx, ErrUnreachable, err)
+		}
+		return Address(opt, spec, vm), nil
+	}
+	a, err := target.Resolve(ctx, host)
+	if err != nil {
+		return a, Because(ctx, ErrUnreachable, err)
 	}
 	// Keys that a flash recorded, under the board's name or its serial, are found
 	// where HostKeyAlias is that.
 	a.KnownHosts = append(a.KnownHosts, filepath.Join(BoardDir(opt, spec), "known_hosts"))
-	a.Pins = pins
-	conn, err := target.Dial(ctx, a)
-	return conn, whoMayLogIn(spec, err)
+	a.HostCA, err = spec.HostAuthorities()
+	return a, Because(ctx, ErrWrong, err)
 }
 
 // whoMayLogIn explains a login that was refused: an image of bitbake's opens to nobody

@@ -76,7 +76,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	u.begin(host, bundle)
 	err := u.run(ctx, func(ctx context.Context) (err error) {
 		u.conn, err = Reach(ctx, opt, spec, host)
-		return Because(ctx, ErrUnreachable, err)
+		return err
 	})
 	if _, none := os.Stat(dir); none == nil {
 		err = errors.Join(err, u.outcome.Report.WriteAndSay(how.Out, dir))

@@ -27,7 +27,7 @@ type Deploy mg.Namespace
 // console, then answer, or give -pin=SHA256:… where there is no terminal.
 //
 // It exits with 3 where the board was not reached or lets nobody in, with 5 where its
-// board.yml is wrong, and with 1 after any other failure.
+// board.yml is wrong, and with 1 after any other failure. All deploy:* do, but deploy:run.
 //
 // Examples: "deploy virt virt"; "deploy jetson-orin-nano-devkit root@10.0.0.7".
 func (Deploy) Board(ctx context.Context, board, host string,
@@ -69,10 +69,12 @@ func (Deploy) Container(ctx context.Context, board, host, image string,
 
 // Run runs a container on a board, as if it ran here.
 //
-// What it prints comes here as it comes there, and its exit status is the command's.
-// The container is removed at the end, also after a Ctrl-C. The image is one of the
-// board's, or anything that deploy:container takes, which is brought there first. The
-// image's own command runs, or what stands behind "--".
+// What it prints comes here as it comes there, and its exit status is the command's,
+// or, as ssh's, 255 where it got none: the board was not reached, board.yml is wrong, the
+// container did not start, was stopped or did not end in time. The container is removed
+// at the end, also after a Ctrl-C. The image is one of the board's, or anything that
+// deploy:container takes, which is brought there first. The image's own command runs, or
+// what stands behind "--".
 //
 // Examples: "deploy:run virt virt slipway/probe:latest"; "deploy:run BOARD HOST app.tar
 // -gpus=all -mounts=/data:/data:ro -- python3 /app/main.py --fast".
@@ -87,11 +89,14 @@ func (Deploy) Run(ctx context.Context, board, host, image string,
 	namespace *string, // of containerd; slipway if not given
 	engine *string, // containerd, docker or podman; the first of them that answers if not given
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		return ci.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{
-			Image: image, Argv: rest(given(argv, "")), Env: list(given(env, "")), Mounts: list(given(mounts, "")), GPUs: given(gpus, ""),
-			HostNet: given(hostNet, false), Detach: given(detach, false), Timeout: time.Duration(given(limit, 0)) * time.Second,
-		}, ci.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
+	return run(ctx, func(ctx context.Context) error {
+		spec, err := load(ctx, board)
+		return ci.OfContainer(firstError(err, func() error {
+			return ci.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{
+				Image: image, Argv: rest(given(argv, "")), Env: list(given(env, "")), Mounts: list(given(mounts, "")), GPUs: given(gpus, ""),
+				HostNet: given(hostNet, false), Detach: given(detach, false), Timeout: time.Duration(given(limit, 0)) * time.Second,
+			}, ci.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
+		}))
 	})
 }
 

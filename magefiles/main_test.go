@@ -32,6 +32,9 @@ func TestExitStatus(t *testing.T) {
 		{"checks failed, and no report", errors.Join(fmt.Errorf("smoke x: %w", ci.ErrFailed), plain), 4},
 		{"a container's status", ci.ContainerFailed{Status: 7}, 7},
 		{"a container's status that says nothing", ci.ContainerFailed{Status: 256}, 1},
+		{"a container that failed", ci.OfContainer(ci.ContainerFailed{Status: 3}), 3},
+		{"a container of a board unreachable", ci.OfContainer(ci.Because(t.Context(), ci.ErrUnreachable, plain)), 255},
+		{"a container that was not started", ci.OfContainer(plain), 255},
 		{"suite wrong", fmt.Errorf("smoke: %w", ci.Because(t.Context(), ci.ErrWrong, plain)), 5},
 	} {
 		err := run(t.Context(), func(context.Context) error { return tt.err })
