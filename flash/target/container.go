@@ -183,12 +183,15 @@ func (r *containerRun) create(ctx context.Context, c Container) (client.Containe
 	if err != nil {
 		return nil, err
 	}
-	runtime, err := r.runtime(ctx, &c)
+	runtime, edit, err := r.runtime(ctx, &c)
 	if err != nil {
 		return nil, err
 	}
 	spec, err := r.spec(ctx, image, c)
 	if err != nil {
+		return nil, err
+	}
+	if err := edit(spec); err != nil {
 		return nil, err
 	}
 	return r.t.client.NewContainer(ctx, r.id,

@@ -32,7 +32,8 @@ type Containers struct {
 	client    *client.Client
 	socket    string
 	namespace string
-	logs      string // folder on the board
+	logs      string   // folder on the board
+	cdi       []string // the same
 	platform  v1.Platform
 	version   string
 }
@@ -58,7 +59,7 @@ func openContainers(ctx context.Context, c *Conn, socket, namespace string) (*Co
 	}
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(ctx, namespace), answerLimit)
 	defer cancel()
-	t := &Containers{conn: c, grpc: link, socket: socket, namespace: namespace, logs: logDir}
+	t := &Containers{conn: c, grpc: link, socket: socket, namespace: namespace, logs: logDir, cdi: cdiDirs}
 	if err := t.open(ctx); err != nil {
 		t.Close()
 		return nil, said(fmt.Sprintf("containerd on %s (%s)", c.addr, socket), err)

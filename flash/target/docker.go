@@ -266,10 +266,11 @@ func (d *docker) gpus(ctx context.Context, which string) ([]string, error) {
 			return []string{"--runtime=" + name, "--env=NVIDIA_VISIBLE_DEVICES=" + which}, ctx.Err()
 		}
 	}
-	if !strings.Contains(which, "=") {
-		which = "nvidia.com/gpu=" + which
+	var argv []string
+	for _, device := range cdiDevices(which) {
+		argv = append(argv, "--device="+device)
 	}
-	return []string{"--device=" + which}, ctx.Err()
+	return argv, ctx.Err()
 }
 
 // tidy removes a container that was broken off, in a context of its own. The engine may

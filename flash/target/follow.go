@@ -111,21 +111,25 @@ func (c *Conn) answer(ctx context.Context, argv ...string) (string, error) {
 }
 
 // runtime is runc, and for a container that gets GPUs our own in its place, which
-// knows by the environment what to give.
-func (r *containerRun) runtime(ctx context.Context, c *Container) (any, error) {
+// knows by the environment what to give. Where the board has not that, the container's
+// spec is edited as the board's CDI specs say.
+func (r *containerRun) runtime(ctx context.Context, c *Container) (runtime any, edit func(*specs.Spec) error, err error) {
 	if c.GPUs == "" {
-		return nil, nil
+		return nil, func(*specs.Spec) error { return nil }, nil
 	}
 	found, err := r.t.conn.Run(ctx, "sh", "-c", findRuntime)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	name := strings.TrimSpace(string(found.Stdout))
 	if found.Status != 0 || !path.IsAbs(name) {
-		return nil, errors.New("the board has no slipway-runtime, which gives containers its GPUs: build its image with slipway-hook, or install that by hand (runtime-hook/README.md)")
+		if edit, err = r.t.cdiEdits(ctx, cdiDevices(c.GPUs)); err != nil {
+			err = fmt.Errorf("the board has no slipway-runtime, which gives containers its GPUs, and %w; build its image with slipway-hook, or install that by hand (runtime-hook/README.md)", err)
+		}
+		return nil, edit, err
 	}
 	c.Env = append(slices.Clone(c.Env), "NVIDIA_VISIBLE_DEVICES="+c.GPUs)
-	return &options.Options{BinaryName: name}, nil
+	return &options.Options{BinaryName: name}, func(*specs.Spec) error { return nil }, nil
 }
 
 // useHostNet leaves the container in the board's network, with its names.
