@@ -113,7 +113,12 @@ func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Co
 	if err != nil {
 		return nil, err
 	}
-	conn, err := link.DialContext(ctx, network, address)
+	var conn net.Conn
+	if network == "unix" {
+		conn, err = c.dialUnix(ctx, link, address)
+	} else {
+		conn, err = link.DialContext(ctx, network, address)
+	}
 	if err != nil {
 		return nil, said(fmt.Sprintf("open %s %s on %s", network, address, c.addr), err)
 	}
