@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 		}
 	})
 	if err == nil {
-		return (<-result).listener, nil
+		return timedListener{(<-result).listener}, nil
 	}
 	go func() { // what opens after all is of no use to anybody
 		if o := <-result; o.listener != nil {
@@ -51,6 +52,36 @@ func (c *Conn) Listen(ctx context.Context) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w; set AllowTcpForwarding yes (or remote) in its sshd_config", c.addr, ErrForwarding)
 	}
 	return nil, said(fmt.Sprintf("listen on %s", c.addr), err)
+}
+
+// timedListener gives its connections deadlines for reading, which those of SSH lack:
+// a server could never be rid of a client that says nothing.
+type timedListener struct{ net.Listener }
+
+func (l timedListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	read, said := net.Pipe()
+	go func() {
+		io.Copy(said, conn)
+		said.Close()
+	}()
+	return timedConn{conn, read}, nil
+}
+
+type timedConn struct {
+	net.Conn
+	read net.Conn // what the client says
+}
+
+func (c timedConn) Read(p []byte) (int, error)        { return c.read.Read(p) }
+func (c timedConn) SetReadDeadline(t time.Time) error { return c.read.SetReadDeadline(t) }
+
+func (c timedConn) Close() error {
+	c.read.Close()
+	return c.Conn.Close()
 }
 
 // Redial makes a new connection in the place of one that was lost.

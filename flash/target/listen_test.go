@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
+	"time"
 )
 
 func TestListen(t *testing.T) {
@@ -41,6 +43,41 @@ func TestListen(t *testing.T) {
 	if conn, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		conn.Close()
 		t.Error("the port is still open after Close")
+	}
+}
+
+// A client that says nothing can be given up, and one that then talks is heard.
+func TestListenDeadline(t *testing.T) {
+	l, err := connect(t).Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 4)
+	if _, err := conn.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read() = %v; want %v", err, os.ErrDeadlineExceeded)
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(client, "over"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "over" {
+		t.Errorf("Read() = %q, %v; want %q", got, err, "over")
 	}
 }
 

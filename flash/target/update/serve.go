@@ -68,15 +68,20 @@ const (
 	maxAskingBytes = 8 << 10
 )
 
+// headerLimit is how long a program on the board may take to say what it wants. One
+// that never does would else keep a place from the engine.
+var headerLimit = time.Minute
+
 // serve answers on the board's own port. Others on the board can reach it too, so
 // the path cannot be guessed, and it is the only one.
 func (s *Source) serve(listener net.Listener, b *Bundle) {
 	at := "/" + rand.Text() + "/bundle" + b.suffix()
 	server := &http.Server{
-		Handler:        s.handler(at, b),
-		MaxHeaderBytes: maxAskingBytes,
-		IdleTimeout:    5 * time.Minute,
-		ErrorLog:       nil, // Mage throws that away; a board's bad requests are its own affair
+		Handler:           s.handler(at, b),
+		MaxHeaderBytes:    maxAskingBytes,
+		ReadHeaderTimeout: headerLimit,
+		IdleTimeout:       5 * time.Minute,
+		ErrorLog:          nil, // Mage throws that away; a board's bad requests are its own affair
 	}
 	done := make(chan struct{})
 	go func() {

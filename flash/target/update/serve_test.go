@@ -3,14 +3,18 @@ package update_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"slipway/flash/target/update"
 	"slipway/flash/target/update/updatetest"
@@ -90,6 +94,54 @@ func TestServe(t *testing.T) {
 	if answer, err := (&http.Transport{}).RoundTrip(&http.Request{Method: "GET", URL: at}); err == nil {
 		answer.Body.Close()
 		t.Error("it still serves after Close")
+	}
+}
+
+// Programs on the board that connect and never say what they want cannot keep the
+// engine out: with as many of them as there are places, it is answered after all.
+func TestServeSilentClients(t *testing.T) {
+	t.Cleanup(update.LimitHeader(time.Second))
+	file := updatetest.File(t, 100<<10)
+	b, err := update.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	from, err := update.Offer(t.Context(), updatetest.Connect(t), streaming{}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	at, err := url.Parse(from.Where)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var silent []net.Conn
+	for range update.MaxAsking {
+		conn, err := net.Dial("tcp", at.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost:", at.Path)
+		silent = append(silent, conn)
+	}
+	for { // on a busy machine it may be too slow for that limit too
+		answer, err := http.Get(from.Where)
+		if err != nil {
+			continue
+		}
+		n, err := io.Copy(io.Discard, answer.Body)
+		answer.Body.Close()
+		if err != nil || n != b.SizeBytes {
+			t.Errorf("%d bytes came, %v; want %d", n, err, b.SizeBytes)
+		}
+		break
+	}
+	for _, conn := range silent {
+		if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("a silent client is told %v; want the end of its connection", err)
+		}
 	}
 }
 
