@@ -108,7 +108,7 @@ func TestCutOutputIsNoPass(t *testing.T) {
 	conn := connect(t)
 	dir := t.TempDir()
 	for name, size := range map[string]int{"fits": maxFileBytes, "big": maxFileBytes + 1} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat("fine\n", size)[:size]), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat(strings.Repeat("fine ", 50)+"\n", size/250)[:size]), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
