@@ -81,7 +81,7 @@ file:
 }
 
 func TestSuiteErrors(t *testing.T) {
-	for _, tt := range []struct{ name, give, want string }{
+	refuseSuites(t, []refusedSuite{
 		{"empty", "", "main.yml: no documents in stream"},
 		{"not a mapping", "- a", "main.yml:1:1: a suite is a mapping of sections"},
 		{"two documents", "file: {}\n---\nfile: {}", "main.yml: expected single document"},
@@ -112,6 +112,17 @@ func TestSuiteErrors(t *testing.T) {
 		{"argv of lists", "command:\n  x: {argv: [[a]]}", "argv must be a list of strings; this is a list"},
 		{"NUL", "command:\n  \"a\\0b\": {}", "exec holds a NUL"},
 		{"option as unit", "service:\n  --all: {}", "\"--all\" is not a unit's name"},
+	})
+	if _, err := LoadSuite("nope"); err == nil || !strings.Contains(err.Error(), "have base, bluefield, containers, jetson, slots") {
+		t.Errorf("LoadSuite(nope) = %v", err)
+	}
+	if _, err := LoadSuite("./nope.yml"); err == nil || !strings.Contains(err.Error(), "no such suite file") {
+		t.Errorf("LoadSuite(./nope.yml) = %v", err)
+	}
+}
+
+func TestSuiteErrorsOfChecks(t *testing.T) {
+	refuseSuites(t, []refusedSuite{
 		{"empty disk", "disk:\n  x: {}", "a disk needs labels, root or slot"},
 		{"service that need be nothing", "service:\n  containerd:", "main.yml:2:3: a service needs enabled or running"},
 		{"the same under another name", "service:\n  x: {name: containerd, skip: false}", "main.yml:2:3: a service needs enabled or running"},
@@ -160,6 +171,11 @@ func TestSuiteErrors(t *testing.T) {
 		{"an unknown output", "binary: {x: {output: subunit}}", "unknown output \"subunit\" (have text, go, ptest, tap)"},
 		{"a relative folder", "binary: {x: {dir: tmp}}", "dir must be an absolute path on the board"},
 		{"an option in the environment", "binary: {x: {env: [-i=1]}}", "env must be NAME=value"},
+	})
+}
+
+func TestSuiteErrorsOfOrder(t *testing.T) {
+	refuseSuites(t, []refusedSuite{
 		{"retries of thousands", "command:\n  x: {retries: 1001}", "main.yml:2:16: retries must be a whole number from 0 to 1000"},
 		{"unknown need", "command:\n  x: {needs: {gpu: yes}}", "main.yml:2:15: unknown need \"gpu\" (have check, command, file, module, service)"},
 		{"a need that is a word", "command:\n  x: {needs: nvidia-smi}", "needs must be like {file: /dev/x}"},
@@ -178,19 +194,21 @@ func TestSuiteErrors(t *testing.T) {
 		{"include nothing", "gossfile:\n  nothing*.yml: {}", "no file matches \"nothing*.yml\""},
 		{"include above", "gossfile:\n  ../other.yml: {}", "no file matches \"../other.yml\" in this folder or below"},
 		{"include itself", "gossfile:\n  main.yml: {}", "included more than 8 levels deep"},
-	} {
+	})
+}
+
+// refusedSuite is one that must not load, and what must be said of it.
+type refusedSuite struct{ name, give, want string }
+
+func refuseSuites(t *testing.T, suites []refusedSuite) {
+	t.Helper()
+	for _, tt := range suites {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": tt.give}))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("LoadSuite = %v; want ...%s...", err, tt.want)
 			}
 		})
-	}
-	if _, err := LoadSuite("nope"); err == nil || !strings.Contains(err.Error(), "have base, bluefield, containers, jetson, slots") {
-		t.Errorf("LoadSuite(nope) = %v", err)
-	}
-	if _, err := LoadSuite("./nope.yml"); err == nil || !strings.Contains(err.Error(), "no such suite file") {
-		t.Errorf("LoadSuite(./nope.yml) = %v", err)
 	}
 }
 
