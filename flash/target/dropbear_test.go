@@ -92,11 +92,13 @@ func publicLine(t *testing.T, said string) string {
 
 // Dropbear 2022.83 crashes where it is offered RSA before the kind of key that it has.
 func TestDropbear(t *testing.T) {
+	board := addressOf(startSSHD(t))
+	other := filepath.Join(t.TempDir(), "other")
+	keygen(t, "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", other)
 	for _, kind := range []string{"ed25519", "ecdsa", "rsa"} {
 		t.Run(kind, func(t *testing.T) {
 			a := dropbear(t, kind)
-			keygen(t, "-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", a.Identities[0]+"-other")
-			text := "the-board " + publicText(t, a.Identities[0]+"-other.pub") + "\n" + publicText(t, a.KnownHosts[0]) + "\n"
+			text := "the-board " + publicText(t, other+".pub") + "\n" + publicText(t, a.KnownHosts[0]) + "\n"
 			if err := os.WriteFile(a.KnownHosts[0], []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +110,7 @@ func TestDropbear(t *testing.T) {
 			if _, err := c.PutBytes(t.Context(), data, filepath.Join(t.TempDir(), "file"), 0o644); err != nil {
 				t.Errorf("Put: %v", err)
 			}
-			behind := addressOf(startSSHD(t))
+			behind := board
 			behind.Via = &a
 			dial(t, behind)
 		})
