@@ -128,6 +128,23 @@ func TestEngineDocker(t *testing.T) {
 
 // testEngine is what every engine does.
 func testEngine(t *testing.T, e Engine) {
+	testPush(t, e)
+	testOutputs(t, e)
+	testRunRefuses(t, e)
+	t.Run("a short name", func(t *testing.T) { testShortName(t, e) })
+	t.Run("Ctrl-C", func(t *testing.T) { testEngineCtrlC(t, e) })
+	t.Run("too long", func(t *testing.T) {
+		c := inShell("/bin/busybox sleep 600")
+		c.Timeout, c.Out = 3*time.Second, &Outputs{newText(), newText()}
+		_, err := e.Run(t.Context(), c)
+		checkErr(t, err, "did not end within 3s")
+	})
+	checkLeft(t, e)
+	t.Run("detached", func(t *testing.T) { testDetached(t, e) })
+}
+
+// testPush leaves lab/app:1 on the board.
+func testPush(t *testing.T, e Engine) {
 	image := localImage(t, "v1", []byte("more"))
 	first, err := e.Push(t.Context(), image, "lab/app:1")
 	if err != nil {
@@ -148,9 +165,14 @@ func testEngine(t *testing.T, e Engine) {
 			t.Error(err)
 		}
 	})
-	sh := func(script string) Container {
-		return Container{Image: "lab/app:1", Argv: []string{"/bin/busybox", "sh", "-c", script}}
-	}
+}
+
+// inShell is a container that runs a script.
+func inShell(script string) Container {
+	return Container{Image: "lab/app:1", Argv: []string{"/bin/busybox", "sh", "-c", script}}
+}
+
+func testOutputs(t *testing.T, e Engine) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("from the board\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -162,15 +184,19 @@ func testEngine(t *testing.T, e Engine) {
 		stdout, stderr string
 	}{
 		{"the image's own command", Container{Image: "lab/app:1"}, 0, "hello\n", ""},
-		{"outputs apart, and a status", sh("echo out; echo err >&2; exit 7"), 7, "out\n", "err\n"},
-		{"environment", func() Container { c := sh("echo $A"); c.Env = []string{"A=x y"}; return c }(), 0, "x y\n", ""},
-		{"a mount", func() Container { c := sh("/bin/busybox cat /in/file"); c.Mounts = []string{dir + ":/in:ro"}; return c }(), 0, "from the board\n", ""},
+		{"outputs apart, and a status", inShell("echo out; echo err >&2; exit 7"), 7, "out\n", "err\n"},
+		{"environment", func() Container { c := inShell("echo $A"); c.Env = []string{"A=x y"}; return c }(), 0, "x y\n", ""},
+		{"a mount", func() Container {
+			c := inShell("/bin/busybox cat /in/file")
+			c.Mounts = []string{dir + ":/in:ro"}
+			return c
+		}(), 0, "from the board\n", ""},
 		{"the board's network", func() Container {
-			c := sh("/bin/busybox test -e /proc/net/tcp && echo yes")
+			c := inShell("/bin/busybox test -e /proc/net/tcp && echo yes")
 			c.HostNet = true
 			return c
 		}(), 0, "yes\n", ""},
-		{"much output", sh("/bin/busybox yes 12345678901234567890 | /bin/busybox head -c 3000000"), 0, strings.Repeat("12345678901234567890\n", 142858)[:3000000], ""},
+		{"much output", inShell("/bin/busybox yes 12345678901234567890 | /bin/busybox head -c 3000000"), 0, strings.Repeat("12345678901234567890\n", 142858)[:3000000], ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -185,6 +211,9 @@ func testEngine(t *testing.T, e Engine) {
 			}
 		})
 	}
+}
+
+func testRunRefuses(t *testing.T, e Engine) {
 	for name, c := range map[string]Container{
 		"no such image":   {Image: "lab/none:1"},
 		"no such program": {Image: "lab/app:1", Argv: []string{"/nonexistent"}},
@@ -198,47 +227,43 @@ func testEngine(t *testing.T, e Engine) {
 			}
 		})
 	}
-	t.Run("a short name", func(t *testing.T) {
-		if _, err := e.Push(t.Context(), image, "docker.io/library/short:latest"); err != nil {
-			t.Fatal(err)
-		}
-		if exit, err := e.Run(t.Context(), Container{Image: "short", Out: &Outputs{newText(), newText()}}); err != nil || exit.Status != 0 {
-			t.Errorf("Run = %+v, %v", exit, err)
-		}
-	})
-	t.Run("Ctrl-C", func(t *testing.T) {
-		stdout := newText()
-		ctx, cancel := context.WithCancel(t.Context())
-		c := sh("trap 'echo ended; exit' TERM; echo began; while :; do /bin/busybox sleep 0.1; done")
-		c.Out = &Outputs{stdout, newText()}
-		go func() {
-			stdout.await(t.Context(), "began")
-			cancel()
-		}()
-		if _, err := e.Run(ctx, c); !errors.Is(err, context.Canceled) {
-			t.Errorf("Run = %v; want %v", err, context.Canceled)
-		}
-	})
-	t.Run("too long", func(t *testing.T) {
-		c := sh("/bin/busybox sleep 600")
-		c.Timeout, c.Out = 3*time.Second, &Outputs{newText(), newText()}
-		_, err := e.Run(t.Context(), c)
-		checkErr(t, err, "did not end within 3s")
-	})
+}
+
+func testShortName(t *testing.T, e Engine) {
+	if _, err := e.Push(t.Context(), localImage(t, "v1", []byte("more")), "docker.io/library/short:latest"); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := e.Run(t.Context(), Container{Image: "short", Out: &Outputs{newText(), newText()}}); err != nil || exit.Status != 0 {
+		t.Errorf("Run = %+v, %v", exit, err)
+	}
+}
+
+func testEngineCtrlC(t *testing.T, e Engine) {
+	stdout := newText()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := inShell("trap 'echo ended; exit' TERM; echo began; while :; do /bin/busybox sleep 0.1; done")
+	c.Out = &Outputs{stdout, newText()}
+	go func() {
+		stdout.await(t.Context(), "began")
+		cancel()
+	}()
+	if _, err := e.Run(ctx, c); !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v; want %v", err, context.Canceled)
+	}
+}
+
+func testDetached(t *testing.T, e Engine) {
+	c := inShell("/bin/busybox sleep 600")
+	c.Detach = true
+	exit, err := e.Run(t.Context(), c)
+	if err != nil || exit.Name == "" {
+		t.Fatalf("Run = %+v, %v", exit, err)
+	}
+	checkLeft(t, e, exit.Name)
+	if err := e.Remove(t.Context(), exit.Name); err != nil {
+		t.Error(err)
+	}
 	checkLeft(t, e)
-	t.Run("detached", func(t *testing.T) {
-		c := sh("/bin/busybox sleep 600")
-		c.Detach = true
-		exit, err := e.Run(t.Context(), c)
-		if err != nil || exit.Name == "" {
-			t.Fatalf("Run = %+v, %v", exit, err)
-		}
-		checkLeft(t, e, exit.Name)
-		if err := e.Remove(t.Context(), exit.Name); err != nil {
-			t.Error(err)
-		}
-		checkLeft(t, e)
-	})
 }
 
 func checkLeft(t *testing.T, e Engine, want ...string) {
