@@ -16,7 +16,7 @@ import (
 // firstContact is a machine of which nothing is known. Nothing is trusted before a
 // person has compared its fingerprint.
 func (l *login) firstContact(key ssh.PublicKey) error {
-	return &question{refusal: l.unknown(key), ask: func(ctx context.Context, t *terminal) error {
+	return &question{refusal: &UnknownKey{l, key}, ask: func(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.out, "Nothing is known of %s. It shows this key:\n  %s\n", printable(l.addr.String()), fingerprint(key))
 		for range maxAsked {
 			answer, err := t.line(ctx, "Type yes if its own console shows the same, or the fingerprint that it shows: ", false)

@@ -50,7 +50,9 @@ func Reach(ctx context.Context, host string) (*Conn, error) {
 // Dial connects to the board at a, once. A person at a terminal is asked what only a
 // person can answer: whether a key that nothing is known of is the board's, and the
 // passphrase of a key that would be taken. Further connections of the Conn never ask.
-func Dial(ctx context.Context, a Address) (*Conn, error) {
+func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, talk) }
+
+func dialBy(ctx context.Context, a Address, talk func(context.Context, func() (*link, error)) (*link, error)) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
 		return nil, err
