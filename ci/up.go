@@ -324,7 +324,7 @@ func Address(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
 	return target.Address{
 		Host: "127.0.0.1", Port: vm.SSHPort, User: spec.SSH.User,
 		HostKeyAlias: spec.Board,
-		KnownHosts:   []string{filepath.Join(dir, "known_hosts")},
+		KnownHosts:   []string{FlashedKeys(opt, spec)},
 		Identities:   []string{filepath.Join(dir, "id_ed25519")},
 	}
 }
@@ -356,11 +356,21 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	if err != nil {
 		return a, Because(ctx, ErrUnreachable, err)
 	}
-	// Keys that a flash recorded, under the board's name or its serial, are found
-	// where HostKeyAlias is that.
-	a.KnownHosts = append(a.KnownHosts, filepath.Join(BoardDir(opt, spec), "known_hosts"))
+	return a, Because(ctx, ErrWrong, Vouch(opt, spec, &a))
+}
+
+// Vouch adds to an address what is known of boards of this kind: who signs their host
+// keys, and the keys that a flash recorded, under the board's name or its serial. These
+// are found where HostKeyAlias is that.
+func Vouch(opt images.Options, spec images.Spec, a *target.Address) (err error) {
+	a.KnownHosts = append(a.KnownHosts, FlashedKeys(opt, spec))
 	a.HostCA, err = spec.HostAuthorities()
-	return a, Because(ctx, ErrWrong, err)
+	return err
+}
+
+// FlashedKeys is the file of the host keys that a flash recorded. It may not be there.
+func FlashedKeys(opt images.Options, spec images.Spec) string {
+	return filepath.Join(BoardDir(opt, spec), "known_hosts")
 }
 
 // whoMayLogIn explains a login that was refused: an image of bitbake's opens to nobody

@@ -466,8 +466,13 @@ func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 	return err
 }
 
-// AskYes asks a person a question that only "yes" answers.
+// AskYes asks a person a question that only "yes" answers, before something is written.
 func AskYes(in io.Reader, out io.Writer) func(question string) error {
+	return Ask(in, out, "not confirmed, and nothing was written; give -yes where nobody can be asked")
+}
+
+// Ask is AskYes with words of its own for any other answer.
+func Ask(in io.Reader, out io.Writer, refusal string) func(question string) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(question string) error {
 		fmt.Fprintf(out, "%s Type yes to go on: ", question)
@@ -476,7 +481,7 @@ func AskYes(in io.Reader, out io.Writer) func(question string) error {
 			return err
 		}
 		if strings.TrimSpace(line) != "yes" {
-			return errors.New("not confirmed, and nothing was written; give -yes where nobody can be asked")
+			return errors.New(refusal)
 		}
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/magefile/mage/mg"
 
+	"slipway/ci"
 	"slipway/ci/fleet"
 	"slipway/flash/target"
 	"slipway/images"
@@ -80,6 +81,32 @@ func (Fleet) Smoke(ctx context.Context, board, inventory string,
 	json *bool, // print the outcome as JSON
 ) error {
 	return runFleet(ctx, board, asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun), given(json, false))
+}
+
+// Pin shows the host keys of all boards of which nothing is known, and pins them.
+//
+// The commands over a fleet ask nobody: a board whose key is not known yet is refused.
+// This one asks all boards of an inventory for their keys, shows the new ones as one list,
+// asks once, and adds them to your known_hosts, as ssh does. Boards behind a jump host that
+// is new itself come in a second list. A key that changed is never pinned. With -json the
+// keys are printed as slipway_host_key takes them, for the inventory.
+//
+// Examples: "fleet:pin BOARD hosts.yml -dryrun"; "fleet:pin BOARD hosts.yml -limit=rack3".
+func (Fleet) Pin(ctx context.Context, board, inventory string,
+	limit *string, // only what this pattern of groups and hosts means
+	parallel *int, // so many boards at a time; 16 if not given
+	dryRun *bool, // show the list, ask nobody and pin nothing
+	json *bool, // print the keys as JSON
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		ask := fleet.Ask{Inventory: inventory, Limit: given(limit, ""), Parallel: given(parallel, 0), DryRun: given(dryRun, false)}
+		confirm := ci.Ask(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
+		met, err := fleet.Pin(ctx, os.Stderr, options, spec, ask, confirm)
+		if given(json, false) {
+			err = errors.Join(err, printJSON(met))
+		}
+		return err
+	})
 }
 
 // asked is what all commands over a fleet share.

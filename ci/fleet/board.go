@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -123,49 +121,24 @@ func (t *turn) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-func (t *turn) connect(ctx context.Context) (err error) {
+func (t *turn) connect(ctx context.Context) error {
 	t.step.Detail("connecting")
-	a, err := t.job.address(ctx, t.dir(t.job))
+	a, err := t.address(ctx, t.job)
 	if err != nil {
 		return err
 	}
-	t.conn, err = target.Dial(ctx, a)
-	return err
+	t.conn, err = target.DialUnasked(ctx, a)
+	return firstContact(err)
 }
 
-const knownHostsName = "known_hosts"
-
-// address is where the inventory and ~/.ssh/config together say that a board is.
-func (j *job) address(ctx context.Context, dir string) (target.Address, error) {
-	name := j.access.Host
-	if j.access.Port > 0 {
-		name = net.JoinHostPort(name, strconv.Itoa(j.access.Port))
+// firstContact makes one line of the advice that a single board's error has. What to do
+// about many is told once, with the kind.
+func firstContact(err error) error {
+	var unknown *target.UnknownKey
+	if !errors.As(err, &unknown) {
+		return err
 	}
-	if j.access.User != "" {
-		name = j.access.User + "@" + name
-	}
-	a, err := j.resolve(ctx, name)
-	if err != nil {
-		return a, err
-	}
-	if j.access.Identity != "" {
-		if _, err := os.Stat(j.access.Identity); err != nil {
-			return a, kinded{Login, fmt.Errorf("the key that the inventory names: %w", err)}
-		}
-		a.Identities = append([]string{j.access.Identity}, a.Identities...)
-	}
-	if j.access.HostKey != "" {
-		a.HostKeyAlias, a.KnownHosts = j.host.Name, []string{filepath.Join(dir, knownHostsName)}
-		err = writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
-	}
-	return a, err
-}
-
-func (j *job) resolve(ctx context.Context, name string) (target.Address, error) {
-	if len(j.access.Jump) > 0 {
-		return target.ResolveThrough(ctx, name, strings.Join(j.access.Jump, ","))
-	}
-	return target.Resolve(ctx, name)
+	return kinded{NewKey, fmt.Errorf("nothing is known of %s, which shows %s", unknown.Machine(), unknown.Fingerprint())}
 }
 
 // serialScript is fixed text. It prints nothing of its own on a board that has no

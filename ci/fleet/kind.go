@@ -17,6 +17,7 @@ type Kind string
 // The ways to end, in the order in which a person wants to know of them.
 const (
 	HostKey    Kind = "host key" // another key than the pinned one
+	NewKey     Kind = "unknown host key"
 	OtherBoard Kind = "another board"
 	Checks     Kind = "checks failed"
 	Damaged    Kind = "digest wrong"
@@ -47,6 +48,7 @@ var kinds = []struct {
 	next  string
 }{
 	{HostKey, ci.ErrUnreachable, false, "find out whether the board was flashed anew or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
+	{NewKey, ci.ErrUnreachable, false, "compare the key with the board's console, or with what its flash recorded; then give it as slipway_host_key, or pin those of all new boards at once: fleet:pin"},
 	{OtherBoard, ci.ErrUnreachable, false, "another board answers at this address; mend slipway_serial or the address in the inventory"},
 	{Checks, ci.ErrFailed, false, "see the board's report"},
 	{Damaged, nil, true, "try again; if it stays, test the board's memory and storage"},

@@ -39,9 +39,7 @@ func List(w, notes io.Writer, file, pattern string, asJSON bool) error {
 	for i, h := range hosts {
 		all[i] = inv.listed(h)
 	}
-	for _, remark := range inv.Remarks(hosts) {
-		fmt.Fprintln(notes, "warning: "+oneLine(remark))
-	}
+	writeNotes(notes, inv.Remarks(hosts))
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")

@@ -65,6 +65,8 @@ type job struct {
 	limit  time.Duration
 	canary bool
 	tries  int
+
+	resolved target.Address // what ssh said of it
 }
 
 // Run works on the boards of an inventory, and writes what came of it to w and into
@@ -76,11 +78,12 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 		return Outcome{}, err
 	}
 	defer p.close()
-	for _, note := range notes {
-		fmt.Fprintln(w, "warning: "+oneLine(note))
-	}
+	writeNotes(w, notes)
 	if ask.DryRun {
 		return Outcome{}, p.show(w)
+	}
+	if err := p.unlock(ctx); err != nil {
+		return Outcome{}, err
 	}
 	r := newRun(p)
 	if err := r.save(); err != nil {
@@ -88,6 +91,12 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	}
 	r.all(ctx)
 	return r.outcome, errors.Join(r.save(), r.writePages(), r.outcome.Summary(w, p.folder()), r.outcome.err(ctx))
+}
+
+func writeNotes(w io.Writer, notes []string) {
+	for _, note := range notes {
+		fmt.Fprintln(w, "warning: "+oneLine(note))
+	}
 }
 
 func (a Ask) complete() (Ask, error) {
@@ -298,7 +307,7 @@ func (r *run) failures() int {
 // it may help: a board that hangs costs its own place, and nobody waits for it.
 func (r *run) wave(ctx context.Context, jobs []*job) {
 	for range 1 + r.ask.Retries {
-		r.pool(ctx, jobs)
+		each(ctx, r.ask.Parallel, jobs, func(j *job) { r.one(ctx, j) })
 		jobs = r.worthAnother(jobs)
 	}
 }
@@ -311,13 +320,14 @@ func (r *run) worthAnother(jobs []*job) []*job {
 	})
 }
 
-func (r *run) pool(ctx context.Context, jobs []*job) {
+// each does something with boards, so many at a time, until ctx ends.
+func each(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	queue := make(chan *job)
 	var all sync.WaitGroup
-	for range min(r.ask.Parallel, len(jobs)) {
+	for range min(parallel, len(jobs)) {
 		all.Go(func() {
 			for j := range queue {
-				r.one(ctx, j)
+				do(j)
 			}
 		})
 	}

@@ -32,6 +32,7 @@ const (
 	Hangs    Fault = "hangs"    // takes the connection and says nothing
 	Slow     Fault = "slow"     // an upload takes for ever
 	OtherKey Fault = "otherkey" // shows another host key than the pinned one
+	NewKey   Fault = "newkey"   // the inventory has no key of it
 	NoLogin  Fault = "nologin"  // lets nobody in
 	Full     Fault = "full"     // has no room
 	Dies     Fault = "dies"     // is gone in the middle of an upload
@@ -42,11 +43,11 @@ const (
 )
 
 // Faults are all ways to fail.
-var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NoLogin, Full, Dies, NotSSH, Noisy, Damaged, Fails}
+var Faults = []Fault{Refused, Hangs, Slow, OtherKey, NewKey, NoLogin, Full, Dies, NotSSH, Noisy, Damaged, Fails}
 
 // told is what a run over a fleet must say of a board with each fault.
 var told = map[Fault]string{
-	None: "passed", Refused: "connection refused", Hangs: "no answer", Slow: "too slow", OtherKey: "host key", NoLogin: "login refused",
+	None: "passed", Refused: "connection refused", Hangs: "no answer", Slow: "too slow", OtherKey: "host key", NewKey: "unknown host key", NoLogin: "login refused",
 	Full: "disk full", Dies: "connection lost", NotSSH: "garbage for SSH", Noisy: "garbage on stdout", Damaged: "digest wrong", Fails: "checks failed",
 }
 
@@ -208,7 +209,10 @@ func (f *Fleet) inventory(identity string, limits Limits) string {
 	fmt.Fprintf(&b, "all:\n  vars:\n    ansible_user: root\n    ansible_ssh_private_key_file: %s\n  hosts:\n", identity)
 	for _, board := range f.Boards {
 		key := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(board.shown)))
-		fmt.Fprintf(&b, "    %s:\n      ansible_host: %s\n      ansible_port: %d\n      slipway_host_key: %s\n", board.Name, board.address, board.port, key)
+		fmt.Fprintf(&b, "    %s:\n      ansible_host: %s\n      ansible_port: %d\n", board.Name, board.address, board.port)
+		if board.Fault != NewKey {
+			fmt.Fprintf(&b, "      slipway_host_key: %s\n", key)
+		}
 		if limit := map[Fault]time.Duration{Hangs: limits.Hangs, Slow: limits.Slow}[board.Fault]; limit > 0 {
 			fmt.Fprintf(&b, "      slipway_limit: %s\n", limit)
 		}

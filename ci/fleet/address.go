@@ -1,0 +1,96 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"slipway/ci"
+	"slipway/flash/target"
+	"slipway/layers/progress"
+)
+
+const knownHostsName = "known_hosts"
+
+// address is where the inventory and ~/.ssh/config together say that a board is, and
+// what proves it. A key in the inventory is the only one that counts; otherwise those
+// count that count for one board, and what a flash recorded under the serial that the
+// inventory has.
+func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
+	a, err := j.resolve(ctx)
+	if err != nil {
+		return a, err
+	}
+	if j.access.HostKey != "" {
+		dir := p.dir(j)
+		a.HostKeyAlias, a.KnownHosts = j.host.Name, []string{filepath.Join(dir, knownHostsName)}
+		return a, writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
+	}
+	if j.access.Serial != "" && a.HostKeyAlias == "" {
+		flashed, err := target.Pinned(ci.FlashedKeys(p.opt, p.spec), j.access.Serial)
+		if err != nil {
+			return a, err
+		}
+		if flashed {
+			a.HostKeyAlias = j.access.Serial
+		}
+	}
+	return a, ci.Vouch(p.opt, p.spec, &a)
+}
+
+// resolve asks ssh, once, unless that failed.
+func (j *job) resolve(ctx context.Context) (a target.Address, err error) {
+	if j.resolved.Host != "" {
+		return j.resolved, nil
+	}
+	name := j.access.Host
+	if j.access.Port > 0 {
+		name = net.JoinHostPort(name, strconv.Itoa(j.access.Port))
+	}
+	if j.access.User != "" {
+		name = j.access.User + "@" + name
+	}
+	if len(j.access.Jump) > 0 {
+		a, err = target.ResolveThrough(ctx, name, strings.Join(j.access.Jump, ","))
+	} else {
+		a, err = target.Resolve(ctx, name)
+	}
+	if err != nil {
+		return a, err
+	}
+	if j.access.Identity != "" {
+		if _, err := os.Stat(j.access.Identity); err != nil {
+			return a, kinded{Login, fmt.Errorf("the key that the inventory names: %w", err)}
+		}
+		a.Identities = append([]string{j.access.Identity}, a.Identities...)
+	}
+	j.resolved = a
+	return a, nil
+}
+
+// unlock asks for passphrases before the boards begin. A key that the inventory names
+// is meant to be used, whatever others there are.
+func (p *plan) unlock(ctx context.Context) error {
+	if !target.Attended() {
+		return nil
+	}
+	step := progress.Start(ctx, "keys", int64(len(p.jobs)), progress.Tasks)
+	each(ctx, p.ask.Parallel, p.jobs, func(j *job) {
+		_, _ = j.resolve(ctx) // its turn tells
+		step.Add(1)
+	})
+	step.End(fmt.Sprintf("%d boards looked up", len(p.jobs)), nil)
+	var all []target.Address
+	for _, j := range p.jobs {
+		a := j.resolved
+		if j.access.Identity != "" {
+			a.Identities, a.IdentitiesOnly = []string{j.access.Identity}, true
+		}
+		all = append(all, a)
+	}
+	return target.Unlock(ctx, all)
+}

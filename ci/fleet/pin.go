@@ -1,0 +1,189 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"slipway/ci"
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// Contact is a board that was asked for its host key.
+type Contact struct {
+	Host        string `json:"host"`
+	State       State  `json:"state"`
+	Machine     string `json:"machine,omitempty"` // who showed the key: the board, or a jump host
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Key         string `json:"key,omitempty"` // as slipway_host_key has it
+	Saw         string `json:"saw,omitempty"`
+
+	unknown *target.UnknownKey
+}
+
+// State is what is known of a board's host key.
+type State string
+
+// The states.
+const (
+	Known  State = "known"
+	New    State = "new"
+	Pinned State = "pinned" // by this run
+	Unmet  State = "not met"
+)
+
+// Pin asks all boards for their host keys, shows those of which nothing is known as one
+// list, and pins them in the user's own known_hosts if the one question is confirmed.
+// Boards behind a jump host that is new itself come in a second list, after it.
+func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, ask Ask, confirm func(question string) error) ([]Contact, error) {
+	p, notes, err := newPlan(ctx, opt, spec, ask)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	writeNotes(w, notes)
+	if err := p.unlock(ctx); err != nil {
+		return nil, err
+	}
+	met := make([]Contact, len(p.jobs))
+	jobs := p.jobs
+	for len(jobs) > 0 && err == nil {
+		p.meet(ctx, jobs, met)
+		if err = context.Cause(ctx); err == nil {
+			jobs, err = p.pinNew(w, jobs, met, confirm)
+		}
+	}
+	return met, errors.Join(err, writeMet(ctx, w, met))
+}
+
+// meet asks boards for their keys. What came of it is in met, at each one's place.
+func (p *plan) meet(ctx context.Context, jobs []*job, met []Contact) {
+	step := progress.Start(ctx, "host keys", int64(len(jobs)), progress.Tasks)
+	each(ctx, p.ask.Parallel, jobs, func(j *job) {
+		met[slices.Index(p.jobs, j)] = p.contact(ctx, j)
+		step.Add(1)
+	})
+	step.End(fmt.Sprintf("%d boards asked", len(jobs)), context.Cause(ctx))
+}
+
+// contact connects to a board as a run would. A login that is refused comes after a
+// proof of the board.
+func (p *plan) contact(ctx context.Context, j *job) Contact {
+	c := Contact{Host: j.host.Name, State: Known}
+	limited, cancel := p.limit(ctx, j)
+	defer cancel()
+	a, err := p.address(limited, j)
+	if err == nil {
+		var conn *target.Conn
+		if conn, err = target.DialUnasked(limited, a); err == nil {
+			conn.Close()
+		}
+	}
+	switch {
+	case errors.As(err, &c.unknown):
+		c.State, c.Machine, c.Fingerprint, c.Key = New, c.unknown.Machine(), c.unknown.Fingerprint(), c.unknown.Line()
+	case err != nil && !errors.Is(err, target.ErrLogin):
+		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kindOf(ctx, limited, err, connecting, false), oneLine(err))
+	}
+	return c
+}
+
+// pinNew returns the boards that can be asked now that their jump hosts are known.
+func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(string) error) (behind []*job, err error) {
+	fresh := distinct(met)
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	if err := writeNew(w, fresh); err != nil || p.ask.DryRun {
+		return nil, err
+	}
+	question := fmt.Sprintf("Compare them with the boards' own consoles, or with what their flashes recorded. Pin %d keys in %s?", len(fresh), fresh[0].unknown.File())
+	if err := confirm(question); err != nil {
+		return nil, err
+	}
+	for _, c := range fresh {
+		if err := c.unknown.Pin(); err != nil {
+			return nil, fmt.Errorf("pin the key of %s: %w", c.Machine, err)
+		}
+	}
+	for _, j := range jobs {
+		c := &met[slices.Index(p.jobs, j)]
+		if c.State != New {
+			continue
+		}
+		c.State = Pinned
+		if c.unknown.OnTheWay() {
+			behind = append(behind, j)
+		}
+	}
+	return behind, nil
+}
+
+// distinct has one of several boards that met the same jump host. Of two keys for one
+// name neither is pinned: nobody here can say which is right.
+func distinct(met []Contact) (fresh []Contact) {
+	keys := map[string][]string{} // by name
+	for _, c := range met {
+		if c.State == New && !slices.Contains(keys[c.unknown.Name()], c.Key) {
+			keys[c.unknown.Name()] = append(keys[c.unknown.Name()], c.Key)
+		}
+	}
+	shown := map[string]bool{}
+	for i := range met {
+		c := &met[i]
+		switch {
+		case c.State != New:
+		case len(keys[c.unknown.Name()]) > 1:
+			c.State, c.Saw = Unmet, fmt.Sprintf("several hosts of the inventory are reached as %s, and show different keys; give each its slipway_host_key", oneLine(c.unknown.Name()))
+		case !shown[c.unknown.Name()]:
+			shown[c.unknown.Name()] = true
+			fresh = append(fresh, *c)
+		}
+	}
+	return fresh
+}
+
+func writeNew(w io.Writer, fresh []Contact) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NEW HOST\tREACHED AS\tKEY")
+	by := map[string][]string{}
+	for _, c := range fresh {
+		name := c.Host
+		if c.unknown.OnTheWay() {
+			name = "(jump host)"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\n", oneLine(name), oneLine(c.Machine), c.Fingerprint)
+		by[c.Key] = append(by[c.Key], oneLine(c.Machine))
+	}
+	err := tw.Flush()
+	for _, c := range fresh {
+		if same := by[c.Key]; len(same) > 1 {
+			fmt.Fprintf(w, "warning: one key is shown by %d machines: %s\n  one machine answers for all of them, or their image was copied with its keys: make new ones on each (ssh-keygen -A), as any of them can pose as the others\n",
+				len(same), strings.Join(same[:min(len(same), 10)], ", "))
+			delete(by, c.Key)
+		}
+	}
+	return err
+}
+
+// writeMet tells of boards that showed no key, and how many there were of each kind.
+func writeMet(ctx context.Context, w io.Writer, met []Contact) error {
+	n := map[State]int{}
+	for _, c := range met {
+		n[c.State]++
+		if c.State == Unmet {
+			fmt.Fprintf(w, "%s  %s\n", oneLine(c.Host), c.Saw)
+		}
+	}
+	fmt.Fprintf(w, "%d boards: %d known before, %d pinned, %d new and not pinned, %d not met\n", len(met), n[Known], n[Pinned], n[New], n[Unmet])
+	if n[Unmet] == 0 {
+		return nil
+	}
+	return ci.Because(ctx, ci.ErrUnreachable, fmt.Errorf("%d of %d boards showed no host key that could be pinned", n[Unmet], len(met)))
+}

@@ -1,0 +1,138 @@
+package fleet
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/ci"
+	"slipway/ci/fleet/fleettest"
+)
+
+// withoutSSH has the user's known_hosts in a home of the test's: the real ssh, which is
+// asked where it is, does not go by HOME.
+func withoutSSH(t *testing.T) (knownHosts string) {
+	t.Helper()
+	t.Setenv("PATH", t.TempDir())
+	return filepath.Join(os.Getenv("HOME"), ".ssh", "known_hosts")
+}
+
+func states(met []Contact) map[State]int {
+	n := map[State]int{}
+	for _, c := range met {
+		n[c.State]++
+	}
+	return n
+}
+
+// The new keys are shown as one list, asked about once, and pinned; then the boards
+// are reached.
+func TestPin(t *testing.T) {
+	p := play(t, 1, fleettest.NewKey, fleettest.NewKey, fleettest.OtherKey, fleettest.Refused)
+	knownHosts := withoutSSH(t)
+	var out strings.Builder
+	var asked []string
+	no := errors.New("no")
+	confirm := func(question string) error {
+		asked = append(asked, question)
+		return no
+	}
+	met, err := Pin(t.Context(), &out, p.opt, p.spec, p.ask, confirm)
+	if _, none := os.Stat(knownHosts); !errors.Is(err, no) || none == nil || len(asked) != 1 || states(met)[New] != 2 {
+		t.Fatalf("%v, asked %q, %v\n%s\nwant one question, and nothing pinned", err, asked, met, out.String())
+	}
+	confirm = func(question string) error {
+		if !strings.Contains(question, "Pin 2 keys in "+knownHosts) {
+			t.Errorf("asked %q", question)
+		}
+		return nil
+	}
+	met, err = Pin(t.Context(), &out, p.opt, p.spec, p.ask, confirm)
+	if n := states(met); !errors.Is(err, ci.ErrUnreachable) || n[Pinned] != 2 || n[Known] != 5 || n[Unmet] != 2 {
+		t.Errorf("%v, %v; want 2 pinned, and the two that showed another key or none named", err, n)
+	}
+	for i, c := range met {
+		switch fault := p.Boards[i].Fault; {
+		case c.Host != p.Boards[i].Name:
+			t.Errorf("%s is at the place of %s", c.Host, p.Boards[i].Name)
+		case fault == fleettest.NewKey && (!strings.Contains(out.String(), c.Fingerprint) || c.Key == ""):
+			t.Errorf("the key of %s was not shown:\n%s", c.Host, out.String())
+		case fault == fleettest.OtherKey && !strings.HasPrefix(c.Saw, string(HostKey)), fault == fleettest.Refused && !strings.HasPrefix(c.Saw, string(Refused)):
+			t.Errorf("%s: %s", c.Host, c.Saw)
+		}
+	}
+	outcome, _ := p.run(t.Context())
+	if n := outcome.counts(); n[Passed] != 7 || n[HostKey] != 1 || n[Refused] != 1 {
+		t.Errorf("after that: %s; want all new boards to pass", n)
+	}
+}
+
+func TestPinDryRun(t *testing.T) {
+	p := play(t, 0, fleettest.NewKey)
+	knownHosts := withoutSSH(t)
+	p.ask.DryRun = true
+	var out strings.Builder
+	met, err := Pin(t.Context(), &out, p.opt, p.spec, p.ask, func(string) error { return errors.New("asked") })
+	if _, none := os.Stat(knownHosts); err != nil || none == nil || states(met)[New] != 1 || !strings.Contains(out.String(), met[0].Fingerprint) {
+		t.Errorf("%v, %v\n%s\nwant the key shown, and nothing else", err, met, out.String())
+	}
+}
+
+// One key of several machines is a warning; two keys of one name are none.
+func TestPinTellsCopiesFromClashes(t *testing.T) {
+	p := play(t, 0, fleettest.NewKey, fleettest.NewKey)
+	withoutSSH(t)
+	p.ask.DryRun = true
+	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := []Contact{met[0], met[2]}
+	copied[1].Key = copied[0].Key
+	var out strings.Builder
+	if err := writeNew(&out, distinct(copied)); err != nil || !strings.Contains(out.String(), "one key is shown by 2 machines") {
+		t.Errorf("%v:\n%s\nwant a warning", err, out.String())
+	}
+	clashing := []Contact{met[0], met[0]}
+	clashing[1].Key = met[2].Key
+	if fresh := distinct(clashing); len(fresh) != 0 || clashing[0].State != Unmet || clashing[1].State != Unmet {
+		t.Errorf("of two keys for one name %v would be pinned", fresh)
+	}
+}
+
+// What counts for one board counts in a fleet: keys that a flash recorded, also under
+// the serial that the inventory has.
+func TestFlashedKeysCount(t *testing.T) {
+	p := play(t, 0, fleettest.NewKey, fleettest.NewKey)
+	withoutSSH(t)
+	p.ask.DryRun = true
+	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(p.ask.Inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := strings.Replace(string(text), "board-000:\n", "board-000:\n      slipway_serial: SN-board-000\n", 1)
+	flashed := "SN-board-000 " + met[0].Key + "\n" + met[2].unknown.Name() + " " + met[2].Key + "\n"
+	for file, text := range map[string]string{p.ask.Inventory: with, ci.FlashedKeys(p.opt, p.spec): flashed} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.ask.DryRun, p.spec.SSH.HostCA = false, met[0].Key
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, err := plan.address(t.Context(), plan.jobs[0]); err != nil || a.HostCA != met[0].Key || a.HostKeyAlias != "SN-board-000" {
+		t.Errorf("address = %+v, %v; want who signs keys, and the serial", a, err)
+	}
+	outcome, _ := p.run(t.Context())
+	if n := outcome.counts(); n[Passed] != 4 {
+		t.Errorf("%s; want all to pass", n)
+	}
+}
