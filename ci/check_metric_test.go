@@ -1,10 +1,12 @@
 package ci
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -102,11 +104,78 @@ func TestMetricsAreCompared(t *testing.T) {
 			t.Errorf("%s: the last value is %v; want %v", step.value, last, step.last)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, metricsJSON), []byte("{"), 0o644); err != nil {
+	files, _ := filepath.Glob(filepath.Join(dir, metricsFolder, "*.json"))
+	if len(files) != 1 {
+		t.Fatalf("the numbers are in %q; want one file", files)
+	}
+	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := smoke(t.Context(), &session{board: here{}}, spec, a); err == nil || !strings.Contains(err.Error(), metricsJSON) {
-		t.Errorf("smoke with a damaged %s = %v", metricsJSON, err)
+	if _, err := smoke(t.Context(), &session{board: here{}}, spec, a); err == nil || !strings.Contains(err.Error(), files[0]) {
+		t.Errorf("smoke with a damaged %s = %v", files[0], err)
+	}
+}
+
+// measured is a board that says its serial and a number.
+func measured(serial, number string) recorded {
+	return recorded{"sh -c grep": "/proc/device-tree/serial-number:" + serial + "\n", "sh -c cat /number": number}
+}
+
+// Boards of one kind share an artifact, and are not judged by each other's numbers.
+func TestMetricsAreOfOneBoard(t *testing.T) {
+	dir := t.TempDir()
+	if err := (images.Artifact{}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := images.OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := specOf(t, "metric: {speed: {exec: cat /number, within: 10%}}")
+	for _, step := range []struct {
+		serial, name, number string
+		want                 error
+	}{
+		{"A1", "lab", "100", nil},
+		{"A2", "lab", "10", nil}, // the same address, another board
+		{"A1", "rack", "105", nil},
+		{"A1", "rack", "10", ErrFailed},
+		{"A2", "rack", "10.5", nil},
+		{"", "rack", "500", nil}, // it does not say who it is
+		{"", "rack", "100", ErrFailed},
+		{"", "lab", "100", nil},
+		{"../../x/y", "lab", "7", nil},
+		{"../../x_y", "lab", "70", nil}, // the same letters, as a file's name may have them
+		{"../../x/y", "lab", "70", ErrFailed},
+	} {
+		_, err := smoke(t.Context(), &session{board: measured(step.serial, step.number), name: step.name}, spec, a)
+		if !errors.Is(err, step.want) || step.want == nil && err != nil {
+			t.Errorf("%+v: %v", step, err)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("the folder has %v, %v; want the artifact and the numbers", entries, err)
+	}
+}
+
+// Nor do the lines of a report's page mix boards.
+func TestPastIsOfOneBoard(t *testing.T) {
+	dir := t.TempDir()
+	began := time.Now().Add(-time.Hour)
+	for i, r := range []Report{
+		{Identity: Identity{Serial: "A1"}, Target: "x"}, {Identity: Identity{Serial: "A2"}, Target: "x"}, {Target: "x"}, {Target: "y"},
+	} {
+		r.Board, r.Started = "kind", began.Add(time.Duration(i)*time.Minute)
+		if err := r.keep(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range []Report{{Identity: Identity{Serial: "A2"}, Target: "moved"}, {Target: "y"}} {
+		r.Started = time.Now()
+		past := r.past(dir)
+		if len(past) != 1 || past[0].Identity.Serial != r.Identity.Serial {
+			t.Errorf("the past of %+v is %+v; want the one of the same board", r, past)
+		}
 	}
 }
 

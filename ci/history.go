@@ -1,6 +1,8 @@
 package ci
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,25 +11,54 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
+	"unicode"
 
 	"github.com/google/renameio/v2"
 )
 
-// metricsJSON holds the numbers of the last run that passed, beside the artifact.
-// Boards of one kind share it, as they share the artifact.
-const metricsJSON = "metrics.json"
+// metricsFolder holds, beside the artifact, the numbers of the last run that passed of
+// each board: boards of one kind share the artifact, but not their links and disks.
+const metricsFolder = "metrics"
+
+// historyFile is a board's own: it is known by its serial, else by what it is reached
+// as; "" where there is no folder for it.
+func historyFile(dir string, id Identity, name string) string {
+	if _, none := os.Stat(dir); dir == "" || none != nil {
+		return ""
+	}
+	key := "host-" + name
+	if id.Serial != "" {
+		key = "serial-" + id.Serial
+	}
+	return filepath.Join(dir, metricsFolder, fileName(key)+".json")
+}
+
+// fileName is a text of a board's as the name of a file, and no other text's.
+func fileName(text string) string {
+	safe := strings.Map(func(r rune) rune {
+		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.", r)) {
+			return r
+		}
+		return '_'
+	}, text)
+	if safe == text && len(text) <= 80 {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return safe[:min(len(safe), 80)] + "~" + hex.EncodeToString(sum[:6])
+}
 
 // history is the metrics of the last good run, by suite, check and name.
 type history map[string]float64
 
 func historyKey(suite, check, metric string) string { return suite + "/" + check + "/" + metric }
 
-// readHistory reads what an earlier run left in a folder; "" is none.
-func readHistory(dir string) (history, error) {
-	if dir == "" {
+// readHistory reads what an earlier run left; "" is no file.
+func readHistory(file string) (history, error) {
+	if file == "" {
 		return nil, nil
 	}
-	file := filepath.Join(dir, metricsJSON)
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -43,7 +74,7 @@ func readHistory(dir string) (history, error) {
 }
 
 // save keeps the metrics of a report that passed; those that it lacks stay.
-func (h history) save(dir string, r Report) error {
+func (h history) save(file string, r Report) error {
 	all := maps.Clone(h)
 	if all == nil {
 		all = history{}
@@ -57,14 +88,17 @@ func (h history) save(dir string, r Report) error {
 			}
 		}
 	}
-	if dir == "" || n == 0 {
+	if file == "" || n == 0 {
 		return nil
 	}
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(filepath.Join(dir, metricsJSON), append(data, '\n'), 0o644)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(file, append(data, '\n'), 0o644)
 }
 
 // compare holds metrics against those of the last good run.

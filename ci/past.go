@@ -48,15 +48,24 @@ func pastNames(dir string) ([]string, error) {
 	return names, err
 }
 
-// past are the earlier reports below a board's folder that are older than r. One that
-// cannot be read is no reason to have no report now.
+// past are the earlier reports of the same board that are older than r. One that cannot
+// be read is no reason to have no report now.
 func (r Report) past(dir string) []Report {
 	names, _ := pastNames(filepath.Join(dir, pastFolder))
 	var all []Report
 	for _, name := range names[max(len(names)-maxPast, 0):] {
-		if reports, err := ReadReports(name); err == nil && reports[0].Started.Before(r.Started) {
+		if reports, err := ReadReports(name); err == nil && reports[0].Started.Before(r.Started) && r.ofSameBoard(reports[0]) {
 			all = append(all, reports[0])
 		}
 	}
 	return all
+}
+
+// ofSameBoard goes by the serial, else by what the boards were reached as: a virtual
+// board, by the name of its kind.
+func (r Report) ofSameBoard(other Report) bool {
+	if serial := r.Identity.Serial; serial != "" || other.Identity.Serial != "" {
+		return serial == other.Identity.Serial
+	}
+	return or(r.Target, r.Board) == or(other.Target, other.Board)
 }

@@ -21,7 +21,7 @@ func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Ar
 		_, err := conn.Put(ctx, local, remote, mode)
 		return err
 	}
-	s := &session{board: conn, open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot}
+	s := &session{board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot}
 	for _, option := range options {
 		option(s)
 	}
@@ -46,12 +46,13 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 		r.fail("smoke", err, "mend the suites that the board's board.yml names")
 		return r, err
 	}
-	if s.last, err = readHistory(a.Dir()); err != nil {
+	s.artifact = a
+	s.identity = s.identify(ctx, a)
+	file := historyFile(a.Dir(), s.identity, s.name)
+	if s.last, err = readHistory(file); err != nil {
 		r.fail("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
 		return r, err
 	}
-	s.artifact = a
-	s.identity = s.identify(ctx, a)
 	for _, suite := range suites {
 		r.Suites = append(r.Suites, s.runSuite(ctx, suite))
 	}
@@ -61,7 +62,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 	}
 	r.ElapsedMS = time.Since(r.Started).Milliseconds()
 	if err = r.verdict(ctx); err == nil {
-		err = s.last.save(a.Dir(), r)
+		err = s.last.save(file, r)
 	}
 	return r, err
 }
@@ -109,6 +110,7 @@ func (r *Report) fail(stage string, err error, next string) {
 // session is one board during one run of its suites.
 type session struct {
 	board  Board
+	name   string // what it is known as, where it does not say who it is
 	open   func(context.Context) (containers, error)
 	dial   func(ctx context.Context, network, address string) (net.Conn, error) // from the board
 	put    func(ctx context.Context, local, remote string, mode fs.FileMode) error

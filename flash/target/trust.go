@@ -171,6 +171,12 @@ func (a Address) hostNames() (own, anyPort string) {
 	return "[" + a.Host + "]:" + strconv.Itoa(a.Port), a.Host
 }
 
+// Name is what known_hosts files call the machine.
+func (a Address) Name() string {
+	name, _ := a.hostNames()
+	return name
+}
+
 // principal is what a host's certificate has to be made out to.
 func (a Address) principal() string {
 	_, name := a.hostNames()

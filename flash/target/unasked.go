@@ -42,10 +42,7 @@ func (u *UnknownKey) Machine() string { return u.login.addr.String() }
 func (u *UnknownKey) OnTheWay() bool { return u.login.isHop }
 
 // Name is what files of known hosts call the machine.
-func (u *UnknownKey) Name() string {
-	name, _ := u.login.addr.hostNames()
-	return name
-}
+func (u *UnknownKey) Name() string { return u.login.addr.Name() }
 
 // Fingerprint is the key's kind and its digest, as ssh-keygen -l prints it.
 func (u *UnknownKey) Fingerprint() string { return fingerprint(u.key) }
