@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // The elements of the JUnit schema that CI systems share.
@@ -69,11 +70,26 @@ func junitOf(all []Report) ([]byte, error) {
 		doc.Name += " " + all[0].Board
 	}
 	doc.Time = junitSeconds(elapsedMS)
+	return doc.encode()
+}
+
+// JUnit renders one suite of cases that no report has, such as the boards of a fleet.
+func JUnit(board, suite string, started time.Time, elapsedMS int64, cases []CheckResult) ([]byte, error) {
+	s := Report{Board: board, Started: started, Host: thisHost()}.newJUnitSuite(suite, elapsedMS)
+	for _, c := range cases {
+		s.add(junitCase{Name: c.Name, ClassName: board + "." + suite, Time: junitSeconds(c.ElapsedMS)}, c)
+	}
+	doc := junitSuites{Name: "slipway " + board, Time: s.Time}
+	doc.add(s)
+	return doc.encode()
+}
+
+func (s junitSuites) encode() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(xml.Header)
 	enc := xml.NewEncoder(&b)
 	enc.Indent("", "  ")
-	err := enc.Encode(doc)
+	err := enc.Encode(s)
 	b.WriteByte('\n')
 	return b.Bytes(), err
 }

@@ -36,9 +36,9 @@ func (Fleet) List(inventory string,
 //
 // A board has passed when its suites have. Canaries come first, and where one of them
 // fails no other board is begun. A board that hangs costs its own place only, until its
-// limit. What came of it is in build/BOARD/fleet: index.html with a report of each board,
+// limit. What came of it is in build/BOARD/fleet/deploy: index.html with a report of each board,
 // fleet.json and junit.xml. It exits as smoke does, for the worst board. A run that was
-// broken off, also by a kill, goes on with -failed.
+// broken off, also by a kill, goes on with -failed, which wants the same work as before.
 //
 // Examples: "fleet:deploy BOARD hosts.yml -dryrun"; "fleet:deploy BOARD hosts.yml
 // -limit=rack1 -canary=2 -stopafter=5"; "fleet:deploy BOARD hosts.yml -failed";
@@ -66,7 +66,8 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 
 // Smoke runs a board's suites on the boards of an inventory.
 //
-// It is fleet:deploy without sending anything, with the same reports and the same exit.
+// It is fleet:deploy without sending anything, with the same reports and the same exit,
+// in build/BOARD/fleet/smoke.
 //
 // Examples: "fleet:smoke BOARD hosts.yml"; "fleet:smoke BOARD hosts.yml -limit='all:!dpus'".
 func (Fleet) Smoke(ctx context.Context, board, inventory string,

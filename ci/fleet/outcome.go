@@ -5,7 +5,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"html/template"
@@ -24,6 +23,7 @@ import (
 // Outcome is what came of a run over many boards.
 type Outcome struct {
 	Board     string    `json:"board"`
+	Work      string    `json:"work"` // what was done with each board
 	Inventory string    `json:"inventory"`
 	Started   time.Time `json:"started"`
 	ElapsedMS int64     `json:"elapsedMs"`
@@ -195,56 +195,18 @@ func (r *run) writePages() error {
 	return errors.Join(err, writeFile(r.folder(), pageName, html.Bytes()), writeFile(r.folder(), junitName, junit))
 }
 
-// The elements of JUnit that a list of boards needs.
-type (
-	junitSuites struct {
-		XMLName xml.Name   `xml:"testsuites"`
-		Suite   junitSuite `xml:"testsuite"`
-	}
-	junitSuite struct {
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Errors   int         `xml:"errors,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Time     string      `xml:"time,attr"`
-		Stamp    string      `xml:"timestamp,attr"`
-		Host     string      `xml:"hostname,attr"`
-		Cases    []junitCase `xml:"testcase"`
-	}
-	junitCase struct {
-		Name    string        `xml:"name,attr"`
-		Class   string        `xml:"classname,attr"`
-		Time    string        `xml:"time,attr"`
-		Skipped *junitMessage `xml:"skipped"`
-		Failure *junitMessage `xml:"failure"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-		Type    string `xml:"type,attr,omitempty"`
-	}
-)
-
 // junit is a case for each board; their own reports have one for each check.
 func (o Outcome) junit() ([]byte, error) {
-	host, _ := os.Hostname()
-	s := junitSuite{Name: "fleet " + o.Board, Tests: len(o.Results), Time: junitSeconds(o.ElapsedMS), Host: host}
-	s.Stamp = o.Started.Format("2006-01-02T15:04:05")
+	var all []ci.CheckResult
 	for _, r := range o.Results {
-		c := junitCase{Name: r.Host, Class: o.Board + ".fleet", Time: junitSeconds(r.ElapsedMS)}
+		c := ci.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: ci.Failed, Saw: r.Saw, Next: kinds[r.Kind.rank()].next, ElapsedMS: r.ElapsedMS}
 		switch r.Kind {
 		case Passed:
+			c.Status = ci.Passed
 		case NotBegun:
-			s.Skipped++
-			c.Skipped = &junitMessage{Message: string(NotBegun)}
-		default:
-			s.Failures++
-			c.Failure = &junitMessage{Message: r.Saw, Type: string(r.Kind)}
+			c.Status, c.Saw = ci.Skipped, string(NotBegun)
 		}
-		s.Cases = append(s.Cases, c)
+		all = append(all, c)
 	}
-	data, err := xml.MarshalIndent(junitSuites{Suite: s}, "", "  ")
-	return append([]byte(xml.Header), append(data, '\n')...), err
+	return ci.JUnit(o.Board, "fleet", o.Started, o.ElapsedMS, all)
 }
-
-func junitSeconds(ms int64) string { return fmt.Sprintf("%.3f", float64(ms)/1000) }

@@ -93,6 +93,22 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	return r.outcome, errors.Join(r.save(), r.writePages(), r.outcome.Summary(w, p.folder()), r.outcome.err(ctx))
 }
 
+// command is whose outcome it is.
+func (a Ask) command() string {
+	if a.Deploy || a.File != "" {
+		return "deploy"
+	}
+	return "smoke"
+}
+
+// work is what is done with each board, as far as a board that passed has it.
+func (a Ask) work() string {
+	if a.File != "" {
+		return fmt.Sprintf("deploy %s to %s", a.File, a.To)
+	}
+	return a.command()
+}
+
 func writeNotes(w io.Writer, notes []string) {
 	for _, note := range notes {
 		fmt.Fprintln(w, "warning: "+oneLine(note))
@@ -147,6 +163,9 @@ func (p *plan) again(hosts []*Host) ([]*Host, error) {
 	last, err := readOutcome(p.folder())
 	if err != nil {
 		return nil, fmt.Errorf("-failed needs the outcome of a run before: %w", err)
+	}
+	if last.Work != p.ask.work() {
+		return nil, fmt.Errorf("-failed goes on with the same work, and the last run was: %s; this is: %s (%s)", oneLine(last.Work), p.ask.work(), filepath.Join(p.folder(), outcomeName))
 	}
 	p.before = last.Results
 	passed := map[string]bool{}
@@ -215,8 +234,11 @@ func (p *plan) close() {
 	}
 }
 
-// folder is where the outcome and the boards' reports lie.
-func (p *plan) folder() string { return filepath.Join(ci.BoardDir(p.opt, p.spec), "fleet") }
+// folder is where the outcome and the boards' reports lie. Each command has one of its
+// own: what passed a smoke has not got a deploy.
+func (p *plan) folder() string {
+	return filepath.Join(ci.BoardDir(p.opt, p.spec), "fleet", p.ask.command())
+}
 
 func (p *plan) dir(j *job) string { return filepath.Join(p.folder(), j.host.Name) }
 
@@ -256,7 +278,7 @@ type run struct {
 
 func newRun(p *plan) *run {
 	r := &run{plan: p, at: map[string]int{}}
-	r.outcome = Outcome{Board: p.spec.Board, Inventory: p.ask.Inventory, Started: time.Now().UTC()}
+	r.outcome = Outcome{Board: p.spec.Board, Work: p.ask.work(), Inventory: p.ask.Inventory, Started: time.Now().UTC()}
 	r.outcome.Results = slices.Clone(p.before)
 	for i, b := range p.before {
 		r.at[b.Host] = i

@@ -116,7 +116,7 @@ func (p *played) run(ctx context.Context) (Outcome, error) {
 	return r.outcome, r.outcome.err(ctx)
 }
 
-func (p *played) folder() string { return filepath.Join(p.opt.Dir, "played", "fleet") }
+func (p *played) folder() string { return filepath.Join(p.opt.Dir, "played", "fleet", "deploy") }
 
 // Each failure is told as what it was, and the other boards have all that they
 // should.
@@ -218,6 +218,30 @@ func TestCanaryThenFailed(t *testing.T) {
 	p.ask.Limit = "all:!board-004"
 	if _, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "passed last time") {
 		t.Errorf("-failed without one that failed: %v", err)
+	}
+}
+
+// Commands over a fleet do not go on with each other's work, nor with another file's.
+func TestFailedOfOtherWork(t *testing.T) {
+	p := play(t, 1, fleettest.Fails)
+	deployed, _ := p.run(t.Context())
+	p.ask.File, p.ask.To = "", ""
+	if n := deployed.counts(); n[Checks] != 1 {
+		t.Fatalf("%s; want one board that fails", n)
+	}
+	p.ask.Failed = true
+	if _, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("fleet:smoke -failed after a deploy = %v; want that there is no smoke before", err)
+	}
+	p.ask.Failed = false
+	smoked, _ := p.run(t.Context())
+	last, err := readOutcome(p.folder())
+	if err != nil || last.Started != deployed.Started || smoked.Work != "smoke" || !strings.HasPrefix(last.Work, "deploy ") {
+		t.Errorf("%v: the deploy's outcome is of %v, %q; want it left as it was", err, last.Started, last.Work)
+	}
+	p.ask.Failed, p.ask.File, p.ask.To = true, p.ask.Inventory, "/data/other"
+	if _, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "the same work") {
+		t.Errorf("-failed with another file = %v; want it refused", err)
 	}
 }
 
