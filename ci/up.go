@@ -356,7 +356,8 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 	if err != nil {
 		return a, Because(ctx, ErrUnreachable, err)
 	}
-	return a, Because(ctx, ErrWrong, Vouch(opt, spec, &a))
+	err = Vouch(opt, spec, &a)
+	return a, Because(ctx, ErrWrong, err)
 }
 
 // Vouch adds to an address what is known of boards of this kind: who signs their host

@@ -39,7 +39,8 @@ func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
 			a.HostKeyAlias = j.access.Serial
 		}
 	}
-	return a, ci.Vouch(p.opt, p.spec, &a)
+	err = ci.Vouch(p.opt, p.spec, &a)
+	return a, err
 }
 
 // resolve asks ssh, once, unless that failed.
