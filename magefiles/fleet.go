@@ -53,6 +53,8 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	boardLimit *time.Duration, // the time that one board has; 30m if not given
 	file *string, // send this file, in place of what deploy sends
 	to *string, // its whole path on the boards
+	mode *string, // its mode there, in octal; 0644 if not given
+	owner *string, // its user, or user:group, there
 	rate *string, // at most so many bytes a second to each board, such as 512k or 10M
 	unproved *bool, // do not run the suites
 	dryRun *bool, // say which boards it would be, and ask none
@@ -61,7 +63,9 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	ask := asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
 	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
 	limited, err := target.ParseRate(given(rate, ""))
-	return firstError(err, func() error { return runFleet(target.WithRate(ctx, limited), board, ask, given(json, false)) })
+	bits, bad := octal(given(mode, "0644"))
+	ask.Rights = target.Rights{Mode: bits, Owner: given(owner, "")}
+	return firstError(errors.Join(err, bad), func() error { return runFleet(target.WithRate(ctx, limited), board, ask, given(json, false)) })
 }
 
 // Smoke runs a board's suites on the boards of an inventory.

@@ -179,7 +179,7 @@ func (t *turn) deploy(ctx context.Context) error {
 	}
 	ctx = t.watched(ctx, "deploying")
 	if t.source != nil {
-		_, err := t.conn.Send(ctx, t.source, t.ask.To, 0o644)
+		_, err := t.conn.Send(ctx, t.source, t.ask.To, t.ask.Rights)
 		return err
 	}
 	_, err := target.Deploy(ctx, t.conn, t.spec, t.artifact)

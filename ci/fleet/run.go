@@ -28,7 +28,8 @@ type Ask struct {
 
 	Deploy   bool   // what the artifact has for a running board
 	File, To string // instead of that: one local file, and its place on the board
-	Unproved bool   // leave the suites out
+	Rights   target.Rights
+	Unproved bool // leave the suites out
 
 	Parallel   int
 	Canary     int           // so many pass before the others begin; 0: none
@@ -116,6 +117,7 @@ func writeNotes(w io.Writer, notes []string) {
 }
 
 func (a Ask) complete() (Ask, error) {
+	a.Rights.Mode = cmp.Or(a.Rights.Mode, 0o644)
 	a.Parallel, a.BoardLimit = cmp.Or(a.Parallel, defaultParallel), cmp.Or(a.BoardLimit, defaultBoardLimit)
 	switch {
 	case a.Parallel < 1 || a.Parallel > maxParallel:
@@ -129,7 +131,7 @@ func (a Ask) complete() (Ask, error) {
 	case a.To != "" && (!path.IsAbs(a.To) || strings.HasSuffix(a.To, "/")):
 		return a, fmt.Errorf("-to=%s: want the file's whole path on the board", a.To)
 	}
-	return a, nil
+	return a, a.Rights.Check()
 }
 
 // newPlan finds out, before any board is asked, whether the run is possible.

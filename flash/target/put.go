@@ -64,6 +64,7 @@ type source struct {
 	data   io.ReaderAt
 	size   int64
 	sha256 string // what the board must find; "" where that is not known beforehand
+	owner  string // whose it will be there; "": the user's who logs in
 
 	modified time.Time
 }
@@ -157,6 +158,9 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, remote s
 	if want.err != nil {
 		return "", fault{want.err}
 	}
+	if err := w.own(ctx, p.name, src.owner); err != nil {
+		return "", err
+	}
 	if err := w.files.settle(ctx, p.name, mode); err != nil {
 		return "", answered(err)
 	}
@@ -177,6 +181,18 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, remote s
 		w.removeParts(ctx, remote)
 	}
 	return got, nil
+}
+
+// own gives a file to somebody, while nobody knows its name.
+func (w *way) own(ctx context.Context, name, owner string) error {
+	if owner == "" {
+		return nil
+	}
+	r, err := w.conn.Run(ctx, "chown", owner, argument(name))
+	if err == nil && r.Status != 0 {
+		err = fault{fmt.Errorf("give it to %s: status %d: %s", owner, r.Status, bytes.TrimSpace(r.Stderr))}
+	}
+	return err
 }
 
 // tempName is a hidden name beside remote that nobody can guess, so that nothing

@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,10 +51,29 @@ func (s *Source) Close() error { return s.file.Close() }
 // Size is how many bytes the file has.
 func (s *Source) Size() int64 { return s.size }
 
-// Send is Put for a Source.
-func (c *Conn) Send(ctx context.Context, s *Source, remote string, mode fs.FileMode) (Sent, error) {
+// Rights are what a file has on the board.
+type Rights struct {
+	Mode  fs.FileMode
+	Owner string // user, or user:group, by name or number; "": the user who logs in
+}
+
+// Check refuses what no file can have.
+func (r Rights) Check() error {
+	if r.Mode != r.Mode.Perm() {
+		return fmt.Errorf("mode %04o: want one up to 0777", uint32(r.Mode))
+	}
+	return DirOptions{Owner: r.Owner}.check()
+}
+
+// Send is Put for a Source, with rights.
+func (c *Conn) Send(ctx context.Context, s *Source, remote string, r Rights) (Sent, error) {
+	if err := r.Check(); err != nil {
+		return Sent{}, err
+	}
+	src := s.source
+	src.owner = r.Owner
 	step := progress.Start(ctx, "put "+filepath.Base(s.name), s.size, progress.Bytes)
-	sent, err := c.put(ctx, s.source, remote, mode, step)
+	sent, err := c.put(ctx, src, remote, r.Mode, step)
 	step.End(sent.Path+c.means(), err)
 	return sent, err
 }

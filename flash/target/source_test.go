@@ -2,9 +2,12 @@ package target
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -24,7 +27,7 @@ func TestSend(t *testing.T) {
 	var all errgroup.Group
 	for _, name := range []string{"a/f", "b/f", "c/f"} {
 		all.Go(func() error {
-			_, err := c.Send(t.Context(), s, filepath.Join(dir, name), 0o640)
+			_, err := c.Send(t.Context(), s, filepath.Join(dir, name), Rights{Mode: 0o640})
 			return err
 		})
 	}
@@ -33,6 +36,36 @@ func TestSend(t *testing.T) {
 	}
 	for _, name := range []string{"a/f", "b/f", "c/f"} {
 		checkFile(t, filepath.Join(dir, name), data, 0o640)
+	}
+}
+
+// A file comes with its owner, or not at all.
+func TestSendOwner(t *testing.T) {
+	c, data, dir := connect(t), randomBytes(1000), t.TempDir()
+	s, err := OpenSource(t.Context(), writeFile(t, data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for owner, want := range map[string]string{"-x": "no owner", "a b": "no owner", "nobody-of-that-name": "give it to nobody-of-that-name"} {
+		_, err := c.Send(t.Context(), s, dir+"/refused", Rights{Mode: 0o640, Owner: owner})
+		checkErr(t, err, want)
+	}
+	checkEntries(t, dir)
+	uid, gid := os.Getuid(), os.Getgid()
+	if uid == 0 {
+		uid, gid = 1, 2
+	}
+	if _, err := c.Send(t.Context(), s, dir+"/file", Rights{Mode: 0o604, Owner: fmt.Sprintf("%d:%d", uid, gid)}); err != nil {
+		t.Fatal(err)
+	}
+	checkFile(t, dir+"/file", data, 0o604)
+	info, err := os.Stat(dir + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := info.Sys().(*syscall.Stat_t); int(is.Uid) != uid || int(is.Gid) != gid {
+		t.Errorf("it is %d:%d's; want %d:%d", is.Uid, is.Gid, uid, gid)
 	}
 }
 
