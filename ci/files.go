@@ -142,7 +142,7 @@ func UndoDeploy(ctx context.Context, w io.Writer, opt images.Options, spec image
 	if o.JSON {
 		return writeJSON(w, u)
 	}
-	_, err = fmt.Fprintf(w, "%q is as it was before %s: %d names\n", u.Root, u.ID, len(u.Entries))
+	_, err = fmt.Fprintf(w, "%q is as it was before %s: %d names\n", u.Root, u.ID, len(u.Entries)+len(u.Settings))
 	return err
 }
 
@@ -151,7 +151,7 @@ func showUndos(w io.Writer, all []target.Undo, asJSON bool) error {
 		return writeJSON(w, all)
 	}
 	for _, u := range all {
-		fmt.Fprintf(w, "%s  %s  %q  %d names  %s\n", u.ID, u.Started.Local().Format(time.DateTime), u.Root, len(u.Entries), strings.Join(u.Units, " "))
+		fmt.Fprintf(w, "%s  %s  %q  %d names  %s\n", u.ID, u.Started.Local().Format(time.DateTime), u.Root, len(u.Entries)+len(u.Settings), strings.Join(u.Units, " "))
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(w, "no deploy can be undone")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -34,7 +35,7 @@ var wanted = map[string][]string{
 	"update": {"board", "host", "bundle"}, "deploy:board": {"board", "host"}, "deploy:container": {"board", "host", "image"},
 	"fleet:list": {"inventory"}, "fleet:deploy": {"board", "inventory"}, "fleet:smoke": {"board", "inventory"}, "fleet:pin": {"board", "inventory"},
 	"deploy:run": {"board", "host", "image"}, "deploy:clean": {"board", "host"},
-	"deploy:files": {"board", "host", "folder", "destination"}, "deploy:service": {"board", "host", "file"}, "deploy:undo": {"board", "host"},
+	"deploy:files": {"board", "host", "folder", "destination"}, "deploy:service": {"board", "host", "file"}, "deploy:undo": {"board", "host"}, "deploy:config": {"board", "host", "file"},
 	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
 }
 
@@ -133,4 +134,13 @@ func words(list string) []string {
 // list is what stands between the commas; paths may have blanks.
 func list(names string) []string {
 	return strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
+}
+
+// octal is a file's mode as chmod takes it.
+func octal(text string) (os.FileMode, error) {
+	bits, err := strconv.ParseUint(text, 8, 9)
+	if err != nil {
+		return 0, fmt.Errorf("mode %q: want one in octal, from 0 to 0777", text)
+	}
+	return os.FileMode(bits), nil
 }

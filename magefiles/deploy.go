@@ -163,8 +163,31 @@ func (Deploy) Service(ctx context.Context, board, host, files string,
 	})
 }
 
-// Undo puts back what deploy:files or deploy:service replaced, takes away what it added,
-// and restarts the same units. The board keeps the last five.
+// Config configures a running board: hugepages, sysctls, kernel modules, a Jetson's power
+// mode, FRR, and files of your own.
+//
+// The file is YAML; the README has one with all sections. It takes effect at once and at
+// each boot, by drop-ins of systemd and never by the kernel's command line. FRR's
+// configuration is proved by the board's own FRR before anything changes. What the board
+// has afterwards is read back; where it did not take something, or a program does not run
+// with it, all is put back. A second time it changes nothing. It needs root on the board.
+//
+// Examples: "deploy:config BOARD HOST lab.yml -dryrun"; "deploy:config virt virt lab.yml";
+// "deploy:undo virt virt" puts back what was there.
+func (Deploy) Config(ctx context.Context, board, host, file string,
+	keep *bool, // leave all as it is, also where something does not work with it
+	dryRun *bool, // show what would change, and in which lines
+	json *bool, // print what was done as JSON
+) error {
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+		return ci.DeployConfig(ctx, os.Stdout, options, spec, host, file, ci.ConfigOptions{
+			Keep: given(keep, false), DryRun: given(dryRun, false), JSON: given(json, false),
+		})
+	})
+}
+
+// Undo puts back what deploy:files, deploy:service or deploy:config replaced, takes away what it added,
+// sets what runs as it was, and restarts the same units. The board keeps the last five.
 //
 // Where somebody changed a file since, nothing is done unless -force is given.
 //

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +21,11 @@ type DirOptions struct {
 	Owner  string // user, or user:group, by name or number, of all that is there afterwards; "" leaves them
 	Delete bool   // what only the board has is taken away
 	DryRun bool   // nothing is changed
+
+	// Among what else is there: names that are not here are not looked at, and folders
+	// that are there already stay as they are, links to folders too.
+	Among  bool
+	Owners map[string]string // of single names, in the place of Owner
 }
 
 // Change is one thing that a folder on a board lacked.
@@ -56,8 +62,8 @@ func (c *Conn) putDir(ctx context.Context, local, remote string, o DirOptions, b
 	if remote == "" || strings.IndexByte(remote, 0) >= 0 {
 		return nil, fmt.Errorf("put %s: %q is no name for a folder", local, remote)
 	}
-	if o.Owner != "" && !ownerPattern.MatchString(o.Owner) {
-		return nil, fmt.Errorf("put %s: %q is no owner, such as user, user:group or 1000:1000", local, o.Owner)
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("put %s: %w", local, err)
 	}
 	d := &dirUpload{conn: c, local: local, remote: argument(remote), options: o}
 	step := progress.Start(ctx, "put folder "+filepath.Base(local), 0, progress.Bytes)
@@ -74,6 +80,18 @@ func (c *Conn) putDir(ctx context.Context, local, remote string, o DirOptions, b
 	step.End(fmt.Sprintf("%d changes%s", len(d.changes), c.means()), err)
 	return d.changes, err
 }
+
+func (o DirOptions) check() error {
+	for _, owner := range append(slices.Collect(maps.Values(o.Owners)), o.Owner) {
+		if owner != "" && !ownerPattern.MatchString(owner) {
+			return fmt.Errorf("%q is no owner, such as user, user:group or 1000:1000", owner)
+		}
+	}
+	return nil
+}
+
+// owner is whose a name will be; "": whoever's it is.
+func (o DirOptions) owner(name string) string { return cmp.Or(o.Owners[name], o.Owner) }
 
 // dirUpload is one folder on its way.
 type dirUpload struct {
@@ -104,7 +122,12 @@ func (d *dirUpload) plan(ctx context.Context, step *progress.Step) (err error) {
 	if d.want, err = scan(ctx, d.local); err != nil {
 		return err
 	}
-	if d.have, err = d.conn.list(ctx, d.remote); err != nil {
+	if d.options.Among {
+		d.have, err = d.conn.listNames(ctx, d.remote, sortedNames(d.want))
+	} else {
+		d.have, err = d.conn.list(ctx, d.remote)
+	}
+	if err != nil {
 		return err
 	}
 	same, err := d.sameContents(ctx)
@@ -200,6 +223,8 @@ func (d *dirUpload) compare(name string, same bool) error {
 	}
 	there = there && have.kind == want.kind
 	switch {
+	case there && want.kind == fs.ModeDir && d.options.Among:
+		return nil
 	case there && (same || want.kind == fs.ModeDir):
 		d.compareRights(name, want, have)
 		return nil
@@ -210,10 +235,11 @@ func (d *dirUpload) compare(name string, same bool) error {
 	default:
 		d.files = append(d.files, name)
 	}
-	if d.options.Owner != "" {
+	owner := d.options.owner(name)
+	if owner != "" {
 		d.chowns = append(d.chowns, name)
 	}
-	if want.kind == fs.ModeDir || want.kind == 0 && (d.options.Owner != "" || want.mode != want.mode.Perm()) {
+	if want.kind == fs.ModeDir || want.kind == 0 && (owner != "" || want.mode != want.mode.Perm()) {
 		d.chmods = append(d.chmods, name) // other files come with their mode
 	}
 	kind := Added
@@ -229,7 +255,7 @@ func (d *dirUpload) compareRights(name string, want, have entry) {
 	if want.kind == fs.ModeDir {
 		mode = (want.mode^have.mode)&0o1777 != 0 // folders get their setgid from above, and chmod leaves it
 	}
-	owner := !have.ownedBy(d.options.Owner)
+	owner := !have.ownedBy(d.options.owner(name))
 	if mode {
 		d.chmods = append(d.chmods, name)
 	}

@@ -254,8 +254,15 @@ func (d *dirUpload) makeLinks(ctx context.Context) error {
 
 // setRights sets owners first, since that takes setuid away.
 func (d *dirUpload) setRights(ctx context.Context) error {
-	if err := d.doSome(ctx, "set owners", chownScript, d.chowns, d.options.Owner); err != nil {
-		return err
+	owned := map[string][]string{}
+	for _, name := range d.chowns {
+		owner := d.options.owner(name)
+		owned[owner] = append(owned[owner], name)
+	}
+	for owner, names := range owned {
+		if err := d.do(ctx, "set owners", chownScript, names, owner); err != nil {
+			return err
+		}
 	}
 	for _, kind := range []fs.FileMode{0, fs.ModeDir} { // what is in a folder before the folder
 		modes := map[fs.FileMode][]string{}

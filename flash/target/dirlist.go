@@ -23,6 +23,15 @@ const (
 	listScript = `[ -d "$1" ] || { [ -e "$1" ] || [ -L "$1" ] || exit 0; echo "it is not a folder" >&2; exit 1; }
 cd "$1" && find . -xdev -exec stat -c '%f %s %u %g %U %G %n' {} +`
 
+	// Of names alone, as far as they are there, and of what broken uploads of them left. A
+	// link to a folder counts as one.
+	namesScript = `cd "$1" || exit 0; xargs -0 sh -c 'for f; do
+	for p in "$f" "${f%/*}/.${f##*/}".*.part; do
+		if [ -d "$p" ]; then stat -L -c "%f %s %u %g %U %G %n" "$p"
+		elif [ -e "$p" ] || [ -L "$p" ]; then stat -c "%f %s %u %g %U %G %n" "$p"; fi || exit 255
+	done
+done' sh`
+
 	// It prints nothing of use where one cannot be read, or busybox meets a name with a
 	// newline; then the next one takes a process for each.
 	quickDigestScript = `cd "$1" && xargs -0 sha256sum`
@@ -39,7 +48,19 @@ const mostListed = 32 << 20
 
 // list is what the folder on the board holds. One that is not there holds nothing.
 func (c *Conn) list(ctx context.Context, remote string) (map[string]entry, error) {
-	r, err := c.feed(ctx, nil, mostListed, "sh", "-c", listScript, "sh", remote)
+	return c.listBy(ctx, nil, listScript, remote)
+}
+
+// listNames is list of some names alone.
+func (c *Conn) listNames(ctx context.Context, remote string, names []string) (map[string]entry, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return c.listBy(ctx, zeroed(names), namesScript, remote)
+}
+
+func (c *Conn) listBy(ctx context.Context, names io.Reader, script, remote string) (map[string]entry, error) {
+	r, err := c.feed(ctx, names, mostListed, "sh", "-c", script, "sh", remote)
 	if err != nil {
 		return nil, err
 	}

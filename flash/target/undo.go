@@ -29,6 +29,7 @@ import (
 // broke off anywhere after it can be undone, and before it has changed nothing.
 const (
 	undoKept         = 5
+	mostSettings     = 1000
 	maxUndoBytes     = 1 << 30
 	maxManifestBytes = 32 << 20
 )
@@ -43,6 +44,9 @@ type Undo struct {
 	Started time.Time `json:"started"`
 	Units   []string  `json:"units,omitempty"` // restarted with it
 	Entries []Undone  `json:"entries"`
+
+	Among    bool      `json:"among,omitempty"` // as DirOptions has it
+	Settings []Setting `json:"settings,omitempty"`
 }
 
 // Undone is one name below the root.
@@ -94,12 +98,18 @@ func (c *Conn) DeployDir(ctx context.Context, local, remote string, o DirOptions
 	if err := checkUnits(units); err != nil {
 		return nil, "", err
 	}
-	changes, err = c.putDir(ctx, local, path.Clean(remote), o, func(ctx context.Context, d *dirUpload) error {
-		if len(d.changes) == 0 {
+	return c.deployDir(ctx, local, path.Clean(remote), o, Undo{Units: units})
+}
+
+func (c *Conn) deployDir(ctx context.Context, local, remote string, o DirOptions, u Undo) (changes []Change, id string, err error) {
+	changes, err = c.putDir(ctx, local, remote, o, func(ctx context.Context, d *dirUpload) error {
+		if len(d.changes)+len(u.Settings) == 0 {
 			return nil
 		}
-		id = time.Now().UTC().Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
-		return c.keep(ctx, d, Undo{ID: id, Root: d.remote, Started: time.Now().UTC(), Units: units})
+		u.Root, u.Started = d.remote, time.Now().UTC()
+		u.ID = u.Started.Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
+		id = u.ID
+		return c.keep(ctx, d, u)
 	})
 	return changes, id, err
 }
@@ -277,7 +287,19 @@ func parseUndo(data []byte) (Undo, error) {
 			return u, fmt.Errorf("%s: a state without mode or owner", printable(e.Path))
 		}
 	}
-	return u, checkUnits(u.Units)
+	return u, u.check()
+}
+
+func (u Undo) check() error {
+	if len(u.Settings) > mostSettings {
+		return fmt.Errorf("more than %d settings", mostSettings)
+	}
+	for _, s := range u.Settings {
+		if err := s.check(); err != nil {
+			return err
+		}
+	}
+	return checkUnits(u.Units)
 }
 
 // forgetOld makes room for one more.
@@ -326,7 +348,11 @@ func (c *Conn) restore(ctx context.Context, u Undo, force bool) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if len(changed) > 0 && !force {
+	settings, others, err := c.differentSettings(ctx, u)
+	if err != nil {
+		return 0, err
+	}
+	if changed = append(changed, others...); len(changed) > 0 && !force {
 		return 0, fmt.Errorf("changed since the deploy: %s; -force puts back what was before it all the same", strings.Join(changed[:min(len(changed), 10)], ", "))
 	}
 	if len(todo)+len(parts) > 0 {
@@ -342,8 +368,13 @@ func (c *Conn) restore(ctx context.Context, u Undo, force bool) (int, error) {
 			return 0, cmp.Or(err, fmt.Errorf("%s is not as it was, after all was put back", printable(first(left))))
 		}
 	}
+	for _, s := range settings {
+		if err := c.set(ctx, s, s.Before); err != nil {
+			return 0, err
+		}
+	}
 	_, err = c.answer(ctx, "rm", "-rf", undoDir+"/"+u.ID)
-	return len(todo), err
+	return len(todo) + len(settings), err
 }
 
 func first(entries []Undone) string {
@@ -356,7 +387,7 @@ func first(entries []Undone) string {
 // different are the entries that are not as they were before the deploy, the names of
 // those that are not as it left them either, and what a broken upload left.
 func (c *Conn) different(ctx context.Context, u Undo) (todo []Undone, changed, parts []string, err error) {
-	found, err := c.list(ctx, u.Root)
+	found, err := c.found(ctx, u)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -389,6 +420,29 @@ func (c *Conn) different(ctx context.Context, u Undo) (todo []Undone, changed, p
 		}
 	}
 	return todo, changed, parts, nil
+}
+
+// found is what lies below the root now, as far as the deploy may have touched it.
+func (c *Conn) found(ctx context.Context, u Undo) (map[string]entry, error) {
+	if !u.Among {
+		return c.list(ctx, u.Root)
+	}
+	names := make([]string, len(u.Entries))
+	for i, e := range u.Entries {
+		names[i] = e.Path
+	}
+	found, err := c.listNames(ctx, u.Root, names)
+	for _, e := range u.Entries {
+		if err != nil || e.Before.Kind != none || e.After.Kind != kindFolder || found[e.Path].kind != fs.ModeDir {
+			continue
+		}
+		var in map[string]entry
+		in, err = c.list(ctx, path.Join(u.Root, e.Path))
+		for name, one := range in {
+			found[e.Path+"/"+name] = one
+		}
+	}
+	return found, err
 }
 
 var partPattern = regexp.MustCompile(`(?s)^\.(.+)\.[A-Z0-9]{10}\.part$`)

@@ -1,0 +1,88 @@
+package ci
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// configFiles are files that lie beside the configuration, each with its place there.
+type configFiles []placedFile
+
+type placedFile struct {
+	place string
+	wantFile
+	restart []string
+}
+
+const (
+	maxConfigFileBytes = 1 << 20
+	configWatch        = 3 * time.Second // how long units have to run on
+)
+
+func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
+		return nil, f.at(n, "files must be a mapping of 1 to %d places on the board", maxConfigLines)
+	}
+	var all configFiles
+	for key, value := range pairs(n) {
+		if !boardPath(key.Value) {
+			return nil, f.at(key, "%q is no place on the board, such as /etc/app.conf", key.Value)
+		}
+		e, err := newEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
+		if err != nil {
+			return nil, err
+		}
+		one := placedFile{place: key.Value, restart: e.list("restart")}
+		one.data = f.beside(e, "from")
+		one.owner = e.text("owner", "")
+		mode, err := strconv.ParseUint(e.text("mode", "0644"), 8, 12)
+		if err != nil {
+			e.fail(e.fields["mode"], "mode must be one in octal, in quotes, such as \"0640\"")
+		}
+		if one.mode = os.FileMode(mode); one.mode.Perm() != one.mode {
+			e.fail(e.fields["mode"], "mode must be at most 0777")
+		}
+		if e.err != nil {
+			return nil, e.err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// beside reads a file that an attribute names, relative to the configuration.
+func (f *configFile) beside(e *entry, key string) []byte {
+	name, n := e.text(key, ""), e.fields[key]
+	switch {
+	case e.err != nil:
+		return nil
+	case name == "":
+		e.fail(e.key, "%s needs %q, a file beside this one", e.name, key)
+		return nil
+	case !filepath.IsLocal(name):
+		e.fail(n, "%s must be a file beside this one or below, not %q", key, name)
+		return nil
+	}
+	data, err := readAtMost(filepath.Join(filepath.Dir(f.name), name), maxConfigFileBytes)
+	if err != nil {
+		e.fail(n, "%v", err)
+	}
+	return data
+}
+
+func (c configFiles) plan(_ context.Context, p *configPlan) error {
+	for _, one := range c {
+		p.files[one.place] = one.wantFile
+		for _, unit := range one.restart {
+			p.after = append(p.after, afterwards{files: []string{one.place}, unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
+				return unit + " was restarted", p.conn.Restart(ctx, []string{unit}, configWatch)
+			}})
+		}
+	}
+	return nil
+}
