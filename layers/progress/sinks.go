@@ -116,14 +116,12 @@ func firstLine(s string) string {
 // Bars draws a bar, or a spinner where the end is not known, for every step at
 // work, above them the lines of those that ended.
 func Bars(w io.Writer) Sink {
-	return &barSink{
-		progress: mpb.New(mpb.WithOutput(w), mpb.WithAutoRefresh(), mpb.WithWidth(40)),
-		bars:     map[string]*bar{},
-	}
+	return &barSink{w: w, bars: map[string]*bar{}}
 }
 
 type barSink struct {
-	progress *mpb.Progress
+	w        io.Writer
+	progress *mpb.Progress // nil while there is no bar
 	bars     map[string]*bar
 }
 
@@ -164,10 +162,27 @@ func (s *barSink) Event(e Event) {
 	delete(s.bars, e.Step)
 	b.Abort(true)
 	b.Wait()
-	fmt.Fprintln(s.progress, summary(e))
+	if len(s.bars) > 0 {
+		fmt.Fprintln(s.progress, summary(e)) // drawn above the others
+		return
+	}
+	s.rest()
+	fmt.Fprintln(s.w, summary(e))
+}
+
+// rest ends the drawing, which goes on for a moment after the last bar: it would wipe
+// out what the command prints next.
+func (s *barSink) rest() {
+	if s.progress != nil {
+		s.progress.Wait()
+		s.progress = nil
+	}
 }
 
 func (s *barSink) add(e Event) *bar {
+	if s.progress == nil {
+		s.progress = mpb.New(mpb.WithOutput(s.w), mpb.WithAutoRefresh(), mpb.WithWidth(40))
+	}
 	b := &bar{}
 	name := decor.Name(fmt.Sprintf("  %-18s ", e.Step))
 	detail := decor.Any(b.said)
@@ -194,5 +209,5 @@ func (s *barSink) Close() {
 	for _, b := range s.bars {
 		b.Abort(true)
 	}
-	s.progress.Wait()
+	s.rest()
 }
