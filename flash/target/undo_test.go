@@ -237,6 +237,12 @@ func TestParseUndo(t *testing.T) {
 		{"aaaa", "$(id)"},
 		{`"kind":"none"`, `"kind":"file"`},
 		{`"entries"`, `"units":["-x"],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"kernel","name":"/etc/passwd","before":"","after":"1"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"kernel","name":"/proc/sys/../../etc/passwd","before":"","after":"1"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"kernel","name":"/proc/sys/vm/x","before":"a\nb","after":"1"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"module","name":"-r","before":"absent","after":"loaded"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"service","name":"--all","before":"active","after":"active"}],"entries"`},
+		{`"entries"`, `"settings":[{"kind":"program","name":"x","before":"","after":""}],"entries"`},
 		{"{", ""},
 	} {
 		bad := strings.Replace(good, change[0], change[1], 1)
@@ -248,10 +254,16 @@ func TestParseUndo(t *testing.T) {
 
 func FuzzUndo(f *testing.F) {
 	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/etc","entries":[{"path":"a","before":{"kind":"none"},"after":{"kind":"folder"}}]}`))
+	f.Add([]byte(`{"id":"20260101T000000Z-abcdef","root":"/","among":true,"settings":[{"kind":"kernel","name":"/proc/sys/vm/x","before":"1","after":"2"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		u, err := parseUndo(data)
 		if err != nil {
 			return
+		}
+		for _, s := range u.Settings {
+			if strings.Contains(s.Name, "/../") || strings.HasPrefix(s.Name, "-") || strings.ContainsAny(s.Before+s.After, "\n\x00\x1b") {
+				t.Errorf("setting %+v", s)
+			}
 		}
 		for _, e := range u.Entries {
 			if strings.HasPrefix(e.Path, "/") || strings.Contains("/"+e.Path+"/", "/../") {
