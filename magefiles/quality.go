@@ -43,18 +43,19 @@ func Fuzz(ctx context.Context,
 }
 
 // Bench measures Slipway beside the tools it replaces, in one run: build, hook, flash,
-// flashslow, deploy, fleet, layers or up. The last line holds the ratios as name=value.
+// flashslow, deploy, fleet, layers, up or update. The last line holds the ratios as name=value.
 //
 // deploy, flash, flashslow, hook and layers need root; build needs another user, and SLIPWAY_BITBAKE, which
 // names a git clone of bitbake. flash takes half an hour and an idle machine; -rounds,
 // -only and -mib make a part of it, of flashslow or of deploy, to try.
 //
 // fleet has no peer: it sends 10 MB to 500 played boards, of which 5 % fail, and runs 20
-// checks on each.
+// checks on each. update, which needs root, counts bytes on the wire while a virtual board
+// is updated, beside rsync's; it takes ten minutes.
 //
 // Examples: "bench flash"; "bench flash -rounds=1 -mib=256 -only=raw"; "bench fleet -boards=100".
 func Bench(ctx context.Context,
-	area *string, // build, hook, flash, flashslow, deploy, fleet, layers or up
+	area *string, // build, hook, flash, flashslow, deploy, fleet, layers, up or update
 	rounds *int, // how often each is measured; 5 if not given
 	only *string, // only what matches this pattern
 	mib *int, // the size of the image

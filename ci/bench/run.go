@@ -25,7 +25,7 @@ func (o Options) or(rounds, mib int) Options {
 
 var areas = map[string]func(context.Context, io.Writer, Options) error{
 	"build": whole(Build), "hook": whole(Hook), "flash": Flash, "flashslow": FlashSlow, "deploy": Deploy,
-	"fleet": Fleet, "layers": whole(Layers), "up": whole(Up),
+	"fleet": Fleet, "layers": whole(Layers), "up": whole(Up), "update": whole(Update),
 }
 
 // whole is an area that cannot be narrowed.
