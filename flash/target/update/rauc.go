@@ -81,9 +81,20 @@ func (r *rauc) Way(ctx context.Context, b *Bundle) (Way, string) {
 	return Streamed, ""
 }
 
+// starts is how often RAUC's service is asked for before it counts as one that does not
+// start: a board that has just booted may need longer for it than the 25 s that its D-Bus
+// waits each time.
+const starts = 12
+
 // ask calls a method of RAUC's.
 func (r *rauc) ask(ctx context.Context, b *bus, method string, into []any, args ...any) error {
-	err := b.conn.Object(raucName, "/").CallWithContext(ctx, raucInterface+"."+method, 0, args...).Store(into...)
+	var err error
+	for range starts {
+		err = b.conn.Object(raucName, "/").CallWithContext(ctx, raucInterface+"."+method, 0, args...).Store(into...)
+		if !startsStill(err) {
+			break
+		}
+	}
 	if err == nil {
 		return nil
 	}
@@ -91,6 +102,13 @@ func (r *rauc) ask(ctx context.Context, b *bus, method string, into []any, args 
 		return fmt.Errorf("RAUC on %s, %s: %w", r.c.Address().Host, method, context.Cause(ctx))
 	}
 	return said(fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, method), err)
+}
+
+// startsStill tells an error of a D-Bus that waited for a service in vain: the service
+// has not been asked anything.
+func startsStill(err error) bool {
+	var failed dbus.Error
+	return errors.As(err, &failed) && failed.Name == "org.freedesktop.DBus.Error.TimedOut"
 }
 
 // property reads one of RAUC's properties, which are texts.

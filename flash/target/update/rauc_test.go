@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"slipway/flash/target/update"
 	"slipway/flash/target/update/updatetest"
 )
 
@@ -23,6 +24,25 @@ func TestRAUC(t *testing.T) {
 		Other:   func() string { return r.Slot(map[string]string{"A": "B", "B": "A"}[r.Booted()]) },
 		Restart: func() { r.Restart(t) },
 	})
+}
+
+// A busy board's D-Bus gives RAUC's service up before it is there, and then it has to be
+// asked again: a new system would count as lost otherwise.
+func TestRAUCThatStartsLate(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	e, err := update.Find(t.Context(), updatetest.Connect(t), r.Bus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Late(t)
+	s, err := e.Status(t.Context())
+	booted, ok := s.Booted()
+	if err != nil || !ok || booted.Name != "rootfs.0" {
+		t.Errorf("Status = %+v, %v; want rootfs.0, which runs", s, err)
+	}
+	if n := r.Starts(); n < 2 {
+		t.Errorf("the D-Bus started RAUC %d times; want a second time", n)
+	}
 }
 
 func damaged(t *testing.T, file string) string {

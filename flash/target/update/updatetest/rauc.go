@@ -66,14 +66,16 @@ func StartRAUC(t *testing.T) *RAUC {
 	r.write(t, "primary", "A\n")
 	r.write(t, "state.A", "good\n")
 	r.write(t, "state.B", "good\n")
-	r.write(t, "bus.conf", fmt.Sprintf(busConfig, r.Bus))
+	r.write(t, "bus.conf", fmt.Sprintf(busConfig, r.Bus, r.file("services")))
 	r.write(t, "system.conf", strings.ReplaceAll(systemConfig, "@", dir))
 	r.write(t, "backend", strings.ReplaceAll(backend, "@", dir))
 	if err := os.Chmod(r.file("backend"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(r.file("mnt"), 0o755); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"mnt", "services"} {
+		if err := os.Mkdir(r.file(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.Key(t, "trusted")
 	r.start(t, exec.Command("dbus-daemon", "--nofork", "--nopidfile", "--config-file="+r.file("bus.conf")))
@@ -86,6 +88,8 @@ const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Con
   <type>system</type>
   <listen>unix:path=%s</listen>
   <auth>EXTERNAL</auth>
+  <servicedir>%s</servicedir>
+  <limit name="service_start_timeout">5000</limit>
   <policy context="default">
     <allow user="*"/>
     <allow own="*"/>
@@ -189,6 +193,35 @@ func (r *RAUC) Boot(t *testing.T, slot string) {
 	r.start(t, r.service)
 	r.await(t, true)
 }
+
+// late is a service that its D-Bus waits for in vain the first time.
+const late = `#!/bin/sh
+echo start >>@/starts
+[ "$(wc -l <@/starts)" -gt 1 ] || exec sleep 60
+export DBUS_SYSTEM_BUS_ADDRESS=unix:path=@/bus
+exec rauc --conf=@/system.conf --override-boot-slot=A service
+`
+
+// Late ends the service, and has the D-Bus start it when it is asked something.
+func (r *RAUC) Late(t *testing.T) {
+	t.Helper()
+	r.service.Process.Kill()
+	r.service.Wait()
+	r.await(t, false)
+	r.write(t, "late", strings.ReplaceAll(late, "@", r.dir))
+	r.write(t, "services/rauc.service", "[D-BUS Service]\nName=de.pengutronix.rauc\nExec=/bin/sh "+r.file("late")+"\n")
+	conn, err := dbus.Connect("unix:path=" + r.Bus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.BusObject().Call("org.freedesktop.DBus.ReloadConfig", 0).Err; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Starts is how often the D-Bus did.
+func (r *RAUC) Starts() int { return len(strings.Fields(r.read("starts"))) }
 
 // ownMounts has a program mount what nobody else sees: Go makes its mounts private.
 func ownMounts(cmd *exec.Cmd) *exec.Cmd {
