@@ -92,10 +92,21 @@ func describe(t *testing.T, dir string, m bmap.Map) images.Artifact {
 	return a
 }
 
+// read reads a file or a device at once. os.ReadFile asks stat, which gives devices no
+// size, and copies what it has again and again.
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, size)
+	if _, err := f.ReadAt(data, 0); err != nil {
 		t.Fatal(err)
 	}
 	return data
