@@ -88,9 +88,13 @@ const starts = 12
 
 // ask calls a method of RAUC's.
 func (r *rauc) ask(ctx context.Context, b *bus, method string, into []any, args ...any) error {
+	return r.call(ctx, b, method, raucInterface+"."+method, into, args...)
+}
+
+func (r *rauc) call(ctx context.Context, b *bus, about, method string, into []any, args ...any) error {
 	var err error
 	for range starts {
-		err = b.conn.Object(raucName, "/").CallWithContext(ctx, raucInterface+"."+method, 0, args...).Store(into...)
+		err = b.conn.Object(raucName, "/").CallWithContext(ctx, method, 0, args...).Store(into...)
 		if !startsStill(err) {
 			break
 		}
@@ -99,9 +103,9 @@ func (r *rauc) ask(ctx context.Context, b *bus, method string, into []any, args 
 		return nil
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("RAUC on %s, %s: %w", r.c.Address().Host, method, context.Cause(ctx))
+		return fmt.Errorf("RAUC on %s, %s: %w", r.c.Address().Host, about, context.Cause(ctx))
 	}
-	return said(fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, method), err)
+	return said(fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about), err)
 }
 
 // startsStill tells an error of a D-Bus that waited for a service in vain: the service
@@ -114,9 +118,8 @@ func startsStill(err error) bool {
 // property reads one of RAUC's properties, which are texts.
 func (r *rauc) property(ctx context.Context, b *bus, name string) (string, error) {
 	var v dbus.Variant
-	err := b.conn.Object(raucName, "/").CallWithContext(ctx, properties+".Get", 0, raucInterface, name).Store(&v)
-	if err != nil {
-		return "", said(fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, name), err)
+	if err := r.call(ctx, b, name, properties+".Get", []any{&v}, raucInterface, name); err != nil {
+		return "", err
 	}
 	text, _ := v.Value().(string)
 	return clip(engine.OneLine(text), 4*maxTextBytes), nil
