@@ -159,10 +159,11 @@ func (l *login) handshake(ctx context.Context, w *wire) (*link, error) {
 	return link, nil
 }
 
+// unable is how the library begins to tell of a login that was refused, which comes after
+// the server's proof of itself.
+const unable = "unable to authenticate"
+
 func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*link, error) {
-	if len(keys) == 0 {
-		return nil, l.refused(errors.New("there is no key to log in with"))
-	}
 	var untrusted error
 	banners := 0
 	config := &ssh.ClientConfig{
@@ -181,6 +182,9 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 		},
 	}
 	conn, chans, reqs, err := ssh.NewClientConn(w, l.addr.hostPort(), config)
+	if err != nil && len(keys) == 0 && untrusted == nil && strings.Contains(err.Error(), unable) {
+		return nil, l.refused(errors.New("there is no key to log in with"))
+	}
 	if err != nil {
 		return nil, l.explain(err, untrusted)
 	}
@@ -198,11 +202,19 @@ func (l *login) explain(err, untrusted error) error {
 		return &question{refusal: l.refused(q.refusal), ask: q.ask}
 	case errors.As(err, &algorithms) && len(own) > 0 && strings.Contains(err.Error(), "host key"):
 		return l.otherKind(algorithms)
-	case strings.Contains(err.Error(), "unable to authenticate"):
+	case strings.Contains(err.Error(), unable):
 		return l.refused(err)
 	}
 	return said("log in to "+l.addr.String(), err)
 }
+
+// refusal is a login that was refused, by a machine that had proved itself.
+type refusal struct {
+	error
+	onTheWay bool // by a jump host
+}
+
+func (r refusal) Unwrap() error { return r.error }
 
 func (l *login) refused(err error) error {
 	l.mu.Lock()
@@ -211,5 +223,5 @@ func (l *login) refused(err error) error {
 	if unused := slices.Concat(l.skipped, l.left); len(unused) > 0 {
 		hint = "\n  not used: " + strings.Join(unused, "\n  not used: ") + hint
 	}
-	return fmt.Errorf("%w by %s: %s%s", ErrLogin, l.addr, printable(err.Error()), hint)
+	return refusal{fmt.Errorf("%w by %s: %s%s", ErrLogin, l.addr, printable(err.Error()), hint), l.isHop}
 }

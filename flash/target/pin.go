@@ -41,6 +41,9 @@ func (l *login) firstContact(key ssh.PublicKey) error {
 // that.
 func (l *login) pin(key ssh.PublicKey) error {
 	name, _ := l.addr.hostNames()
+	if !oneMachine(name) {
+		return fmt.Errorf("pin the host key of %s: in known_hosts %q would be a pattern, and the key be trusted for other machines; give the board a name of its own", l.addr, name)
+	}
 	if file := l.addr.PinFile; file != "" {
 		if err := appendPin(file, name, l.addr.HashNames, key); err != nil {
 			return fmt.Errorf("pin the host key of %s: %w", l.addr, err)
@@ -48,6 +51,12 @@ func (l *login) pin(key ssh.PublicKey) error {
 	}
 	l.trust.add(pin{names: []string{name}, key: key, file: l.addr.PinFile})
 	return nil
+}
+
+// oneMachine says whether a name means itself in known_hosts. Inventories have names from
+// anywhere.
+func oneMachine(name string) bool {
+	return name != "" && !strings.ContainsAny(name, "*?!, \t\r\n") && !strings.ContainsAny(name[:1], "|@#")
 }
 
 // appendPin adds a line as ssh does, by one write at the end: what others add at the

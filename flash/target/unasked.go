@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,13 +56,21 @@ func (u *UnknownKey) Line() string {
 // Pin trusts the key from now on, by a line in File.
 func (u *UnknownKey) Pin() error {
 	if u.File() == "" {
-		return errors.New("no file to pin it in: UserKnownHostsFile in ~/.ssh/config names none")
+		return fmt.Errorf("no file to pin the key of %s in: UserKnownHostsFile in ~/.ssh/config names none", u.Machine())
 	}
 	return u.login.pin(u.key)
 }
 
 // File is the user's own file of known hosts; "" where the configuration names none.
 func (u *UnknownKey) File() string { return u.login.addr.PinFile }
+
+// Proved says whether a connection that failed came as far as the board's proof of
+// itself: it is the one that was meant, and lets nobody in. A jump host that lets nobody
+// in says nothing of the board.
+func Proved(err error) bool {
+	var r refusal
+	return errors.As(err, &r) && !r.onTheWay
+}
 
 // Pinned says whether a file of known hosts, which may not be there, has a key under a
 // name.

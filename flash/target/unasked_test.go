@@ -66,6 +66,38 @@ func TestUnaskedFirstContactOnTheWay(t *testing.T) {
 	}
 }
 
+// A login that is refused says something of a board only if the board itself refused it,
+// and it has shown its key by then, also to somebody who has none to log in with.
+func TestProved(t *testing.T) {
+	s := startSSHD(t)
+	with := func(a Address, files ...string) Address {
+		a.Identities, a.Agent = files, "none"
+		return a
+	}
+	other, _, _ := newKey(t)
+	hop := with(addressOf(s), other)
+	behind := addressOf(s)
+	behind.Via = &hop
+	for _, tt := range []struct {
+		name string
+		to   Address
+		want bool
+	}{
+		{"another key", with(addressOf(s), other), true},
+		{"no key", with(addressOf(s)), true},
+		{"refused by the jump host", behind, false},
+	} {
+		if _, err := DialUnasked(t.Context(), tt.to); !errors.Is(err, ErrLogin) || Proved(err) != tt.want {
+			t.Errorf("%s: %v, Proved = %v; want %v", tt.name, err, Proved(err), tt.want)
+		}
+	}
+	a, _ := stranger(t, s)
+	var unknown *UnknownKey
+	if _, err := DialUnasked(t.Context(), with(a)); !errors.As(err, &unknown) {
+		t.Errorf("a first contact without a key to log in with: %v; want an UnknownKey", err)
+	}
+}
+
 // A passphrase is asked for once, before; without it the board is refused.
 func TestUnlock(t *testing.T) {
 	s := startSSHD(t)
