@@ -107,7 +107,7 @@ func (Fleet) Pin(ctx context.Context, board, inventory string,
 		ask := fleet.Ask{Inventory: inventory, Limit: given(limit, ""), Parallel: given(parallel, 0), DryRun: given(dryRun, false)}
 		confirm := ci.Ask(os.Stdin, os.Stderr, "not confirmed, and nothing was pinned; where nobody can be asked, give slipway_host_key in the inventory")
 		met, err := fleet.Pin(ctx, os.Stderr, options, spec, ask, confirm)
-		if given(json, false) {
+		if given(json, false) && len(met) > 0 {
 			err = errors.Join(err, printJSON(met))
 		}
 		return err

@@ -51,8 +51,7 @@ func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	if err := p.unlock(ctx); err != nil {
 		return nil, err
 	}
-	met := make([]Contact, len(p.jobs))
-	jobs := p.jobs
+	met, jobs := p.unasked(), p.jobs
 	for len(jobs) > 0 && err == nil {
 		p.meet(ctx, jobs, met)
 		if err = context.Cause(ctx); err == nil {
@@ -60,6 +59,15 @@ func Pin(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 		}
 	}
 	return met, errors.Join(err, writeMet(ctx, w, met))
+}
+
+// unasked are the contacts before the first board is asked.
+func (p *plan) unasked() []Contact {
+	met := make([]Contact, len(p.jobs))
+	for i, j := range p.jobs {
+		met[i] = Contact{Host: j.host.Name, State: Unmet, Saw: string(NotBegun)}
+	}
+	return met
 }
 
 // meet asks boards for their keys. What came of it is in met, at each one's place.
@@ -88,7 +96,7 @@ func (p *plan) contact(ctx context.Context, j *job) Contact {
 	switch {
 	case errors.As(err, &c.unknown):
 		c.State, c.Machine, c.Fingerprint, c.Key = New, c.unknown.Machine(), c.unknown.Fingerprint(), c.unknown.Line()
-	case err != nil && !errors.Is(err, target.ErrLogin):
+	case err != nil && !target.Proved(err):
 		c.State, c.Saw = Unmet, fmt.Sprintf("%s: %s", kindOf(ctx, limited, err, connecting, false), oneLine(err))
 	}
 	return c
@@ -107,14 +115,17 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 	if err := confirm(question); err != nil {
 		return nil, err
 	}
+	pinned := map[string]bool{} // by name
+	var failed error
 	for _, c := range fresh {
-		if err := c.unknown.Pin(); err != nil {
-			return nil, fmt.Errorf("pin the key of %s: %w", c.Machine, err)
+		if failed = c.unknown.Pin(); failed != nil {
+			break
 		}
+		pinned[c.unknown.Name()] = true
 	}
 	for _, j := range jobs {
 		c := &met[slices.Index(p.jobs, j)]
-		if c.State != New {
+		if c.State != New || !pinned[c.unknown.Name()] {
 			continue
 		}
 		c.State = Pinned
@@ -122,7 +133,7 @@ func (p *plan) pinNew(w io.Writer, jobs []*job, met []Contact, confirm func(stri
 			behind = append(behind, j)
 		}
 	}
-	return behind, nil
+	return behind, failed
 }
 
 // distinct has one of several boards that met the same jump host. Of two keys for one
@@ -177,7 +188,7 @@ func writeMet(ctx context.Context, w io.Writer, met []Contact) error {
 	n := map[State]int{}
 	for _, c := range met {
 		n[c.State]++
-		if c.State == Unmet {
+		if c.State == Unmet && c.Saw != string(NotBegun) {
 			fmt.Fprintf(w, "%s  %s\n", oneLine(c.Host), c.Saw)
 		}
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -66,6 +67,66 @@ func TestPin(t *testing.T) {
 	outcome, _ := p.run(t.Context())
 	if n := outcome.counts(); n[Passed] != 7 || n[HostKey] != 1 || n[Refused] != 1 {
 		t.Errorf("after that: %s; want all new boards to pass", n)
+	}
+}
+
+// A board is no known one because there is no key to log in with: it was not met.
+func TestPinWithoutAKeyToLogIn(t *testing.T) {
+	p := play(t, 0, fleettest.NewKey)
+	withoutSSH(t)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(p.Inventory), "id"), []byte("no key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.ask.DryRun = true
+	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask, nil)
+	if n := states(met); err != nil || n[New] != 1 || n[Known] != 1 {
+		t.Errorf("%v, %v; want one new board, and the one that the inventory has a key of", met, err)
+	}
+}
+
+// What was pinned is told as pinned where a later key cannot be: a name that is a pattern
+// would be trusted for other machines.
+func TestPinRefusesPatterns(t *testing.T) {
+	p := play(t, 0, fleettest.NewKey, fleettest.NewKey)
+	knownHosts := withoutSSH(t)
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plan.close()
+	for _, j := range plan.jobs {
+		if _, err := j.resolve(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plan.jobs[2].resolved.HostKeyAlias = "*.lab"
+	met := plan.unasked()
+	plan.meet(t.Context(), plan.jobs, met)
+	_, err = plan.pinNew(&strings.Builder{}, plan.jobs, met, func(string) error { return nil })
+	if n := states(met); err == nil || !strings.Contains(err.Error(), "pattern") || n[Pinned] != 1 || n[New] != 1 {
+		t.Errorf("%v, %v; want one pinned, and the other refused", err, n)
+	}
+	if text, _ := os.ReadFile(knownHosts); strings.Contains(string(text), "*") || len(text) == 0 {
+		t.Errorf("%s holds %q", knownHosts, text)
+	}
+}
+
+// Boards that were not asked before a Ctrl-C have a name all the same.
+func TestPinStopped(t *testing.T) {
+	p := play(t, 2)
+	withoutSSH(t)
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plan.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	met := plan.unasked()
+	plan.meet(ctx, plan.jobs, met)
+	var out strings.Builder
+	if err := writeMet(ctx, &out, met); err == nil || states(met)[Unmet] != 2 || met[0].Host != p.Boards[0].Name || !strings.Contains(out.String(), "2 not met") {
+		t.Errorf("%+v, %v\n%s\nwant two boards, not met", met, err, out.String())
 	}
 }
 
