@@ -35,6 +35,9 @@ func Update(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	return keepOnFailure(ctx, "bench-update-", func(dir string) error {
+		if dir, err = filepath.Abs(dir); err != nil { // sshd works in /
+			return err
+		}
 		b := updateBench{dir: dir, build: images.Options{Dir: filepath.Join(dir, "build"), Cache: cache}}
 		return b.measure(ctx, w, spec)
 	})
