@@ -224,7 +224,7 @@ func (b updateBench) rsync(ctx context.Context, before, after string, options []
 		return 0, err
 	}
 	defer s.server.Stop()
-	argv := slices.Concat([]string{"rsync", "--inplace", "--no-whole-file", "--ignore-times", "-e", s.shell()}, options, []string{after, serverAddress + ":" + there})
+	argv := slices.Concat([]string{"rsync", "--no-whole-file", "--ignore-times", "-e", s.shell()}, options, []string{after, serverAddress + ":" + there})
 	if err := s.run(ctx, engine.Command{Argv: argv}); err != nil {
 		return 0, err
 	}
