@@ -108,8 +108,11 @@ func (c *Conn) deployDir(ctx context.Context, local, remote string, o DirOptions
 		}
 		u.Root, u.Started = d.remote, time.Now().UTC()
 		u.ID = u.Started.Format("20060102T150405Z") + "-" + strings.ToLower(rand.Text()[:6])
-		id = u.ID
-		return c.keep(ctx, d, u)
+		err := c.keep(ctx, d, u)
+		if err == nil {
+			id = u.ID // of what was not kept there is nothing to put back: nothing has changed
+		}
+		return err
 	})
 	return changes, id, err
 }

@@ -74,6 +74,23 @@ func TestUndo(t *testing.T) {
 	}
 }
 
+// Where nothing can be kept nothing changes, and there is no deploy to be undone.
+func TestDeployThatCannotBeKept(t *testing.T) {
+	ownUndo(t)
+	if err := os.WriteFile(undoDir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t)
+	local, remote := beforeAndAfter(t)
+	was := tree(t, remote)
+	if _, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{Delete: true}, nil); err == nil || id != "" {
+		t.Errorf("DeployDir = %q, %v; want an error, and no ID", id, err)
+	}
+	if diff := cmp.Diff(was, tree(t, remote)); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
+	}
+}
+
 func TestUndoOfWhatChanged(t *testing.T) {
 	ownUndo(t)
 	c := connect(t)
