@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -52,15 +53,15 @@ func (f *configFile) at(n *yaml.Node, format string, args ...any) error {
 
 // loadConfig reads and judges a file of deploy:config, without a board.
 func loadConfig(name string) (*configFile, error) {
-	data, err := readAtMost(name, maxSuiteBytes)
+	data, err := readAtMost(os.Open, name, maxSuiteBytes)
 	if err != nil {
 		return nil, err
 	}
 	return parseConfigFile(name, data)
 }
 
-func readAtMost(name string, most int64) ([]byte, error) {
-	f, err := os.Open(name)
+func readAtMost(open func(string) (*os.File, error), name string, most int64) ([]byte, error) {
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +188,18 @@ func (p *configPlan) write(dir string) (target.Configuration, error) {
 			c.Owners[strings.TrimPrefix(name, "/")] = want.owner
 		}
 	}
-	return c, nil
+	return c, openFolders(dir)
+}
+
+// openFolders lets everybody look into what is below a folder, whatever the umask is:
+// folders that the board lacks are made there as they are here.
+func openFolders(dir string) error {
+	return filepath.WalkDir(dir, func(name string, found fs.DirEntry, err error) error {
+		if err == nil && found.IsDir() && name != dir {
+			err = os.Chmod(name, 0o755)
+		}
+		return err
+	})
 }
 
 // ConfigOptions says how a board is configured.

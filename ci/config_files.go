@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"slipway/flash/target"
 )
 
 // configFiles are files that lie beside the configuration, each with its place there.
@@ -47,6 +49,12 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 		if one.mode = os.FileMode(mode); one.mode.Perm() != one.mode {
 			e.fail(e.fields["mode"], "mode must be at most 0777")
 		}
+		if err := (target.Rights{Owner: one.owner}).Check(); err != nil {
+			e.fail(e.fields["owner"], "%v", err)
+		}
+		if err := target.CheckUnits(one.restart); err != nil {
+			e.fail(e.fields["restart"], "%v", err)
+		}
 		if e.err != nil {
 			return nil, e.err
 		}
@@ -55,7 +63,9 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 	return all, nil
 }
 
-// beside reads a file that an attribute names, relative to the configuration.
+// beside reads a file that an attribute names, relative to the configuration. A link that
+// leads out of there is not followed: a configuration that somebody gave you shall not
+// bring your own files to a board.
 func (f *configFile) beside(e *entry, key string) []byte {
 	name, n := e.text(key, ""), e.fields[key]
 	switch {
@@ -68,7 +78,8 @@ func (f *configFile) beside(e *entry, key string) []byte {
 		e.fail(n, "%s must be a file beside this one or below, not %q", key, name)
 		return nil
 	}
-	data, err := readAtMost(filepath.Join(filepath.Dir(f.name), name), maxConfigFileBytes)
+	open := func(name string) (*os.File, error) { return os.OpenInRoot(filepath.Dir(f.name), name) }
+	data, err := readAtMost(open, name, maxConfigFileBytes)
 	if err != nil {
 		e.fail(n, "%v", err)
 	}
@@ -76,13 +87,21 @@ func (f *configFile) beside(e *entry, key string) []byte {
 }
 
 func (c configFiles) plan(_ context.Context, p *configPlan) error {
+	var units []string
+	files := map[string][]string{}
 	for _, one := range c {
 		p.files[one.place] = one.wantFile
 		for _, unit := range one.restart {
-			p.after = append(p.after, afterwards{files: []string{one.place}, unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
-				return unit + " was restarted", p.conn.Restart(ctx, []string{unit}, configWatch)
-			}})
+			if files[unit] == nil {
+				units = append(units, unit)
+			}
+			files[unit] = append(files[unit], one.place)
 		}
+	}
+	for _, unit := range units { // each once, however many of its files changed
+		p.after = append(p.after, afterwards{files: files[unit], unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
+			return unit + " was restarted", p.conn.Restart(ctx, []string{unit}, configWatch)
+		}})
 	}
 	return nil
 }

@@ -128,9 +128,10 @@ func (r frr) run(ctx context.Context, p *configPlan) error {
 	return nil
 }
 
-// asItIs enters a file, with the mode and owner that it has on the board already.
+// asItIs enters a file, with the mode and owner that it has on the board already. Where
+// that is a link, they are those of the file which it leads to.
 func (p *configPlan) asItIs(ctx context.Context, name string, data []byte, otherwise wantFile) error {
-	r, err := p.conn.Run(ctx, "stat", "-c", "%a %u:%g", name)
+	r, err := p.conn.Run(ctx, "stat", "-L", "-c", "%a %u:%g", name)
 	if err != nil {
 		return err
 	}

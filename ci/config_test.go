@@ -24,6 +24,9 @@ func TestParseConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Symlink("/etc/hostname", filepath.Join(dir, "away.conf")); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct{ name, in, wantErr string }{
 		{"all", configOfAll, ""},
 		{"empty", "", "no documents"},
@@ -47,6 +50,9 @@ func TestParseConfig(t *testing.T) {
 		{"no from", "files: {/etc/x: {}}\n", "needs \"from\""},
 		{"missing", "files: {/etc/x: {from: other.conf}}\n", "no such file"},
 		{"mode", "files: {/etc/x: {from: app.conf, mode: \"4755\"}}\n", "at most 0777"},
+		{"owner", "files: {/etc/x: {from: app.conf, owner: \"a b\"}}\n", ":1:41: \"a b\" is no owner"},
+		{"unit", "files: {/etc/x: {from: app.conf, restart: [a, \"-x\"]}}\n", "\"-x\" is no name of a unit"},
+		{"link that leads away", "files: {/etc/x: {from: away.conf}}\n", ":1:24: open"},
 		{"attribute", "files: {/etc/x: {source: app.conf}}\n", "unknown attribute \"source\""},
 		{"power mode", "nvpmodel: {mode: \"$(id)\"}\n", "needs a mode"},
 		{"no power mode", "nvpmodel: {}\n", "needs a mode"},
@@ -188,17 +194,19 @@ var playedBoard = map[string]string{
 	"/proc/sys/net/ipv4/conf/eth0.100/rp_filter": "2\n",
 	"/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages":    "0\n",
 	"/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "0\n",
-	"/sys/module/loop/x":          "",
-	"/played/mode":                "1\n",
-	"/played/frr.service.active":  "active\n",
-	"/played/frr.service.enabled": "enabled\n",
-	"/played/app.service.active":  "active\n",
-	"/played/app.service.enabled": "enabled\n",
-	"/tmp/x":                      "",
-	"/usr/x":                      "",
-	"/played/systemd-tmpfiles":    "#!/bin/sh\n",
-	"/played/journalctl":          "#!/bin/sh\necho the journal\n",
-	"/played/modprobe":            "#!/bin/sh\nif [ \"$1\" = -r ]; then rmdir \"/sys/module/$2\"; else mkdir \"/sys/module/$1\"; fi\n",
+	"/sys/module/loop/x":                  "",
+	"/played/mode":                        "1\n",
+	"/played/frr.service.active":          "active\n",
+	"/played/frr.service.enabled":         "enabled\n",
+	"/played/app.service.active":          "active\n",
+	"/played/app.service.enabled":         "enabled\n",
+	"/tmp/x":                              "",
+	"/lib/modules/played/modules.builtin": "kernel/net/bridge/br_netfilter.ko\nkernel/net/802/fddi.ko\n",
+	"/played/uname":                       "#!/bin/sh\necho played\n",
+	"/usr/x":                              "",
+	"/played/systemd-tmpfiles":            "#!/bin/sh\n",
+	"/played/journalctl":                  "#!/bin/sh\necho the journal\n",
+	"/played/modprobe":                    "#!/bin/sh\nif [ \"$1\" = -r ]; then rmdir \"/sys/module/$2\"; else mkdir \"/sys/module/$1\"; fi\n",
 	"/played/cat": `#!/bin/sh
 case $1 in *1048576kB/nr_hugepages) n=$(/usr/bin/cat "$1"); [ "$n" -le 2 ] || n=2; echo "$n" ;; *) exec /usr/bin/cat "$@" ;; esac
 `,
@@ -248,8 +256,9 @@ func boardInFolder(t *testing.T) (*target.Conn, string) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
-		if err := os.Symlink("usr/"+name, filepath.Join(root, name)); err != nil {
+	libs, _ := filepath.Glob("/usr/lib/*-linux*") // /lib has modules of its own
+	for _, name := range append(libs, "/usr/bin", "/usr/sbin", "/usr/lib64") {
+		if err := os.Symlink(name, filepath.Join(root, strings.TrimPrefix(name, "/usr"))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -470,6 +479,56 @@ func TestConfigureFRR(t *testing.T) {
 	}
 	if diff := cmp.Diff(was, boardFiles(t, root)); diff != "" {
 		t.Errorf("before (-), after an undo (+):\n%s", diff)
+	}
+}
+
+// Whoever calls may keep new files from others; programs on the board are to read them.
+func TestConfigureUnderUmask(t *testing.T) {
+	c, root := boardInFolder(t)
+	defer unix.Umask(unix.Umask(0o077))
+	if _, err := configured(t, c, "files: {/etc/app/more/app.conf: {from: app.conf}}\n", ConfigOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/etc/app", "/etc/app/more"} {
+		if info, err := os.Stat(root + name); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s on the board: %v, %v; want it to be of mode 0755", name, info.Mode(), err)
+		}
+	}
+}
+
+// A link is of mode 0777, which the file in its place is not to have.
+func TestConfigureFRRThatIsALink(t *testing.T) {
+	c, root := boardInFolder(t)
+	if err := errors.Join(os.Rename(root+"/etc/frr/frr.conf", root+"/etc/frr/site.conf"), os.Symlink("site.conf", root+"/etc/frr/frr.conf")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := configured(t, c, "frr: {config: frr.conf}\n", ConfigOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := boardFiles(t, root)["/etc/frr/frr.conf"], "-rw-r----- hostname after\n"; got != want {
+		t.Errorf("frr.conf is %q; want %q", got, want)
+	}
+}
+
+// The kernel may have a module built in, of which /sys/module says nothing then.
+func TestConfigureModuleBuiltIn(t *testing.T) {
+	c, root := boardInFolder(t)
+	if done, err := configured(t, c, "modules: [br-netfilter]\n", ConfigOptions{}); err != nil || len(done.Settings) != 0 {
+		t.Errorf("configure = %+v, %v; want no settings", done, err)
+	}
+	if _, err := os.Stat(root + "/sys/module/br-netfilter"); err == nil {
+		t.Error("it was loaded")
+	}
+}
+
+// A unit that several files name is restarted once, with all of them.
+func TestConfigureRestartsOnce(t *testing.T) {
+	c, root := boardInFolder(t)
+	text := "files:\n  /etc/a: {from: app.conf, restart: [app.service]}\n  /etc/b: {from: app.conf, restart: [app.service]}\n"
+	done, err := configured(t, c, text, ConfigOptions{})
+	calls, _ := os.ReadFile(root + "/played/calls")
+	if err != nil || strings.Count(string(calls), "restart app.service\n") != 1 || len(done.Notes) != 1 {
+		t.Errorf("configure = %+v, %v; calls:\n%s", done, err, calls)
 	}
 }
 

@@ -16,7 +16,8 @@ const maxUnits = 50
 
 var unitPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]{0,200}$`)
 
-func checkUnits(units []string) error {
+// CheckUnits refuses what is no name of a unit, and too many of them.
+func CheckUnits(units []string) error {
 	if len(units) > maxUnits {
 		return fmt.Errorf("more than %d units", maxUnits)
 	}
@@ -35,7 +36,7 @@ var ErrUnit = errors.New("the unit does not run")
 // them run, and run on, for a time. Of a unit that does not, the error has the last
 // lines of the journal.
 func (c *Conn) Restart(ctx context.Context, units []string, watch time.Duration) error {
-	if err := checkUnits(units); err != nil {
+	if err := CheckUnits(units); err != nil {
 		return err
 	}
 	return progress.Run(ctx, "restart "+strings.Join(units, ", "), func(s *progress.Step) (string, error) {

@@ -42,9 +42,11 @@ var settingKinds = map[string]settingKind{
 		regexp.MustCompile(`^/(proc/sys|sys)(/[A-Za-z0-9_@:-][A-Za-z0-9_.@:-]*)+$`), regexp.MustCompile(`^[ -~]{0,1000}$`),
 		`cat "$1"`, `printf '%s\n' "$2" >"$1"`,
 	},
+	// What is built in has no folder where it has neither a parameter nor a version.
 	Module: {
 		regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`), regexp.MustCompile(`^(loaded|absent)$`),
-		`if [ -d "/sys/module/$(echo "$1" | tr - _)" ]; then echo loaded; else echo absent; fi`,
+		`m=$(echo "$1" | tr - _)
+if [ -d "/sys/module/$m" ] || cat "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null | tr - _ | grep -q "/$m\.ko"; then echo loaded; else echo absent; fi`,
 		`if [ "$2" = loaded ]; then modprobe "$1"; else modprobe -r "$1"; fi`,
 	},
 	// nvpmodel keeps its choice in the status file, and takes it from there at the next

@@ -95,7 +95,7 @@ func (c *Conn) DeployDir(ctx context.Context, local, remote string, o DirOptions
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
 	}
-	if err := checkUnits(units); err != nil {
+	if err := CheckUnits(units); err != nil {
 		return nil, "", err
 	}
 	return c.deployDir(ctx, local, path.Clean(remote), o, Undo{Units: units})
@@ -302,7 +302,7 @@ func (u Undo) check() error {
 			return err
 		}
 	}
-	return checkUnits(u.Units)
+	return CheckUnits(u.Units)
 }
 
 // forgetOld makes room for one more.
