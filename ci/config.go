@@ -311,10 +311,7 @@ const putBackLimit = 2 * time.Minute
 func putBack(ctx context.Context, conn *target.Conn, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
 	defer cancel()
-	u, err := conn.UndoDeploy(ctx, id, true)
-	if err == nil && len(u.Units) > 0 {
-		err = conn.Restart(ctx, u.Units, 0)
-	}
+	_, err := undoAndRestart(ctx, conn, id, true)
 	return err
 }
 

@@ -206,7 +206,7 @@ var playedBoard = map[string]string{
 	"/usr/x":                              "",
 	"/played/systemd-tmpfiles":            "#!/bin/sh\n",
 	"/played/journalctl":                  "#!/bin/sh\necho the journal\n",
-	"/played/modprobe":                    "#!/bin/sh\nif [ \"$1\" = -r ]; then rmdir \"/sys/module/$2\"; else mkdir \"/sys/module/$1\"; fi\n",
+	"/played/modprobe":                    "#!/bin/sh\nif [ \"$1\" = -r ]; then rmdir \"/sys/module/$2\"; else mkdir \"/sys/module/$1\"; fi\n[ \"$1\" != held ] || mkdir /sys/module/held/holders\n",
 	"/played/cat": `#!/bin/sh
 case $1 in *1048576kB/nr_hugepages) n=$(/usr/bin/cat "$1"); [ "$n" -le 2 ] || n=2; echo "$n" ;; *) exec /usr/bin/cat "$@" ;; esac
 `,
@@ -507,6 +507,27 @@ func TestConfigureFRRThatIsALink(t *testing.T) {
 	}
 	if got, want := boardFiles(t, root)["/etc/frr/frr.conf"], "-rw-r----- hostname after\n"; got != want {
 		t.Errorf("frr.conf is %q; want %q", got, want)
+	}
+}
+
+// A module that something holds cannot be removed. All else is put back nevertheless, and
+// runs again.
+func TestConfigurePutsBackTheRest(t *testing.T) {
+	c, root := boardInFolder(t)
+	was := boardFiles(t, root)
+	text := "modules: [nf_conntrack, held]\nsysctl: {net.core.rmem_max: 7}\nfrr: {config: frr.conf}\n"
+	done, err := configured(t, c, text, ConfigOptions{}, "frr.conf", "cannot reload\nbreaks\n")
+	if err == nil || !strings.Contains(err.Error(), "held is loaded after it was set to absent") || done.Undone {
+		t.Errorf("configure = %+v, %v", done, err)
+	}
+	now := boardFiles(t, root)
+	for name := range now {
+		if strings.HasPrefix(name, "/sys/module/held") {
+			delete(now, name)
+		}
+	}
+	if diff := cmp.Diff(was, now); diff != "" {
+		t.Errorf("before (-), after (+):\n%s", diff)
 	}
 }
 

@@ -132,10 +132,7 @@ func UndoDeploy(ctx context.Context, w io.Writer, opt images.Options, spec image
 		}
 		return showUndos(w, all, o.JSON)
 	}
-	u, err := conn.UndoDeploy(ctx, o.ID, o.Force)
-	if err == nil && len(u.Units) > 0 {
-		err = conn.Restart(ctx, u.Units, 0)
-	}
+	u, err := undoAndRestart(ctx, conn, o.ID, o.Force)
 	if err != nil {
 		return err
 	}
@@ -144,6 +141,16 @@ func UndoDeploy(ctx context.Context, w io.Writer, opt images.Options, spec image
 	}
 	_, err = fmt.Fprintf(w, "%q is as it was before %s: %d names\n", u.Root, u.ID, len(u.Entries)+len(u.Settings))
 	return err
+}
+
+// undoAndRestart has units read what was put back, also where the board did not take one
+// of the settings: they shall run as before all the same.
+func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (target.Undo, error) {
+	u, err := conn.UndoDeploy(ctx, id, force)
+	if (err == nil || errors.Is(err, target.ErrSetting)) && len(u.Units) > 0 {
+		err = errors.Join(err, conn.Restart(ctx, u.Units, 0))
+	}
+	return u, err
 }
 
 func showUndos(w io.Writer, all []target.Undo, asJSON bool) error {

@@ -316,7 +316,8 @@ func (c *Conn) forgetOld(ctx context.Context) error {
 
 // UndoDeploy puts back what a deploy replaced, and takes away what it added: of the
 // last deploy if the ID is empty. What somebody changed since is an error, and nothing
-// is changed then, unless forced. It can be repeated after it broke off.
+// is changed then, unless forced. It can be repeated after it broke off. With ErrSetting
+// all was put back but the settings that the error names.
 func (c *Conn) UndoDeploy(ctx context.Context, id string, force bool) (Undo, error) {
 	u, err := c.pickUndo(ctx, id)
 	if err != nil {
@@ -371,13 +372,25 @@ func (c *Conn) restore(ctx context.Context, u Undo, force bool) (int, error) {
 			return 0, cmp.Or(err, fmt.Errorf("%s is not as it was, after all was put back", printable(first(left))))
 		}
 	}
-	for _, s := range settings {
-		if err := c.set(ctx, s, s.Before); err != nil {
-			return 0, err
-		}
+	if err := c.setBack(ctx, settings); err != nil {
+		return 0, err
 	}
 	_, err = c.answer(ctx, "rm", "-rf", undoDir+"/"+u.ID)
 	return len(todo) + len(settings), err
+}
+
+// setBack goes on after a setting that the board does not take, such as a module that
+// something holds now: the others shall be as they were all the same.
+func (c *Conn) setBack(ctx context.Context, settings []Setting) error {
+	var refused error
+	for _, s := range settings {
+		err := c.set(ctx, s, s.Before)
+		if err != nil && !errors.Is(err, ErrSetting) {
+			return errors.Join(refused, err)
+		}
+		refused = errors.Join(refused, err)
+	}
+	return refused
 }
 
 func first(entries []Undone) string {
