@@ -79,6 +79,7 @@ func StartRAUC(t *testing.T) *RAUC {
 	}
 	r.Key(t, "trusted")
 	r.start(t, exec.Command("dbus-daemon", "--nofork", "--nopidfile", "--config-file="+r.file("bus.conf")))
+	r.await(t, false) // RAUC does not wait for a bus
 	r.Boot(t, "A")
 	return r
 }
