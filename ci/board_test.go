@@ -172,8 +172,10 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	}
 	l.Close() // nothing answers there
 	spec, opt := images.Spec{Board: "toy", Machine: &images.Machine{}}, images.Options{Dir: t.TempDir()}
+	config := sysctlConfig(t)
 	for _, host := range []string{"toy", "root@" + l.Addr().String()} {
 		for name, err := range map[string]error{
+			"deploy:config":    DeployConfig(t.Context(), io.Discard, opt, spec, host, config, ConfigOptions{}),
 			"deploy:container": DeployContainer(t.Context(), io.Discard, opt, spec, host, "x.tar", ContainerOptions{}),
 			"deploy:run":       RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, target.Container{}, ContainerOptions{}),
 			"deploy:clean":     CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, ContainerOptions{}),
@@ -186,6 +188,32 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 			if got := ExitStatus(OfContainer(err)); got != 255 {
 				t.Errorf("%s of %s as a container's: status %d; want 255", name, host, got)
 			}
+		}
+	}
+}
+
+func sysctlConfig(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "lab.yml")
+	if err := os.WriteFile(file, []byte("sysctl: {net.core.rmem_max: 7}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Where board.yml is wrong, nobody has to look for the board.
+func TestStatusOfABoardYMLThatIsWrong(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("SSH_AUTH_SOCK", "")
+	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
+	spec.SSH.HostCA = "nobody.pub"
+	for name, err := range map[string]error{
+		"deploy:config": DeployConfig(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", sysctlConfig(t), ConfigOptions{}),
+		"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", t.TempDir(), "/opt", FilesOptions{}),
+		"deploy:undo":   UndoDeploy(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", UndoOptions{}),
+	} {
+		if got := ExitStatus(err); got != 5 {
+			t.Errorf("%s: status %d, %v; want 5", name, got, err)
 		}
 	}
 }

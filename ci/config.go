@@ -226,7 +226,7 @@ func DeployConfig(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	}
 	conn, err := Reach(ctx, opt, spec, host)
 	if err != nil {
-		return Because(ctx, ErrUnreachable, err)
+		return err
 	}
 	defer conn.Close()
 	done, err := configure(ctx, conn, f, o)
