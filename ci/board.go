@@ -64,6 +64,21 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	return images.Build(ctx, spec, opt)
 }
 
+// BuildBundle builds a board's bundle, and keeps it as a file of its own: the next build
+// replaces what lies with the artifact.
+func BuildBundle(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, file string) (images.Artifact, error) {
+	opt.Ask.Targets = []string{images.Bundle}
+	a, err := Build(ctx, w, spec, opt)
+	if err != nil {
+		return a, err
+	}
+	f, err := a.File(images.Bundle)
+	if err != nil {
+		return a, err
+	}
+	return a, os.Rename(a.Path(f), file)
+}
+
 // ShowArtifact writes what a build made.
 func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error {
 	if err != nil {

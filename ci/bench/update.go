@@ -139,18 +139,9 @@ func (b updateBench) pack(ctx context.Context, w io.Writer, spec images.Spec, nu
 	if err := cutOut(disk, r.root); err != nil || !bundled {
 		return r, err
 	}
-	build := b.build
-	build.Ask.Targets = []string{images.Bundle}
-	a, err := ci.Build(ctx, w, r.spec, build)
-	if err != nil {
-		return r, err
-	}
-	f, err := a.File(images.Bundle)
-	if err != nil {
-		return r, err
-	}
-	r.bundle = filepath.Join(b.dir, f.Name)
-	return r, os.Rename(a.Path(f), r.bundle)
+	r.bundle = filepath.Join(b.dir, "update.raucb")
+	_, err = ci.BuildBundle(ctx, w, r.spec, b.build, r.bundle)
+	return r, err
 }
 
 // cutOut copies the root file system out of a disk's image.

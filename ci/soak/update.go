@@ -170,21 +170,21 @@ const firstTook = 3 * time.Minute
 // pack builds a system and keeps its bundle.
 func (s *soakedUpdate) pack(ctx context.Context, dir, name string, spec images.Spec) error {
 	opt := s.build
-	opt.Ask.Targets = []string{images.Bundle}
 	if name == "stranger" {
 		opt.Dir = filepath.Join(dir, "elsewhere") // with a key of its own
 	}
-	a, err := ci.Build(ctx, s.w, spec, opt)
+	file := filepath.Join(dir, name+".raucb")
+	a, err := ci.BuildBundle(ctx, s.w, spec, opt, file)
 	if err != nil {
 		return err
 	}
-	f, err := a.File(images.Bundle)
+	info, err := os.Stat(file)
 	if err != nil {
 		return err
 	}
-	s.bundles[name], s.keys[name] = filepath.Join(dir, name+".raucb"), a.Key
-	fmt.Fprintf(s.w, "bundle %s: %d MiB\n", name, f.SizeBytes>>20)
-	return os.Rename(a.Path(f), s.bundles[name])
+	s.bundles[name], s.keys[name] = file, a.Key
+	fmt.Fprintf(s.w, "bundle %s: %d MiB\n", name, info.Size()>>20)
+	return nil
 }
 
 // flash writes the board's own image to its virtual disk.
