@@ -92,14 +92,15 @@ func (r frr) plan(ctx context.Context, p *configPlan) error {
 	if err != nil {
 		return r.file.at(r.node, "%v", err)
 	}
-	if err := p.asItIs(ctx, frrDaemons, []byte(text), wantFile{mode: 0o640, owner: "frr:frr"}); err != nil {
+	usual := wantFile{mode: 0o640, owner: "frr:frr"}
+	if err := p.asItIs(ctx, frrDaemons, []byte(text), usual); err != nil {
 		return err
 	}
 	if r.config != nil {
 		if err := r.prove(ctx, p.conn); err != nil {
 			return err
 		}
-		if err := p.asItIs(ctx, frrConfig, r.config, wantFile{mode: 0o640, owner: "frr:frr"}); err != nil {
+		if err := p.asItIs(ctx, frrConfig, r.config, usual); err != nil {
 			return err
 		}
 	}
