@@ -141,8 +141,9 @@ func TestPinDryRun(t *testing.T) {
 	}
 }
 
-// One key of several machines is a warning; two keys of one name are none.
-func TestPinTellsCopiesFromClashes(t *testing.T) {
+// playNewKeys plays boards that nobody knows, and looks at their keys.
+func playNewKeys(t *testing.T) (*played, []Contact) {
+	t.Helper()
 	p := play(t, 0, fleettest.NewKey, fleettest.NewKey)
 	withoutSSH(t)
 	p.ask.DryRun = true
@@ -150,6 +151,12 @@ func TestPinTellsCopiesFromClashes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p, met
+}
+
+// One key of several machines is a warning; two keys of one name are none.
+func TestPinTellsCopiesFromClashes(t *testing.T) {
+	_, met := playNewKeys(t)
 	copied := []Contact{met[0], met[2]}
 	copied[1].Key = copied[0].Key
 	var out strings.Builder
@@ -166,13 +173,7 @@ func TestPinTellsCopiesFromClashes(t *testing.T) {
 // What counts for one board counts in a fleet: keys that a flash recorded, also under
 // the serial that the inventory has.
 func TestFlashedKeysCount(t *testing.T) {
-	p := play(t, 0, fleettest.NewKey, fleettest.NewKey)
-	withoutSSH(t)
-	p.ask.DryRun = true
-	met, err := Pin(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, met := playNewKeys(t)
 	text, err := os.ReadFile(p.ask.Inventory)
 	if err != nil {
 		t.Fatal(err)

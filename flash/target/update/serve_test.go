@@ -27,6 +27,21 @@ func (streaming) Way(context.Context, *update.Bundle) (update.Way, string) {
 	return update.Streamed, ""
 }
 
+// offered serves a bundle to a board whose engine streams.
+func offered(t *testing.T, file string) (*update.Source, *update.Bundle) {
+	t.Helper()
+	b, err := update.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	from, err := update.Offer(t.Context(), updatetest.Connect(t), streaming{}, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return from, b
+}
+
 // What a board's engine asks of the server, over a real SSH connection.
 func TestServe(t *testing.T) {
 	file := updatetest.File(t, 300<<10)
@@ -34,15 +49,7 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := update.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	from, err := update.Offer(t.Context(), updatetest.Connect(t), streaming{}, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	from, _ := offered(t, file)
 	at, err := url.Parse(from.Where)
 	if err != nil || from.Way != update.Streamed || at.Hostname() != "127.0.0.1" || len(at.Path) < 27 {
 		t.Fatalf("Offer() = %s %s; want an address on 127.0.0.1 that nobody can guess", from.Way, from.Where)
@@ -101,16 +108,7 @@ func TestServe(t *testing.T) {
 // engine out: with as many of them as there are places, it is answered after all.
 func TestServeSilentClients(t *testing.T) {
 	t.Cleanup(update.LimitHeader(time.Second))
-	file := updatetest.File(t, 100<<10)
-	b, err := update.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	from, err := update.Offer(t.Context(), updatetest.Connect(t), streaming{}, b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	from, b := offered(t, updatetest.File(t, 100<<10))
 	defer from.Close()
 	at, err := url.Parse(from.Where)
 	if err != nil {
