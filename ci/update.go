@@ -307,7 +307,9 @@ func (u *updating) resume(ctx context.Context) (done bool, err error) {
 	if err := u.engine.Settle(limited); err != nil {
 		return false, err
 	}
-	u.source.Close() // a file on the board outlived the connection
+	if u.source != nil { // it may have broken before there was one
+		u.source.Close() // a file on the board outlived the connection
+	}
 	status, err := u.engine.Status(ctx)
 	return err == nil && status.Waiting(), err
 }

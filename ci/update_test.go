@@ -141,6 +141,21 @@ func TestUpdateCut(t *testing.T) {
 	}
 }
 
+// The connection breaks between the preflight and the installation.
+func TestUpdateCutBefore(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	conn, relay := updatetest.ConnectBy(t)
+	u := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
+	defer u.close(t.Context())
+	if _, err := u.preflight(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	relay.Cut()
+	if saw, err := u.install(t.Context()); err != nil || !u.outcome.Waiting || !strings.Contains(saw, "broke 1 times") {
+		t.Errorf("install = %q, %v, waiting %v; want it installed after one more try", saw, err, u.outcome.Waiting)
+	}
+}
+
 // cutting is an engine to which the connection breaks each time.
 type cutting struct{ boardupdate.Engine }
 
