@@ -54,9 +54,13 @@ func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err erro
 			}
 		}
 	}
-	for n := range opt.Kills {
-		if err := s.disturb(ctx, n, opt.Kills); err != nil {
+	for n := 0; n < opt.Kills; {
+		disturbed, err := s.disturb(ctx, n, opt.Kills)
+		if err != nil {
 			return fmt.Errorf("kill %d: %w", n+1, err)
+		}
+		if disturbed {
+			n++
 		}
 	}
 	if err := s.whole(ctx); err != nil {
@@ -301,8 +305,8 @@ func firstLine(text string) string {
 }
 
 // disturb updates to the system that does not run, and cuts the connection or the power
-// on the way.
-func (s *soakedUpdate) disturb(ctx context.Context, n, of int) error {
+// on the way. An update that ended before that tells how long one takes.
+func (s *soakedUpdate) disturb(ctx context.Context, n, of int) (disturbed bool, err error) {
 	bundle := "one"
 	if s.runs == s.keys["one"] {
 		bundle = "two"
@@ -310,7 +314,7 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) error {
 	after, power := time.Duration(s.random.Int64N(int64(s.took))), n%3 != 0 // a third of them are cables
 	var o said
 	g, grouped := errgroup.WithContext(ctx)
-	ended := make(chan struct{})
+	ended, began := make(chan struct{}), time.Now()
 	g.Go(func() (err error) {
 		defer close(ended)
 		o, err = s.update(grouped, bundle)
@@ -319,9 +323,11 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) error {
 	g.Go(func() error {
 		select {
 		case <-time.After(after):
-		case <-ended: // nothing was disturbed
+		case <-ended:
+			s.took = time.Since(began)
 			return nil
 		}
+		disturbed = true
 		if !power {
 			s.relay.Cut()
 			return nil
@@ -329,15 +335,18 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) error {
 		return errors.Join(s.cutPower(), s.on(grouped))
 	})
 	if err := g.Wait(); err != nil {
-		return err
+		return disturbed, err
 	}
 	is, err := s.judge(ctx, o, bundle)
 	if err == nil && !(is == "new" && o.Committed) { // it may be on trial, or wait for a restart
 		_, err = s.ask(ctx, "rauc status mark-active booted && rauc status mark-good booted")
 	}
-	fmt.Fprintf(s.w, "kill %d of %d: the %s was cut after %s; the %s system runs in %s. %s\n", n+1, of,
-		map[bool]string{true: "power", false: "connection"}[power], after.Round(time.Second), o.System, o.Slot, engine.OneLine(firstLine(o.Why)))
-	return err
+	what := fmt.Sprintf("kill %d of %d: the %s was cut after %s", n+1, of, map[bool]string{true: "power", false: "connection"}[power], after.Round(time.Second))
+	if !disturbed {
+		what = fmt.Sprintf("undisturbed: it took %s", s.took.Round(time.Second))
+	}
+	fmt.Fprintf(s.w, "%s; the %s system runs in %s. %s\n", what, o.System, o.Slot, engine.OneLine(firstLine(o.Why)))
+	return disturbed, err
 }
 
 // judge looks which system runs, and compares it with what update said and with what is
