@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	boardupdate "slipway/flash/target/update"
@@ -51,6 +52,7 @@ type Outcome struct {
 	Version   string                `json:"version,omitempty"` // of it, where the engine knows
 	Committed bool                  `json:"committed"`         // the new system is there to stay
 	Waiting   bool                  `json:"waiting,omitempty"` // the new system runs after the next restart
+	Restarted bool                  `json:"restarted"`         // the board was told to start the new system
 	Way       boardupdate.Way       `json:"way,omitempty"`
 	SentBytes int64                 `json:"sentBytes"` // of the bundle, to the board
 	Findings  []boardupdate.Finding `json:"findings"`
@@ -67,20 +69,30 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	if err := removeReport(dir); err != nil {
 		return Outcome{}, err
 	}
-	u := &updating{spec: spec, how: how, bus: boardupdate.SystemBus, artifact: images.NoArtifact(spec, dir)}
+	artifact := images.NoArtifact(spec, dir)
 	if a, err := images.OpenArtifact(dir); err == nil {
-		u.artifact = a
+		artifact = a
 	}
-	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
-	u.prove = func(ctx context.Context) (Report, error) { return Smoke(ctx, u.conn, spec, u.artifact, Reboots(false)) }
+	u := newUpdating(spec, artifact, how)
 	u.begin(host, bundle)
 	err := u.run(ctx, func(ctx context.Context) (err error) {
 		u.conn, err = Reach(ctx, opt, spec, host)
 		return err
 	})
+	u.close()
 	if _, none := os.Stat(dir); none == nil {
 		err = errors.Join(err, u.outcome.Report.WriteAndSay(how.Out, dir))
 	}
+	return u.outcome, err
+}
+
+// UpdateOn is Update of one board of many: it is reached already, and the bundle is
+// open for all of them. Both stay open, and no report is written.
+func UpdateOn(ctx context.Context, conn *target.Conn, spec images.Spec, artifact images.Artifact, bundle *boardupdate.Bundle, how UpdateOptions) (Outcome, error) {
+	u := newUpdating(spec, artifact, how)
+	u.conn, u.bundle = conn, bundle
+	u.begin(conn.Address().Host, bundle.File)
+	err := u.run(ctx, nil)
 	return u.outcome, err
 }
 
@@ -90,12 +102,11 @@ const restartLimit = 15 * time.Minute
 
 // updating is one run of Update.
 type updating struct {
-	spec     images.Spec
-	how      UpdateOptions
-	artifact images.Artifact
-	bus      string
-	restart  func(context.Context) error
-	prove    func(context.Context) (Report, error)
+	spec    images.Spec
+	how     UpdateOptions
+	bus     string
+	restart func(context.Context) error
+	prove   func(context.Context) (Report, error)
 
 	conn    *target.Conn
 	engine  boardupdate.Engine
@@ -106,6 +117,13 @@ type updating struct {
 	outcome Outcome
 }
 
+func newUpdating(spec images.Spec, artifact images.Artifact, how UpdateOptions) *updating {
+	u := &updating{spec: spec, how: how, bus: boardupdate.SystemBus}
+	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
+	u.prove = func(ctx context.Context) (Report, error) { return Smoke(ctx, u.conn, spec, artifact, Reboots(false)) }
+	return u
+}
+
 func (u *updating) begin(host, bundle string) {
 	u.outcome = Outcome{
 		Board: u.spec.Board, Host: host, Bundle: bundle, System: UnknownSystem,
@@ -113,39 +131,55 @@ func (u *updating) begin(host, bundle string) {
 	}
 }
 
-// run goes through the stages. The report gets all of them, and the logs of a
-// system that failed.
+// run goes through the stages; without connect, the board is reached already. The
+// report gets all of them, and the logs of a system that failed.
 func (u *updating) run(ctx context.Context, connect func(context.Context) error) error {
 	report := &u.outcome.Report
-	stages := []stage{
-		{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "mend that, then run update again"},
+	var err error
+	if connect != nil {
+		err = report.stage(ctx, stage{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "mend that, then run update again"})
+	}
+	over := make(chan struct{})
+	defer close(over)
+	if err == nil {
+		go u.hurry(over)
+	}
+	err = u.stages(ctx, err, []stage{
 		{"preflight", u.preflight, "mend what was refused, then run update again"},
 		{"install", u.install, "the board stays on the system that runs; mend that, then run update again"},
+	})
+	if err == nil {
+		var done func()
+		ctx, done = u.patient(ctx)
+		defer done()
+	}
+	err = u.stages(ctx, err, []stage{
 		{"restart", u.startNew, "look at the logs of both systems in the report"},
 		{"smoke", u.smoke, "each failed check says what to do"},
 		{"commit", u.commit, "on the board: look at the engine's own log, then mark the system good by hand"},
-	}
-	var err error
-	over := make(chan struct{})
-	defer close(over)
-	for _, s := range stages {
-		if err != nil || u.ends(s.name) {
-			report.Stages = append(report.Stages, Stage{Name: s.name, Status: Skipped})
-			continue
-		}
-		if err = report.stage(ctx, s); s.name == "connect" && err == nil {
-			go u.hurry(over)
-		}
-	}
+	})
 	if err != nil && u.outcome.System == NewSystem && ctx.Err() == nil {
 		err = errors.Join(err, report.stage(ctx, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
 	}
-	u.close(ctx)
+	u.askLast(ctx)
 	if err != nil {
 		u.outcome.Why = clean(err.Error(), maxSawBytes)
 	}
 	report.Reason = reason(err)
 	report.ElapsedMS = time.Since(report.Started).Milliseconds()
+	return err
+}
+
+// stages goes through stages, and skips what is not wanted and what follows on a failure.
+func (u *updating) stages(ctx context.Context, err error, all []stage) error {
+	report := &u.outcome.Report
+	for _, s := range all {
+		if err != nil || u.ends(s.name) {
+			report.Stages = append(report.Stages, Stage{Name: s.name, Status: Skipped})
+			continue
+		}
+		err = report.stage(ctx, s)
+	}
 	return err
 }
 
@@ -155,6 +189,35 @@ func (u *updating) hurry(over <-chan struct{}) {
 	case <-u.how.Now:
 		u.conn.Close()
 	case <-over:
+	}
+}
+
+// patient is a context for what begins with the restart, and is not to be left half
+// done: a first Ctrl-C, which ends ctx, is told to wait, and how.Now ends it.
+func (u *updating) patient(ctx context.Context) (_ context.Context, done func()) {
+	if u.how.Now == nil {
+		return ctx, func() {}
+	}
+	patient, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	all.Go(func() {
+		select {
+		case <-patient.Done():
+			return
+		case <-ctx.Done():
+		}
+		step := progress.Start(patient, "stop", 0, "")
+		step.Detail("when it is known which system runs and stays; a second Ctrl-C leaves the board as it is")
+		select {
+		case <-patient.Done():
+		case <-u.how.Now:
+			cancel(errors.New("a second Ctrl-C"))
+		}
+		step.End("", nil)
+	})
+	return patient, func() {
+		cancel(nil)
+		all.Wait()
 	}
 }
 
@@ -171,8 +234,15 @@ func (u *updating) ends(stage string) bool {
 
 func (u *updating) preflight(ctx context.Context) (string, error) {
 	var err error
-	if u.bundle, err = boardupdate.Open(u.outcome.Bundle); err != nil {
-		return "", err
+	if !u.how.NoReboot {
+		if _, err := loadSuites(u.spec); err != nil { // or the new system could not be proved
+			return "", Because(ctx, ErrWrong, err)
+		}
+	}
+	if u.bundle == nil {
+		if u.bundle, err = boardupdate.Open(u.outcome.Bundle); err != nil {
+			return "", err
+		}
 	}
 	if u.engine, err = boardupdate.Find(ctx, u.conn, u.bus); err != nil {
 		return "", err
@@ -323,7 +393,7 @@ func (u *updating) startNew(ctx context.Context) (string, error) {
 }
 
 func (u *updating) restarted(ctx context.Context) (string, error) {
-	u.outcome.System, u.outcome.Waiting = UnknownSystem, false
+	u.outcome.System, u.outcome.Waiting, u.outcome.Restarted = UnknownSystem, false, true
 	if err := u.restart(ctx); err != nil {
 		return "", err
 	}
@@ -414,15 +484,8 @@ func (u *updating) logs(ctx context.Context, system, boot string) {
 	}
 }
 
-// close asks a last time what runs, where that is not sure, and disconnects.
-func (u *updating) close(ctx context.Context) {
-	if u.bundle != nil {
-		u.bundle.Close()
-	}
-	if u.conn == nil {
-		return
-	}
-	defer u.conn.Close()
+// askLast asks once more what runs, where that is not sure.
+func (u *updating) askLast(ctx context.Context) {
 	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
 		return
 	}
@@ -434,10 +497,23 @@ func (u *updating) close(ctx context.Context) {
 	}
 }
 
+// close closes what Update opened.
+func (u *updating) close() {
+	if u.bundle != nil {
+		u.bundle.Close()
+	}
+	if u.conn != nil {
+		u.conn.Close()
+	}
+}
+
 // String is the outcome in one line.
 func (o Outcome) String() string {
 	text := fmt.Sprintf("%s: the %s system runs", o.Host, o.System)
-	if o.System == UnknownSystem {
+	switch {
+	case o.System == UnknownSystem && !o.Restarted:
+		text = o.Host + ": nothing was written, and what ran before still runs"
+	case o.System == UnknownSystem:
 		text = fmt.Sprintf("%s: which system runs is not known; switch it off and on, then look which slot runs", o.Host)
 	}
 	if o.Slot != "" {

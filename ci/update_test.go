@@ -19,7 +19,7 @@ import (
 // service is started again as if the boot loader's slot ran.
 func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updating {
 	u := &updating{
-		spec: images.Spec{Board: "test"}, bus: r.Bus, conn: conn,
+		spec: images.Spec{Board: "test", Suites: Suites()[:1]}, bus: r.Bus, conn: conn,
 		how: UpdateOptions{Out: io.Discard},
 		restart: func(context.Context) error {
 			r.Restart(t)
@@ -53,6 +53,10 @@ func TestUpdate(t *testing.T) {
 		err    error
 		why    string
 	}{
+		{
+			name: "a suite that is not there", bundle: good, change: func(u *updating) { u.spec.Suites = []string{"nowhere"} },
+			err: ErrWrong, want: "unknown A: system 1; connect", why: "nowhere", // the board was not asked
+		},
 		{name: "dry run", bundle: good, change: func(u *updating) { u.how.DryRun = true }, want: "old A: system 1; connect preflight"},
 		{
 			name: "another board's", bundle: bundle(updatetest.Bundle{Name: "toaster", Compatible: "toaster", Version: "2", Content: "crumbs"}),
@@ -146,7 +150,7 @@ func TestUpdateCutBefore(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	conn, relay := updatetest.ConnectBy(t)
 	u := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
-	defer u.close(t.Context())
+	defer u.close()
 	if _, err := u.preflight(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +171,7 @@ func (cutting) Install(context.Context, *boardupdate.Source, func(int, string)) 
 func TestUpdateCutEachTime(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
-	defer u.close(t.Context())
+	defer u.close()
 	if _, err := u.preflight(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -217,5 +221,45 @@ func TestUpdateStopped(t *testing.T) {
 	}
 	if u.outcome.System != OldSystem || u.outcome.Waiting || r.Next() != "A" {
 		t.Errorf("the outcome is %v, and slot %s is next; want the old system to run and stay", u.outcome, r.Next())
+	}
+}
+
+// Ctrl-C once the board was told to restart: the first one waits until it is known what
+// became of the new system, the second one does not.
+func TestUpdateStoppedLate(t *testing.T) {
+	board := t // the service outlives the cases
+	r := updatetest.StartRAUC(t)
+	for i, tt := range []struct {
+		name      string
+		twice     bool
+		committed bool
+	}{
+		{name: "once", committed: true},
+		{name: "twice", twice: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bundle := r.Make(t, updatetest.Bundle{Name: tt.name, Version: fmt.Sprint(i + 2), Content: "system " + tt.name})
+			u := onRAUC(board, r, updatetest.Connect(t), bundle)
+			now := make(chan struct{})
+			u.how.Now = now
+			ctx, stop := context.WithCancel(t.Context())
+			prove := u.prove
+			u.prove = func(ctx context.Context) (Report, error) {
+				stop()
+				if tt.twice {
+					close(now)
+					<-ctx.Done()
+					return Report{}, context.Cause(ctx)
+				}
+				return prove(ctx)
+			}
+			err := u.run(ctx, already)
+			if (err == nil) != tt.committed || u.outcome.Committed != tt.committed || !u.outcome.Restarted {
+				t.Errorf("run() = %v, the outcome is %+v; want it committed: %v", err, u.outcome, tt.committed)
+			}
+			if got := r.Slot(r.Booted()); got != "system "+tt.name {
+				t.Errorf("%q runs; want the new system, whoever marks it", got)
+			}
+		})
 	}
 }

@@ -20,9 +20,10 @@ import (
 // restarted, its smoke suites are run on the new system, and only after that it is
 // marked good; otherwise the old system is started again. It always says which system
 // runs. A connection that breaks is made again. Ctrl-C while the engine installs leaves
-// the board on the old system. It exits with 3 where the board was not reached or lets
-// nobody in, with 4 where the new system failed a check, with 5 where a suite or
-// board.yml is wrong, and with 1 after any other failure.
+// the board on the old system; once the board restarts, the first one waits until it is
+// known which system stays, and a second one leaves the board as it is. It exits with 3
+// where the board was not reached or lets nobody in, with 4 where the new system failed a
+// check, with 5 where a suite or board.yml is wrong, and with 1 after any other failure.
 //
 // Examples: "update virt virt new.raucb -dryrun"; "update bluefield2 root@10.0.0.7
 // new.raucb -yes -json".
