@@ -68,6 +68,49 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	return firstError(errors.Join(err, bad), func() error { return runFleet(target.WithRate(ctx, limited), board, ask, given(json, false)) })
 }
 
+// Update has the engine of each board of an inventory install a bundle, as update does.
+//
+// A board has passed when it runs the new system, its suites passed there, and it was
+// marked good. One that did not come up, or failed a check, is led back to the old system
+// and counts as failed. It asks once, for all boards; one canary goes first unless
+// -canary says otherwise. With -dryrun each board is asked whether it would take the
+// bundle, and nothing is written. Ctrl-C begins no other board and breaks installations
+// off, which leaves the old system; boards that restart already are waited for, until a
+// second Ctrl-C. A board's limit holds up to its restart. What came of it is in
+// build/BOARD/fleet/update (or preflight), as fleet:deploy has it, and -failed goes on. It
+// exits as smoke does, for the worst board.
+//
+// Examples: "fleet:update BOARD hosts.yml new.raucb -dryrun"; "fleet:update BOARD
+// hosts.yml new.raucb -limit=rack1 -canary=2 -stopafter=2 -yes".
+func (Fleet) Update(ctx context.Context, board, inventory, bundle string,
+	limit *string, // only what this pattern of groups and hosts means
+	failed *bool, // only those that failed or were not begun last time
+	parallel *int, // so many boards at a time; 16 if not given
+	canary *int, // so many of the first boards must pass before the others begin; 1 if not given
+	stopAfter *int, // begin no board after so many failures
+	retries *int, // try again, after all others, boards that did not answer or were lost
+	boardLimit *time.Duration, // the time that one board has until its restart; 30m if not given
+	downgrade *bool, // allow an older version than the one that runs
+	rate *string, // at most so many bytes a second to each board, such as 512k or 10M
+	dryRun *bool, // look at each board and the bundle, write nothing
+	yes *bool, // do not ask
+	json *bool, // print the outcome as JSON
+) error {
+	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+		paced, bad := target.ParseRate(given(rate, ""))
+		spec, err := load(ctx, board)
+		first := given(canary, 1)
+		ask := asked(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
+		ask.Update, ask.Downgrade, ask.Now = bundle, given(downgrade, false), now
+		if !given(yes, false) {
+			ask.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+		}
+		return firstError(errors.Join(bad, err), func() error {
+			return workOn(target.WithRate(ctx, paced), spec, ask, given(json, false))
+		})
+	})
+}
+
 // Smoke runs a board's suites on the boards of an inventory.
 //
 // It is fleet:deploy without sending anything, with the same reports and the same exit,
@@ -124,15 +167,17 @@ func asked(inventory string, limit *string, failed *bool, parallel, canary, stop
 }
 
 func runFleet(ctx context.Context, board string, ask fleet.Ask, asJSON bool) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		said := os.Stdout
-		if asJSON {
-			said = os.Stderr
-		}
-		outcome, err := fleet.Run(ctx, said, options, spec, ask)
-		if asJSON && len(outcome.Results) > 0 {
-			err = errors.Join(err, printJSON(outcome))
-		}
-		return err
-	})
+	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error { return workOn(ctx, spec, ask, asJSON) })
+}
+
+func workOn(ctx context.Context, spec images.Spec, ask fleet.Ask, asJSON bool) error {
+	said := os.Stdout
+	if asJSON {
+		said = os.Stderr
+	}
+	outcome, err := fleet.Run(ctx, said, options, spec, ask)
+	if asJSON && len(outcome.Results) > 0 {
+		err = errors.Join(err, printJSON(outcome))
+	}
+	return err
 }

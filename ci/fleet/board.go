@@ -23,8 +23,9 @@ type turn struct {
 	step *progress.Step
 	conn *target.Conn
 
-	at     phase
-	report ci.Report
+	at      phase
+	report  ci.Report
+	updated ci.Outcome
 }
 
 // take gives a board its turn and returns what came of it.
@@ -35,12 +36,13 @@ func (p *plan) take(ctx context.Context, j *job) Result {
 	defer cancel()
 	err := t.all(limited)
 	lost := t.lost(limited, err)
-	if limited.Err() != nil && ctx.Err() == nil && err != nil {
+	if limited.Err() != nil && ctx.Err() == nil && err != nil && !t.updated.Restarted {
 		err = fmt.Errorf("%w: %w", errSlow, err)
 	}
 	r := Result{Host: j.host.Name, Address: j.access.Host, Kind: kindOf(ctx, limited, err, t.at, lost), Canary: j.canary, Tries: j.tries}
 	r.ElapsedMS = time.Since(t.report.Started).Milliseconds()
 	r.Passed, r.Checks = tally(t.report)
+	r.System, r.Version, r.SentBytes = t.updated.System, t.updated.Version, t.updated.SentBytes
 	if err != nil {
 		r.Saw = oneLine(err)
 	}
@@ -77,7 +79,7 @@ func (t *turn) all(ctx context.Context) error {
 		name string
 		at   phase
 		do   func(context.Context) error
-	}{{"connect", connecting, t.connect}, {"prove", proving, t.prove}, {"deploy", working, t.deploy}, {"smoke", working, t.smoke}} {
+	}{{"connect", connecting, t.connect}, {"prove", proving, t.prove}, {"deploy", working, t.deploy}, {"update", working, t.bundled}, {"smoke", working, t.smoke}} {
 		began := time.Now()
 		t.at = stage.at
 		if err := stage.do(ctx); err != nil {
@@ -89,9 +91,10 @@ func (t *turn) all(ctx context.Context) error {
 	return nil
 }
 
-// note adds a stage to the report. The suites tell of smoke themselves, where they ran.
+// note adds a stage to the report. The suites tell of smoke themselves, where they ran,
+// and an update of its own stages.
 func (t *turn) note(name string, began time.Time, err error) {
-	if name == "smoke" && len(t.report.Suites) > 0 {
+	if name == "update" || name == "smoke" && (len(t.report.Suites) > 0 || t.bundle != nil) {
 		return
 	}
 	s := ci.Stage{Name: name, Status: ci.Passed, ElapsedMS: time.Since(began).Milliseconds()}
@@ -187,14 +190,18 @@ func (t *turn) deploy(ctx context.Context) error {
 }
 
 func (t *turn) smoke(ctx context.Context) error {
-	if t.ask.Unproved {
+	if t.ask.Unproved || t.bundle != nil {
 		return nil
 	}
-	stages, began := t.report.Stages, t.report.Started
 	r, err := ci.Smoke(t.watched(ctx, "smoke"), t.conn, t.spec, t.artifact)
-	t.report = r
-	t.report.Target, t.report.Stages, t.report.Started = t.job.host.Name, append(stages, r.Stages...), began
+	t.add(r)
 	return err
+}
+
+// add takes over a report, behind the stages that were before it.
+func (t *turn) add(r ci.Report) {
+	r.Target, r.Stages, r.Started = t.job.host.Name, append(t.report.Stages, r.Stages...), t.report.Started
+	t.report = r
 }
 
 // watched is a context in which what is done shows on the board's own line.
@@ -217,7 +224,7 @@ func (l *lineOf) Event(e progress.Event) {
 	case e.Total > 0:
 		l.step.Detail(fmt.Sprintf("%s, %d of %d", e.Step, e.Count, e.Total))
 	default:
-		l.step.Detail(l.doing)
+		l.step.Detail(l.doing + ": " + e.Step)
 	}
 }
 
@@ -255,6 +262,9 @@ func (r Result) words() string {
 	text := string(r.Kind)
 	if r.Checks > 0 {
 		text += fmt.Sprintf(", %d of %d checks", r.Passed, r.Checks)
+	}
+	if r.Version != "" {
+		text += ", version " + oneLine(r.Version)
 	}
 	if r.Saw != "" {
 		text += ": " + r.Saw

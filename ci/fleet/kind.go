@@ -19,6 +19,10 @@ const (
 	HostKey    Kind = "host key" // another key than the pinned one
 	NewKey     Kind = "unknown host key"
 	OtherBoard Kind = "another board"
+	Unsure     Kind = "system unknown" // after the restart of an update
+	OnTrial    Kind = "on trial"       // the new system runs, and nobody marked it good
+	WentBack   Kind = "went back"      // to the old system
+	NotTaken   Kind = "update refused"
 	Checks     Kind = "checks failed"
 	Damaged    Kind = "digest wrong"
 	Full       Kind = "disk full"
@@ -50,6 +54,10 @@ var kinds = []struct {
 	{HostKey, ci.ErrUnreachable, false, "find out whether the board was flashed anew or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
 	{NewKey, ci.ErrUnreachable, false, "compare the key with the board's console, or with what its flash recorded; then give it as slipway_host_key, or pin those of all new boards at once: fleet:pin"},
 	{OtherBoard, ci.ErrUnreachable, false, "another board answers at this address; mend slipway_serial or the address in the inventory"},
+	{Unsure, ci.ErrUnreachable, false, "switch the board off and on, then look which system runs: update -dryrun"},
+	{OnTrial, ci.ErrFailed, false, "see the board's report; prove it (smoke) and mark it good on the board, or switch it off and on, which may lead back to the old system"},
+	{WentBack, ci.ErrFailed, false, "see the new system's logs in the board's report"},
+	{NotTaken, nil, false, "see the board's report for what to mend; nothing was written to it"},
 	{Checks, ci.ErrFailed, false, "see the board's report"},
 	{Damaged, nil, true, "try again; if it stays, test the board's memory and storage"},
 	{Full, nil, false, "make room on the board, then run with -failed"},

@@ -42,7 +42,13 @@ type Result struct {
 	Checks    int    `json:"checks"`
 	Canary    bool   `json:"canary,omitempty"`
 	Tries     int    `json:"tries"`
-	Report    string `json:"report,omitempty"` // beside the outcome
+
+	// Of an update: what runs now, and how much of the bundle went to the board.
+	System    ci.System `json:"system,omitempty"`
+	Version   string    `json:"version,omitempty"`
+	SentBytes int64     `json:"sentBytes,omitempty"`
+
+	Report string `json:"report,omitempty"` // beside the outcome
 }
 
 // The files of an outcome.

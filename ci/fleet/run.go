@@ -16,6 +16,7 @@ import (
 
 	"slipway/ci"
 	"slipway/flash/target"
+	boardupdate "slipway/flash/target/update"
 	"slipway/images"
 	"slipway/layers/progress"
 )
@@ -26,10 +27,12 @@ type Ask struct {
 	Limit     string // a pattern of Ansible's; "" for all hosts
 	Failed    bool   // only those that failed or were not begun last time
 
-	Deploy   bool   // what the artifact has for a running board
-	File, To string // instead of that: one local file, and its place on the board
-	Rights   target.Rights
-	Unproved bool // leave the suites out
+	Deploy    bool   // what the artifact has for a running board
+	File, To  string // instead of that: one local file, and its place on the board
+	Rights    target.Rights
+	Update    string // instead of that: a bundle for the boards' engines
+	Downgrade bool   // to an older version than the one that runs
+	Unproved  bool   // leave the suites out
 
 	Parallel   int
 	Canary     int           // so many pass before the others begin; 0: none
@@ -37,6 +40,9 @@ type Ask struct {
 	Retries    int           // of boards that another try can help
 	BoardLimit time.Duration // of one board's turn
 	DryRun     bool
+
+	Confirm func(question string) error // before an update; nil: nobody is asked
+	Now     <-chan struct{}             // closed when even boards that restart are left as they are
 }
 
 // The defaults of Ask.
@@ -53,10 +59,12 @@ type plan struct {
 	spec     images.Spec
 	artifact images.Artifact
 	source   *target.Source
+	bundle   *boardupdate.Bundle
 	jobs     []*job
 	before   []Result // of the run that this one goes on with
 
-	limit func(context.Context, *job) (context.Context, context.CancelFunc)
+	limit  func(context.Context, *job) (context.Context, context.CancelFunc)
+	update func(ctx context.Context, t *turn, how ci.UpdateOptions) (ci.Outcome, error)
 }
 
 // job is one board of a plan.
@@ -80,8 +88,11 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	}
 	defer p.close()
 	writeNotes(w, notes)
-	if ask.DryRun {
+	if ask.DryRun && ask.Update == "" {
 		return Outcome{}, p.show(w)
+	}
+	if err := p.confirm(w); err != nil {
+		return Outcome{}, err
 	}
 	if err := p.unlock(ctx); err != nil {
 		return Outcome{}, err
@@ -96,7 +107,12 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 
 // command is whose outcome it is.
 func (a Ask) command() string {
-	if a.Deploy || a.File != "" {
+	switch {
+	case a.Update != "" && a.DryRun:
+		return "preflight"
+	case a.Update != "":
+		return "update"
+	case a.Deploy || a.File != "":
 		return "deploy"
 	}
 	return "smoke"
@@ -106,6 +122,9 @@ func (a Ask) command() string {
 func (a Ask) work() string {
 	if a.File != "" {
 		return fmt.Sprintf("deploy %s to %s", a.File, a.To)
+	}
+	if a.Update != "" {
+		return a.command() + " " + a.Update
 	}
 	return a.command()
 }
@@ -139,7 +158,7 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Ask)
 	if ask, err = ask.complete(); err != nil {
 		return nil, nil, err
 	}
-	p := &plan{ask: ask, opt: opt, spec: spec, limit: limited}
+	p := &plan{ask: ask, opt: opt, spec: spec, limit: limited, update: updateBoard}
 	inv, err := Load(ask.Inventory)
 	if err != nil {
 		return nil, nil, err
@@ -227,10 +246,16 @@ func (p *plan) open(ctx context.Context) (err error) {
 	if err == nil && p.ask.File != "" {
 		p.source, err = target.OpenSource(ctx, p.ask.File)
 	}
+	if err == nil && p.ask.Update != "" {
+		p.bundle, err = boardupdate.Open(p.ask.Update)
+	}
 	return err
 }
 
 func (p *plan) close() {
+	if p.bundle != nil {
+		p.bundle.Close()
+	}
 	if p.source != nil {
 		p.source.Close()
 	}
@@ -248,6 +273,8 @@ func (p *plan) dir(j *job) string { return filepath.Join(p.folder(), j.host.Name
 func (p *plan) show(w io.Writer) error {
 	what := "prove " + p.spec.Board
 	switch {
+	case p.bundle != nil:
+		what = fmt.Sprintf("update with %s (%s, %.1f MiB)", p.ask.Update, oneLine(strings.TrimSpace(string(p.bundle.Kind)+" "+p.bundle.Version)), float64(p.bundle.SizeBytes)/(1<<20))
 	case p.source != nil:
 		what = fmt.Sprintf("send %s (%.1f MiB) to %s", p.ask.File, float64(p.source.Size())/(1<<20), p.ask.To)
 	case p.ask.Deploy:
@@ -262,6 +289,17 @@ func (p *plan) show(w io.Writer) error {
 		fmt.Fprintf(w, "  %s  %s%s\n", oneLine(j.host.Name), oneLine(j.access.Host), mark)
 	}
 	return nil
+}
+
+// confirm asks, before an update, whether these are the boards that are meant.
+func (p *plan) confirm(w io.Writer) error {
+	if p.bundle == nil || p.ask.DryRun || p.ask.Confirm == nil {
+		return nil
+	}
+	if err := p.show(w); err != nil {
+		return err
+	}
+	return p.ask.Confirm(fmt.Sprintf("Update and restart these %d boards?", len(p.jobs)))
 }
 
 // run is a plan at work.

@@ -40,6 +40,8 @@ type played struct {
 	spec images.Spec
 	ask  Ask
 	sum  string // of the file to send
+
+	update func(context.Context, *turn, ci.UpdateOptions) (ci.Outcome, error) // nil: the real one
 }
 
 const playedChecks = 8
@@ -84,6 +86,9 @@ func (p *played) run(ctx context.Context) (Outcome, error) {
 		p.t.Fatal(err)
 	}
 	defer plan.close()
+	if p.update != nil {
+		plan.update = p.update
+	}
 	slowed := map[string]<-chan struct{}{}
 	for _, b := range p.Boards {
 		if b.Fault == fleettest.Slow {
@@ -116,7 +121,13 @@ func (p *played) run(ctx context.Context) (Outcome, error) {
 	return r.outcome, r.outcome.err(ctx)
 }
 
-func (p *played) folder() string { return filepath.Join(p.opt.Dir, "played", "fleet", "deploy") }
+func (p *played) folder() string {
+	command := "deploy"
+	if p.ask.Update != "" {
+		command = "update"
+	}
+	return filepath.Join(p.opt.Dir, "played", "fleet", command)
+}
 
 // Each failure is told as what it was, and the other boards have all that they
 // should.

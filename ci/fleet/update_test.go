@@ -1,0 +1,163 @@
+package fleet
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/ci"
+	"slipway/ci/fleet/fleettest"
+	boardupdate "slipway/flash/target/update"
+	"slipway/images"
+)
+
+// playUpdate is a fleet that is to be updated. What each board's update comes to is
+// played; ci's tests have it from a real engine.
+func playUpdate(t *testing.T, boards int, come map[string]func(*turn) (ci.Outcome, error)) *played {
+	t.Helper()
+	p := play(t, boards)
+	var artifact bytes.Buffer
+	w := tar.NewWriter(&artifact)
+	for _, name := range []string{"version", "header.tar"} { // of Mender's, and as little as Open takes
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Format: tar.FormatUSTAR}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "new.mender")
+	if err := os.WriteFile(file, artifact.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.ask.File, p.ask.To, p.ask.Update = "", "", file
+	p.update = func(_ context.Context, turn *turn, how ci.UpdateOptions) (ci.Outcome, error) {
+		if how.DryRun != p.ask.DryRun || turn.bundle.Kind != boardupdate.Mender {
+			t.Errorf("%s: asked for %+v with a bundle of %s", turn.job.host.Name, how, turn.bundle.Kind)
+		}
+		if play := come[turn.job.host.Name]; play != nil {
+			return play(turn)
+		}
+		return comesTo(ci.NewSystem, true, nil)(turn)
+	}
+	return p
+}
+
+// comesTo is an update after which a system runs.
+func comesTo(system ci.System, restarted bool, err error) func(*turn) (ci.Outcome, error) {
+	return func(*turn) (ci.Outcome, error) {
+		o := ci.Outcome{System: system, Restarted: restarted, Committed: err == nil && system == ci.NewSystem, Version: "2", SentBytes: 5}
+		o.Report.Stages = []ci.Stage{{Name: "install", Status: ci.Passed}, {Name: "smoke", Status: ci.Passed}}
+		return o, err
+	}
+}
+
+// How a board's update ended is told by what runs there.
+func TestUpdateKinds(t *testing.T) {
+	failed := errors.New("it failed")
+	want := []Kind{Passed, WentBack, OnTrial, Unsure, NotTaken, NotTaken, Other, Lost}
+	p := playUpdate(t, len(want), map[string]func(*turn) (ci.Outcome, error){
+		"board-001": comesTo(ci.OldSystem, true, ci.ErrFailed),
+		"board-002": comesTo(ci.NewSystem, true, failed),
+		"board-003": comesTo(ci.UnknownSystem, true, failed),
+		"board-004": comesTo(ci.OldSystem, false, boardupdate.ErrRefused),
+		"board-005": comesTo(ci.UnknownSystem, false, boardupdate.ErrNoEngine),
+		"board-006": comesTo(ci.OldSystem, false, failed),
+		"board-007": comesTo(ci.OldSystem, false, boardupdate.ErrLost),
+	})
+	outcome, err := p.run(t.Context())
+	if !errors.Is(err, ci.ErrFailed) {
+		t.Errorf("error %v; want %v, which is what the worst one is", err, ci.ErrFailed)
+	}
+	for i, r := range outcome.Results {
+		if r.Kind != want[i] {
+			t.Errorf("%s ended as %q (%s); want %q", r.Host, r.Kind, r.Saw, want[i])
+		}
+	}
+	if r := outcome.Results[0]; r.System != ci.NewSystem || r.Version != "2" || r.SentBytes != 5 {
+		t.Errorf("the result is %+v; want what the update came to", r)
+	}
+	p.checkFiles(outcome)
+}
+
+// The canary's end decides over the others; -failed goes on with those, and asks first.
+func TestUpdateCanary(t *testing.T) {
+	p := playUpdate(t, 3, map[string]func(*turn) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, ci.ErrFailed)})
+	p.ask.Canary = 1
+	outcome, _ := p.run(t.Context())
+	if n := outcome.counts(); n[WentBack] != 1 || n[NotBegun] != 2 {
+		t.Fatalf("%s; want that only the canary was begun", n)
+	}
+	p.ask.Failed, p.ask.Limit = true, "all:!board-000"
+	outcome, err := p.run(t.Context())
+	if n := outcome.counts(); err == nil || n[WentBack] != 1 || n[Passed] != 2 {
+		t.Errorf("-failed: %v, %s; want the two others updated", err, n)
+	}
+	p.ask.Failed, p.ask.DryRun = false, true
+	if outcome, err = p.run(t.Context()); err != nil || outcome.counts()[Passed] != 2 || !strings.HasPrefix(outcome.Work, "preflight ") {
+		t.Errorf("-dryrun: %v, %s, %s; want a preflight of both", err, outcome.Work, outcome.counts())
+	}
+	if last, err := readOutcome(p.folder()); err != nil || last.counts()[Passed] != 2 || last.counts()[WentBack] != 1 {
+		t.Errorf("the update's own outcome is %s, %v; want it left as it was", last.counts(), err)
+	}
+}
+
+// Nothing is begun that was not confirmed.
+func TestUpdateNotConfirmed(t *testing.T) {
+	p := playUpdate(t, 2, nil)
+	no := errors.New("no")
+	var asked string
+	p.ask.Confirm = func(question string) error {
+		asked = question
+		return no
+	}
+	var out strings.Builder
+	if _, err := Run(t.Context(), &out, p.opt, p.spec, p.ask); !errors.Is(err, no) || !strings.Contains(asked, "these 2 boards") || !strings.Contains(out.String(), "board-001") {
+		t.Errorf("Run = %v, asked %q of\n%s", err, asked, out.String())
+	}
+	if _, err := os.Stat(p.folder()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is there: %v", p.folder(), err)
+	}
+}
+
+// A board whose time ends while it restarts has what came of it, and not that it was slow.
+func TestUpdateOutlivesItsTime(t *testing.T) {
+	p := playUpdate(t, 1, nil)
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plan.close()
+	var end context.CancelFunc
+	plan.limit = func(ctx context.Context, _ *job) (context.Context, context.CancelFunc) {
+		ctx, end = context.WithCancel(ctx)
+		return ctx, end
+	}
+	plan.update = func(_ context.Context, turn *turn, _ ci.UpdateOptions) (ci.Outcome, error) {
+		end()
+		return comesTo(ci.OldSystem, true, ci.ErrFailed)(turn)
+	}
+	r := newRun(plan)
+	r.all(t.Context())
+	if got := r.outcome.Results[0]; got.Kind != WentBack || strings.Contains(got.Saw, errSlow.Error()) {
+		t.Errorf("it ended as %q: %s", got.Kind, got.Saw)
+	}
+}
+
+// The work is looked at before a board is.
+func TestUpdateRefusals(t *testing.T) {
+	p := playUpdate(t, 1, nil)
+	p.ask.Update = fleettest.InventoryName
+	if _, err := Run(t.Context(), &strings.Builder{}, images.Options{Dir: p.opt.Dir}, p.spec, p.ask); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Run without the bundle = %v", err)
+	}
+	p.ask.Update = p.ask.Inventory
+	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "not a bundle") {
+		t.Errorf("Run with another file = %v", err)
+	}
+}
