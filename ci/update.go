@@ -139,10 +139,8 @@ func (u *updating) run(ctx context.Context, connect func(context.Context) error)
 	if connect != nil {
 		err = report.stage(ctx, stage{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "mend that, then run update again"})
 	}
-	over := make(chan struct{})
-	defer close(over)
 	if err == nil {
-		go u.hurry(over)
+		defer hurry(u.conn, u.how.Now)()
 	}
 	err = u.stages(ctx, err, []stage{
 		{"preflight", u.preflight, "mend what was refused, then run update again"},
@@ -183,13 +181,17 @@ func (u *updating) stages(ctx context.Context, err error, all []stage) error {
 	return err
 }
 
-// hurry ends all that still waits for the board when even that shall end.
-func (u *updating) hurry(over <-chan struct{}) {
-	select {
-	case <-u.how.Now:
-		u.conn.Close()
-	case <-over:
-	}
+// hurry ends all that still waits for the board when even that shall end, until over.
+func hurry(conn *target.Conn, now <-chan struct{}) (over func()) {
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-now:
+			conn.Close()
+		case <-ended:
+		}
+	}()
+	return func() { close(ended) }
 }
 
 // patient is a context for what begins with the restart, and is not to be left half
@@ -293,6 +295,7 @@ func (u *updating) show() {
 // Bounds on boards whose connection breaks while they install.
 const (
 	installTries = 5
+	breakTries   = 5
 	redialLimit  = 5 * time.Minute
 	settleLimit  = 30 * time.Minute
 )
@@ -394,19 +397,63 @@ func (u *updating) startNew(ctx context.Context) (string, error) {
 
 func (u *updating) restarted(ctx context.Context) (string, error) {
 	u.outcome.System, u.outcome.Waiting, u.outcome.Restarted = UnknownSystem, false, true
-	if err := u.restart(ctx); err != nil {
+	if err := u.reboot(ctx); err != nil {
 		return "", err
 	}
-	status, err := u.engine.Status(ctx)
-	if err != nil {
-		return "", err
-	}
-	u.runs(status)
 	if u.outcome.System != NewSystem {
 		u.logs(ctx, "the system before", "-1")
 		return "", fmt.Errorf("the new system did not come up; the boot loader went back to the old one, in %s", u.outcome.Slot)
 	}
 	return u.outcome.Slot + " runs", nil
+}
+
+// reboot restarts the board and looks what runs then.
+func (u *updating) reboot(ctx context.Context) error {
+	err := u.overBreaks(ctx, u.restart)
+	if err == nil {
+		err = u.overBreaks(ctx, u.look)
+	}
+	return err
+}
+
+// look asks which system runs.
+func (u *updating) look(ctx context.Context) error {
+	status, err := u.engine.Status(ctx)
+	if err == nil {
+		u.runs(status)
+	}
+	return err
+}
+
+// overBreaks does something again, on a new connection, where the old one broke.
+func (u *updating) overBreaks(ctx context.Context, do func(context.Context) error) error {
+	for try := 1; ; try++ {
+		err := do(ctx)
+		if err == nil || try == breakTries || ctx.Err() != nil || !u.lost(ctx, err) {
+			return err
+		}
+		if failed := u.conn.Redial(ctx, restartLimit); failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+}
+
+// onNew is overBreaks for what is done to the new system alone: a connection also breaks
+// where a board restarts by itself, and then the old one may run.
+func (u *updating) onNew(ctx context.Context, do func(context.Context) error) error {
+	sure := true
+	return u.overBreaks(ctx, func(ctx context.Context) error {
+		if !sure {
+			if err := u.look(ctx); err != nil {
+				return err
+			}
+			if u.outcome.System != NewSystem {
+				return fmt.Errorf("the board restarted by itself, and the boot loader went back to the old system, in %s", u.outcome.Slot)
+			}
+		}
+		sure = false
+		return do(ctx)
+	})
 }
 
 // runs notes which system runs.
@@ -425,14 +472,18 @@ func (u *updating) runs(status boardupdate.Status) {
 }
 
 func (u *updating) smoke(ctx context.Context) (string, error) {
-	proved, err := u.prove(ctx)
+	var proved Report
+	err := u.onNew(ctx, func(ctx context.Context) (err error) {
+		proved, err = u.prove(ctx)
+		return err
+	})
 	r := &u.outcome.Report
 	r.Identity, r.Suites, r.Logs = proved.Identity, proved.Suites, append(r.Logs, proved.Logs...)
 	return countWords(proved.counts().checks), err
 }
 
 func (u *updating) commit(ctx context.Context) (string, error) {
-	if err := u.engine.MarkGood(ctx); err != nil {
+	if err := u.onNew(ctx, u.engine.MarkGood); err != nil {
 		return "", err
 	}
 	u.outcome.Committed = true
@@ -442,21 +493,16 @@ func (u *updating) commit(ctx context.Context) (string, error) {
 // rollBack has the old system started, and proves that it runs.
 func (u *updating) rollBack(ctx context.Context) (string, error) {
 	u.logs(ctx, "the new system", "0")
-	if err := u.engine.MarkBad(ctx); err != nil {
+	if err := u.onNew(ctx, u.engine.MarkBad); err != nil {
 		return "", err
 	}
 	step := progress.Start(ctx, "roll back", 0, "")
-	err := u.restart(ctx)
-	var status boardupdate.Status
-	if err == nil {
-		status, err = u.engine.Status(ctx)
-	}
+	err := u.reboot(ctx)
 	if err != nil {
 		u.outcome.System = UnknownSystem
 		step.End("", err)
 		return "", err
 	}
-	u.runs(status)
 	if u.outcome.System != OldSystem {
 		err = fmt.Errorf("%s still runs, though it was marked bad", u.outcome.Slot)
 	}

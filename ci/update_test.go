@@ -263,3 +263,56 @@ func TestUpdateStoppedLate(t *testing.T) {
 		})
 	}
 }
+
+// The connection breaks after the restart: what was begun is done again, unless the board
+// restarted by itself meanwhile, and runs the old system.
+func TestUpdateCutLate(t *testing.T) {
+	board := t // the service outlives the cases
+	r := updatetest.StartRAUC(t)
+	for i, tt := range []struct {
+		name  string
+		cutIn string
+		back  bool // the board restarts, and the boot loader goes back
+		want  string
+	}{
+		{name: "while it is asked what runs", cutIn: "restart", want: "new B, committed"},
+		{name: "while it is proved", cutIn: "smoke", want: "new A, committed"},
+		{name: "and it goes back", cutIn: "smoke", back: true, want: "old A"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			conn, relay := updatetest.ConnectBy(t)
+			u := onRAUC(board, r, conn, r.Make(t, updatetest.Bundle{Name: fmt.Sprint("late", i), Version: fmt.Sprint(i + 2), Content: "system"}))
+			cuts := 0
+			cut := func(stage string) {
+				if stage != tt.cutIn || cuts > 0 {
+					return
+				}
+				if cuts++; tt.back {
+					r.GiveUp(board)
+					r.Restart(board)
+				}
+				relay.Cut()
+			}
+			restart, prove := u.restart, u.prove
+			u.restart = func(ctx context.Context) error {
+				defer cut("restart")
+				return restart(ctx)
+			}
+			u.prove = func(ctx context.Context) (Report, error) {
+				cut("smoke")
+				if _, err := conn.Run(ctx, "true"); err != nil {
+					return Report{}, err
+				}
+				return prove(ctx)
+			}
+			err := u.run(t.Context(), already)
+			got := fmt.Sprintf("%s %s", u.outcome.System, r.Booted())
+			if u.outcome.Committed {
+				got += ", committed"
+			}
+			if got != tt.want || cuts != 1 || (err == nil) != u.outcome.Committed {
+				t.Errorf("it ended with %q after %d cuts: %v; want %q", got, cuts, err, tt.want)
+			}
+		})
+	}
+}
