@@ -116,6 +116,18 @@ func (*configFile) sections() string {
 	return strings.Join(names, ", ")
 }
 
+// said are the keys of a section by what they stand for, which several names may have.
+type said map[string]*yaml.Node
+
+// once refuses a key for what an earlier one stands for already.
+func (s said) once(f *configFile, what string, key *yaml.Node) error {
+	if first := s[what]; first != nil {
+		return f.at(key, "%s is the same as %s in line %d; leave one of them out", key.Value, first.Value, first.Line)
+	}
+	s[what] = key
+	return nil
+}
+
 // entry reads a mapping whose keys are known.
 func (f *configFile) entry(section string, n *yaml.Node, keys ...string) (*entry, error) {
 	return newEntry(f.name, section, keys, &yaml.Node{Kind: yaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)

@@ -2,7 +2,9 @@ package ci
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -31,9 +33,18 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 		return nil, f.at(n, "files must be a mapping of 1 to %d places on the board", maxConfigLines)
 	}
 	var all configFiles
+	places := said{}
+	for key := range pairs(n) {
+		places[key.Value] = key
+	}
 	for key, value := range pairs(n) {
 		if !boardPath(key.Value) {
 			return nil, f.at(key, "%q is no place on the board, such as /etc/app.conf", key.Value)
+		}
+		for dir := path.Dir(key.Value); dir != "/"; dir = path.Dir(dir) {
+			if above := places[dir]; above != nil {
+				return nil, f.at(key, "%s lies in what line %d makes a file: %s", key.Value, above.Line, dir)
+			}
 		}
 		e, err := newEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
 		if err != nil {
@@ -78,12 +89,28 @@ func (f *configFile) beside(e *entry, key string) []byte {
 		e.fail(n, "%s must be a file beside this one or below, not %q", key, name)
 		return nil
 	}
-	open := func(name string) (*os.File, error) { return os.OpenInRoot(filepath.Dir(f.name), name) }
-	data, err := readAtMost(open, name, maxConfigFileBytes)
+	data, err := readAtMost(f.openBeside, name, maxConfigFileBytes)
 	if err != nil {
 		e.fail(n, "%v", err)
 	}
 	return data
+}
+
+// openBeside opens a regular file beside this one: opening a pipe may wait for ever.
+func (f *configFile) openBeside(name string) (*os.File, error) {
+	root, err := os.OpenRoot(filepath.Dir(f.name))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("open %s: not a regular file", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return root.Open(name)
 }
 
 func (c configFiles) plan(_ context.Context, p *configPlan) error {

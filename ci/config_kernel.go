@@ -65,9 +65,13 @@ func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
 		return nil, f.at(n, "sysctl must be a mapping of 1 to %d names and values, such as net.core.rmem_max: 26214400", maxConfigLines)
 	}
+	places := said{}
 	for key, value := range pairs(n) {
 		if !sysctlPattern.MatchString(key.Value) {
 			return nil, f.at(key, "%q is no name of a sysctl", key.Value)
+		}
+		if err := places.once(f, sysctl{name: key.Value}.place(), key); err != nil {
+			return nil, err
 		}
 		words := strings.Join(strings.Fields(value.Value), " ")
 		if value.Kind != yaml.ScalarNode || !sysctlValue.MatchString(words) {
@@ -126,12 +130,16 @@ func readHugepages(f *configFile, n *yaml.Node) (configPart, error) {
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
 		return nil, f.at(n, "hugepages must be a mapping of sizes and counts, such as {2M: 512, 1G: 4}")
 	}
+	sizes := said{}
 	for key, value := range pairs(n) {
 		size := strings.TrimRight(key.Value, "kMG")
 		number, err := strconv.ParseInt(size, 10, 32)
 		unit, known := hugepageUnits[strings.TrimPrefix(key.Value, size)]
 		if err != nil || !known || number < 1 || number*unit > 1<<30 {
 			return nil, f.at(key, "%q is no size of a page, such as 64k, 2M or 1G", key.Value)
+		}
+		if err := sizes.once(f, strconv.FormatInt(number*unit, 10), key); err != nil {
+			return nil, err
 		}
 		count, err := strconv.ParseInt(value.Value, 10, 64)
 		if err != nil || value.ShortTag() != "!!int" || count < 0 || count > maxHugepages {
