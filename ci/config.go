@@ -219,6 +219,7 @@ type ConfigOptions struct {
 	DryRun bool
 	Keep   bool // also where something does not work with it
 	JSON   bool
+	Now    <-chan struct{} // closed when even putting back shall end
 }
 
 // configDone is what came of it.
@@ -241,6 +242,7 @@ func DeployConfig(ctx context.Context, w io.Writer, opt images.Options, spec ima
 		return err
 	}
 	defer conn.Close()
+	defer hurry(conn, o.Now)()
 	done, err := configure(ctx, conn, f, o)
 	if err != nil {
 		done.Error = err.Error()

@@ -21,6 +21,7 @@ type FilesOptions struct {
 	Watch   time.Duration // how long they have to run on
 	Keep    bool          // also where a unit does not come up
 	JSON    bool
+	Now     <-chan struct{} // closed when even putting back shall end
 }
 
 // filesDone is what came of it.
@@ -44,6 +45,7 @@ func DeployFiles(ctx context.Context, w io.Writer, opt images.Options, spec imag
 		return err
 	}
 	defer conn.Close()
+	defer hurry(conn, o.Now)()
 	var done filesDone
 	done.Changes, done.Undo, err = conn.DeployDir(ctx, folder, remote, o.DirOptions, o.Restart)
 	if err == nil && len(o.Restart) > 0 && !o.DryRun {
@@ -82,6 +84,8 @@ func restart(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOpt
 	if !errors.Is(err, target.ErrUnit) || o.Keep || done.Undo == "" {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
+	defer cancel()
 	if _, failed := conn.UndoDeploy(ctx, done.Undo, false); failed != nil {
 		return errors.Join(err, failed)
 	}

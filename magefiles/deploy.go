@@ -128,10 +128,12 @@ func (Deploy) Files(ctx context.Context, board, host, folder, dest string,
 	json *bool, // print what was done as JSON
 	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 ) error {
-	return runPaced(ctx, board, rate, func(ctx context.Context, spec images.Spec) error {
-		return ci.DeployFiles(ctx, os.Stdout, options, spec, host, folder, dest, ci.FilesOptions{
-			DirOptions: target.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
-			Restart:    words(given(restart, "")), Watch: settle, JSON: given(json, false),
+	return paced(ctx, rate, func(ctx context.Context) error {
+		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			return ci.DeployFiles(ctx, os.Stdout, options, spec, host, folder, dest, ci.FilesOptions{
+				DirOptions: target.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
+				Restart:    words(given(restart, "")), Watch: settle, JSON: given(json, false), Now: now,
+			})
 		})
 	})
 }
@@ -155,10 +157,10 @@ func (Deploy) Service(ctx context.Context, board, host, files string,
 	dryRun *bool, // say what would change
 	json *bool, // print what was done as JSON
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+	return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return ci.DeployFiles(ctx, os.Stdout, options, spec, host, files, given(to, "/etc/systemd/system"), ci.FilesOptions{
 			DirOptions: target.DirOptions{Owner: "0:0", DryRun: given(dryRun, false)}, Restart: words(given(restart, "")),
-			Watch: time.Duration(given(watch, 3)) * time.Second, Keep: given(keep, false), JSON: given(json, false),
+			Watch: time.Duration(given(watch, 3)) * time.Second, Keep: given(keep, false), JSON: given(json, false), Now: now,
 		})
 	})
 }
@@ -179,9 +181,9 @@ func (Deploy) Config(ctx context.Context, board, host, file string,
 	dryRun *bool, // show what would change, and in which lines
 	json *bool, // print what was done as JSON
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+	return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return ci.DeployConfig(ctx, os.Stdout, options, spec, host, file, ci.ConfigOptions{
-			Keep: given(keep, false), DryRun: given(dryRun, false), JSON: given(json, false),
+			Keep: given(keep, false), DryRun: given(dryRun, false), JSON: given(json, false), Now: now,
 		})
 	})
 }

@@ -96,17 +96,15 @@ func (Fleet) Update(ctx context.Context, board, inventory, bundle string,
 	yes *bool, // do not ask
 	json *bool, // print the outcome as JSON
 ) error {
-	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		paced, bad := target.ParseRate(given(rate, ""))
-		spec, err := load(ctx, board)
-		first := given(canary, 1)
-		ask := asked(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
-		ask.Update, ask.Downgrade, ask.Now = bundle, given(downgrade, false), now
-		if !given(yes, false) {
-			ask.Confirm = ci.AskYes(os.Stdin, os.Stderr)
-		}
-		return firstError(errors.Join(bad, err), func() error {
-			return workOn(target.WithRate(ctx, paced), spec, ask, given(json, false))
+	return paced(ctx, rate, func(ctx context.Context) error {
+		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			first := given(canary, 1)
+			ask := asked(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
+			ask.Update, ask.Downgrade, ask.Now = bundle, given(downgrade, false), now
+			if !given(yes, false) {
+				ask.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+			}
+			return workOn(ctx, spec, ask, given(json, false))
 		})
 	})
 }

@@ -93,10 +93,23 @@ func runFor(ctx context.Context, board string, work func(context.Context, images
 	})
 }
 
+// runPatientlyFor is runPatiently for a board.
+func runPatientlyFor(ctx context.Context, board string, work func(ctx context.Context, spec images.Spec, now <-chan struct{}) error) error {
+	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+		spec, err := load(ctx, board)
+		return firstError(err, func() error { return work(ctx, spec, now) })
+	})
+}
+
+// paced is for work with a limit of what goes to the board.
+func paced(ctx context.Context, rate *string, work func(context.Context) error) error {
+	limit, err := target.ParseRate(given(rate, ""))
+	return firstError(err, func() error { return work(target.WithRate(ctx, limit)) })
+}
+
 // runPaced is runFor with a limit of what goes to the board.
 func runPaced(ctx context.Context, board string, rate *string, work func(context.Context, images.Spec) error) error {
-	limit, err := target.ParseRate(given(rate, ""))
-	return firstError(err, func() error { return runFor(target.WithRate(ctx, limit), board, work) })
+	return paced(ctx, rate, func(ctx context.Context) error { return runFor(ctx, board, work) })
 }
 
 func load(ctx context.Context, board string) (images.Spec, error) {

@@ -8,7 +8,7 @@ import (
 	"os"
 
 	"slipway/ci"
-	"slipway/flash/target"
+	"slipway/images"
 )
 
 // Update has a running board's own engine install a bundle, and proves the result.
@@ -35,15 +35,13 @@ func Update(ctx context.Context, board, host, bundle string,
 	yes *bool, // do not ask
 	json *bool, // print the outcome as JSON
 ) error {
-	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		limit, bad := target.ParseRate(given(rate, ""))
-		spec, err := load(ctx, board)
-		how := ci.UpdateOptions{DryRun: given(dryRun, false), Downgrade: given(downgrade, false), NoReboot: given(noReboot, false), Now: now, Out: os.Stderr}
-		if !given(yes, false) {
-			how.Confirm = ci.AskYes(os.Stdin, os.Stderr)
-		}
-		return firstError(errors.Join(bad, err), func() error {
-			outcome, err := ci.Update(target.WithRate(ctx, limit), options, spec, host, bundle, how)
+	return paced(ctx, rate, func(ctx context.Context) error {
+		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			how := ci.UpdateOptions{DryRun: given(dryRun, false), Downgrade: given(downgrade, false), NoReboot: given(noReboot, false), Now: now, Out: os.Stderr}
+			if !given(yes, false) {
+				how.Confirm = ci.AskYes(os.Stdin, os.Stderr)
+			}
+			outcome, err := ci.Update(ctx, options, spec, host, bundle, how)
 			return errors.Join(err, ci.ShowUpdate(os.Stdout, outcome, given(json, false)))
 		})
 	})
