@@ -88,7 +88,7 @@ var attacks = []attack{
 	{
 		name:  "CVE-2026-24260: a folder in the image becomes a link while the hook runs",
 		image: func(l *lab) { write(l.t, l.rootfs("/opt/board/lib/x"), "x") },
-		naive: "i=0; while test $i -lt 300; do i=$((i+1)); test -L opt/board/lib || { sleep 0.001; : > opt/board/lib/a.so; }; done",
+		naive: "i=0; while test $i -lt 300; do i=$((i+1)); test -L opt/board/lib; link=$?; sleep 0.001; test $link = 0 || : > opt/board/lib/a.so; done",
 		harm:  raced,
 	},
 	{
