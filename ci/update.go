@@ -246,25 +246,31 @@ func (u *updating) preflight(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
+	err = u.overBreaks(ctx, redialLimit, u.examine)
+	u.show()
+	if err != nil || u.how.DryRun || u.how.Confirm == nil {
+		return u.outcome.Engine, err
+	}
+	slot, _ := u.before.Other()
+	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, or(slot.Name, "the other system"), u.outcome.Host))
+}
+
+// examine looks at the board and the bundle. The error is the refusal too.
+func (u *updating) examine(ctx context.Context) (err error) {
 	if u.engine, err = boardupdate.Find(ctx, u.conn, u.bus); err != nil {
-		return "", err
+		return err
 	}
 	u.outcome.Engine = u.engine.Name()
 	u.outcome.Findings, u.before, err = boardupdate.Preflight(ctx, u.conn, u.engine, u.bundle, boardupdate.Rules{Downgrade: u.how.Downgrade})
 	if err != nil {
-		return "", err
+		return err
 	}
 	u.runs(u.before)
-	refusal := boardupdate.Refusal(u.outcome.Findings)
-	if way, _ := u.engine.Way(ctx, u.bundle); refusal == nil && way == boardupdate.Streamed {
-		refusal = u.judgeNow(ctx)
+	err = boardupdate.Refusal(u.outcome.Findings)
+	if way, _ := u.engine.Way(ctx, u.bundle); err == nil && way == boardupdate.Streamed {
+		err = u.judgeNow(ctx)
 	}
-	u.show()
-	if refusal != nil || u.how.DryRun || u.how.Confirm == nil {
-		return u.outcome.Engine, refusal
-	}
-	slot, _ := u.before.Other()
-	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, or(slot.Name, "the other system"), u.outcome.Host))
+	return err
 }
 
 // judgeNow has the engine judge a bundle before anybody is asked, which costs the
@@ -409,9 +415,9 @@ func (u *updating) restarted(ctx context.Context) (string, error) {
 
 // reboot restarts the board and looks what runs then.
 func (u *updating) reboot(ctx context.Context) error {
-	err := u.overBreaks(ctx, u.restart)
+	err := u.overBreaks(ctx, restartLimit, u.restart)
 	if err == nil {
-		err = u.overBreaks(ctx, u.look)
+		err = u.overBreaks(ctx, restartLimit, u.look)
 	}
 	return err
 }
@@ -425,14 +431,15 @@ func (u *updating) look(ctx context.Context) error {
 	return err
 }
 
-// overBreaks does something again, on a new connection, where the old one broke.
-func (u *updating) overBreaks(ctx context.Context, do func(context.Context) error) error {
+// overBreaks does something again, on a new connection, where the old one broke. limit is
+// how long the board may take to be there again.
+func (u *updating) overBreaks(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	for try := 1; ; try++ {
 		err := do(ctx)
 		if err == nil || try == breakTries || ctx.Err() != nil || !u.lost(ctx, err) {
 			return err
 		}
-		if failed := u.conn.Redial(ctx, restartLimit); failed != nil {
+		if failed := u.conn.Redial(ctx, limit); failed != nil {
 			return errors.Join(err, failed)
 		}
 	}
@@ -442,7 +449,7 @@ func (u *updating) overBreaks(ctx context.Context, do func(context.Context) erro
 // where a board restarts by itself, and then the old one may run.
 func (u *updating) onNew(ctx context.Context, do func(context.Context) error) error {
 	sure := true
-	return u.overBreaks(ctx, func(ctx context.Context) error {
+	return u.overBreaks(ctx, restartLimit, func(ctx context.Context) error {
 		if !sure {
 			if err := u.look(ctx); err != nil {
 				return err

@@ -264,9 +264,9 @@ func TestUpdateStoppedLate(t *testing.T) {
 	}
 }
 
-// The connection breaks after the restart: what was begun is done again, unless the board
-// restarted by itself meanwhile, and runs the old system.
-func TestUpdateCutLate(t *testing.T) {
+// The connection breaks before or after the installation: what was begun is done again,
+// unless the board restarted by itself meanwhile, and runs the old system.
+func TestUpdateCutAround(t *testing.T) {
 	board := t // the service outlives the cases
 	r := updatetest.StartRAUC(t)
 	for i, tt := range []struct {
@@ -275,9 +275,10 @@ func TestUpdateCutLate(t *testing.T) {
 		back  bool // the board restarts, and the boot loader goes back
 		want  string
 	}{
-		{name: "while it is asked what runs", cutIn: "restart", want: "new B, committed"},
-		{name: "while it is proved", cutIn: "smoke", want: "new A, committed"},
-		{name: "and it goes back", cutIn: "smoke", back: true, want: "old A"},
+		{name: "before it is looked at", cutIn: "connect", want: "new B, committed"},
+		{name: "while it is asked what runs", cutIn: "restart", want: "new A, committed"},
+		{name: "while it is proved", cutIn: "smoke", want: "new B, committed"},
+		{name: "and it goes back", cutIn: "smoke", back: true, want: "old B"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			conn, relay := updatetest.ConnectBy(t)
@@ -305,7 +306,10 @@ func TestUpdateCutLate(t *testing.T) {
 				}
 				return prove(ctx)
 			}
-			err := u.run(t.Context(), already)
+			err := u.run(t.Context(), func(context.Context) error {
+				cut("connect")
+				return nil
+			})
 			got := fmt.Sprintf("%s %s", u.outcome.System, r.Booted())
 			if u.outcome.Committed {
 				got += ", committed"
