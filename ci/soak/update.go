@@ -260,6 +260,7 @@ type said struct {
 	System    string `json:"system"`
 	Slot      string `json:"slot"`
 	Committed bool   `json:"committed"`
+	Restarted bool   `json:"restarted"`
 	SentBytes int64  `json:"sentBytes"`
 	Why       string `json:"why"`
 }
@@ -359,6 +360,9 @@ func (s *soakedUpdate) judge(ctx context.Context, o said, bundle string) (is str
 	is = map[bool]string{true: "new", false: "old"}[now == s.keys[bundle]]
 	if is == "old" && now != s.runs {
 		return "", fmt.Errorf("the board runs image %s, which is neither the old one (%s) nor the new one (%s)", now, s.runs, s.keys[bundle])
+	}
+	if o.System == "unknown" && !o.Restarted {
+		o.System = "old" // it was never reached, so nothing was begun
 	}
 	if o.System == "unknown" {
 		s.came["unknown"]++
