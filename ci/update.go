@@ -365,7 +365,7 @@ func (u *updating) installOnce(ctx context.Context, step *progress.Step) error {
 	})
 }
 
-// lost says whether an installation failed because the board is out of reach.
+// lost says whether something failed because the board is out of reach.
 func (u *updating) lost(ctx context.Context, err error) bool {
 	if errors.Is(err, boardupdate.ErrLost) {
 		return true

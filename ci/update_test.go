@@ -108,18 +108,21 @@ func TestUpdate(t *testing.T) {
 			if (err == nil) != (tt.err == nil && tt.why == "") || tt.err != nil && !errors.Is(err, tt.err) || err != nil && !strings.Contains(err.Error(), tt.why) {
 				t.Errorf("run() = %v; want %v, and %q in it", err, tt.err, tt.why)
 			}
-			var passed []string
-			for _, s := range u.outcome.Report.Stages {
-				if s.Status == Passed {
-					passed = append(passed, s.Name)
-				}
-			}
-			got := fmt.Sprintf("%s %s: %s; %s", u.outcome.System, r.Booted(), r.Slot(r.Booted()), strings.Join(passed, " "))
+			got := fmt.Sprintf("%s %s: %s; %s", u.outcome.System, r.Booted(), r.Slot(r.Booted()), strings.Join(passedStages(u.outcome.Report), " "))
 			if got != tt.want {
 				t.Errorf("it ended with %q; want %q\n%+v", got, tt.want, u.outcome)
 			}
 		})
 	}
+}
+
+func passedStages(r Report) (passed []string) {
+	for _, s := range r.Stages {
+		if s.Status == Passed {
+			passed = append(passed, s.Name)
+		}
+	}
+	return passed
 }
 
 // The connection breaks while the engine is at work on a file that the board has: it

@@ -106,11 +106,7 @@ func Build(ctx context.Context, board string,
 	parse *bool, // let bitbake read all recipes, and build nothing
 	json *bool, // print the artifact as JSON
 ) error {
-	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := load(ctx, board)
-		if err != nil {
-			return err
-		}
+	return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		build := options
 		build.Fresh, build.Now = given(fresh, false), now
 		build.Ask = images.Ask{

@@ -62,10 +62,11 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 ) error {
 	ask := asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
 	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
-	limited, err := target.ParseRate(given(rate, ""))
 	bits, bad := octal(given(mode, "0644"))
 	ask.Rights = target.Rights{Mode: bits, Owner: given(owner, "")}
-	return firstError(errors.Join(err, bad), func() error { return runFleet(target.WithRate(ctx, limited), board, ask, given(json, false)) })
+	return firstError(bad, func() error {
+		return paced(ctx, rate, func(ctx context.Context) error { return runFleet(ctx, board, ask, given(json, false)) })
+	})
 }
 
 // Update has the engine of each board of an inventory install a bundle, as update does.

@@ -94,7 +94,7 @@ func (t *turn) all(ctx context.Context) error {
 // note adds a stage to the report. The suites tell of smoke themselves, where they ran,
 // and an update of its own stages.
 func (t *turn) note(name string, began time.Time, err error) {
-	if name == "update" || name == "smoke" && (len(t.report.Suites) > 0 || t.bundle != nil) {
+	if name == "update" || name == "smoke" && len(t.report.Suites) > 0 {
 		return
 	}
 	s := ci.Stage{Name: name, Status: ci.Passed, ElapsedMS: time.Since(began).Milliseconds()}
