@@ -99,6 +99,9 @@ func (Fleet) Update(ctx context.Context, board, inventory, bundle string,
 ) error {
 	return paced(ctx, rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+			if bundle == "" { // an empty variable of a script's, which would leave the suites alone to do
+				return errors.New("the bundle's name is empty; name the file to install")
+			}
 			first := given(canary, 1)
 			ask := asked(inventory, limit, failed, parallel, &first, stopAfter, retries, boardLimit, dryRun)
 			ask.Update, ask.Downgrade, ask.Now = bundle, given(downgrade, false), now
