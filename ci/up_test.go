@@ -154,63 +154,17 @@ func TestPanicEndsTheWatch(t *testing.T) {
 	}
 }
 
+// One board is switched on for as much as possible: that takes longest.
 func TestUp(t *testing.T) {
+	t.Run("whole, then broken", testUpWhole)
+	t.Run("stopped", testUpStops)
+	t.Run("sshd off", testUpWithoutSSH)
+}
+
+// What somebody breaks on a board that passed must be named, with what was seen and what
+// to do.
+func testUpWhole(t *testing.T) {
 	r := newRig(t, "whole")
-	for _, run := range []string{"first", "again"} {
-		report, err := r.up(t, t.Context())
-		if err != nil {
-			t.Fatalf("%s Up: %v", run, err)
-		}
-		if report.Failed() || report.counts().checks[Passed] < 15 {
-			t.Errorf("%s Up: %v; want no failure and at least 15 passed checks", run, report.counts())
-		}
-		if build := find(report, "build"); run == "again" && build.Status != Cached {
-			t.Errorf("second Up: build is %s (%s); want it cached", build.Status, build.Saw)
-		}
-	}
-}
-
-func find(r Report, stage string) Stage {
-	i := slices.IndexFunc(r.Stages, func(s Stage) bool { return s.Name == stage })
-	if i < 0 {
-		return Stage{}
-	}
-	return r.Stages[i]
-}
-
-// What somebody broke must be named, with what was seen and what to do.
-func TestUpNamesWhatIsBroken(t *testing.T) {
-	t.Run("CSV lists a library that is not there, and then there is no hook", func(t *testing.T) {
-		r := newRig(t, "broken")
-		const csv = "overlay/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
-		r.spec = r.spec.WithFile(csv, "lib, /usr/lib/libnothere.so.1\nlib, /usr/lib/*/liblzma.so.5.*\nsym, /usr/lib/*/liblzma.so.5\n")
-		report := r.leftOn(t, func(t *testing.T, report Report, err error) {
-			if failed := find(report, "smoke"); err == nil || failed.Status != Failed || failed.Next == "" {
-				t.Errorf("Up: %v, stage smoke is %+v; want it failed, with a next step", err, failed)
-			}
-			wantCheck(t, report, "CSV", "libnothere.so.1")
-			// A board that is on serves again: what takes longest is to switch one on.
-			r.onBoard(t, "rm", "/usr/bin/slipway-hook")
-		})
-		wantCheck(t, report, "hook", "slipway-hook")
-	})
-	t.Run("sshd off", func(t *testing.T) {
-		r := newRig(t, "broken")
-		debian := *r.spec.Debian
-		debian.Mask = append(slices.Clone(debian.Mask), "ssh.service")
-		debian.Hook = "" // such images are built too
-		r.spec.Debian = &debian
-		report, err := r.up(t, t.Context())
-		const want = "nothing answers on its SSH port"
-		if failed := find(report, "boot"); err == nil || failed.Status != Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
-			t.Errorf("Up: %v, stage boot is %+v; want it failed, with a next step, and %q seen", err, failed, want)
-		}
-	})
-}
-
-// leftOn runs Up, which is to leave the board on, then meanwhile, and the suites again.
-func (r rig) leftOn(t *testing.T, meanwhile func(*testing.T, Report, error)) Report {
-	t.Helper()
 	before := leftovers(t, r.opt.Build.Dir)
 	r.opt.Keep = true
 	report, err := Up(t.Context(), r.spec, r.opt)
@@ -222,12 +176,45 @@ func (r rig) leftOn(t *testing.T, meanwhile func(*testing.T, Report, error)) Rep
 			t.Errorf("Up left more behind than the board (-before +after):\n%s", diff)
 		}
 	}()
-	meanwhile(t, report, err)
-	again, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
+	if err != nil || report.Failed() || report.counts().checks[Passed] < 15 {
+		t.Fatalf("Up: %v, %v; want no failure and at least 15 passed checks", report.counts(), err)
+	}
+	const csv = "/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
+	r.onBoard(t, "sed", "-i", "$ a lib, /usr/lib/libnothere.so.1", csv)
+	wantCheck(t, r.failing(t), "CSV", "libnothere.so.1")
+	r.onBoard(t, "rm", "/usr/bin/slipway-hook")
+	wantCheck(t, r.failing(t), "hook", "slipway-hook")
+}
+
+// failing is the report of suites that do not pass.
+func (r rig) failing(t *testing.T) Report {
+	t.Helper()
+	report, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
 	if !errors.Is(err, ErrFailed) {
 		t.Errorf("SmokeOn = %v; want %v", err, ErrFailed)
 	}
-	return again
+	return report
+}
+
+func testUpWithoutSSH(t *testing.T) {
+	r := newRig(t, "broken")
+	debian := *r.spec.Debian
+	debian.Mask = append(slices.Clone(debian.Mask), "ssh.service")
+	debian.Hook = "" // such images are built too
+	r.spec.Debian = &debian
+	report, err := r.up(t, t.Context())
+	const want = "nothing answers on its SSH port"
+	if failed := find(report, "boot"); err == nil || failed.Status != Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
+		t.Errorf("Up: %v, stage boot is %+v; want it failed, with a next step, and %q seen", err, failed, want)
+	}
+}
+
+func find(r Report, stage string) Stage {
+	i := slices.IndexFunc(r.Stages, func(s Stage) bool { return s.Name == stage })
+	if i < 0 {
+		return Stage{}
+	}
+	return r.Stages[i]
 }
 
 func (r rig) onBoard(t *testing.T, argv ...string) {
@@ -263,11 +250,15 @@ func namesCheck(r Report, name, saw string) bool {
 }
 
 // A Ctrl-C in any stage ends it there, and up() finds nothing left behind.
-func TestUpStops(t *testing.T) {
-	for _, at := range []string{"build", "flash", "boot", "deploy files", "smoke base"} {
+func testUpStops(t *testing.T) {
+	whole := newRig(t, "whole")
+	if _, err := images.Build(t.Context(), whole.spec, whole.opt.Build); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{"build", "flash", "boot", "smoke base"} {
 		t.Run(at, func(t *testing.T) {
-			r := newRig(t, "whole") // whose image another test may have made
-			if at == "build" {      // so that there is something to build
+			r := whole
+			if at == "build" { // so that there is something to build
 				r.spec = r.spec.WithFile("overlay/etc/motd", t.Name())
 			}
 			ctx, interrupt := context.WithCancelCause(t.Context())
@@ -280,6 +271,9 @@ func TestUpStops(t *testing.T) {
 			stage, _, _ := strings.Cut(at, " ")
 			if got := find(report, stage); got.Status != Failed {
 				t.Errorf("stage %s is %+v; want it failed", stage, got)
+			}
+			if build := find(report, "build"); at != "build" && build.Status != Cached {
+				t.Errorf("build is %s (%s); want it cached", build.Status, build.Saw)
 			}
 		})
 	}

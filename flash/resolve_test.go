@@ -2,7 +2,6 @@ package flash
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -107,13 +106,7 @@ func TestImageFromElsewhere(t *testing.T) {
 	a := artifact(t)
 	want, s := image(t, a), newShelf(t, a)
 	layout := ociLayout(t, want, read(t, s.path("disk.bmap")))
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	z.Write(want)
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s.put(t, "packed/disk.img.gz", packed.Bytes())
+	s.put(t, "packed/disk.img.gz", gzipped(t, want))
 	s.put(t, "packed/disk.img.bmap", read(t, s.path("disk.bmap")))
 	for name, ref := range map[string]string{
 		"path": s.path("disk.img"), "file": "file://" + s.path("disk.img"), "http": s.url + "/disk.img",
@@ -216,15 +209,10 @@ func TestDigestIsOfWhatIsWritten(t *testing.T) {
 		s := newShelf(t, a)
 		name := "disk.img"
 		if packed {
-			var b bytes.Buffer
-			z := gzip.NewWriter(&b)
-			z.Write(want)
-			if err := z.Close(); err != nil {
-				t.Fatal(err)
-			}
 			name = "disk.img.gz"
-			s.put(t, name, b.Bytes())
-			digest = "sha256:" + sumOf(b.Bytes())
+			b := gzipped(t, want)
+			s.put(t, name, b)
+			digest = "sha256:" + sumOf(b)
 		}
 		s.put(t, "disk.bmap", leavesOut(t, s.path("disk.bmap")))
 		for _, ref := range []string{s.path(name), s.url + "/" + name} {
@@ -307,20 +295,15 @@ func TestWhatProvesIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	ann.sign(t, s.path("disk.img"))
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	z.Write(image(t, a))
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s.put(t, "disk.img.gz", packed.Bytes())
+	packed := gzipped(t, image(t, a))
+	s.put(t, "disk.img.gz", packed)
 	layout := ociLayout(t, image(t, a), nil)
 	for name, test := range map[string]struct {
 		o    Options
 		want string
 	}{
 		"digest":           {Options{Image: s.path("disk.img"), Digest: "sha256:" + sumOf(image(t, a))}, "and its digest proves it"},
-		"digest of packed": {Options{Image: s.url + "/disk.img.gz", Digest: "sha256:" + sumOf(packed.Bytes())}, "and its digest proves it"},
+		"digest of packed": {Options{Image: s.url + "/disk.img.gz", Digest: "sha256:" + sumOf(packed)}, "and its digest proves it"},
 		"signature":        {Options{Image: s.url + "/disk.img", Signers: ann.list}, "and its signature proves it"},
 		"layout":           {Options{Image: "oci-dir:" + layout}, "and its digest proves it"},
 		"packing":          {Options{Image: s.url + "/disk.img.gz"}, "and only its packing proves it"},

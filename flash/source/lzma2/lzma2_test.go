@@ -39,9 +39,9 @@ func samples() map[string][]byte {
 		"text":   sourcetest.Text(400_000),
 		"random": sourcetest.Random(300_000),
 		"zeros":  make([]byte, 3<<20),
-		"image":  slices.Concat(sourcetest.Text(300_000), make([]byte, 2<<20), sourcetest.Random(70_000), make([]byte, 300_000), sourcetest.Text(200_000), make([]byte, 5000), []byte("end")),
-		"runs":   slices.Concat(bytes.Repeat([]byte("a"), 300_000), bytes.Repeat([]byte("ab"), 100_000), bytes.Repeat([]byte("0123456"), 60_000)),
-		"code":   code(200_000),
+		"image":  slices.Concat(sourcetest.Text(100_000), make([]byte, 2<<20), sourcetest.Random(70_000), make([]byte, 300_000), sourcetest.Text(70_000), make([]byte, 5000), []byte("end")),
+		"runs":   slices.Concat(bytes.Repeat([]byte("a"), 100_000), bytes.Repeat([]byte("ab"), 40_000), bytes.Repeat([]byte("0123456"), 20_000)),
+		"code":   code(80_000),
 	}
 }
 
