@@ -137,6 +137,7 @@ func TestLoadFromBuild(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(small))
 	f.Add([]byte("extends: b\n"))
+	f.Add([]byte(small + smallDPU))
 	f.Add([]byte("arch: amd64\ndisk: {firmware: bios, partitions: [{name: r, sizeMiB: -1, use: root}]}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		files := board(map[string]string{"b/board.yml": string(data), "b/kas.yml": ""})

@@ -30,6 +30,7 @@ type Spec struct {
 	Flash  Flash    `yaml:"flash" json:"flash"`
 	Deploy Deploy   `yaml:"deploy" json:"deploy"`
 	SSH    SSH      `yaml:"ssh" json:"ssh"`
+	DPU    *DPU     `yaml:"dpu" json:"dpu,omitempty"` // nil: it offloads no packets that a suite could prove
 	Suites []string `yaml:"suites" json:"suites"`
 
 	files   map[string][]byte // of the board's folder, over those of the board that it extends

@@ -68,6 +68,9 @@ func (s Spec) validate() error {
 	if err := s.validateBuild(); err != nil {
 		return err
 	}
+	if err := s.validateDPU(); err != nil {
+		return err
+	}
 	return s.validateDisk()
 }
 

@@ -1,0 +1,141 @@
+package images
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+)
+
+// DPU says how the checks of the offload reach a board's ports and what is behind them.
+// Whether it is hardware is not said here: checks take that from the driver's name.
+type DPU struct {
+	// EAL are the arguments of DPDK's environment. FRR splits them at spaces, so none
+	// may stand in one.
+	EAL []string `yaml:"eal" json:"eal"`
+	// Ports are the network interfaces of DPDK's ports, by their numbers: the
+	// representor that packets come in by, and the one that they leave by.
+	Ports []string `yaml:"ports" json:"ports"`
+
+	// Packets are sent from From to Other's address, where they arrive without a rule.
+	// Those that a rule moves arrive at To. Without From and To checks with traffic are
+	// skipped, and without Other those of it that want the rest to arrive.
+	From  *Peer `yaml:"from" json:"from,omitempty"`
+	To    *Peer `yaml:"to" json:"to,omitempty"`
+	Other *Peer `yaml:"other" json:"other,omitempty"`
+
+	Inference *Inference `yaml:"inference" json:"inference,omitempty"` // nil: nothing that DPDK's mldev could use
+}
+
+// Peer is a place beside the board that packets come from or go to.
+type Peer struct {
+	// Run stands before a command that is given to the board, and makes it run there:
+	// [ip, netns, exec, vf0], or [ssh, host0]. None: on the board itself.
+	Run       []string `yaml:"run" json:"run,omitempty"`
+	Interface string   `yaml:"interface" json:"interface"`
+	Address   string   `yaml:"address" json:"address"` // of the interface, IPv4
+}
+
+// Inference is a model for DPDK's mldev, by files of the board.
+type Inference struct {
+	EAL       []string `yaml:"eal" json:"eal"`
+	Model     string   `yaml:"model" json:"model"`
+	Input     string   `yaml:"input" json:"input"`
+	Reference string   `yaml:"reference" json:"reference"`   // what the model must answer
+	Wrong     string   `yaml:"wrong" json:"wrong,omitempty"` // what it must not: a check that cannot fail proves nothing
+}
+
+const (
+	maxWords = 64
+	dpuPorts = 8
+)
+
+var (
+	noSpace       = regexp.MustCompile(`^[!-~]{1,512}$`)
+	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,14}$`)
+)
+
+func (s Spec) validateDPU() error {
+	if s.DPU == nil {
+		return nil
+	}
+	if err := s.DPU.validate(); err != nil {
+		return fmt.Errorf("%s: dpu.%w", boardFile(s.Board), err)
+	}
+	return nil
+}
+
+func (d DPU) validate() error {
+	if err := ealWords("eal", d.EAL); err != nil {
+		return err
+	}
+	if n := len(d.Ports); n < 2 || n > dpuPorts {
+		return fmt.Errorf("ports: %d interfaces; want 2 to %d: where packets come in and where they leave", n, dpuPorts)
+	}
+	for _, name := range d.Ports {
+		if !interfaceName.MatchString(name) {
+			return fmt.Errorf("ports: %q is no name of a network interface", name)
+		}
+	}
+	if (d.From == nil) != (d.To == nil) || d.Other != nil && d.From == nil {
+		return errors.New("from: packets need where they come from (from) and where they must arrive (to); other goes with both")
+	}
+	for _, p := range []struct {
+		key string
+		*Peer
+	}{{"from", d.From}, {"to", d.To}, {"other", d.Other}} {
+		if err := p.validate(p.key); err != nil {
+			return err
+		}
+	}
+	return d.Inference.validate()
+}
+
+// ealWords refuses what DPDK or FRR would take for more than one argument, or for the
+// end of EAL's.
+func ealWords(key string, words []string) error {
+	bad := func(word string) bool { return !noSpace.MatchString(word) || word == "--" }
+	switch i := slices.IndexFunc(words, bad); {
+	case len(words) > maxWords:
+		return fmt.Errorf("%s: more than %d arguments", key, maxWords)
+	case i >= 0:
+		return fmt.Errorf("%s: %q is no argument of EAL's: one word each, without spaces, and no --", key, words[i])
+	}
+	return nil
+}
+
+func (p *Peer) validate(key string) error {
+	if p == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(p.Run, func(w string) bool { return !noSpace.MatchString(w) }); i >= 0 || len(p.Run) > maxWords {
+		return fmt.Errorf("%s.run: want at most %d words without spaces, like [ip, netns, exec, vf0]", key, maxWords)
+	}
+	if !interfaceName.MatchString(p.Interface) {
+		return fmt.Errorf("%s.interface: %q is no name of a network interface", key, p.Interface)
+	}
+	if a, err := netip.ParseAddr(p.Address); err != nil || !a.Is4() {
+		return fmt.Errorf("%s.address: %q is no IPv4 address, like 192.0.2.1", key, p.Address)
+	}
+	return nil
+}
+
+func (m *Inference) validate() error {
+	if m == nil {
+		return nil
+	}
+	if err := ealWords("inference.eal", m.EAL); err != nil {
+		return err
+	}
+	for _, f := range []struct{ key, file string }{{"model", m.Model}, {"input", m.Input}, {"reference", m.Reference}} {
+		if !path.IsAbs(f.file) || !noSpace.MatchString(f.file) {
+			return fmt.Errorf("inference.%s: %q is no absolute path on the board", f.key, f.file)
+		}
+	}
+	if m.Wrong != "" && (!path.IsAbs(m.Wrong) || !noSpace.MatchString(m.Wrong)) {
+		return fmt.Errorf("inference.wrong: %q is no absolute path on the board", m.Wrong)
+	}
+	return nil
+}
