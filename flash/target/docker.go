@@ -201,7 +201,7 @@ func (d *docker) Run(ctx context.Context, c Container) (exit Exit, err error) {
 		out = *c.Out
 	}
 	began := time.Now()
-	status, err := d.conn.stream(ctx, nil, out.Stdout, out.Stderr, argv...)
+	status, err := d.conn.Stream(ctx, nil, out.Stdout, out.Stderr, argv...)
 	exit = Exit{Status: uint32(status), Elapsed: time.Since(began), Output: slices.Concat(stdout.bytes(), stderr.bytes()), Truncated: stdout.cut() || stderr.cut()}
 	switch {
 	case err == nil && c.Detach && status == 0:

@@ -36,7 +36,7 @@ func (r *containerRun) follow(ctx context.Context, made client.Container, out Ou
 	reading, stop := context.WithCancel(ctx)
 	read := make(chan error, 1)
 	go func() {
-		_, err := r.t.conn.stream(reading, nil, out.Stdout, out.Stderr, "sh", "-c", followPipes, "sh", r.pipes())
+		_, err := r.t.conn.Stream(reading, nil, out.Stdout, out.Stderr, "sh", "-c", followPipes, "sh", r.pipes())
 		read <- err
 	}()
 	status, err := r.whilePiped(ctx, made, read)

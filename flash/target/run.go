@@ -45,30 +45,18 @@ func (c *Conn) feed(ctx context.Context, stdin io.Reader, most int, argv ...stri
 	var stderr capped
 	stdout := capped{most: most}
 	began := time.Now()
-	status, err := c.stream(ctx, stdin, &stdout, &stderr, argv...)
+	status, err := c.Stream(ctx, stdin, &stdout, &stderr, argv...)
 	return Result{
 		Status: status, Stdout: stdout.bytes(), Stderr: stderr.bytes(),
 		Truncated: stdout.cut() || stderr.cut(), Elapsed: time.Since(began),
 	}, err
 }
 
-// stream is Feed for a program whose outputs go on as they come, all of them.
-func (c *Conn) stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error) {
-	if len(argv) == 0 {
-		return 0, errors.New("no command to run")
-	}
-	for _, arg := range argv {
-		if strings.IndexByte(arg, 0) >= 0 {
-			return 0, fmt.Errorf("argument %q holds a NUL byte", arg)
-		}
-	}
-	link, err := c.client()
+// Stream is Feed for a program whose outputs go on as they come, all of them.
+func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error) {
+	link, session, err := c.prepare(ctx, argv)
 	if err != nil {
 		return 0, err
-	}
-	session, err := openSession(ctx, link)
-	if err != nil {
-		return 0, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
 	}
 	defer func() { go session.Close() }()
 
@@ -86,6 +74,27 @@ func (c *Conn) stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 		return 0, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
 	}
 	return 0, nil
+}
+
+// prepare opens what a program runs in.
+func (c *Conn) prepare(ctx context.Context, argv []string) (*link, *ssh.Session, error) {
+	if len(argv) == 0 {
+		return nil, nil, errors.New("no command to run")
+	}
+	for _, arg := range argv {
+		if strings.IndexByte(arg, 0) >= 0 {
+			return nil, nil, fmt.Errorf("argument %q holds a NUL byte", arg)
+		}
+	}
+	link, err := c.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	session, err := openSession(ctx, link)
+	if err != nil {
+		return nil, nil, said(fmt.Sprintf("run %s on %s", argv[0], c.addr), err)
+	}
+	return link, session, nil
 }
 
 // openSession does not wait for NewSession itself: that waits for ever where the

@@ -91,9 +91,9 @@ func TestRunEndsTheProgramWithItsContext(t *testing.T) {
 			stdout.await(t.Context(), "\n")
 			cancel()
 		}()
-		_, err := c.stream(ctx, nil, stdout, newText(), "sh", "-c", trap+"; echo $$; sleep 600; sleep 600")
+		_, err := c.Stream(ctx, nil, stdout, newText(), "sh", "-c", trap+"; echo $$; sleep 600; sleep 600")
 		if !errors.Is(err, context.Canceled) {
-			t.Fatalf("stream = %v; want %v", err, context.Canceled)
+			t.Fatalf("Stream = %v; want %v", err, context.Canceled)
 		}
 		pid, err := strconv.Atoi(strings.TrimSpace(stdout.String()))
 		if err != nil {

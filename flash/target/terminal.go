@@ -1,0 +1,72 @@
+package target
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Lines of a terminal are as wide as a program is likely to think of: one that edits its
+// line would fold it.
+const (
+	terminalRows    = 50
+	terminalColumns = 1000
+)
+
+// Terminal runs a program at a terminal of the board's, and lets talk hold a dialogue
+// with it. A program without a terminal keeps what it prints until it has much of it. Both
+// its outputs are screen, and the program is ended when talk returns: the terminal goes.
+func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error {
+	link, session, err := c.prepare(ctx, argv)
+	if err != nil {
+		return err
+	}
+	defer func() { go session.Close() }()
+	screen, output := io.Pipe()
+	defer screen.Close()
+	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: output}
+	session.Stdout = pid
+	keys, err := session.StdinPipe()
+	if err != nil {
+		return err
+	}
+	stop := func() {
+		screen.Close() // wakes talk
+		end(link, session, pid.soon())
+	}
+	return link.during(ctx, stop, func() error {
+		err := session.RequestPty("dumb", terminalRows, terminalColumns, ssh.TerminalModes{ssh.ECHO: 0})
+		if err == nil {
+			err = session.Start(pid.prefix() + command(argv))
+		}
+		if err != nil {
+			return said(fmt.Sprintf("run %s at a terminal of %s", argv[0], c.addr), err)
+		}
+		return converse(session, pid, talk, keys, screen, output)
+	})
+}
+
+// converse lets talk have the program, and waits until both have ended.
+func converse(session *ssh.Session, pid *pidLine, talk func(io.Writer, io.Reader) error, keys io.WriteCloser, screen *io.PipeReader, output *io.PipeWriter) error {
+	ended := make(chan error, 1)
+	go func() {
+		err := session.Wait()
+		pid.flush()
+		output.Close()
+		ended <- err
+	}()
+	err := talk(keys, screen)
+	go io.Copy(io.Discard, screen) // what it still prints is for nobody
+	keys.Close()
+	session.Close()
+	var exit *ssh.ExitError
+	var missing *ssh.ExitMissingError
+	if left := <-ended; err == nil && left != nil && !errors.As(left, &exit) && !errors.As(left, &missing) {
+		err = left
+	}
+	return err
+}
