@@ -109,6 +109,7 @@ type finding struct {
 	saw, want []string // of one that failed
 	next      string   // in place of the suite's, where the reason is another than it expects
 	metrics   []reading
+	proves    Proof
 	parts     []part // each becomes a result of its own
 }
 

@@ -63,7 +63,7 @@ type chart struct {
 type row struct {
 	Status          Status
 	Name, Kind, Saw string
-	Took            string
+	Took, Proof     string
 	X, W            float64
 	start, took     int64
 }
@@ -183,7 +183,7 @@ func (s SuiteResult) chart() chart {
 	tally, _ := s.tally()
 	c := chart{Name: s.Name, Tally: tally, Took: seconds(s.ElapsedMS)}
 	for _, r := range s.Checks {
-		c.Rows = append(c.Rows, row{Status: r.Status, Name: r.Name, Kind: r.Kind, Saw: r.Saw, start: r.StartMS, took: r.ElapsedMS})
+		c.Rows = append(c.Rows, row{Status: r.Status, Name: r.Name, Kind: r.Kind, Saw: r.Saw, Proof: proofs[r.Proves], start: r.StartMS, took: r.ElapsedMS})
 	}
 	return c.scaled()
 }

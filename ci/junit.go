@@ -153,6 +153,9 @@ func (r Report) junitStages() junitSuite {
 
 func (r Report) junitSuite(s SuiteResult) junitSuite {
 	suite := r.newJUnitSuite(s.Name, s.ElapsedMS)
+	if proved := s.proved(); proved != "" { // the schema has no properties of a case
+		suite.Properties = append(suite.Properties, junitProperty{"proves", proved})
+	}
 	for _, c := range s.Checks {
 		suite.add(junitCase{Name: c.Name, ClassName: r.Board + "." + s.Name, Time: junitSeconds(c.ElapsedMS)}, c)
 	}
@@ -169,7 +172,7 @@ func (s *junitSuite) add(c junitCase, result CheckResult) {
 		s.Skipped++
 		c.Skipped = &junitMessage{Message: result.Saw}
 	default:
-		c.SystemOut = result.Saw
+		c.SystemOut = strings.TrimSpace(result.Saw + "\n" + proofs[result.Proves])
 	}
 	s.Cases = append(s.Cases, c)
 }

@@ -74,6 +74,9 @@ func (r CheckResult) results(parts []part) []CheckResult {
 	var all []CheckResult
 	for _, p := range parts {
 		one := CheckResult{Name: clean(r.Name+"/"+p.name, 200), Kind: r.Kind, Status: p.status, ElapsedMS: p.tookMS, Saw: p.saw}
+		if p.status == Passed {
+			one.Proves = r.Proves
+		}
 		if p.status == Failed {
 			one.Saw, one.Want, one.Next = or(p.saw, "it failed, and said nothing"), "a pass", r.Next
 		}

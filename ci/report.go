@@ -103,8 +103,37 @@ type CheckResult struct {
 	Want      string `json:"want,omitempty"` // where it failed
 	Next      string `json:"next,omitempty"`
 
+	Proves   Proof    `json:"proves,omitempty"`   // where it passed, and tells hardware from software
 	Attempts int      `json:"attempts,omitempty"` // how often it was tried, where that was more than once
 	Metrics  []Metric `json:"metrics,omitempty"`
+}
+
+// Proof is what a check that passed has shown of something that hardware does, and
+// that software can do in its place.
+type Proof string
+
+// What a check can prove. It takes that from the name of the driver that did the work.
+const (
+	ProvesHardware Proof = "hardware"
+	ProvesSoftware Proof = "software"
+	ProvesParts    Proof = "parts" // they are there; nothing was seen at work
+)
+
+// proofs says each to a person.
+var proofs = map[Proof]string{
+	"": "", ProvesHardware: "proved in hardware", ProvesSoftware: "proved in software", ProvesParts: "the parts are there; nothing was seen at work",
+}
+
+// proved is what the checks of a suite have proved: "parts, software".
+func (s SuiteResult) proved() string {
+	var all []string
+	for _, c := range s.Checks {
+		if c.Proves != "" {
+			all = append(all, string(c.Proves))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ", ")
 }
 
 // Metric is a number that a check read on the board, and what it was held against.

@@ -101,6 +101,9 @@ func (r Report) sound() error {
 		if signs[p.Status] == "" {
 			return fmt.Errorf("%q ended as %q; want passed, failed, skipped or cached", clean(p.name, 100), clean(string(p.Status), 100))
 		}
+		if _, known := proofs[p.Proves]; !known {
+			return fmt.Errorf("%q proves %q; want hardware, software or parts", clean(p.name, 100), clean(string(p.Proves), 100))
+		}
 		spans = append(spans, p.ElapsedMS)
 	}
 	for _, ms := range spans {

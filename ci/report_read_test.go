@@ -22,6 +22,7 @@ func TestParseReports(t *testing.T) {
 		{"a text for a number", `{"version": 1, "board": "x", "elapsedMs": "1"}`, "not a report.json"},
 		{"an unknown status", `{"version": 1, "board": "x", "stages": [{"name": "a", "status": "\u001b[31mfine"}]}`, `"a" ended as "fine"`},
 		{"no status", `{"version": 1, "board": "x", "suites": [{"checks": [{"name": "a"}]}]}`, `ended as ""`},
+		{"a proof that nobody gave", `{"version": 1, "board": "x", "suites": [{"checks": [{"name": "a", "status": "passed", "proves": "everything"}]}]}`, `"a" proves "everything"`},
 		{"a time before its start", `{"version": 1, "board": "x", "elapsedMs": -1}`, "a time of -1 ms"},
 		{"an endless check", `{"version": 1, "board": "x", "suites": [{"checks": [{"status": "passed", "startMs": 9223372036854775807}]}]}`, "a time of"},
 		{"many suites", `{"version": 1, "board": "x", "suites": [` + strings.Repeat("{},", 500) + `{}]}`, "501 stages, suites or logs"},

@@ -56,6 +56,9 @@ func passing() Report {
 				{Name: "containerd answers", Kind: "containerd", Status: Passed, ElapsedMS: 400, Saw: "containerd 1.7.24 answers"},
 				{Name: "a container that asks gets the board's libraries", Kind: "container", Status: Passed, StartMS: 405, ElapsedMS: 2790, Saw: "exit status 0; output: slipway probe"},
 			}},
+			{Name: "dpu-flow", ElapsedMS: 900, Checks: []CheckResult{
+				{Name: "a rule moves what it names", Kind: "flow", Status: Passed, ElapsedMS: 900, Proves: ProvesSoftware, Saw: "port 0 pf0vf0 is net_swflow"},
+			}},
 		},
 	}
 }

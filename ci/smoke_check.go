@@ -183,6 +183,7 @@ func (r *CheckResult) judge(c Check, f finding, err error, left []string) {
 		f.expect(false, "a teardown that works", wrong)
 	}
 	if f.ok() {
+		r.Proves = f.proves
 		r.Status, r.Saw = Passed, clean(strings.Join(f.facts, "; "), maxFactBytes)
 		return
 	}

@@ -45,7 +45,7 @@ func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
 		fmt.Fprint(b, " # SKIP "+tapText(p.Saw))
 	}
 	fmt.Fprint(b, "\n  ---\n")
-	for _, f := range []fact{{"kind", p.Kind}, {"status", string(p.Status)}, {"saw", p.Saw}, {"want", p.Want}, {"next", p.Next}} {
+	for _, f := range []fact{{"kind", p.Kind}, {"status", string(p.Status)}, {"saw", p.Saw}, {"want", p.Want}, {"next", p.Next}, {"proves", string(p.Proves)}} {
 		if f.Value != "" {
 			fmt.Fprintf(b, "  %s: %s\n", f.Name, yamlText(f.Value))
 		}
