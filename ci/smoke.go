@@ -3,6 +3,7 @@ package ci
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"strings"
@@ -21,7 +22,7 @@ func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Ar
 		_, err := conn.Put(ctx, local, remote, mode)
 		return err
 	}
-	s := &session{board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot}
+	s := &session{board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, stream: conn.Stream, terminal: conn.Terminal}
 	for _, option := range options {
 		option(s)
 	}
@@ -46,7 +47,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 		r.fail("smoke", err, "mend the suites that the board's board.yml names")
 		return r, err
 	}
-	s.artifact = a
+	s.artifact, s.dpu = a, spec.DPU
 	s.identity = s.identify(ctx, a)
 	file := historyFile(a.Dir(), s.identity, s.name)
 	if s.last, err = readHistory(file); err != nil {
@@ -116,6 +117,10 @@ type session struct {
 	put    func(ctx context.Context, local, remote string, mode fs.FileMode) error
 	reboot func(ctx context.Context, timeout time.Duration) error
 
+	stream   func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error)
+	terminal func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error
+
+	dpu      *images.DPU
 	noReboot bool
 	now      <-chan struct{}
 	artifact images.Artifact

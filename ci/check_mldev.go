@@ -1,0 +1,181 @@
+package ci
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/flash/target"
+	"slipway/images"
+)
+
+// mldev is a test of DPDK's dpdk-test-mldev, with the model that board.yml names.
+type mldev struct {
+	test                string
+	wrong               bool // with the wrong reference: it must fail
+	repetitions         int64
+	tolerance           *float64 // in percent
+	latency, throughput limits
+}
+
+// mldevTests are those that dpdk-test-mldev has, and whether they take a model, or run it.
+var mldevTests = map[string]struct{ model, inference bool }{
+	"device_ops": {}, "model_ops": {model: true},
+	"inference_ordered": {inference: true}, "inference_interleave": {inference: true},
+}
+
+func readMldev(e *entry) probe {
+	e.limit = 2 * time.Minute
+	m := mldev{test: e.text("test", e.name), repetitions: e.number("repetitions", 1000, 1, 10_000_000), tolerance: e.decimal("tolerance")}
+	kind, known := mldevTests[m.test]
+	if !known {
+		e.fail(e.key, "unknown test %q of dpdk-test-mldev (have device_ops, model_ops, inference_ordered, inference_interleave)", m.test)
+	}
+	if wrong := e.flag("wrong"); isTrue(wrong) {
+		if m.wrong = true; !kind.inference {
+			e.fail(e.key, "wrong is for tests of inference: others compare nothing")
+		}
+	}
+	if t := m.tolerance; t != nil && (*t < 0 || *t > 100) {
+		e.fail(e.fields["tolerance"], "tolerance must be a percentage from 0 to 100")
+	}
+	m.latency, m.throughput = limits{max: e.decimal("max-latency")}, limits{min: e.decimal("min-throughput")}
+	m.latency.within = e.percent("within")
+	m.throughput.within = m.latency.within
+	return m
+}
+
+// alone: what is measured is not to be slowed down by other checks.
+func (mldev) alone() bool { return true }
+
+func (mldev) next() string {
+	return "on the board: dpdk-test-mldev with the arguments of dpu.inference.eal in board.yml, -- --debug and the same --test. It wants three cores of EAL's: --lcores 0@0,1@0,2@1"
+}
+
+func (m mldev) run(ctx context.Context, s *session) (f finding, err error) {
+	if err := s.wantDPU(ctx, "dpdk-test-mldev"); err != nil {
+		return f, err
+	}
+	i := s.dpu.Inference
+	switch {
+	case i == nil:
+		return f, missing("the board's board.yml has no dpu.inference")
+	case m.wrong && i.Wrong == "":
+		return f, missing("dpu.inference in the board's board.yml names no wrong reference")
+	}
+	dir := "/tmp/slipway-" + rand.Text() // for the output that the test writes
+	if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
+		return f, err
+	}
+	defer func() {
+		if left := s.removeFolder(ctx, dir); err == nil {
+			err = left
+		}
+	}()
+	r, err := s.board.Run(ctx, m.argv(*i, dir)...)
+	if err != nil {
+		return f, err
+	}
+	m.judge(&f, r)
+	return f, nil
+}
+
+func (m mldev) argv(i images.Inference, dir string) []string {
+	argv := slices.Concat([]string{"dpdk-test-mldev"}, i.EAL, []string{"--", "--debug", "--test=" + m.test})
+	switch kind := mldevTests[m.test]; {
+	case kind.model:
+		return append(argv, "--models="+i.Model)
+	case !kind.inference:
+		return argv
+	}
+	reference := i.Reference
+	if m.wrong {
+		reference = i.Wrong
+	}
+	argv = append(argv, "--filelist="+strings.Join([]string{i.Model, i.Input, dir + "/output", reference}, ","),
+		fmt.Sprintf("--repetitions=%d", m.repetitions), "--stats")
+	if m.tolerance != nil {
+		argv = append(argv, fmt.Sprintf("--tolerance=%g", *m.tolerance))
+	}
+	return argv
+}
+
+// judge holds what the program printed against what is wanted. Its status alone would
+// not do: that of a test that the device does not support is 0.
+func (m mldev) judge(f *finding, r target.Result) {
+	seen := parseMldev(string(r.Stdout))
+	if seen.driver != "" {
+		f.fact(fmt.Sprintf("device 0 is %s", seen.driver))
+		f.proves = driverProof(seen.driver)
+	}
+	want, failed := "Success", m.wrong && seen.result == "Failed" && r.Status != 0
+	passed := seen.result == want && r.Status == 0
+	switch {
+	case m.wrong && failed:
+		f.fact("a wrong reference is found out: Result: Failed")
+	case m.wrong:
+		f.expect(false, "Result: Failed, as the reference is wrong", describe(r))
+	case !passed:
+		f.expect(false, "Result: "+want, describe(r))
+		if seen.result == "Unsupported" {
+			f.next = "the device lacks what this test needs; leave the test out, or take a driver that has it"
+		}
+	default:
+		f.fact("Result: " + seen.result)
+	}
+	if passed && !m.wrong && mldevTests[m.test].inference {
+		m.measure(f, seen)
+	}
+}
+
+func (m mldev) measure(f *finding, seen mldevOutput) {
+	if seen.latencyNS == nil || seen.perSecond == nil {
+		f.expect(false, "latency and throughput", "the output has none")
+		return
+	}
+	m.latency.read(f, Metric{Name: "latency", Unit: "µs", Value: *seen.latencyNS / 1000})
+	m.throughput.read(f, Metric{Name: "throughput", Unit: "inferences/s", Value: *seen.perSecond})
+}
+
+// mldevOutput is what dpdk-test-mldev says of a test.
+type mldevOutput struct {
+	result, driver       string
+	latencyNS, perSecond *float64
+}
+
+var (
+	mldevResult = regexp.MustCompile(`(?m)^Result: (Success|Failed|Unsupported)\s*$`)
+	mldevDriver = regexp.MustCompile(`(?m)^\s*driver\s+: (\S{1,64})\s*$`)
+	mldevTime   = regexp.MustCompile(`(?m)^\s*Average End-to-End Latency \(ns\)\s*= (\d{1,18})\s*$`)
+	mldevRate   = regexp.MustCompile(`(?m)^\s*Average Throughput \(inferences / second\)\s*= (\d{1,18})\s*$`)
+)
+
+// parseMldev reads the output. Where it tells several results, none counts.
+func parseMldev(text string) (o mldevOutput) {
+	text = escapes.ReplaceAllString(text, "")
+	if all := mldevResult.FindAllStringSubmatch(text, 2); len(all) == 1 {
+		o.result = all[0][1]
+	}
+	if m := mldevDriver.FindStringSubmatch(text); m != nil {
+		o.driver = m[1]
+	}
+	o.latencyNS, o.perSecond = oneNumber(mldevTime, text), oneNumber(mldevRate, text)
+	return o
+}
+
+// oneNumber is what the one group of a pattern finds, or nil.
+func oneNumber(pattern *regexp.Regexp, text string) *float64 {
+	m := pattern.FindStringSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	v, err := finite(m[1])
+	if err != nil {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,191 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"slipway/images"
+)
+
+// testpmd is DPDK's own program for its ports, in a dialogue: packets must flow between
+// its commands, and from a pipe it takes them all at once.
+type testpmd struct {
+	keys   io.Writer
+	screen io.Reader
+	said   strings.Builder // since the last command
+}
+
+const (
+	testpmdPrompt   = "testpmd> "
+	maxTestpmdBytes = 1 << 20 // between two prompts
+)
+
+// withTestpmd starts testpmd with the board's ports, and ends it after talk.
+func (s *session) withTestpmd(ctx context.Context, d *images.DPU, talk func(*testpmd) error) error {
+	argv := append([]string{"dpdk-testpmd"}, d.EAL...)
+	argv = append(argv, "--", "--total-num-mbufs=2048", "--flow-isolate-all", "-i")
+	return s.terminal(ctx, func(keys io.Writer, screen io.Reader) error {
+		t := &testpmd{keys: keys, screen: screen}
+		if _, err := t.until(testpmdPrompt); err != nil {
+			return fmt.Errorf("start %s: %w", shellLine(argv), err)
+		}
+		if err := talk(t); err != nil {
+			return err
+		}
+		return t.quit()
+	}, argv...)
+}
+
+// do gives a command, and returns what was printed until the next prompt. The command
+// itself comes first, as an echo.
+func (t *testpmd) do(line string) (string, error) {
+	if _, err := io.WriteString(t.keys, line+"\n"); err != nil {
+		return "", fmt.Errorf("testpmd: %s: %w", line, err)
+	}
+	if _, err := t.until(line); err != nil {
+		return "", fmt.Errorf("testpmd: %s: %w", line, err)
+	}
+	out, err := t.until(testpmdPrompt)
+	if err != nil {
+		return "", fmt.Errorf("testpmd: %s: %w", line, err)
+	}
+	return strings.TrimSpace(out), nil
+}
+
+// quit ends it in its own way, as it gives the ports back then.
+func (t *testpmd) quit() error {
+	if _, err := io.WriteString(t.keys, "quit\n"); err != nil {
+		return fmt.Errorf("testpmd: quit: %w", err)
+	}
+	_, err := io.Copy(io.Discard, t.screen)
+	return err
+}
+
+// until reads what testpmd prints up to a text, which is taken off.
+func (t *testpmd) until(text string) (string, error) {
+	buffer := make([]byte, 4<<10)
+	for {
+		said := escapes.ReplaceAllString(t.said.String(), "")
+		if before, after, found := strings.Cut(said, text); found {
+			t.said.Reset()
+			t.said.WriteString(after)
+			return before, nil
+		}
+		if len(said) > maxTestpmdBytes {
+			return "", fmt.Errorf("it printed more than %d bytes", maxTestpmdBytes)
+		}
+		n, err := t.screen.Read(buffer)
+		t.said.Write(buffer[:n])
+		if n == 0 && err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("it ended")
+			}
+			return "", fmt.Errorf("%w; its last words:\n%s", err, cleanTail(said, maxSawBytes/2))
+		}
+	}
+}
+
+// dpdkPort is a line of "show port summary all".
+type dpdkPort struct {
+	number            int
+	mac, name, driver string
+}
+
+var summaryLine = regexp.MustCompile(`(?m)^(\d{1,5}) +((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}) +(\S{1,64}) +(\S{1,64}) +(?:up|down)\b`)
+
+// parsePorts reads testpmd's summary of its ports.
+func parsePorts(text string) (all []dpdkPort) {
+	for _, m := range summaryLine.FindAllStringSubmatch(strings.ReplaceAll(text, "\r", ""), 64) {
+		number, _ := strconv.Atoi(m[1])
+		all = append(all, dpdkPort{number, strings.ToLower(m[2]), m[3], m[4]})
+	}
+	return all
+}
+
+// ports are those that the board's board.yml names, in its order.
+func (t *testpmd) ports(d *images.DPU) ([]dpdkPort, error) {
+	out, err := t.do("show port summary all")
+	if err != nil {
+		return nil, err
+	}
+	all := parsePorts(out)
+	for i, name := range d.Ports {
+		if i >= len(all) || all[i].number != i {
+			return nil, fmt.Errorf("DPDK has %d ports; board.yml wants port %d for %s:\n%s", len(all), i, name, out)
+		}
+	}
+	return all, nil
+}
+
+// drivers is what the name of a DPDK driver says of where its work is done. One that is
+// not here proves neither.
+var drivers = map[string]Proof{
+	"mlx5_pci":       ProvesHardware,
+	"mlx5_auxiliary": ProvesHardware, // of a scalable function
+	"net_swflow":     ProvesSoftware,
+	"net_tap":        ProvesSoftware,
+	"net_af_packet":  ProvesSoftware,
+	"net_af_xdp":     ProvesSoftware,
+	"net_pcap":       ProvesSoftware,
+	"net_null":       ProvesSoftware,
+	"net_ring":       ProvesSoftware,
+	"ml_sw":          ProvesSoftware,
+	"ml_cn10k":       ProvesHardware,
+	"ml_mvtvm":       ProvesSoftware, // of cnxk: TVM on the processor
+}
+
+// driverProof says what drivers prove together: one of software makes it software.
+func driverProof(names ...string) Proof {
+	proof := ProvesHardware
+	for _, name := range names {
+		switch drivers[name] {
+		case ProvesSoftware:
+			return ProvesSoftware
+		case "":
+			proof = ""
+		}
+	}
+	return proof
+}
+
+var (
+	ruleCreated = regexp.MustCompile(`Flow rule #(\d{1,9}) created`)
+	ruleHits    = regexp.MustCompile(`(?m)^ *hits: (\d{1,19})\s*$`)
+	ruleSet     = regexp.MustCompile(`(?m)^ *hits_set: 1\s*$`)
+)
+
+// create makes a rule, and returns its number.
+func (t *testpmd) create(rule string) (int, error) {
+	out, err := t.do(rule)
+	if err != nil {
+		return 0, err
+	}
+	m := ruleCreated.FindStringSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("the driver refused the rule %q:\n%s", rule, out)
+	}
+	return strconv.Atoi(m[1])
+}
+
+// hits is how many packets a rule says it has had.
+func (t *testpmd) hits(port, rule int) (int64, error) {
+	out, err := t.do(fmt.Sprintf("flow query %d %d count", port, rule))
+	if err != nil {
+		return 0, err
+	}
+	return parseHits(out)
+}
+
+func parseHits(out string) (int64, error) {
+	out = strings.ReplaceAll(out, "\r", "")
+	m := ruleHits.FindStringSubmatch(out)
+	if m == nil || !ruleSet.MatchString(out) {
+		return 0, fmt.Errorf("the rule has no count:\n%s", out)
+	}
+	return strconv.ParseInt(m[1], 10, 64)
+}
