@@ -112,7 +112,7 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	if path == "" {
 		file, err := j.artifact.File(images.BFB)
 		if err != nil {
-			return fmt.Errorf("%w; our builds make disk images for this board; name NVIDIA's boot stream or one of your own: -image=FILE.bfb", err)
+			return fmt.Errorf("%w; a build makes one only where SLIPWAY_BOOTIMAGES names NVIDIA's firmware; or name a boot stream: -image=FILE.bfb", err)
 		}
 		path, built = j.artifact.Path(file), file.SHA256
 	}
