@@ -1,0 +1,27 @@
+# What a DPU's image has besides the base: see ci/suites/dpu*.yml for what uses it.
+SUMMARY = "FRR and DPDK with the DPU's switch, and NVIDIA's tools for the DPU itself"
+LICENSE = "MIT"
+
+# A board's packages are among them.
+PACKAGE_ARCH = "${MACHINE_ARCH}"
+inherit packagegroup
+
+COMPATIBLE_MACHINE = "^bluefield[23]$"
+
+# Routing and the flows that it hands to the switch.
+RDEPENDS:${PN} = " \
+    dpdk dpdk-test-apps \
+    dpu-hugepages dpu-pbr-example dpu-sriov \
+    frr \
+    rdma-core \
+"
+# The DPU: firmware, boot partitions, versions, steering tables.
+RDEPENDS:${PN} += " \
+    bfscripts \
+    ethtool \
+    iproute2-devlink iproute2-ip iproute2-tc \
+    mlx-steering-dump \
+    mlxbf-bootctl \
+    mstflint \
+    tcpdump \
+"
