@@ -63,3 +63,72 @@ func TestHookIsForYoctosGo(t *testing.T) {
 }
 
 var goVersion = regexp.MustCompile(`(?m)^(?:## explicit; )?go (\d+(?:\.\d+)+)$`)
+
+// A recipe whose file is missing, or whose source is not locked, would stop a build that
+// bitbake began; and what was tried stands where a reader looks first.
+func TestRecipesAreWhole(t *testing.T) {
+	var recipes []string
+	for _, pattern := range []string{"../recipes/*/*.bb", "../recipes/dynamic-layers/*/*/*.bb"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("recipes in %s: %v, %v", pattern, found, err)
+		}
+		recipes = append(recipes, found...)
+	}
+	for _, recipe := range recipes {
+		data, err := os.ReadFile(recipe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(data)
+		if !strings.HasPrefix(text, "# ") {
+			t.Errorf("%s: it does not begin with a comment that says what was tried", recipe)
+		}
+		for _, field := range []string{"SUMMARY", "LICENSE"} {
+			if !regexp.MustCompile(`(?m)^`+field+` \??= "`).MatchString(text) && !requires.MatchString(text) {
+				t.Errorf("%s: it has no %s", recipe, field)
+			}
+		}
+		for _, source := range gitSource.FindAllString(text, -1) {
+			if !strings.Contains(source, ";branch=") || !strings.Contains(source, ";protocol=https") {
+				t.Errorf("%s: %s names no branch, or no protocol", recipe, source)
+			}
+		}
+		for _, revision := range gitRevision.FindAllStringSubmatch(text, -1) {
+			if !wholeCommit.MatchString(revision[1]) {
+				t.Errorf("%s: SRCREV %q is no whole commit", recipe, revision[1])
+			}
+		}
+		for _, file := range localFile.FindAllStringSubmatch(text, -1) {
+			if !hasFile(recipe, text, file[1]) {
+				t.Errorf("%s: there is no file %s", recipe, file[1])
+			}
+		}
+	}
+}
+
+var (
+	requires    = regexp.MustCompile(`(?m)^require |^inherit slipway-csv`)
+	gitSource   = regexp.MustCompile(`git://[^\s"]+`)
+	gitRevision = regexp.MustCompile(`(?m)^SRCREV(?:_[a-z]+)? = "([^"]*)"`)
+	// Those of SRC_URI, not those whose licences are proved.
+	localFile = regexp.MustCompile(`file://([^\s"$;]+)(?:[\s"]|;subdir)`)
+)
+
+// hasFile looks where bitbake does, and where the recipe says that files are too.
+func hasFile(recipe, text, name string) bool {
+	dir := filepath.Dir(recipe)
+	places := []string{filepath.Join(dir, "files"), strings.TrimSuffix(recipe, ".bb")}
+	if strings.Contains(text, `FILESEXTRAPATHS:prepend := "${THISDIR}/../..:"`) {
+		places = append(places, filepath.Join(dir, "../.."))
+	}
+	if strings.Contains(text, `FILESEXTRAPATHS:prepend := "${SLIPWAY_BOOTIMAGES}:"`) {
+		return true // the user's
+	}
+	for _, place := range places {
+		if onDisk(filepath.Join(place, name)) {
+			return true
+		}
+	}
+	return false
+}
