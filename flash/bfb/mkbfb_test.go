@@ -206,3 +206,64 @@ func check(ctx context.Context, data []byte) error {
 	}
 	return s.Check(ctx, bytes.NewReader(data), nil)
 }
+
+// TestDPUImageAsMkbfb makes the boot stream of a DPU's image of dummy parts, as the class
+// slipway-bfb does: NVIDIA's default.bfb with a capsule, kernel, initramfs, arguments and
+// path of the kernel put to it. Each program takes what the other made, and refuses it
+// once it was damaged.
+func TestDPUImageAsMkbfb(t *testing.T) {
+	m := needMkbfb(t)
+	firmware := m.parts("default.bfb", "bl2=bl2.bin,bl31=bl31.bin,bl33=bl33.bin,boot-path==VenHw(0)/Image")
+	image := m.parts("", "capsule=boot_update2.cap,image=Image,initramfs=initramfs,"+
+		"boot-args-v0==console=hvc0 console=ttyAMA0 earlycon=pl011,0x01000000 initrd=initramfs,"+
+		"boot-args-v2==console=hvc0 console=ttyAMA0 earlycon=pl011,0x13010000 initrd=initramfs,"+
+		"boot-path==VenHw(F019E406-8C9C-11E5-8797-001ACA00BFC4)/Image,boot-desc==Slipway's installer")
+	m.compare("default.bfb", Recipe{Parts: firmware})
+	m.save("default.bfb", m.read("theirs.bfb"))
+	m.compare("the image", Recipe{Bases: []string{m.path("default.bfb")}, Parts: image})
+
+	for _, name := range []string{"ours.bfb", "theirs.bfb"} {
+		m.must("-c", name)
+		if err := check(t.Context(), m.read(name)); err != nil {
+			t.Errorf("Check(%s) = %v", name, err)
+		}
+		m.compareReading(name, name)
+		m.refused(name)
+	}
+}
+
+// parts are parts of files with something in them.
+func (m mkbfb) parts(name, list string) []Part {
+	m.Helper()
+	parts, err := ParseParts(list)
+	if err != nil {
+		m.Fatalf("%s: %v", name, err)
+	}
+	for i := range parts {
+		if parts[i].path != "" {
+			parts[i].path = m.random(parts[i].path, 5000+i)
+		}
+	}
+	return parts
+}
+
+// refused changes one byte of each image.
+func (m mkbfb) refused(name string) {
+	m.Helper()
+	whole := m.read(name)
+	s, err := Read(bytes.NewReader(whole), int64(len(whole)))
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, i := range s.Images {
+		data := bytes.Clone(whole)
+		data[i.OffsetBytes+i.SizeBytes/2] ^= 1
+		m.save("changed.bfb", data)
+		if out, err := m.run("-c", "changed.bfb"); err == nil {
+			m.Errorf("%s with a damaged %s: mlx-mkbfb takes it: %s", name, i.Name, out)
+		}
+		if err := check(m.Context(), data); err == nil {
+			m.Errorf("%s with a damaged %s: Check takes it", name, i.Name)
+		}
+	}
+}
