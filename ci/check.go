@@ -69,6 +69,9 @@ var kinds = []kind{
 	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status"}, readBinary},
 	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
 	{"flow", "a rule that DPDK's ports keep to, with packets that show it", []string{"port", "packets", "other-port", "other-packets"}, readFlow},
+	{"pbr", "policy based routing that FRR hands to the ports, with packets that show it", []string{
+		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "rules", "max-growth",
+	}, readPBR},
 	{"mldev", "DPDK's inference, by dpdk-test-mldev", []string{"test", "repetitions", "tolerance", "wrong", "max-latency", "min-throughput", "within"}, readMldev},
 	{"containerd", "containerd answers", []string{"version"}, readContainerd},
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},

@@ -41,6 +41,13 @@ type playedDPU struct {
 	faults map[string]bool
 	plays  recorded // what else it is asked
 
+	zebra  bool // runs
+	policy bool // is applied
+	many   bool // has many rules
+	stuck  int  // flows that nobody took away
+	grow   int  // KiB, each time that its memory is looked at
+	size   int
+
 	mu       sync.Mutex
 	rule     *playedRule
 	captures map[string]io.Writer // by peer
@@ -71,6 +78,13 @@ func (d *playedDPU) Run(ctx context.Context, argv ...string) (target.Result, err
 		}
 	case line == "cat /proc/sys/net/ipv4/ip_default_ttl":
 		answer.Stdout = []byte("64\n")
+	case line == "cat /proc/77/status":
+		d.size += d.grow
+		answer.Stdout = fmt.Appendf(nil, "Name:\tzebra\nVmRSS:\t   %d kB\n", 20480+d.size)
+	case line == "cat /sys/class/net/p0/address":
+		answer.Stdout = []byte(p0MAC + "\n")
+	case argv[0] == "vtysh":
+		return d.vtysh(argv)
 	case line == "cat /sys/class/net/eth0/address":
 		answer.Stdout = []byte(map[string]string{"leaf1": leaf1MAC, "leaf2": leaf2MAC}[peer] + "\n")
 	case strings.HasPrefix(line, "bash -c"):
@@ -149,6 +163,9 @@ var captureHeader = endian.LittleEndian.AppendUint32([]byte("\xd4\xc3\xb2\xa1\x0
 
 // stream is tcpdump.
 func (d *playedDPU) stream(ctx context.Context, _ io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
+	if strings.HasSuffix(argv[0], "/zebra") || strings.HasSuffix(argv[0], "/pbrd") {
+		return d.daemon(ctx, stdout, argv)
+	}
 	if d.faults["tcpdump fails"] {
 		io.WriteString(stderr, "tcpdump: eth0: No such device exists\n")
 		return 1, nil
@@ -231,7 +248,7 @@ func (d *playedDPU) prove(t *testing.T, spec *images.DPU, suite string) CheckRes
 // shorten keeps tests from waiting for what does not arrive: the played board is never
 // late.
 func shorten(t *testing.T) {
-	was := lull
-	lull = 0
-	t.Cleanup(func() { lull = was })
+	was, flows := lull, flowPatience
+	lull, flowPatience = 0, 0
+	t.Cleanup(func() { lull, flowPatience = was, flows })
 }

@@ -1,0 +1,243 @@
+package ci
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// plugin is a dataplane plugin of zebra's that offloads policy based routing.
+type plugin struct {
+	module      string   // of zebra's -M
+	ports, flow string   // commands of vtysh
+	args        []string // for the module, joined by spaces
+}
+
+// router is zebra and pbrd with a plugin: those that run on the board already, or two of the
+// check's own, with sockets of their own.
+type router struct {
+	*session
+	plugin plugin
+	dir    string // of their sockets; "": the board's own daemons
+	stop   []func()
+}
+
+const (
+	frrPatience = 20 * time.Second // for a daemon that starts
+	frrPause    = 200 * time.Millisecond
+)
+
+// flowPatience is for a rule or a counter.
+var flowPatience = 20 * time.Second
+
+// startFRR finds zebra with the plugin, or else starts one. What it returns is to be
+// closed, also with an error.
+func (s *session) startFRR(ctx context.Context, p plugin, folder string) (*router, error) {
+	r := &router{session: s, plugin: p}
+	if _, err := r.show(ctx, p.ports); err == nil {
+		return r, nil
+	}
+	dir := "/tmp/slipway-" + rand.Text()
+	if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
+		return r, err
+	}
+	r.dir = dir
+	if _, err := s.ask(ctx, "touch", dir+"/zebra.conf", dir+"/pbrd.conf"); err != nil {
+		return r, err
+	}
+	zebra := r.daemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args, " "))
+	if err := r.ready(ctx, zebra, p.ports); err != nil {
+		return r, err
+	}
+	return r, r.ready(ctx, r.daemon(ctx, folder+"/pbrd"), "show pbr map")
+}
+
+// daemon runs one of FRR's in the foreground, as root: its own user may not open the
+// ports of the module.
+func (r *router) daemon(ctx context.Context, program string, args ...string) *daemon {
+	name := program[strings.LastIndex(program, "/")+1:]
+	file := r.dir + "/" + name
+	argv := append([]string{
+		program, "-f", file + ".conf", "-i", file + ".pid", "-z", r.dir + "/zserv.api", "--vty_socket", r.dir,
+		"-P", "0", "-u", "root", "-g", "root", "--log", "stdout",
+	}, args...)
+	ctx, cancel := context.WithCancel(ctx)
+	d := &daemon{name: name, done: make(chan struct{}), out: &awaited{seen: make(chan struct{})}}
+	go func() {
+		defer close(d.done)
+		_, d.err = r.stream(ctx, nil, d.out, d.out, argv...)
+	}()
+	r.stop = append(r.stop, func() {
+		cancel()
+		<-d.done
+	})
+	return d
+}
+
+type daemon struct {
+	name string
+	out  *awaited
+	done chan struct{}
+	err  error // once it is done
+}
+
+// close ends what was started, the last first.
+func (r *router) close(ctx context.Context) error {
+	for _, stop := range slices.Backward(r.stop) {
+		stop()
+	}
+	if r.dir == "" {
+		return nil
+	}
+	return r.removeFolder(ctx, r.dir)
+}
+
+// ready waits until a daemon answers a command.
+func (r *router) ready(ctx context.Context, d *daemon, command string) error {
+	for end := time.Now().Add(frrPatience); ; {
+		_, err := r.show(ctx, command)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-d.done:
+			return errors.Join(fmt.Errorf("%s ended: %s", d.name, or(clean(d.out.String(), maxSawBytes/2), "no output")), d.err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(frrPause):
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s does not answer: %w", d.name, err)
+		}
+	}
+}
+
+// vtyshError is what vtysh prints of a command that was refused; it ends with 0 all the
+// same.
+var vtyshError = regexp.MustCompile(`(?m)^% \S`)
+
+func (r *router) show(ctx context.Context, command string) (string, error) {
+	return r.vtysh(ctx, command)
+}
+
+// vtysh gives commands, one after another.
+func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) {
+	argv := []string{"vtysh"}
+	if r.dir != "" {
+		argv = append(argv, "--vty_socket", r.dir)
+	}
+	for _, c := range commands {
+		argv = append(argv, "-c", c)
+	}
+	out, err := r.ask(ctx, argv...)
+	if err == nil && vtyshError.MatchString(out) {
+		err = fmt.Errorf("%s: %s", shellLine(argv), clean(out, maxSawBytes/2))
+	}
+	return out, err
+}
+
+// configure gives commands in FRR's configuration.
+func (r *router) configure(ctx context.Context, commands ...string) error {
+	_, err := r.vtysh(ctx, append([]string{"configure terminal"}, commands...)...)
+	return err
+}
+
+// flowsUntil asks for the flows until they are as wanted, or are unlikely to become so.
+func (r *router) flowsUntil(ctx context.Context, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
+	for end := time.Now().Add(flowPatience); ; {
+		said, err = r.show(ctx, r.plugin.flow)
+		if err != nil {
+			return nil, said, err
+		}
+		if flows = parseFlows(said); wanted(flows) || time.Now().After(end) {
+			return flows, said, nil
+		}
+		select {
+		case <-ctx.Done():
+			return flows, said, context.Cause(ctx)
+		case <-time.After(frrPause):
+		}
+	}
+}
+
+// frrPort is a port as the plugin shows it in detail.
+type frrPort struct{ number, device, driver, iface string }
+
+var frrPortLine = regexp.MustCompile(`^\s*(?:DPDK|DOCA) port: (\d{1,5})\s*$`)
+
+// parseFRRPorts reads "show dplane dpdk port detail".
+func parseFRRPorts(text string) (all []frrPort) {
+	for _, line := range lines(text) {
+		if m := frrPortLine.FindStringSubmatch(line); m != nil && len(all) < 64 {
+			all = append(all, frrPort{number: m[1]})
+			continue
+		}
+		if len(all) == 0 {
+			continue
+		}
+		p := &all[len(all)-1]
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch value, _, _ = strings.Cut(strings.TrimSpace(value), " "); key {
+		case "Device":
+			p.device = value
+		case "Driver":
+			p.driver = value
+		case "Interface":
+			p.iface = value
+		}
+	}
+	return all
+}
+
+// pbrFlow is a rule as zebra shows it, with the counter of its flow.
+type pbrFlow struct {
+	iface   string
+	port    string // destination, "" for any
+	counted bool   // it has a flow
+	packets int64
+}
+
+const maxFlows = 10_000
+
+var (
+	flowStats = regexp.MustCompile(`^\s*(?:DPDK|DOCA) stats: packets (\d{1,19}) bytes \d{1,19}\s*$`)
+	flowPort  = regexp.MustCompile(`^\s*DST Port Match: (\d{1,5})\s*$`)
+)
+
+// parseFlows reads "show dplane dpdk pbr flows".
+func parseFlows(text string) (all []pbrFlow) {
+	for _, line := range lines(strings.ReplaceAll(text, "\r", "")) {
+		if name, ok := strings.CutPrefix(line, "Rules if "); ok && len(all) < maxFlows {
+			all = append(all, pbrFlow{iface: clean(strings.TrimSpace(name), 64)})
+			continue
+		}
+		if len(all) == 0 {
+			continue
+		}
+		f := &all[len(all)-1]
+		if m := flowPort.FindStringSubmatch(line); m != nil {
+			f.port = m[1]
+		}
+		if m := flowStats.FindStringSubmatch(line); m != nil {
+			f.packets, _ = strconv.ParseInt(m[1], 10, 64)
+			f.counted = true
+		}
+	}
+	return all
+}
+
+// counted are the flows for a port, or with "" all.
+func counted(flows []pbrFlow, port string) (some []pbrFlow) {
+	for _, f := range flows {
+		if f.counted && (port == "" || f.port == port) {
+			some = append(some, f)
+		}
+	}
+	return some
+}
