@@ -38,6 +38,9 @@ type Command struct {
 	// Gentle is for programs that must not be cut off in the middle, as dpkg: only
 	// they are asked to end, as by a Ctrl-C, and they decide when.
 	Gentle bool
+	// Apart is for programs in a pid namespace that ends with this process anyway, and in
+	// which they cannot see it: Go would take it for dead, and end them.
+	Apart bool
 	// Stop asks a program to end that needs another way than a SIGTERM to it and its
 	// children, and decides how long it may take; children that outlive it are then
 	// left alone.
@@ -148,6 +151,9 @@ func Prepare(ctx context.Context, c Command) *exec.Cmd {
 		cmd.SysProcAttr.Pdeathsig = 0
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }
 		cmd.WaitDelay = 0
+	}
+	if c.Apart {
+		cmd.SysProcAttr.Pdeathsig = 0
 	}
 	if c.Stop != nil {
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGINT

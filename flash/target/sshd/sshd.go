@@ -1,5 +1,5 @@
 // Package sshd runs an OpenSSH server of its own on loopback, with keys of its
-// own, for tests and benchmarks. The machine's own server is left alone.
+// own, for tests, benchmarks and boards of namespaces. The machine's own server is left alone.
 package sshd
 
 import (
@@ -33,6 +33,7 @@ type Server struct {
 	KnownHosts string // file that pins the server's key
 	Identity   string // file of the private key that it accepts
 	Log        string
+	Apart      bool // as an engine.Command's: where the thread that calls Start is in another pid namespace
 
 	config string
 	cmd    *exec.Cmd
@@ -120,7 +121,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	s.cmd = engine.Prepare(ctx, engine.Command{Argv: []string{Program, "-D", "-e", "-f", s.config}})
+	s.cmd = engine.Prepare(ctx, engine.Command{Argv: []string{Program, "-D", "-e", "-f", s.config}, Apart: s.Apart})
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := s.cmd.Start(); err != nil {
 		return err
