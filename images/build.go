@@ -77,6 +77,9 @@ func (o Options) cache() string {
 // the same things. What it did not finish, it leaves under no name that a reader
 // would take for an artifact.
 func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
+	if spec.Rig != nil {
+		return Artifact{}, fmt.Errorf("board %s has no image: it is made of namespaces; rig:build makes its userland, rig:up all of it", spec.Board)
+	}
 	dir := opt.dir(spec)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Artifact{}, err
@@ -100,7 +103,10 @@ func HostPackages(spec Spec) []string {
 	if spec.Debian == nil {
 		return bitbakePackages()
 	}
-	all := append([]string{"mmdebstrap", "debian-archive-keyring", "e2fsprogs", "fdisk"}, loaders[spec.Disk.Firmware][spec.Arch].packages...)
+	if spec.Rig != nil {
+		return debianPackages()
+	}
+	all := append(append(debianPackages(), "e2fsprogs", "fdisk"), loaders[spec.Disk.Firmware][spec.Arch].packages...)
 	if spec.Debian.Keyring != "" {
 		all = append(all, "squashfs-tools") // of which RAUC makes bundles
 	}
@@ -112,6 +118,9 @@ func HostPackages(spec Spec) []string {
 	}
 	return all
 }
+
+// debianPackages are what makes a userland of Debian packages.
+func debianPackages() []string { return []string{"mmdebstrap", "debian-archive-keyring"} }
 
 // lock keeps a second build away from a folder for as long as the first lasts.
 func lock(path string) (unlock func(), err error) {

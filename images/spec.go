@@ -25,7 +25,8 @@ type Spec struct {
 
 	Debian  *Debian  `yaml:"debian" json:"debian,omitempty"` // built from Debian packages; nil: built by bitbake from kas.yml
 	Disk    *Disk    `yaml:"disk" json:"disk,omitempty"`
-	Machine *Machine `yaml:"machine" json:"machine,omitempty"` // nil: real hardware
+	Machine *Machine `yaml:"machine" json:"machine,omitempty"` // nil: real hardware, or a rig
+	Rig     *Rig     `yaml:"rig" json:"rig,omitempty"`         // of namespaces on the machine itself: nothing is flashed or switched on
 
 	Flash  Flash    `yaml:"flash" json:"flash"`
 	Deploy Deploy   `yaml:"deploy" json:"deploy"`

@@ -32,11 +32,11 @@ func (s Spec) validate() error {
 	switch {
 	case !slices.Contains(arches, s.Arch):
 		return s.wrong("arch", s.Arch, arches)
-	case len(s.Flash.Kinds) == 0:
+	case len(s.Flash.Kinds) == 0 && s.Rig == nil:
 		return s.wrong("flash.kinds", "", devices)
-	case s.Debian != nil && s.Disk == nil:
+	case s.Debian != nil && s.Disk == nil && s.Rig == nil:
 		return fmt.Errorf("%s: debian needs a disk to be put on; add disk", boardFile(s.Board))
-	case s.Debian != nil && loaders[s.Disk.Firmware][s.Arch].format == "" && slices.Contains(firmwares, s.Disk.Firmware):
+	case s.Debian != nil && s.Disk != nil && loaders[s.Disk.Firmware][s.Arch].format == "" && slices.Contains(firmwares, s.Disk.Firmware):
 		return fmt.Errorf("%s: disk.firmware: %s is not for %s; use uefi", boardFile(s.Board), s.Disk.Firmware, s.Arch)
 	case s.Debian == nil && !slices.ContainsFunc(projectFiles, func(name string) bool { return s.files[name] != nil }):
 		return fmt.Errorf("%s: neither debian nor a project file beside it (%s) says how to build the image", boardFile(s.Board), strings.Join(projectFiles, " or "))
@@ -69,6 +69,9 @@ func (s Spec) validate() error {
 		return err
 	}
 	if err := s.validateDPU(); err != nil {
+		return err
+	}
+	if err := s.validateRig(); err != nil {
 		return err
 	}
 	return s.validateDisk()

@@ -1,0 +1,151 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// Rig is the network of a board that is a few namespaces of the machine itself, with a
+// userland of Debian packages as their root.
+type Rig struct {
+	// Source says how the programs are built that Debian has not, each as a layer over
+	// the userland; a later one sees what the earlier ones made.
+	Source []RigSource `yaml:"source" json:"source"`
+	Ports  []RigPort   `yaml:"ports" json:"ports"`
+	Places []RigPlace  `yaml:"places" json:"places"`
+}
+
+// RigSource is something that is built in the userland.
+type RigSource struct {
+	Name string `yaml:"name" json:"name"`
+	// From are folders and files of the clone that the script finds in /source, by the
+	// last part of their names.
+	From   []string `yaml:"from" json:"from"`
+	Script string   `yaml:"script" json:"script"` // a file of the board's folder, for sh; it puts what it made into /made
+	// Network says that the script fetches something.
+	Network bool `yaml:"network" json:"network,omitempty"`
+}
+
+// RigPort is a representor, with an end for the switch behind it, esw-NAME, and one for
+// what is plugged in there, wire-NAME.
+type RigPort struct {
+	Name    string `yaml:"name" json:"name"`
+	Address string `yaml:"address" json:"address"` // with the network's length: 192.0.2.254/24
+}
+
+// RigPlace is a machine behind a port: a namespace with an eth0. Several places of one
+// port are in one network.
+type RigPlace struct {
+	Name    string `yaml:"name" json:"name"`
+	Port    string `yaml:"port" json:"port"`
+	Address string `yaml:"address" json:"address"` // in the port's network
+}
+
+const maxRigParts = 64 // of each kind
+
+// maxPortName leaves room for wire- before it: the kernel takes 15 bytes.
+const maxPortName = 10
+
+func (s Spec) validateRig() error {
+	if s.Rig == nil {
+		return nil
+	}
+	err := s.Rig.validate()
+	switch {
+	case s.Debian == nil || s.Disk != nil || s.Machine != nil || len(s.Flash.Kinds) > 0:
+		err = errors.New("a rig has a userland (debian), and neither disk, machine nor flash.kinds")
+	case err == nil:
+		err = s.rigScripts()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: rig: %w", boardFile(s.Board), err)
+	}
+	return nil
+}
+
+func (s Spec) rigScripts() error {
+	for _, source := range s.Rig.Source {
+		if _, err := s.File(source.Script); err != nil || filepath.IsAbs(source.Script) {
+			return fmt.Errorf("source %q: script: %q is no file beside board.yml", source.Name, source.Script)
+		}
+		for _, from := range source.From {
+			if !filepath.IsLocal(from) {
+				return fmt.Errorf("source %q: from: %q leads out of the clone", source.Name, from)
+			}
+		}
+	}
+	return nil
+}
+
+func (r Rig) validate() error {
+	if max(len(r.Source), len(r.Ports), len(r.Places)) > maxRigParts {
+		return fmt.Errorf("more than %d sources, ports or places", maxRigParts)
+	}
+	networks := map[string]netip.Prefix{}
+	for _, p := range r.Ports {
+		network, err := netip.ParsePrefix(p.Address)
+		if err != nil || !network.Addr().Is4() || !interfaceName.MatchString(p.Name) || len(p.Name) > maxPortName {
+			return fmt.Errorf("port %q: want a name of at most %d letters and an address like 192.0.2.254/24", p.Name, maxPortName)
+		}
+		networks[p.Name] = network
+	}
+	for _, p := range r.Places {
+		a, err := netip.ParsePrefix(p.Address)
+		if err != nil || !interfaceName.MatchString(p.Name) || !networks[p.Port].Contains(a.Addr()) || a.Bits() != networks[p.Port].Bits() {
+			return fmt.Errorf("place %q: want an address of the network of its port %q, with the same length", p.Name, p.Port)
+		}
+	}
+	var all []string
+	for _, s := range r.Source {
+		if !interfaceName.MatchString(s.Name) {
+			return fmt.Errorf("source %q: want a name of at most 15 letters and digits", s.Name)
+		}
+		all = append(all, "source "+s.Name)
+	}
+	for _, p := range r.Places {
+		all = append(all, "place "+p.Name)
+	}
+	slices.Sort(all)
+	if len(slices.Compact(slices.Clone(all))) != len(all) || len(networks) != len(r.Ports) {
+		return errors.New("two sources, ports or places have one name")
+	}
+	return nil
+}
+
+// Userland is a folder with the board's Debian packages, unpacked. It is whole or
+// absent, and made again when the board names other packages.
+func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
+	tar, err := userland(ctx, step, spec, opt)
+	if err != nil {
+		return "", err
+	}
+	root := filepath.Join(opt.dir(spec), strings.TrimSuffix(filepath.Base(tar), ".tar"))
+	if onDisk(root) && !opt.Fresh {
+		return root, nil
+	}
+	step.Detail("unpacking")
+	part := root + ".part"
+	for _, old := range []string{part, root} {
+		if err := os.RemoveAll(old); err != nil {
+			return "", err
+		}
+	}
+	defer os.RemoveAll(part)
+	if err := os.Mkdir(part, 0o755); err != nil {
+		return "", err
+	}
+	argv := []string{"tar", "-C", part, "--numeric-owner", "--anchored", "--wildcards", "--exclude=./dev/*", "-xf", tar}
+	if err := engine.Run(ctx, engine.Command{Argv: argv, Log: filepath.Join(opt.dir(spec), "unpack.log")}); err != nil {
+		return "", fmt.Errorf("unpack the userland: %w", err)
+	}
+	return root, os.Rename(part, root)
+}
