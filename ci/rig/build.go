@@ -1,0 +1,176 @@
+package rig
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"slipway/images"
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// Build makes the layers of a rig's root, the lowest first: the userland of Debian
+// packages, and what is built in it. Each is a folder that is whole or absent, named by
+// a digest of what went into it, and made again when that changes.
+func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string, error) {
+	dir, err := filepath.Abs(filepath.Join(opt.Dir, spec.Board))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	opt.Dir = filepath.Dir(dir)
+	var layers []string
+	err = progress.Run(ctx, "userland", func(step *progress.Step) (string, error) {
+		userland, err := images.Userland(ctx, step, spec, opt)
+		layers = append(layers, userland)
+		return fmt.Sprintf("Debian %s, %d packages asked for", spec.Debian.Suite, len(spec.Debian.Packages)), err
+	})
+	for i := 0; i < len(spec.Rig.Source) && err == nil; i++ {
+		b := build{spec: spec, source: spec.Rig.Source[i], dir: dir, below: layers}
+		var made string
+		made, err = b.layer(ctx)
+		layers = append(layers, made)
+	}
+	return layers, err
+}
+
+// build is one layer.
+type build struct {
+	spec   images.Spec
+	source images.RigSource
+	dir    string
+	below  []string
+}
+
+func (b build) layer(ctx context.Context) (string, error) {
+	step := progress.Start(ctx, b.source.Name, 0, "")
+	key, err := b.key()
+	if err != nil {
+		step.End("", err)
+		return "", err
+	}
+	made := filepath.Join(b.dir, b.source.Name+"-"+key)
+	if _, err := os.Stat(made); err == nil {
+		step.Reuse("nothing changed")
+		return made, nil
+	}
+	err = b.make(ctx, step, made)
+	step.End("built from source", err)
+	return made, err
+}
+
+// key is a digest of the script, of all that it is given, and of what it is built on.
+func (b build) key() (string, error) {
+	h := sha256.New()
+	script, err := b.spec.File(b.source.Script)
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(h, "%q %q\n", script, b.below)
+	for _, from := range b.source.From {
+		fmt.Fprintf(h, "%q\n", from)
+		if err := hashTree(h, from); err != nil {
+			return "", fmt.Errorf("%w; the rig is built from the sources, in the clone", err)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12], nil
+}
+
+func hashTree(h hash.Hash, dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		content := sha256.New()
+		_, err = io.Copy(content, f)
+		fmt.Fprintf(h, "%q %x\n", path, content.Sum(nil))
+		return err
+	})
+}
+
+// make builds the layer under another name, and then removes what it replaces.
+func (b build) make(ctx context.Context, step *progress.Step, made string) error {
+	part, work := filepath.Join(b.dir, b.source.Name+".part"), filepath.Join(b.dir, b.source.Name+".work")
+	defer os.RemoveAll(part)
+	defer os.RemoveAll(work)
+	for _, dir := range []string{part, work} {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := b.script(ctx, step, part, work); err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(b.dir, b.source.Name+"-????????????"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range old {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return os.Rename(part, made)
+}
+
+// script runs the board's script in a room of its own, below the layers so far.
+func (b build) script(ctx context.Context, step *progress.Step, part, work string) error {
+	script, err := b.spec.File(b.source.Script)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(work, "script")
+	if err := os.WriteFile(file, script, 0o644); err != nil {
+		return err
+	}
+	binds := []bind{{part, "/made", true}, {work, "/build", true}}
+	for _, from := range b.source.From {
+		whole, err := filepath.Abs(from)
+		if err != nil {
+			return err
+		}
+		binds = append(binds, bind{whole, filepath.Join("/source", filepath.Base(from)), false})
+	}
+	log, err := os.Create(filepath.Join(b.dir, b.source.Name+".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	m, err := enter(ctx, root{layers: b.below, at: mountPoint(b.dir), binds: binds, network: b.source.Network, name: b.spec.Board})
+	if err != nil {
+		return err
+	}
+	err = m.run(ctx, engine.Command{
+		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build",
+		Env: []string{"HOME=/build", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
+		Line: func(line string) {
+			fmt.Fprintln(log, line)
+			step.Detail(engine.OneLine(line))
+		},
+	})
+	m.leave()
+	if err != nil {
+		return fmt.Errorf("build %s: %w\n  full log: %s", b.source.Name, err, log.Name())
+	}
+	return nil
+}
+
+// mountPoint is where roots are put together. It stays empty, as seen from outside.
+func mountPoint(dir string) string { return filepath.Join(dir, "root") }

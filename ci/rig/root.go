@@ -1,0 +1,123 @@
+package rig
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func (r root) inside(path ...string) string {
+	return filepath.Join(append([]string{r.at, "root"}, path...)...)
+}
+
+// furnish mounts the root: the layers under a layer in memory, devices, and what is
+// bound into it.
+func (r root) furnish() error {
+	if err := mount("tmpfs", r.at, "tmpfs", 0, "mode=755"); err != nil {
+		return err
+	}
+	if err := r.overlay(); err != nil {
+		return err
+	}
+	for _, m := range []struct {
+		kind, at, options string
+		flags             uintptr
+	}{
+		{"sysfs", "sys", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC},
+		{"tmpfs", "run", "mode=755", unix.MS_NOSUID | unix.MS_NODEV},
+		{"tmpfs", "dev", "mode=755", unix.MS_NOSUID},
+		{"devpts", "dev/pts", "newinstance,ptmxmode=0666,mode=620", unix.MS_NOSUID | unix.MS_NOEXEC},
+		{"tmpfs", "dev/shm", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
+	} {
+		if err := mount(m.kind, r.inside(m.at), m.kind, m.flags, m.options); err != nil {
+			return err
+		}
+	}
+	if err := r.devices(); err != nil {
+		return err
+	}
+	for _, b := range r.binds {
+		if err := b.mount(r.inside(b.at)); err != nil {
+			return err
+		}
+	}
+	return r.resolver()
+}
+
+// resolver lets a room with this machine's network find names as it does.
+func (r root) resolver() error {
+	if !r.network {
+		return nil
+	}
+	for _, file := range []string{"/etc/resolv.conf", "/etc/hosts"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(r.inside(file), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b bind) mount(at string) error {
+	if err := mount(b.from, at, "", unix.MS_BIND, ""); err != nil || b.write {
+		return err
+	}
+	return mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
+}
+
+// overlay mounts the layers. The kernel wants the uppermost first, and takes a colon in
+// a name for the end of it.
+func (r root) overlay() error {
+	for _, dir := range []string{"changes", "work"} {
+		if err := os.Mkdir(filepath.Join(r.at, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	var lower []string
+	for _, layer := range slices.Backward(r.layers) {
+		lower = append(lower, strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`).Replace(layer))
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", strings.Join(lower, ":"), filepath.Join(r.at, "changes"), filepath.Join(r.at, "work"))
+	return mount("overlay", r.inside(), "overlay", 0, options)
+}
+
+// devices makes what programs expect; tun is for DPDK's net_tap.
+func (r root) devices() error {
+	for name, number := range map[string][2]uint32{
+		"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}, "net/tun": {10, 200},
+	} {
+		path := r.inside("dev", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mknod(path, unix.S_IFCHR, int(unix.Mkdev(number[0], number[1]))); err != nil {
+			return fmt.Errorf("make %s: %w", path, err)
+		}
+		if err := os.Chmod(path, 0o666); err != nil {
+			return err
+		}
+	}
+	for name, to := range map[string]string{"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"} {
+		if err := os.Symlink(to, r.inside("dev", name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mount(from, at, kind string, flags uintptr, options string) error {
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(from, at, kind, flags, options); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", from, at, err)
+	}
+	return nil
+}
