@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -103,12 +102,7 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 	if err != nil {
 		return fmt.Errorf("%w; install it: %s", err, host.AptLine([]string{"openssh-client"}))
 	}
-	a := Address(opt, spec, vm)
-	return syscall.Exec(ssh, []string{
-		"ssh", "-p", strconv.Itoa(a.Port), "-i", a.Identities[0], "-o", "IdentitiesOnly=yes",
-		"-o", "UserKnownHostsFile=" + a.KnownHosts[0], "-o", "HostKeyAlias=" + a.HostKeyAlias, "-o", "StrictHostKeyChecking=yes",
-		a.User + "@" + a.Host,
-	}, os.Environ())
+	return syscall.Exec(ssh, sshArguments(Address(opt, spec, vm)), os.Environ())
 }
 
 // ConsoleVirtual joins a terminal to a virtual board's serial line.

@@ -16,6 +16,7 @@ import (
 var optional = map[string]string{
 	"up": "board", "doctor": "board", "bench": "area", "soak": "area",
 	"cache:serve": "dir", "rshim:show": "device", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
+	"rig:up": "board", "rig:build": "board", "rig:down": "board", "rig:ssh": "board",
 }
 
 // short are the names of commands whose namespace has the same one, which Go does not

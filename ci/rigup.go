@@ -1,0 +1,199 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	softrig "slipway/ci/rig"
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/host"
+)
+
+// transcriptName is the file beside the report with every command that was run.
+const transcriptName = "transcript.txt"
+
+// RigOptions says how UpRig does its work.
+type RigOptions struct {
+	Build images.Options
+	Out   io.Writer // for what a person should read
+	Keep  bool      // leave the rig on until the context ends
+	How   []SmokeOption
+}
+
+// UpRig takes a board of namespaces from nothing to a report: packages, userland and
+// what is built in it, namespaces, suites. All that it proves, it proves of software,
+// and the report says so.
+func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (Report, error) {
+	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
+		return Report{}, err
+	}
+	dir := BoardDir(opt.Build, spec)
+	if err := removeReport(dir); err != nil {
+		return Report{}, err
+	}
+	u := &rigUp{spec: spec, opt: opt, dir: dir, report: newReport(spec)}
+	u.report.Target = "software on this machine"
+	err := u.run(ctx)
+	u.report.Reason = reason(err)
+	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
+	err = errors.Join(err, u.report.WriteAndSay(opt.Out, dir))
+	u.linger(ctx)
+	return u.report, errors.Join(err, u.off())
+}
+
+// BuildRig makes the layers of a rig's root alone.
+func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) error {
+	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
+		return err
+	}
+	if err := host.Ensure(ctx, w, filepath.Join(BoardDir(opt, spec), "apt.log"), images.HostPackages(spec)...); err != nil {
+		return err
+	}
+	layers, err := softrig.Build(ctx, spec, opt)
+	if err == nil {
+		_, err = fmt.Fprintln(w, strings.Join(layers, "\n"))
+	}
+	return err
+}
+
+// SSHRig becomes an ssh session on the rig that is on, or a command there.
+func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
+	a, err := softrig.Find(BoardDir(opt, spec))
+	if err != nil {
+		return errors.Join(rigOf(spec), err)
+	}
+	ssh, err := exec.LookPath("ssh")
+	if err != nil {
+		return fmt.Errorf("%w; install it: %s", err, host.AptLine([]string{"openssh-client"}))
+	}
+	return syscall.Exec(ssh, sshArguments(a, argv...), os.Environ())
+}
+
+// sshArguments are those of the ssh program for a board whose keys are known. What it
+// is given to run there goes through the board's shell.
+func sshArguments(a target.Address, argv ...string) []string {
+	line := []string{
+		"ssh", "-p", strconv.Itoa(a.Port), "-i", a.Identities[0], "-o", "IdentitiesOnly=yes",
+		"-o", "UserKnownHostsFile=" + a.KnownHosts[0], "-o", "HostKeyAlias=" + a.HostKeyAlias, "-o", "StrictHostKeyChecking=yes",
+		a.User + "@" + a.Host,
+	}
+	if len(argv) > 0 {
+		line = append(line, "--", shellLine(argv))
+	}
+	return line
+}
+
+// DownRig switches the rig off that another command keeps on.
+func DownRig(ctx context.Context, opt images.Options, spec images.Spec) error {
+	return errors.Join(rigOf(spec), softrig.Down(ctx, BoardDir(opt, spec)))
+}
+
+func rigOf(spec images.Spec) error {
+	if spec.Rig == nil {
+		return fmt.Errorf("images/boards/%s/board.yml describes no rig (rig:); name a board of namespaces, as bluefield-rig", spec.Board)
+	}
+	return nil
+}
+
+// rigUp is one run of UpRig.
+type rigUp struct {
+	spec   images.Spec
+	opt    RigOptions
+	dir    string
+	report Report
+
+	layers []string
+	rig    *softrig.Rig
+}
+
+func (u *rigUp) run(ctx context.Context) error {
+	stages := []stage{
+		{"packages", u.packages, "run the apt line above, then try again"},
+		{"build", u.build, "the log named above says more; what is finished is kept"},
+		{"rig", u.start, "rig:down switches off one that is on"},
+		{"smoke", u.smoke, "each failed check says what to do; all commands: " + filepath.Join(u.dir, transcriptName)},
+	}
+	for i, s := range stages {
+		if err := u.report.stage(ctx, s); err != nil {
+			for _, rest := range stages[i+1:] {
+				u.report.Stages = append(u.report.Stages, Stage{Name: rest.name, Status: Skipped})
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *rigUp) packages(ctx context.Context) (string, error) {
+	needed := images.HostPackages(u.spec)
+	missing, err := host.Missing(ctx, needed...)
+	if err == nil && len(missing) == 0 {
+		return "all there", errCached
+	}
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, u.opt.Out, filepath.Join(u.dir, "apt.log"), needed...)
+}
+
+func (u *rigUp) build(ctx context.Context) (saw string, err error) {
+	u.layers, err = softrig.Build(ctx, u.spec, u.opt.Build)
+	var names []string
+	for _, layer := range u.layers {
+		names = append(names, filepath.Base(layer))
+	}
+	return strings.Join(names, ", "), err
+}
+
+func (u *rigUp) start(ctx context.Context) (saw string, err error) {
+	if u.rig, err = softrig.Start(ctx, u.spec, u.dir, u.layers); err != nil {
+		u.rig = nil
+		return "", err
+	}
+	return fmt.Sprintf("software, no BlueField: namespaces of this machine, %d ports, %d machines behind them", len(u.spec.Rig.Ports), len(u.spec.Rig.Places)), nil
+}
+
+func (u *rigUp) smoke(ctx context.Context) (saw string, err error) {
+	conn, err := target.WaitDial(ctx, u.rig.Address, loginLeast)
+	if err != nil {
+		return "", Because(ctx, ErrUnreachable, err)
+	}
+	defer conn.Close()
+	transcript, err := os.Create(filepath.Join(u.dir, transcriptName))
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, transcript.Close()) }()
+	// A restart would end it: there is nothing that would switch it on again.
+	how := slices.Concat(u.opt.How, []SmokeOption{Transcribed(transcript), Reboots(false)})
+	proved, err := Smoke(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
+	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
+	return countWords(proved.counts().checks) + ", of software", err
+}
+
+// linger keeps the rig on until somebody ends it.
+func (u *rigUp) linger(ctx context.Context) {
+	if u.rig == nil || !u.opt.Keep {
+		return
+	}
+	fmt.Fprintln(u.opt.Out, "the rig is on: rig:ssh in another terminal logs in; Ctrl-C, or rig:down there, switches it off")
+	<-ctx.Done()
+}
+
+func (u *rigUp) off() error {
+	if u.rig == nil {
+		return nil
+	}
+	return u.rig.Stop()
+}
