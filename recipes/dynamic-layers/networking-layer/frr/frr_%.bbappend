@@ -1,0 +1,51 @@
+# FRR for BlueFields: zebra's dataplane plugin for DPDK, which hands PBR rules to the
+# switch of the DPU as flows, in a package of its own. Other machines' FRR stays as it is.
+# Upstream's plugin starts no port and counts and removes no flow; the patches in files/
+# say what each mends, and how it was seen.
+
+FILESEXTRAPATHS:prepend := "${THISDIR}/files:"
+
+PACKAGECONFIG[dpdk] = "--enable-dp-dpdk,,dpdk"
+PACKAGECONFIG:append:bluefield = " dpdk"
+
+SLIPWAY_FRR_PATCHES = " \
+    0001-configure-option.patch \
+    0002-incoming-ifindex.patch \
+    0003-resolve-again.patch \
+    0004-eal-arguments.patch \
+    0005-start-ports.patch \
+    0006-match-the-rule.patch \
+    0007-keep-flows.patch \
+    0008-port-json.patch \
+"
+# What 9.1 needs besides: it does not compile with a DPDK of today, and its pbrd sends
+# rules without addresses that zebra refuses.
+SLIPWAY_FRR_PATCHES_FIRST = "0000-build-with-dpdk-22.11.patch"
+SLIPWAY_FRR_PATCHES_LAST = "0009-rule-family.patch"
+
+# The folder of this version's patches, or nothing. Debian has 8.4 and 10.3, for which
+# files/ has patches too; see debian.txt there.
+def slipway_frr_folder(d):
+    folders = {'9.1': '9.1', '10.6': '10'}
+    return folders.get('.'.join(d.getVar('PV').split('.')[:2]), '')
+
+def slipway_frr_uris(d):
+    folder = slipway_frr_folder(d)
+    names = d.getVar('SLIPWAY_FRR_PATCHES').split() if folder else []
+    if folder == '9.1':
+        names.insert(0, d.getVar('SLIPWAY_FRR_PATCHES_FIRST'))
+        names.append(d.getVar('SLIPWAY_FRR_PATCHES_LAST'))
+    return ' '.join('file://%s/%s' % (folder, name) for name in names)
+
+SRC_URI:append:bluefield = " ${@slipway_frr_uris(d)}"
+
+python () {
+    if 'dpdk' in d.getVar('PACKAGECONFIG').split() and not slipway_frr_folder(d):
+        raise bb.parse.SkipRecipe('FRR %s: its plugin for DPDK does not work, and there are patches for 9.1 and 10.6 only: use the frr of scarthgap or of wrynose, or take dpdk out of its PACKAGECONFIG' % d.getVar('PV'))
+}
+
+PACKAGES:prepend:bluefield = "${PN}-dplane-dpdk "
+SUMMARY:${PN}-dplane-dpdk = "zebra's dataplane plugin for DPDK"
+FILES:${PN}-dplane-dpdk = "${libdir}/frr/modules/zebra_dplane_dpdk.so"
+# netbase has /etc/protocols, without which pbrd knows no "match ip-protocol udp".
+RDEPENDS:${PN}-dplane-dpdk = "${PN} dpdk netbase"
