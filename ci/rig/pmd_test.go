@@ -20,6 +20,7 @@ func TestDriversWithoutDPDK(t *testing.T) {
 		want    int // results
 	}{
 		{"swflow", "dpdk-swflow", []string{"test_swflow.c", "swflow.c", "packet.c"}, 10},
+		{"ml-sw", "dpdk-ml-sw", []string{"test_dense.c", "dense.c"}, 4},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
