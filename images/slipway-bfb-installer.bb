@@ -1,3 +1,5 @@
+# Tried: parsed. Not yet built.
+#
 # The initramfs of a boot stream: what slipway-bfb-install needs, and no more. The image
 # that it writes is put behind it by classes/slipway-bfb.bbclass.
 SUMMARY = "Installer in a BlueField's boot stream"

@@ -1,4 +1,5 @@
-# Tried with scarthgap: parsed; its ptest ran on Debian 12. bitbake has not built it.
+# Tried with scarthgap: parsed, fetched, and its licence proved; its ptest ran on Debian 12.
+# bitbake has not built it.
 SUMMARY = "NVIDIA's scripts for BlueFields: versions, settings, boot streams, messages to rshim"
 HOMEPAGE = "https://github.com/Mellanox/bfscripts"
 LICENSE = "BSD-2-Clause & BSD-3-Clause"

@@ -1,4 +1,5 @@
-# Tried with scarthgap: parsed; on Debian 12 for amd64: compiled by the same make lines.
+# Tried with scarthgap: parsed, fetched, and its licence proved; on Debian 12 for amd64:
+# compiled by the same make lines.
 SUMMARY = "The two boot partitions of a BlueField: which one boots next, and what is in them"
 HOMEPAGE = "https://github.com/Mellanox/mlxbf-bootctl"
 LICENSE = "BSD-2-Clause"

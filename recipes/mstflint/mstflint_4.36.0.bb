@@ -1,4 +1,4 @@
-# Tried with scarthgap: parsed; on Debian 12 for amd64: compiled with the same options,
+# Tried with scarthgap: parsed (its source could not be fetched here); on Debian 12 for amd64: compiled with the same options,
 # from a clone without its two largest files (a copy of sqlite and a table for Spectrum6).
 SUMMARY = "Reads and writes the firmware and settings of NVIDIA's network adapters"
 HOMEPAGE = "https://github.com/Mellanox/mstflint"
@@ -13,7 +13,8 @@ SRCREV = "b9d9e844a14ae1c85cb90c76ccd4a56a0eccd599"
 # Where files are unpacked changed its name in Yocto 5.1.
 S = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}/${BP}"
 
-DEPENDS = "zlib"
+# Without sqlite3 it compiles a copy of its own.
+DEPENDS = "sqlite3 zlib"
 inherit autotools pkgconfig
 
 # A DPU's own adapter is reached over PCI; InfiniBand's in-band access is for switches.
@@ -23,3 +24,7 @@ PACKAGECONFIG[openssl] = "--enable-openssl,--disable-openssl,openssl"
 # mstreg and mstlink.
 PACKAGECONFIG[registers] = "--enable-adb-generic-tools,--disable-adb-generic-tools,expat xz"
 EXTRA_OECONF = "--enable-dc --disable-fw-mgr"
+
+# mstresourcedump, mstfwreset and their like are Python, behind scripts for bash.
+RDEPENDS:${PN} = "bash python3-modules"
+FILES:${PN}-staticdev += "${libdir}/${BPN}/*.a"

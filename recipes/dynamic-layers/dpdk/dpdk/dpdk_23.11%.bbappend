@@ -1,3 +1,6 @@
+# Tried with scarthgap: parsed for both machines; DPDK 23.11.1 with these options was
+# configured, not compiled, for arm64 by Debian 12's meson and cross compiler.
+#
 # DPDK for BlueFields: mlx5 through rdma-core, mldev, what drivers out of its tree need,
 # and the test programs in a package of their own. Other machines' DPDK stays as it is.
 

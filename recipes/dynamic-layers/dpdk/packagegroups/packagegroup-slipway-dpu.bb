@@ -1,3 +1,4 @@
+# Tried with scarthgap: parsed; bitbake found a recipe for all of it. Not built.
 # What a DPU's image has besides the base: see ci/suites/dpu*.yml for what uses it.
 SUMMARY = "FRR and DPDK with the DPU's switch, and NVIDIA's tools for the DPU itself"
 LICENSE = "MIT"
@@ -8,11 +9,12 @@ inherit packagegroup
 
 COMPATIBLE_MACHINE = "^bluefield[23]$"
 
-# Routing and the flows that it hands to the switch.
+# Routing and the flows that it hands to the switch, and a software driver to try the
+# same rules beside it.
 RDEPENDS:${PN} = " \
-    dpdk dpdk-test-apps \
+    dpdk dpdk-swflow dpdk-test-apps \
     dpu-hugepages dpu-pbr-example dpu-sriov \
-    frr \
+    frr frr-dplane-dpdk \
     rdma-core \
 "
 # The DPU: firmware, boot partitions, versions, steering tables.

@@ -1,4 +1,5 @@
-# Tried with scarthgap: parsed; on Debian 12: compiled with the same options.
+# Tried with scarthgap: parsed, fetched, and its licence proved; on Debian 12: compiled
+# with the same options.
 #
 # It belongs on a machine that has a DPU in it, or on the DPU's BMC; a DPU's own image
 # has no use for it.
