@@ -72,6 +72,8 @@ var kinds = []kind{
 	{"pbr", "policy based routing that FRR hands to the ports, with packets that show it", []string{
 		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "rules", "max-growth",
 	}, readPBR},
+	{"steering", "a rule that an mlx5 device says it holds", []string{"process", "port", "file", "match", "actions"}, readSteering},
+	{"sriov", "virtual functions, their representors and the switch's mode", []string{"pf", "vfs", "mode"}, readSRIOV},
 	{"mldev", "DPDK's inference, by dpdk-test-mldev", []string{"test", "repetitions", "tolerance", "wrong", "max-latency", "min-throughput", "within"}, readMldev},
 	{"containerd", "containerd answers", []string{"version"}, readContainerd},
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},

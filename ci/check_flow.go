@@ -43,6 +43,10 @@ func (s *session) wantDPU(ctx context.Context, program string) error {
 	if s.dpu == nil {
 		return missing("the board's board.yml has no section dpu")
 	}
+	return s.wantProgram(ctx, program)
+}
+
+func (s *session) wantProgram(ctx context.Context, program string) error {
 	why, err := s.lacking(ctx, need{kind: "command", name: program})
 	if err == nil && why != "" {
 		err = missing(why)
