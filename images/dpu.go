@@ -13,7 +13,8 @@ import (
 // Whether it is hardware is not said here: checks take that from the driver's name.
 type DPU struct {
 	// EAL are the arguments of DPDK's environment. FRR splits them at spaces, so none
-	// may stand in one.
+	// may stand in one. testpmd wants two logical cores: --lcores 0@0,1@0 makes them of
+	// one.
 	EAL []string `yaml:"eal" json:"eal"`
 	// Ports are the network interfaces of DPDK's ports, by their numbers: the
 	// representor that packets come in by, and the one that they leave by.

@@ -40,10 +40,10 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	}
 	return link.during(ctx, stop, func() error {
 		err := session.RequestPty("dumb", terminalRows, terminalColumns, ssh.TerminalModes{ssh.ECHO: 0})
-		if err == nil {
-			err = session.Start(pid.prefix() + command(argv))
-		}
 		if err != nil {
+			return said(fmt.Sprintf("get a terminal of %s; is devpts mounted there, and PermitTTY on for its sshd?", c.addr), err)
+		}
+		if err = session.Start(pid.prefix() + command(argv)); err != nil {
 			return said(fmt.Sprintf("run %s at a terminal of %s", argv[0], c.addr), err)
 		}
 		return converse(session, pid, talk, keys, screen, output)
