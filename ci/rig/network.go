@@ -21,7 +21,7 @@ import (
 
 // plug makes the ports, the places behind them and the lines between.
 func (m *room) plug(ctx context.Context, r images.Rig) error {
-	if err := m.all(ctx, [][]string{{"ip", "link", "set", "lo", "up"}, quiet(), forward(), ownAddresses()}); err != nil {
+	if err := m.all(ctx, [][]string{{"ip", "link", "set", "lo", "up"}, quiet(), forward(true), ownAddresses()}); err != nil {
 		return err
 	}
 	for _, p := range r.Ports {
@@ -64,6 +64,7 @@ func (m *room) plugPlace(ctx context.Context, p images.RigPlace, gateway string)
 	if err := m.all(ctx, [][]string{
 		{"ip", "netns", "add", p.Name},
 		in(p.Name, quiet()...),
+		in(p.Name, forward(false)...),
 		{"ip", "link", "add", p.Name, "type", "veth", "peer", "name", "eth0"},
 	}); err != nil {
 		return err
@@ -107,7 +108,14 @@ func in(namespace string, argv ...string) []string {
 // without IPv6 has no such key.
 func quiet() []string { return []string{"sysctl", "-qew", "net.ipv6.conf.default.disable_ipv6=1"} }
 
-func forward() []string { return []string{"sysctl", "-qw", "net.ipv4.ip_forward=1"} }
+// forward is said everywhere: a new namespace does as the machine's first one, which may
+// well forward.
+func forward(on bool) []string {
+	if on {
+		return []string{"sysctl", "-qw", "net.ipv4.ip_forward=1"}
+	}
+	return []string{"sysctl", "-qw", "net.ipv4.ip_forward=0"}
+}
 
 // ownAddresses keeps the kernel from answering for a port's address on its wire too.
 func ownAddresses() []string { return []string{"sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1"} }

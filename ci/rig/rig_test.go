@@ -93,6 +93,9 @@ func TestRig(t *testing.T) {
 	if err != nil || found.Port != r.Address.Port {
 		t.Errorf("Find = %v, %v; want port %d", found, err, r.Address.Port)
 	}
+	if port, place := said(t, conn, "cat", forwarding), said(t, conn, "ip", "netns", "exec", "leaf2", "cat", forwarding); port != "1" || place != "0" {
+		t.Errorf("the rig forwards: %s, and leaf2: %s; want 1 and 0", port, place)
+	}
 	for _, port := range []string{"p0", "pf0vf0"} { // a switch without rules
 		said(t, conn, "ip", "link", "add", "sw-"+port, "type", "bridge")
 		for _, end := range []string{"esw-" + port, "wire-" + port} {
@@ -175,6 +178,8 @@ func TestStartFails(t *testing.T) {
 		t.Errorf("Find = %v; want %v", err, ErrOff)
 	}
 }
+
+const forwarding = "/proc/sys/net/ipv4/ip_forward"
 
 func address(place string) string {
 	i := slices.IndexFunc(small.Rig.Places, func(p images.RigPlace) bool { return p.Name == place })
