@@ -18,10 +18,9 @@ type Rig mg.Namespace
 
 // Up takes a rig, a BlueField of namespaces on this machine, from nothing to a report.
 //
-// As root, on Debian: it fetches a userland with DPDK, builds our software drivers and
-// FRR with our patches in it, makes network namespaces that stand for the DPU's ports,
-// its host, a virtual machine and two leaves, and runs the suites there over SSH.
-// report.html, report.json, junit.xml and transcript.txt, with every command that was
+// As root, on Debian: it fetches a userland with DPDK, builds our software driver in it,
+// makes network namespaces that stand for the DPU's ports, its host, a virtual machine
+// and two leaves, and runs the suites there over SSH. report.html, report.json, junit.xml and transcript.txt, with every command that was
 // run, are written into build/<board>. All that is proved is software. What did not
 // change is not built again. It exits as smoke does.
 //
@@ -40,7 +39,7 @@ func (Rig) Up(ctx context.Context,
 	})
 }
 
-// Build makes the root of a rig alone: the userland, our drivers and FRR.
+// Build makes the root of a rig alone: the userland and what is built in it.
 //
 // Example: "rig:build bluefield-rig-trixie".
 func (Rig) Build(ctx context.Context,
