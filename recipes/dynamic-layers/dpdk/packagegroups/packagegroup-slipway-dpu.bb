@@ -1,4 +1,5 @@
-# Tried with scarthgap: parsed; bitbake found a recipe for all of it. Not built.
+# Tried with scarthgap: parsed; bitbake found a recipe for all of it, but for dpdk-ml-sw,
+# which came later. Not built.
 # What a DPU's image has besides the base: see ci/suites/dpu*.yml for what uses it.
 SUMMARY = "FRR and DPDK with the DPU's switch, and NVIDIA's tools for the DPU itself"
 LICENSE = "MIT"
@@ -9,10 +10,10 @@ inherit packagegroup
 
 COMPATIBLE_MACHINE = "^bluefield[23]$"
 
-# Routing and the flows that it hands to the switch, and a software driver to try the
-# same rules beside it.
+# Routing and the flows that it hands to the switch, and software drivers to try
+# rules and models beside it.
 RDEPENDS:${PN} = " \
-    dpdk dpdk-swflow dpdk-test-apps \
+    dpdk dpdk-ml-sw dpdk-swflow dpdk-test-apps \
     dpu-hugepages dpu-pbr-example dpu-sriov \
     frr frr-dplane-dpdk \
     rdma-core \
