@@ -87,6 +87,14 @@ func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 // ports wants the plugin to have those of board.yml.
 func (p pbr) ports(ctx context.Context, f *finding, r *router) error {
 	said, err := r.show(ctx, r.plugin.ports)
+	for end := time.Now().Add(flowPatience); err == nil && strings.TrimSpace(said) == "" && time.Now().Before(end); { // they come after zebra's first answers
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(frrPause):
+		}
+		said, err = r.show(ctx, r.plugin.ports)
+	}
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func TestPBR(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			shorten(t)
-			plays := recorded{"true": "", "mkdir -m 700 /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", "touch /tmp/slipway-": "", "cat /tmp/slipway-": "77\n"}
+			plays := recorded{"true": "", "install -d -m 700 -o frr -g frr /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", "touch /tmp/slipway-": "", "cat /tmp/slipway-": "77\n"}
 			d := &playedDPU{driver: "net_swflow", faults: map[string]bool{tt.fault: true}, plays: plays}
 			if d.faults["grows"] {
 				d.grow = 4096

@@ -44,7 +44,7 @@ func (s *session) startFRR(ctx context.Context, p plugin, folder string) (*route
 		return r, nil
 	}
 	dir := "/tmp/slipway-" + rand.Text()
-	if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
+	if _, err := s.ask(ctx, "install", "-d", "-m", "700", "-o", "frr", "-g", "frr", dir); err != nil {
 		return r, err
 	}
 	r.dir = dir
@@ -58,14 +58,14 @@ func (s *session) startFRR(ctx context.Context, p plugin, folder string) (*route
 	return r, r.ready(ctx, r.daemon(ctx, folder+"/pbrd"), "show pbr map")
 }
 
-// daemon runs one of FRR's in the foreground, as root: its own user may not open the
-// ports of the module.
+// daemon runs one of FRR's in the foreground. It becomes the user frr, and would be root
+// only where root is in the group frrvty.
 func (r *router) daemon(ctx context.Context, program string, args ...string) *daemon {
 	name := program[strings.LastIndex(program, "/")+1:]
 	file := r.dir + "/" + name
 	argv := append([]string{
 		program, "-f", file + ".conf", "-i", file + ".pid", "-z", r.dir + "/zserv.api", "--vty_socket", r.dir,
-		"-P", "0", "-u", "root", "-g", "root", "--log", "stdout",
+		"-P", "0", "--log", "stdout",
 	}, args...)
 	ctx, cancel := context.WithCancel(ctx)
 	d := &daemon{name: name, done: make(chan struct{}), out: &awaited{seen: make(chan struct{})}}
