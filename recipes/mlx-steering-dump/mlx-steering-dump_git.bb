@@ -1,5 +1,5 @@
-# Tried with scarthgap: parsed, fetched, and its licence proved; its ptest ran on Debian 12.
-# bitbake has not built it.
+# Tried with scarthgap: parsed, fetched, and its licence proved. The parser that its ptest
+# calls was run by hand on Debian 12; the ptest was not, and bitbake has not built it.
 SUMMARY = "Shows the steering rules that an mlx5 device holds"
 DESCRIPTION = "Two parsers for dumps of a ConnectX's or a BlueField's steering tables: one for \
 rules that software steers, one for those that the hardware does (dv_flow_en=2)."
