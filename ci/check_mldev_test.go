@@ -7,7 +7,7 @@ import (
 	"slipway/images"
 )
 
-// mldevSays is what dpdk-test-mldev of DPDK 25.11 was recorded to print with ml_sw.
+// mldevSays is written as the source of dpdk-test-mldev 25.11 prints.
 func mldevSays(result string) string {
 	return "\tdriver               : ml_sw\n\ttest                 : inference_ordered\n" +
 		"\x1b[33mError: nothing\x1b[0m\n Average End-to-End Latency (ns)                                  = 1530\n" +

@@ -24,7 +24,7 @@ func (d *playedDPU) daemon(ctx context.Context, stdout io.Writer, argv []string)
 	return 0, context.Cause(ctx)
 }
 
-// vtysh answers as FRR 10.3 was recorded to.
+// vtysh answers in the form that the source of FRR 10.3, with our patches, prints.
 func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -35,7 +35,7 @@ var playedSpec = images.DPU{
 }
 
 // playedDPU is a board that no package provides: ports that keep to one rule. It says what
-// testpmd and tcpdump were recorded to say, and has faults to be found.
+// testpmd, tcpdump and vtysh say, and has faults to be found.
 type playedDPU struct {
 	driver string
 	faults map[string]bool
