@@ -169,7 +169,7 @@ func (r *router) flowsUntil(ctx context.Context, wanted func([]pbrFlow) bool) (f
 // frrPort is a port as the plugin shows it in detail.
 type frrPort struct{ number, device, driver, iface string }
 
-var frrPortLine = regexp.MustCompile(`^\s*(?:DPDK|DOCA) port: (\d{1,5})\s*$`)
+var frrPortLine = regexp.MustCompile(`^\s*DPDK port: (\d{1,5})\s*$`)
 
 // parseFRRPorts reads "show dplane dpdk port detail".
 func parseFRRPorts(text string) (all []frrPort) {
@@ -206,7 +206,7 @@ type pbrFlow struct {
 const maxFlows = 10_000
 
 var (
-	flowStats = regexp.MustCompile(`^\s*(?:DPDK|DOCA) stats: packets (\d{1,19}) bytes \d{1,19}\s*$`)
+	flowStats = regexp.MustCompile(`^\s*DPDK stats: packets (\d{1,19}) bytes \d{1,19}\s*$`)
 	flowPort  = regexp.MustCompile(`^\s*DST Port Match: (\d{1,5})\s*$`)
 )
 
