@@ -118,10 +118,10 @@ func TestTAPByProve(t *testing.T) {
 		want   string
 		failed bool
 	}{
-		{"passing", []Report{passing()}, "Files=1, Tests=17,", false},
+		{"passing", []Report{passing()}, "Files=1, Tests=18,", false},
 		{"failing", []Report{failing()}, "Failed tests:  6, 10, 17", true},
 		{"stopped", []Report{stopped()}, "Failed test:  4", true},
-		{"several", []Report{passing(), failing()}, "Failed tests:  23, 27, 34", true},
+		{"several", []Report{passing(), failing()}, "Failed tests:  24, 28, 35", true},
 		{"forging", []Report{forging()}, "Failed tests:  1, 4-5", true},
 		{"nothing", []Report{{Board: "x"}}, "Failed test:  1", true},
 	} {

@@ -114,7 +114,7 @@ func TestOverviewOfManyChecks(t *testing.T) {
 		r.Suites[1].Checks = append(r.Suites[1].Checks, CheckResult{Name: strings.Repeat("x", len(r.Suites[1].Checks)), Status: Skipped})
 	}
 	v := newOverview([]Report{r, stopped(), failing()}, nil)
-	if diff := cmp.Diff([]string{"base", "slots", "containers"}, v.Columns); diff != "" {
+	if diff := cmp.Diff([]string{"base", "slots", "containers", "dpu-flow"}, v.Columns); diff != "" {
 		t.Error(diff)
 	}
 	var got []string
@@ -125,7 +125,7 @@ func TestOverviewOfManyChecks(t *testing.T) {
 		}
 		got = append(got, line)
 	}
-	want := []string{"stage boot failed   ", "2 of 11 checks failed ✗ ✓ ✗", "10 of 71 checks passed, 61 skipped ✓ ✓ ✓"}
+	want := []string{"stage boot failed    ", "2 of 12 checks failed ✗ ✓ ✗ ✓", "11 of 72 checks passed, 61 skipped ✓ ✓ ✓ ✓"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -144,8 +144,8 @@ func TestConvert(t *testing.T) {
 	if err := Convert(&out, files, nil, ""); err == nil || !strings.Contains(err.Error(), "-out=FOLDER") {
 		t.Errorf("Convert to nothing = %v; want what to say", err)
 	}
-	if err := Convert(&out, files, formNamed(t, "tap"), ""); err != nil || strings.Count(out.String(), "\n1..") != 1 || !strings.Contains(out.String(), "\n1..57\n") {
-		t.Errorf("Convert = %v, and printed\n%s\nwant one list of 57", err, out.String())
+	if err := Convert(&out, files, formNamed(t, "tap"), ""); err != nil || strings.Count(out.String(), "\n1..") != 1 || !strings.Contains(out.String(), "\n1..60\n") {
+		t.Errorf("Convert = %v, and printed\n%s\nwant one list of 60", err, out.String())
 	}
 	to := filepath.Join(dir, "all")
 	if err := Convert(&out, files, nil, to); err != nil {
