@@ -351,6 +351,8 @@ static int port_info(struct rte_eth_dev *dev, struct rte_eth_dev_info *info)
 	info->max_rx_pktlen = UINT16_MAX;
 	info->max_rx_queues = 1;
 	info->max_tx_queues = TX_QUEUES;
+	/* Of one queue, any hash is right. dpdk-test-flow-perf asks for these. */
+	info->flow_type_rss_offloads = RTE_ETH_RSS_IP;
 	info->tx_offload_capa = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 	/* Rules are the switch's: they stay while the port is stopped. */
 	info->dev_capa = RTE_ETH_DEV_CAPA_FLOW_RULE_KEEP;
