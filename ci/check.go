@@ -69,6 +69,7 @@ var kinds = []kind{
 	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status"}, readBinary},
 	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
 	{"flow", "a rule that DPDK's ports keep to, with packets that show it", []string{"port", "packets", "other-port", "other-packets"}, readFlow},
+	{"flow-rate", "how fast DPDK's ports take rules, by dpdk-test-flow-perf", []string{"rules", "min-inserted", "min-removed", "within"}, readFlowRate},
 	{"pbr", "policy based routing that FRR hands to the ports, with packets that show it", []string{
 		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "rules", "max-growth",
 	}, readPBR},

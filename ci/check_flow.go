@@ -73,13 +73,11 @@ func (c flow) run(ctx context.Context, s *session) (f finding, err error) {
 
 // prove takes a rule through its life.
 func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU, t *traffic) error {
-	ports, err := pmd.ports(d)
+	ports, err := f.ports(pmd, d)
 	if err != nil {
 		return err
 	}
-	in, out := ports[0], ports[1]
-	f.proves = driverProof(in.driver, out.driver)
-	f.fact(fmt.Sprintf("port 0 %s is %s, port 1 %s is %s", d.Ports[0], in.driver, d.Ports[1], out.driver))
+	out := ports[1]
 	if t == nil {
 		f.proves = ProvesParts
 		return c.withoutTraffic(f, pmd, out)
@@ -104,6 +102,18 @@ func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU
 		return err
 	}
 	return t.after(ctx, f, c.port, c.packets)
+}
+
+// ports notes whose drivers work for a board's ports.
+func (f *finding) ports(pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
+	ports, err := pmd.ports(d)
+	if err != nil {
+		return nil, err
+	}
+	in, out := ports[0], ports[1]
+	f.proves = driverProof(in.driver, out.driver)
+	f.fact(fmt.Sprintf("port 0 %s is %s, port 1 %s is %s", d.Ports[0], in.driver, d.Ports[1], out.driver))
+	return ports, nil
 }
 
 // rule is that of the posts on offloaded policy based routing: what is for a port goes to

@@ -1,0 +1,87 @@
+package ci
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"slipway/flash/target"
+)
+
+// flowRate is how fast the ports take rules and let them go, by dpdk-test-flow-perf.
+type flowRate struct {
+	rules             int64
+	inserted, removed limits
+}
+
+func readFlowRate(e *entry) probe {
+	e.limit = 5 * time.Minute
+	r := flowRate{rules: e.number("rules", 1000, 1, maxRateRules)}
+	r.inserted, r.removed = limits{min: e.decimal("min-inserted")}, limits{min: e.decimal("min-removed")}
+	r.inserted.within = e.percent("within")
+	r.removed.within = r.inserted.within
+	return r
+}
+
+const maxRateRules = 1_000_000
+
+// alone: DPDK takes the ports for itself, and other checks would slow it down.
+func (flowRate) alone() bool { return true }
+
+func (flowRate) next() string {
+	return "on the board: dpdk-test-flow-perf with the arguments of eal in board.yml, -- and those that the check ran it with"
+}
+
+func (c flowRate) run(ctx context.Context, s *session) (f finding, err error) {
+	for _, program := range []string{"dpdk-testpmd", rateProgram} {
+		if err := s.wantDPU(ctx, program); err != nil {
+			return f, err
+		}
+	}
+	err = s.withTestpmd(ctx, s.dpu, func(pmd *testpmd) error { // the other program does not name the driver
+		_, err := f.ports(pmd, s.dpu)
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	r, err := s.board.Run(ctx, c.argv(s.dpu.EAL)...)
+	if err != nil {
+		return f, err
+	}
+	c.judge(&f, r)
+	return f, nil
+}
+
+const rateProgram = "dpdk-test-flow-perf"
+
+// argv makes rules like those of the check flow, each for another source, on port 0.
+func (c flowRate) argv(eal []string) []string {
+	rules := strconv.FormatInt(c.rules, 10)
+	return slices.Concat([]string{rateProgram}, eal, []string{
+		"--", "--portmask=1", "--rxq=1", "--txq=1", "--total-mbuf-count=2048",
+		"--ingress", "--transfer", "--ether", "--ipv4", "--udp",
+		"--dec-ttl", "--set-src-mac", "--set-dst-mac", "--port-id=1", "--count",
+		"--rules-count=" + rules, "--rules-batch=" + rules, "--deletion-rate",
+	})
+}
+
+func (c flowRate) judge(f *finding, r target.Result) {
+	out := string(r.Stdout)
+	inserted, removed := oneNumber(rulesInserted, out), oneNumber(rulesRemoved, out)
+	if r.Status != 0 || inserted == nil || removed == nil {
+		f.expect(false, fmt.Sprintf("the rates of %d rules", c.rules), describe(r))
+		return
+	}
+	f.fact(fmt.Sprintf("%d rules made and removed", c.rules))
+	c.inserted.read(f, Metric{Name: "rules inserted", Unit: "rules/s", Value: *inserted * 1000})
+	c.removed.read(f, Metric{Name: "rules removed", Unit: "rules/s", Value: *removed * 1000})
+}
+
+var (
+	rulesInserted = regexp.MustCompile(`(?m)^:: Port 0 :: Core \d{1,3} :: Rules insertion rate -> (\d{1,12}\.\d{1,9}) K Rule/Sec\s*$`)
+	rulesRemoved  = regexp.MustCompile(`(?m)^:: Port 0 :: Core \d{1,3} :: Rules deletion rate -> (\d{1,12}\.\d{1,9}) K Rule/Sec\s*$`)
+)
