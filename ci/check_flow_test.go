@@ -100,6 +100,7 @@ func FuzzTestpmd(f *testing.F) {
 	f.Add("0    02:00:00:00:00:0A net_swflow0  net_swflow     up       25 Gbps\r\n")
 	f.Add("COUNT:\n hits_set: 1\n bytes_set: 1\n hits: 7\n bytes: 420\n")
 	f.Add("\x1b[0mtestpmd> testpmd> ")
+	f.Add(ratesSaid)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, p := range parsePorts(text) {
 			if p.number < 0 || p.driver == "" {
@@ -108,6 +109,9 @@ func FuzzTestpmd(f *testing.F) {
 		}
 		if n, err := parseHits(text); err == nil && n < 0 {
 			t.Errorf("%d hits", n)
+		}
+		if v := oneNumber(rulesInserted, text); v != nil && *v < 0 {
+			t.Errorf("%v rules", *v)
 		}
 		pmd := &testpmd{keys: io.Discard, screen: strings.NewReader(text)}
 		if out, err := pmd.until(testpmdPrompt); err == nil && strings.Contains(out, testpmdPrompt) {
