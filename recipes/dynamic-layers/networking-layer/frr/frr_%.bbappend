@@ -21,6 +21,8 @@ SLIPWAY_FRR_PATCHES = " \
     0006-match-the-rule.patch \
     0007-keep-flows.patch \
     0008-port-json.patch \
+    0010-kernel-ports.patch \
+    0011-rules-on-their-way.patch \
 "
 # What 9.1 needs besides: it does not compile with a DPDK of today, and its pbrd sends
 # rules without addresses that zebra refuses.
