@@ -44,12 +44,8 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (Report, error
 	}
 	u := &rigUp{spec: spec, opt: opt, dir: dir, report: newReport(spec)}
 	u.report.Target = "software on this machine"
-	err := u.run(ctx)
-	u.report.Reason = reason(err)
-	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
-	err = errors.Join(err, u.report.WriteAndSay(opt.Out, dir))
-	u.linger(ctx)
-	return u.report, errors.Join(err, u.off())
+	err := u.run(ctx, u.stages())
+	return u.report, err
 }
 
 // BuildRig makes the layers of a rig's root alone.
@@ -117,34 +113,27 @@ type rigUp struct {
 	rig    *softrig.Rig
 }
 
-func (u *rigUp) run(ctx context.Context) error {
-	stages := []stage{
+// run goes through stages, reports, and leaves nothing on.
+func (u *rigUp) run(ctx context.Context, stages []stage) error {
+	err := u.report.run(ctx, stages)
+	u.report.Reason = reason(err)
+	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
+	err = errors.Join(err, u.report.WriteAndSay(u.opt.Out, u.dir))
+	u.linger(ctx)
+	return errors.Join(err, u.off())
+}
+
+func (u *rigUp) stages() []stage {
+	return []stage{
 		{"packages", u.packages, "run the apt line above, then try again"},
 		{"build", u.build, "the log named above says more; what is finished is kept"},
 		{"rig", u.start, "rig:down switches off one that is on"},
 		{"smoke", u.smoke, "each failed check says what to do; all commands: " + filepath.Join(u.dir, transcriptName)},
 	}
-	for i, s := range stages {
-		if err := u.report.stage(ctx, s); err != nil {
-			for _, rest := range stages[i+1:] {
-				u.report.Stages = append(u.report.Stages, Stage{Name: rest.name, Status: Skipped})
-			}
-			return err
-		}
-	}
-	return nil
 }
 
 func (u *rigUp) packages(ctx context.Context) (string, error) {
-	needed := images.HostPackages(u.spec)
-	missing, err := host.Missing(ctx, needed...)
-	if err == nil && len(missing) == 0 {
-		return "all there", errCached
-	}
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, u.opt.Out, filepath.Join(u.dir, "apt.log"), needed...)
+	return install(ctx, u.opt.Out, u.dir, images.HostPackages(u.spec))
 }
 
 func (u *rigUp) build(ctx context.Context) (saw string, err error) {

@@ -80,10 +80,15 @@ func (u *up) run(ctx context.Context) error {
 		{"deploy", u.deploy, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:ssh -board=%[1]s", u.spec.Board)},
 		{"smoke", u.smoke, "each failed check says what to do"},
 	}
+	return u.report.run(ctx, stages)
+}
+
+// run goes through stages until one fails.
+func (r *Report) run(ctx context.Context, stages []stage) error {
 	for i, s := range stages {
-		if err := u.report.stage(ctx, s); err != nil {
+		if err := r.stage(ctx, s); err != nil {
 			for _, rest := range stages[i+1:] {
-				u.report.Stages = append(u.report.Stages, Stage{Name: rest.name, Status: Skipped})
+				r.Stages = append(r.Stages, Stage{Name: rest.name, Status: Skipped})
 			}
 			return err
 		}
@@ -112,9 +117,13 @@ func (r *Report) stage(ctx context.Context, s stage) error {
 	return err
 }
 
-// packages installs what all the later stages need, in one go.
 func (u *up) packages(ctx context.Context) (string, error) {
 	needed := append(images.HostPackages(u.spec), qemu.HostPackages(u.spec)...)
+	return install(ctx, u.opt.Out, BoardDir(u.opt.Build, u.spec), needed)
+}
+
+// install installs what all the later stages need, in one go.
+func install(ctx context.Context, w io.Writer, dir string, needed []string) (saw string, err error) {
 	missing, err := host.Missing(ctx, needed...)
 	if err == nil && len(missing) == 0 {
 		return "all there", errCached
@@ -122,8 +131,7 @@ func (u *up) packages(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	log := filepath.Join(BoardDir(u.opt.Build, u.spec), "apt.log")
-	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, u.opt.Out, log, needed...)
+	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, w, filepath.Join(dir, "apt.log"), needed...)
 }
 
 func (u *up) build(ctx context.Context) (string, error) {

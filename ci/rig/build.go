@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"slipway/images"
 	"slipway/layers/engine"
@@ -34,13 +35,23 @@ func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string,
 		layers = append(layers, userland)
 		return fmt.Sprintf("Debian %s, %d packages asked for", spec.Debian.Suite, len(spec.Debian.Packages)), err
 	})
-	for i := 0; i < len(spec.Rig.Source) && err == nil; i++ {
-		b := build{spec: spec, source: spec.Rig.Source[i], dir: dir, below: layers}
-		var made string
-		made, err = b.layer(ctx)
+	if err != nil {
+		return layers, err
+	}
+	return buildOn(ctx, spec, dir, layers)
+}
+
+// buildOn adds what is built from source, each on all that is below it.
+func buildOn(ctx context.Context, spec images.Spec, dir string, layers []string) ([]string, error) {
+	for _, source := range spec.Rig.Source {
+		b := build{spec: spec, source: source, dir: dir, below: slices.Clone(layers)}
+		made, err := b.layer(ctx)
+		if err != nil {
+			return layers, err
+		}
 		layers = append(layers, made)
 	}
-	return layers, err
+	return layers, nil
 }
 
 // build is one layer.

@@ -1,0 +1,95 @@
+package rig
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/images"
+)
+
+// Sources are built in the order of board.yml, each on those before it, and again only
+// where something changed. One that fails leaves nothing, and its log is named.
+func TestBuild(t *testing.T) {
+	needRig(t)
+	dir, source := apart(t), t.TempDir()
+	write(t, filepath.Join(source, "number"), "1")
+	spec := images.Spec{Board: "built-rig", Rig: &images.Rig{Source: []images.RigSource{
+		{Name: "first", From: []string{source}, Script: "first.sh"},
+		{Name: "second", Script: "second.sh"},
+	}}}
+	spec = spec.WithFile("first.sh", "cp /source/"+filepath.Base(source)+"/number /made/first\n")
+	spec = spec.WithFile("second.sh", "cat /first > /made/second\ntest ! -e /source\n")
+	one, err := buildOn(t.Context(), spec, dir, []string{"/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(one); !slices.Equal(got, []string{"/", "first", "second"}) {
+		t.Errorf("layers are %q; want /, first and second", got)
+	}
+	if got := read(t, filepath.Join(one[2], "second")); got != "1" {
+		t.Errorf("the second one found %q; want 1", got)
+	}
+	if again, err := buildOn(t.Context(), spec, dir, []string{"/"}); err != nil || !slices.Equal(again, one) {
+		t.Errorf("built again: %q, %v; want %q", again, err, one)
+	}
+	write(t, filepath.Join(source, "number"), "2")
+	two, err := buildOn(t.Context(), spec, dir, []string{"/"})
+	if err != nil || read(t, filepath.Join(two[2], "second")) != "2" {
+		t.Errorf("a change of the first one's source: %q, %v", two, err)
+	}
+	if _, err := os.Stat(one[1]); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the layer before the change is still there: %v", err)
+	}
+
+	broken := spec.WithFile("second.sh", "touch /made/half\necho what is wrong >&2\nfalse\n")
+	_, err = buildOn(t.Context(), broken, dir, []string{"/"})
+	if err == nil || !strings.Contains(err.Error(), "build second: ") || !strings.Contains(err.Error(), "full log: "+filepath.Join(dir, "second.log")) {
+		t.Fatalf("a script that fails: %v; want which, and its log", err)
+	}
+	if log := read(t, filepath.Join(dir, "second.log")); !strings.Contains(log, "what is wrong") {
+		t.Errorf("its log is %q", log)
+	}
+	for _, half := range []string{"second.part", "second.work"} {
+		if _, err := os.Stat(filepath.Join(dir, half)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left", half)
+		}
+	}
+}
+
+// apart is a folder on a file system of its own: the kernel refuses a layer that lies
+// within another one.
+func apart(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// names are those of layers without their digests.
+func names(layers []string) (all []string) {
+	for _, layer := range layers {
+		name, _, _ := strings.Cut(filepath.Base(layer), "-")
+		all = append(all, name)
+	}
+	return all
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,110 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	softrig "slipway/ci/rig"
+	"slipway/images"
+)
+
+// smallRig is a rig with this machine's own userland, and a suite; DIR in that is the
+// board's folder.
+func smallRig(t *testing.T, suite string) *rigUp {
+	t.Helper()
+	if err := softrig.Needs(); err != nil {
+		t.Skip(err)
+	}
+	for _, program := range []string{"/usr/sbin/sshd", "ip", "sysctl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%v; apt-get install openssh-server iproute2 procps", err)
+		}
+	}
+	dir := t.TempDir()
+	suite = strings.ReplaceAll(suite, "DIR", dir)
+	spec := images.Spec{Board: "small-rig", Rig: &images.Rig{
+		Ports:  []images.RigPort{{Name: "p0", Address: "192.0.2.254/24"}},
+		Places: []images.RigPlace{{Name: "leaf1", Port: "p0", Address: "192.0.2.1/24"}},
+	}, Suites: []string{writeSuite(t, map[string]string{"main.yml": suite})}}
+	spec.SSH.User = "root"
+	return &rigUp{spec: spec, opt: RigOptions{Out: io.Discard}, dir: dir, report: newReport(spec), layers: []string{"/"}}
+}
+
+// ready are the stages behind the build.
+func (u *rigUp) ready() []stage {
+	return slices.DeleteFunc(u.stages(), func(s stage) bool { return s.name == "packages" || s.name == "build" })
+}
+
+func (u *rigUp) wantOff(t *testing.T) {
+	t.Helper()
+	if _, err := softrig.Find(u.dir); !errors.Is(err, softrig.ErrOff) {
+		t.Errorf("the rig afterwards: %v; want %v", err, softrig.ErrOff)
+	}
+}
+
+func TestRigUpStages(t *testing.T) {
+	var got []string
+	for _, s := range (&rigUp{dir: "build/small-rig"}).stages() {
+		got = append(got, s.name)
+		if s.next == "" {
+			t.Errorf("stage %s says not what to do when it fails", s.name)
+		}
+	}
+	if want := []string{"packages", "build", "rig", "smoke"}; !slices.Equal(got, want) {
+		t.Errorf("stages are %q; want %q", got, want)
+	}
+}
+
+func TestRigUpFails(t *testing.T) {
+	u := smallRig(t, "command: {a port: {exec: ip link show p0}, no port: {exec: ip link show p7}}")
+	err := u.run(t.Context(), u.ready())
+	if !errors.Is(err, ErrFailed) {
+		t.Fatalf("run = %v; want %v", err, ErrFailed)
+	}
+	file := filepath.Join(u.dir, transcriptName)
+	last := u.report.Stages[len(u.report.Stages)-1]
+	if last.Name != "smoke" || last.Status != Failed || !strings.Contains(last.Next, file) {
+		t.Errorf("the last stage is %+v; want smoke, failed, and that %s says more", last, file)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(text), "ip link show p7") || !strings.Contains(string(text), "= status 1") {
+		t.Errorf("the transcript: %v\n%s", err, text)
+	}
+	if n := u.report.counts().checks; n[Passed] != 1 || n[Failed] != 1 {
+		t.Errorf("checks: %v; want one that passed and one that failed", n)
+	}
+	u.wantOff(t)
+}
+
+// A Ctrl-C in the middle of a check leaves a report, and no rig.
+func TestRigUpStops(t *testing.T) {
+	u := smallRig(t, "command: {for ever: {exec: 'echo > DIR/ssh/began; sleep 1000', timeout: 600000}}")
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	watch := stage{"watch", func(context.Context) (string, error) {
+		began := filepath.Join(u.dir, "ssh", "began") // a folder that the rig shares
+		err := unix.Mkfifo(began, 0o600)
+		go func() {
+			_, err := os.ReadFile(began) // until the check writes
+			interrupt(errors.Join(errors.New("interrupt"), err))
+		}()
+		return "", err
+	}, ""}
+	err := u.run(ctx, slices.Insert(u.ready(), 1, watch))
+	if err == nil || !strings.Contains(err.Error(), "interrupt") {
+		t.Errorf("run = %v; want the interrupt", err)
+	}
+	all, err := ReadReports(filepath.Join(u.dir, "report.json"))
+	if err != nil || len(all) != 1 || !all[0].Failed() {
+		t.Errorf("the report: %+v, %v; want one of a run that was stopped", all, err)
+	}
+	u.wantOff(t)
+}
