@@ -10,26 +10,12 @@ import (
 )
 
 // flow is a rule that the ports themselves keep to, by dpdk-testpmd.
-type flow struct {
-	port         uint16 // that the rule names
-	others       uint16 // another one
-	packets      int
-	otherPackets int
-}
+type flow struct{ aim }
 
 func readFlow(e *entry) probe {
 	e.limit = 2 * time.Minute
-	f := flow{
-		port: uint16(e.number("port", 53, 1, 65535)), others: uint16(e.number("other-port", 5300, 1, 65535)),
-		packets: int(e.number("packets", 20, 1, maxSent)), otherPackets: int(e.number("other-packets", 5, 1, maxSent)),
-	}
-	if f.port == f.others {
-		e.fail(e.key, "port and other-port are the same; packets to one of them must not match the rule")
-	}
-	return f
+	return flow{readAim(e)}
 }
-
-const maxSent = 10_000 // packets of one check
 
 // alone: DPDK takes the ports for itself.
 func (flow) alone() bool { return true }
@@ -90,7 +76,7 @@ func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU
 		f.expect(false, "a rule that the driver takes", err.Error())
 		return nil
 	}
-	sent, err := t.sendBoth(ctx, c.port, c.others, c.packets, c.otherPackets)
+	sent, err := t.shoot(ctx, c.aim)
 	if err != nil {
 		return err
 	}
@@ -141,22 +127,18 @@ const counterLag = 5 * time.Second
 
 // count wants the rule's counter to be what was sent, which it may reach a moment later.
 func (c flow) count(ctx context.Context, f *finding, pmd *testpmd, rule int) error {
-	for end := time.Now().Add(counterLag); ; {
-		hits, err := pmd.hits(0, rule)
-		if err != nil {
-			f.expect(false, "a count", err.Error())
-			return nil
-		}
-		if hits >= int64(c.packets) || time.Now().After(end) {
-			f.expect(hits == int64(c.packets), fmt.Sprintf("the rule counts %d packets", c.packets), fmt.Sprintf("the rule counts %d of %d packets", hits, c.packets))
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(counterLag / 50):
-		}
+	var hits int64
+	var unread error
+	err := until(ctx, counterLag, counterLag/50, func() (bool, error) {
+		hits, unread = pmd.hits(0, rule)
+		return unread != nil || hits >= int64(c.packets), nil
+	})
+	if unread != nil {
+		f.expect(false, "a count", unread.Error())
+		return nil
 	}
+	f.expect(hits == int64(c.packets), fmt.Sprintf("the rule counts %d packets", c.packets), fmt.Sprintf("the rule counts %d of %d packets", hits, c.packets))
+	return err
 }
 
 // destroy takes the rule away, and wants it to be gone.

@@ -4,21 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"slipway/images"
 )
 
 // pbr is policy based routing that FRR hands to the ports through a plugin of zebra's.
 type pbr struct {
-	plugin       string
-	daemons      string // their folder
-	port, others uint16
-	packets      int
-	otherPackets int
-	rules        int // that are added and removed afterwards
-	maxGrowth    float64
+	aim
+	plugin  string
+	daemons string // their folder
+	churn   churn  // of rules, in place of packets
 }
 
 // plugins are those of zebra's, without their arguments.
@@ -29,10 +28,8 @@ var plugins = map[string]plugin{
 func readPBR(e *entry) probe {
 	e.limit = 3 * time.Minute
 	p := pbr{
-		plugin: e.text("plugin", "dpdk"), daemons: e.text("daemons", "/usr/lib/frr"),
-		port: uint16(e.number("port", 53, 1, 65535)), others: uint16(e.number("other-port", 5300, 1, 65535)),
-		packets: int(e.number("packets", 20, 1, maxSent)), otherPackets: int(e.number("other-packets", 5, 1, maxSent)),
-		rules: int(e.number("rules", 0, 0, 1_000_000)), maxGrowth: 1024,
+		aim: readAim(e), plugin: e.text("plugin", "dpdk"), daemons: e.text("daemons", "/usr/lib/frr"),
+		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", 1, 1, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
 		e.fail(e.key, "unknown plugin %q (have dpdk)", p.plugin)
@@ -40,11 +37,8 @@ func readPBR(e *entry) probe {
 	if !strings.HasPrefix(p.daemons, "/") || strings.ContainsAny(p.daemons, "\x00 ") {
 		e.fail(e.key, "daemons must be an absolute path on the board, not %q", p.daemons)
 	}
-	if p.port == p.others {
-		e.fail(e.key, "port and other-port are the same; packets to one of them must not match the rule")
-	}
 	if most := e.decimal("max-growth"); most != nil {
-		p.maxGrowth = *most
+		p.churn.maxGrowth = *most
 	}
 	return p
 }
@@ -76,6 +70,9 @@ func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 		f.proves = ProvesParts
 		return f, nil
 	}
+	if p.churn.rules > 0 {
+		return f, p.churn.run(ctx, &f, r)
+	}
 	t, err := s.startTraffic(ctx, s.dpu)
 	if err != nil {
 		return f, err
@@ -86,15 +83,7 @@ func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 
 // ports wants the plugin to have those of board.yml.
 func (p pbr) ports(ctx context.Context, f *finding, r *router) error {
-	said, err := r.show(ctx, r.plugin.ports)
-	for end := time.Now().Add(flowPatience); err == nil && strings.TrimSpace(said) == "" && time.Now().Before(end); { // they come after zebra's first answers
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(frrPause):
-		}
-		said, err = r.show(ctx, r.plugin.ports)
-	}
+	said, err := r.vtysh(ctx, r.plugin.ports)
 	if err != nil {
 		return err
 	}
@@ -112,64 +101,109 @@ func (p pbr) ports(ctx context.Context, f *finding, r *router) error {
 	return nil
 }
 
-// The names that the check's own configuration has in FRR.
-const pbrMap = "slipway-check"
+// policy is rules for what comes in by one port. What they are for goes to another next
+// hop, as in the post.
+type policy struct{ name, port, from, nexthop string }
 
-// rule is the policy of the post: what is for a port goes to another next hop.
-func (p pbr) rule(t *traffic) []string {
-	d := t.dpu
+// onward is for packets on their way, and back for those that come from there.
+func onward(d *images.DPU) policy {
+	return policy{"slipway-check", d.Ports[0], d.From.Address, d.To.Address}
+}
+
+func back(d *images.DPU) policy {
+	return policy{"slipway-back", d.Ports[1], d.To.Address, d.From.Address}
+}
+
+// rule is a rule for one port of UDP.
+func (p policy) rule(seq int, port uint16) []string {
 	return []string{
-		"pbr nexthop-resolve", "pbr-map " + pbrMap + " seq 10", "match src-ip " + d.From.Address + "/32", "match ip-protocol udp",
-		"match dst-port " + strconv.Itoa(int(p.port)), "set nexthop " + d.To.Address, "exit",
+		fmt.Sprintf("pbr-map %s seq %d", p.name, seq), "match src-ip " + p.from + "/32", "match ip-protocol udp",
+		fmt.Sprintf("match dst-port %d", port), "set nexthop " + p.nexthop, "exit",
 	}
 }
 
-func apply(r *router) []string {
-	return []string{"interface " + r.dpu.Ports[0], "pbr-policy " + pbrMap, "exit"}
+func (p policy) apply() []string {
+	return []string{"interface " + p.port, "pbr-policy " + p.name, "exit"}
 }
 
-func withdraw(r *router) []string {
-	return []string{"interface " + r.dpu.Ports[0], "no pbr-policy " + pbrMap, "exit"}
+func (p policy) withdraw() []string {
+	return []string{"interface " + p.port, "no pbr-policy " + p.name, "exit"}
 }
+
+// forget leaves nothing of it.
+func (p policy) forget() []string { return append(p.withdraw(), "no pbr-map "+p.name) }
 
 // prove takes a rule through its life.
 func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err error) {
 	if err := t.before(ctx, f, p.port); err != nil {
 		return err
 	}
-	if err := r.meet(ctx, t); err != nil {
+	dns := onward(r.dpu)
+	if err := r.meet(ctx, dns); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.forget(ctx)) }()
-	if err := r.configure(ctx, append(p.rule(t), apply(r)...)...); err != nil {
+	defer func() { err = errors.Join(err, r.forget(ctx, dns)) }()
+	if err := r.configure(ctx, slices.Concat([]string{"pbr nexthop-resolve"}, dns.rule(10, p.port), dns.apply())...); err != nil {
 		return err
 	}
 	if there, err := p.installed(ctx, f, r); err != nil || !there {
 		return err
 	}
-	sent, err := t.sendBoth(ctx, p.port, p.others, p.packets, p.otherPackets)
-	if err != nil {
+	if err := p.compare(ctx, f, r, t); err != nil {
 		return err
 	}
-	t.judge(ctx, f, sent, t.outMAC)
-	if err := p.count(ctx, f, r); err != nil {
-		return err
-	}
-	if err := r.configure(ctx, withdraw(r)...); err != nil {
+	if err := r.configure(ctx, dns.forget()...); err != nil {
 		return err
 	}
 	if err := gone(ctx, f, r); err != nil || !f.ok() {
 		return err
 	}
-	if err := t.after(ctx, f, p.port, p.packets); err != nil || p.rules == 0 {
-		return err
-	}
-	return p.churn(ctx, f, r, t)
+	return t.after(ctx, f, p.port, p.packets)
 }
 
-// meet makes the kernel ask for the MAC address of the next hop: zebra takes it from there.
-func (r *router) meet(ctx context.Context, t *traffic) error {
-	_, err := r.ask(ctx, "bash", "-c", sender, "bash", r.dpu.To.Address, "9", "1", "who are you")
+// compare holds what arrived and what the flow counted against what was sent.
+func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic) error {
+	sent, err := t.shoot(ctx, p.aim)
+	if err != nil {
+		return err
+	}
+	if sent.others, err = p.leftAlone(ctx, f, r, sent.others); err != nil {
+		return err
+	}
+	t.judge(ctx, f, sent, t.outMAC)
+	return p.count(ctx, f, r)
+}
+
+// leftAlone are the packets that the kernel's own rule is not for either. FRR tells the
+// kernel no ports, unless it has our patch: then all of UDP goes to the next hop, some by
+// the flow and the rest by the kernel, and only the flow's counter tells them apart.
+func (p pbr) leftAlone(ctx context.Context, f *finding, r *router, all []sample) ([]sample, error) {
+	rules, err := r.kernelRules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	deaf := slices.ContainsFunc(rules, func(rule string) bool { return !strings.Contains(rule+" ", " dport "+strconv.Itoa(int(p.port))+" ") })
+	if !deaf {
+		return all, nil
+	}
+	f.fact("the kernel's own rule names no port, so what else is UDP was sent and must not be counted, but may arrive anywhere")
+	return slices.DeleteFunc(all, func(s sample) bool { return s.protocol == protocolUDP }), nil
+}
+
+// kernelRules are those for what comes in by the board's ports.
+func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
+	out, err := r.ask(ctx, "ip", "rule", "show")
+	for _, line := range lines(out) {
+		if slices.ContainsFunc(r.dpu.Ports, func(port string) bool { return strings.Contains(line, " iif "+port+" ") }) {
+			all = append(all, line)
+		}
+	}
+	return all, err
+}
+
+// meet makes the kernel ask for the MAC address of a next hop: zebra takes it from there.
+func (r *router) meet(ctx context.Context, p policy) error {
+	_, err := r.ask(ctx, "bash", "-c", sender, "bash", p.nexthop, "9", "1", "who are you")
 	if err != nil {
 		return fmt.Errorf("send a packet to the next hop: %w", err)
 	}
@@ -177,10 +211,14 @@ func (r *router) meet(ctx context.Context, t *traffic) error {
 }
 
 // forget takes the check's rules away, also from a zebra that goes on.
-func (r *router) forget(ctx context.Context) error {
+func (r *router) forget(ctx context.Context, all ...policy) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownLimit)
 	defer cancel()
-	return r.configure(ctx, append(withdraw(r), "no pbr-map "+pbrMap)...)
+	var commands []string
+	for _, p := range all {
+		commands = append(commands, p.forget()...)
+	}
+	return r.configure(ctx, commands...)
 }
 
 func (p pbr) installed(ctx context.Context, f *finding, r *router) (bool, error) {
@@ -210,93 +248,4 @@ func gone(ctx context.Context, f *finding, r *router) error {
 	none := len(counted(flows, "")) == 0
 	f.expect(none, "no flow once the rule is gone", word(none, "the flow is gone", "flows are left:\n"+clean(said, 2000)))
 	return err
-}
-
-// churnRules are in the policy at a time, and added and removed together.
-const churnRules = 50
-
-// churn adds and removes rules, and wants neither flows nor memory to be left. The first
-// rounds are not counted: they fill caches.
-func (p pbr) churn(ctx context.Context, f *finding, r *router, t *traffic) error {
-	if err := r.configure(ctx, p.manyRules(t)...); err != nil {
-		return err
-	}
-	const warmUp = 2
-	rounds, before, began := (p.rules+churnRules-1)/churnRules, int64(0), time.Now()
-	for i := range rounds + warmUp {
-		if i == warmUp {
-			var err error
-			if before, err = r.memoryKiB(ctx); err != nil {
-				return err
-			}
-			began = time.Now()
-		}
-		if err := r.round(ctx, f); err != nil || !f.ok() {
-			return err
-		}
-	}
-	took := time.Since(began)
-	after, err := r.memoryKiB(ctx)
-	if err != nil {
-		return err
-	}
-	f.fact(fmt.Sprintf("%d rules added and removed", rounds*churnRules))
-	limits{max: &p.maxGrowth}.read(f, Metric{Name: "zebra's growth", Unit: "KiB", Value: float64(after - before)})
-	limits{}.read(f, Metric{Name: "rules added and removed", Unit: "rules/s", Value: float64(rounds*churnRules) / took.Seconds()})
-	return nil
-}
-
-// manyRules are rules for ports of their own, one for each.
-func (p pbr) manyRules(t *traffic) []string {
-	all := []string{"no pbr-map " + pbrMap + " seq 10"}
-	for i := range churnRules {
-		all = append(all, fmt.Sprintf("pbr-map %s seq %d", pbrMap, 100+i), "match src-ip "+t.dpu.From.Address+"/32",
-			"match ip-protocol udp", fmt.Sprintf("match dst-port %d", 20000+i), "set nexthop "+t.dpu.To.Address, "exit")
-	}
-	return all
-}
-
-func (r *router) round(ctx context.Context, f *finding) error {
-	if err := r.configure(ctx, apply(r)...); err != nil {
-		return err
-	}
-	flows, _, err := r.flowsUntil(ctx, func(flows []pbrFlow) bool { return len(counted(flows, "")) >= churnRules })
-	if err != nil {
-		return err
-	}
-	if n := len(counted(flows, "")); n != churnRules {
-		f.expect(false, fmt.Sprintf("%d flows", churnRules), fmt.Sprintf("%d rules have %d flows", churnRules, n))
-		return nil
-	}
-	if err := r.configure(ctx, withdraw(r)...); err != nil {
-		return err
-	}
-	flows, said, err := r.flowsUntil(ctx, func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
-	if n := len(counted(flows, "")); n > 0 {
-		f.expect(false, "no flow is left", fmt.Sprintf("%d flows are left:\n%s", n, clean(said, 2000)))
-	}
-	return err
-}
-
-var residentSize = regexp.MustCompile(`(?m)^VmRSS:\s+(\d{1,12}) kB$`)
-
-// memoryKiB is what zebra has of the board's memory.
-func (r *router) memoryKiB(ctx context.Context) (int64, error) {
-	pid, err := r.ask(ctx, "cat", or(r.dir, "/run/frr")+"/zebra.pid")
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.Atoi(strings.TrimSpace(pid))
-	if err != nil || n < 2 {
-		return 0, fmt.Errorf("zebra.pid holds %q", clean(pid, 100))
-	}
-	status, err := r.ask(ctx, "cat", fmt.Sprintf("/proc/%d/status", n))
-	if err != nil {
-		return 0, err
-	}
-	m := residentSize.FindStringSubmatch(status)
-	if m == nil {
-		return 0, fmt.Errorf("/proc/%d/status has no VmRSS", n)
-	}
-	return strconv.ParseInt(m[1], 10, 64)
 }

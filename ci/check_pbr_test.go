@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,6 +34,7 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 		return target.Result{Status: 1, Stderr: []byte("failed to connect to any daemons.\n")}, nil
 	}
 	var out strings.Builder
+	policy := ""
 	for _, c := range argv {
 		switch {
 		case c == "show dplane dpdk port detail":
@@ -40,19 +43,20 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 			}
 		case c == "show dplane dpdk pbr flows":
 			out.WriteString(d.flows())
-		case c == "pbr-policy "+pbrMap:
-			if d.policy = !d.faults["no flow"]; !d.many && d.policy {
-				d.rule = &playedRule{port: 53}
+		case strings.HasPrefix(c, "pbr-map "):
+			_, policy, _ = strings.Cut(c, " ")
+			policy, _, _ = strings.Cut(policy, " ")
+		case strings.HasPrefix(c, "match dst-port "):
+			port, _ := strconv.Atoi(c[len("match dst-port "):])
+			d.rules[policy] = append(d.rules[policy], uint16(port))
+		case strings.HasPrefix(c, "pbr-policy "):
+			d.apply(c[len("pbr-policy "):])
+		case strings.HasPrefix(c, "no pbr-policy "):
+			d.withdraw(c[len("no pbr-policy "):])
+		case strings.HasPrefix(c, "no pbr-map "):
+			if !d.faults["keeps the flow"] {
+				delete(d.rules, c[len("no pbr-map "):])
 			}
-		case c == "no pbr-policy "+pbrMap:
-			if d.policy = d.policy && d.faults["keeps the flow"]; !d.policy {
-				d.rule = nil
-			}
-			if d.many && d.faults["leaks a flow"] {
-				d.stuck++
-			}
-		case strings.HasPrefix(c, "no pbr-map "+pbrMap+" seq"):
-			d.many = true
 		case c == "pbr nexthop-resolve" && d.faults["an old zebra"]:
 			out.WriteString("% Unknown command: pbr nexthop-resolve\n")
 		}
@@ -60,25 +64,68 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 	return target.Result{Stdout: []byte(out.String())}, nil
 }
 
+func (d *playedDPU) apply(policy string) {
+	if d.faults["no flow"] || d.faults["no second flow"] && policy == "slipway-back" {
+		return
+	}
+	d.applied[policy] = true
+	if slices.Contains(d.rules[policy], 53) {
+		d.rule = &playedRule{port: 53}
+	}
+}
+
+func (d *playedDPU) withdraw(policy string) {
+	if d.applied[policy] && d.faults["leaks a flow"] && len(d.rules[policy]) > 1 {
+		d.stuck++
+	}
+	if d.faults["keeps the flow"] {
+		return
+	}
+	delete(d.applied, policy)
+	d.rule = nil
+}
+
 func (d *playedDPU) flows() string {
 	const rule = "Rules if pf0vf0\n  Seq %d pri 310\n  IP protocol Match: 17\n  DST Port Match: %d\n  Tableid: 10000\n  Action: nh: 192.0.2.2 intf: p0\n  Action: mac: 02:00:00:00:01:02\n"
 	var all strings.Builder
-	stuck := d.stuck
-	if d.policy && d.many {
-		stuck += churnRules
-	}
-	for i := range stuck {
-		fmt.Fprintf(&all, rule+"  DPDK stats: packets 0 bytes 0\n", 100+i, 20000+i)
-	}
-	if d.policy && !d.many {
-		hits := 0
-		if d.rule != nil {
-			hits = d.rule.hits
+	for policy := range d.applied {
+		for i, port := range d.rules[policy] {
+			fmt.Fprintf(&all, rule, i, port)
+			hits := 0
+			if d.rule != nil && d.rule.port == port {
+				hits = d.rule.hits
+			}
+			if !d.faults["shows no counter"] {
+				fmt.Fprintf(&all, "  DPDK stats: packets %d bytes %d\n", hits, 60*hits)
+			}
 		}
-		fmt.Fprintf(&all, rule, 10, 53)
-		if !d.faults["shows no counter"] {
-			fmt.Fprintf(&all, "  DPDK stats: packets %d bytes %d\n", hits, 60*hits)
+	}
+	for i := range d.stuck {
+		fmt.Fprintf(&all, rule+"  DPDK stats: packets 0 bytes 0\n", i, 20000+i)
+	}
+	return all.String()
+}
+
+// kernel answers as iproute2 of Debian 12 does.
+func (d *playedDPU) kernel(object string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all strings.Builder
+	for policy := range d.applied {
+		for i, port := range d.rules[policy] {
+			switch {
+			case object == "route":
+				fmt.Fprintf(&all, "default nhid 13 via 192.0.2.2 dev p0 table %d proto 194 metric 20\n", 10000+i)
+			case object == "nexthop" && i == 0:
+				all.WriteString("id 13 via 192.0.2.2 dev p0 scope link proto zebra\n")
+			case object == "rule":
+				fmt.Fprintf(&all, "%d:\tfrom 198.51.100.2 iif pf0vf0 ipproto udp%s lookup %d proto zebra\n", 300+i, map[bool]string{false: fmt.Sprintf(" dport %d", port)}[d.faults["a kernel without ports"]], 10000+i)
+			}
 		}
+	}
+	if d.faults["leaves a "+object] {
+		d.left++
+		all.WriteString(strings.Repeat("300:\tfrom all iif pf0vf0 ipproto udp dport 53 lookup 10000\n", d.left))
 	}
 	return all.String()
 }
@@ -94,9 +141,16 @@ func TestPBR(t *testing.T) {
 	}{
 		{"a rule", "", suite, &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; without a rule 1 of 1 packets arrived at other; the rule has a flow; 7 of 7 packets arrived at to; all of them from " + p0MAC, ProvesSoftware},
 		{"no traffic", "", suite, &parts, "passed: pf0vf0 is net_swflow; p0 is net_swflow; no packets were sent", ProvesParts},
-		{"many rules", "", "pbr: {x: {rules: 120, max-growth: 100}}", &playedSpec, "150 rules added and removed; zebra's growth ", ProvesSoftware},
-		{"many rules leak flows", "leaks a flow", "pbr: {x: {rules: 50}}", &playedSpec, "failed: 1 flows are left:", ""},
-		{"zebra grows", "grows", "pbr: {x: {rules: 50, max-growth: 100}}", &playedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
+		{"others", "", suite, &playedSpec, "; 3 of 3 others arrived at other, UDP to port 5300; 3 of 3 others arrived at other, TCP to port 53; the flow counts 7 of 7 packets", ProvesSoftware},
+		{"a kernel's rule without ports", "a kernel without ports", suite, &playedSpec, "the kernel's own rule names no port, so what else is UDP was sent and must not be counted, but may arrive anywhere; 7 of 7 packets arrived at to; all of them from " + p0MAC + " to " + leaf2MAC + ", TTL 63 of 64; 3 of 3 others arrived at other, TCP to port 53", ProvesSoftware},
+		{"a rule for TCP too", "moves TCP too", suite, &playedSpec, "failed: 3 others arrived at to, TCP to port 53", ""},
+		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 3 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480 20480] KiB after each; zebra's growth 0 KiB; ", ProvesSoftware},
+		{"many rules without flows", "no second flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 7 rules have 4 flows:", ""},
+		{"many rules leak flows", "leaks a flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 2 flows are left:", ""},
+		{"a rule stays in the kernel", "leaves a rule", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 rules, and had 1", ""},
+		{"a route stays in the kernel", "leaves a route", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 routes, and had 1", ""},
+		{"a next hop stays in the kernel", "leaves a nexthop", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 next hops, and had 1", ""},
+		{"zebra grows", "grows", "pbr: {x: {rules: 7, max-growth: 100}}", &playedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
 		{"no vtysh", "no vtysh", suite, &playedSpec, "skipped: the board lacks what it needs: it has no program vtysh", ""},
 		{"zebra fails", "zebra fails", suite, &playedSpec, "failed: zebra ended: loader error: dplane_dpdk.so: cannot open", ""},
 		{"a command that is not there", "an old zebra", suite, &playedSpec, "% Unknown command: pbr nexthop-resolve", ""},
@@ -109,7 +163,7 @@ func TestPBR(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			shorten(t)
 			plays := recorded{"true": "", "install -d -m 700 -o frr -g frr /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", "touch /tmp/slipway-": "", "cat /tmp/slipway-": "77\n"}
-			d := &playedDPU{driver: "net_swflow", faults: map[string]bool{tt.fault: true}, plays: plays}
+			d := &playedDPU{driver: "net_swflow", rules: map[string][]uint16{}, applied: map[string]bool{}, faults: map[string]bool{tt.fault: true}, plays: plays}
 			if d.faults["grows"] {
 				d.grow = 4096
 			}

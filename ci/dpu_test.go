@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,12 +42,14 @@ type playedDPU struct {
 	faults map[string]bool
 	plays  recorded // what else it is asked
 
-	zebra  bool // runs
-	policy bool // is applied
-	many   bool // has many rules
-	stuck  int  // flows that nobody took away
-	grow   int  // KiB, each time that its memory is looked at
-	size   int
+	zebra   bool                // runs
+	rules   map[string][]uint16 // the ports that a policy's rules are for
+	applied map[string]bool     // policies
+	stuck   int                 // flows that nobody took away
+	left    int                 // of what the kernel should not have any more
+	grow    int                 // KiB, each time that its memory is looked at
+	size    int
+	knocks  uint16
 
 	mu       sync.Mutex
 	rule     *playedRule
@@ -85,14 +88,20 @@ func (d *playedDPU) Run(ctx context.Context, argv ...string) (target.Result, err
 		answer.Stdout = []byte(p0MAC + "\n")
 	case argv[0] == "vtysh":
 		return d.vtysh(argv)
+	case argv[0] == "ip":
+		answer.Stdout = []byte(d.kernel(argv[1]))
 	case line == "cat /sys/class/net/eth0/address":
 		answer.Stdout = []byte(map[string]string{"leaf1": leaf1MAC, "leaf2": leaf2MAC}[peer] + "\n")
 	case strings.HasPrefix(line, "bash -c"):
-		words := argv[len(argv)-3:]
-		port, _ := strconv.Atoi(words[0])
-		n, _ := strconv.Atoi(words[1])
+		words := argv[slices.Index(argv, "-c")+1:] // script, bash, address, port, number, payload
+		port, _ := strconv.Atoi(words[3])
+		n, _ := strconv.Atoi(words[4])
 		for range n {
-			d.forward(uint16(port), words[2])
+			if words[0] == knocker {
+				d.open(uint16(port))
+			} else {
+				d.forward(uint16(port), words[5])
+			}
 		}
 	default:
 		return d.plays.Run(ctx, argv...)
@@ -105,6 +114,10 @@ func (d *playedDPU) forward(port uint16, payload string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.rule == nil || d.rule.port != port {
+		if d.rule != nil && d.faults["a kernel without ports"] {
+			d.deliver("leaf2", frame(p0MAC, leaf2MAC, 63, port, payload))
+			return
+		}
 		d.deliver("leaf1", frame(p0MAC, leaf1MAC, 63, port, payload))
 		return
 	}
@@ -134,6 +147,21 @@ func (d *playedDPU) forward(port uint16, payload string) {
 	}
 }
 
+// open opens a connection, the first one with a packet that is sent again.
+func (d *playedDPU) open(port uint16) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.knocks++
+	out := opening(p0MAC, leaf1MAC, 40000+d.knocks, port)
+	d.deliver("leaf1", out)
+	if d.knocks == 1 {
+		d.deliver("leaf1", out)
+	}
+	if d.rule != nil && d.faults["moves TCP too"] {
+		d.deliver("leaf2", opening(p0MAC, leaf2MAC, 40000+d.knocks, port))
+	}
+}
+
 func (d *playedDPU) deliver(leaf string, b []byte) {
 	if w := d.captures[leaf]; w != nil {
 		w.Write(record(b))
@@ -142,16 +170,28 @@ func (d *playedDPU) deliver(leaf string, b []byte) {
 
 // frame is an Ethernet frame with UDP in IPv4.
 func frame(from, to string, ttl int, port uint16, payload string) []byte {
+	udp := endian.BigEndian.AppendUint16([]byte{0xc0, 0}, port)
+	udp = endian.BigEndian.AppendUint16(udp, uint16(8+len(payload)))
+	return ipv4(from, to, ttl, protocolUDP, append(append(udp, 0, 0), payload...))
+}
+
+// opening is the first packet of a connection by TCP.
+func opening(from, to string, fromPort, port uint16) []byte {
+	tcp := endian.BigEndian.AppendUint16(nil, fromPort)
+	tcp = append(endian.BigEndian.AppendUint16(tcp, port), make([]byte, tcpBytes-4)...)
+	tcp[12], tcp[13] = 5<<4, tcpSYN
+	return ipv4(from, to, 63, protocolTCP, tcp)
+}
+
+func ipv4(from, to string, ttl int, protocol byte, rest []byte) []byte {
 	source, _ := net.ParseMAC(from)
 	dest, _ := net.ParseMAC(to)
 	b := append(append([]byte(dest), source...), 8, 0)
-	ip := []byte{0x45, 0, 0, byte(28 + len(payload)), 0, 0, 0, 0, byte(ttl), 17, 0, 0}
+	ip := []byte{0x45, 0, 0, byte(20 + len(rest)), 0, 0, 0, 0, byte(ttl), protocol, 0, 0}
 	a, z := netip.MustParseAddr(vfIP).As4(), netip.MustParseAddr(leaf1IP).As4()
 	ip = append(append(ip, a[:]...), z[:]...)
 	endian.BigEndian.PutUint16(ip[10:], checksum(ip))
-	udp := endian.BigEndian.AppendUint16([]byte{0xc0, 0}, port)
-	udp = endian.BigEndian.AppendUint16(udp, uint16(8+len(payload)))
-	return append(append(append(b, ip...), append(udp, 0, 0)...), payload...)
+	return append(append(b, ip...), rest...)
 }
 
 func record(b []byte) []byte {
@@ -248,7 +288,7 @@ func (d *playedDPU) prove(t *testing.T, spec *images.DPU, suite string) CheckRes
 // shorten keeps tests from waiting for what does not arrive: the played board is never
 // late.
 func shorten(t *testing.T) {
-	was, flows := lull, flowPatience
-	lull, flowPatience = 0, 0
-	t.Cleanup(func() { lull, flowPatience = was, flows })
+	was, flows, settle := lull, flowPatience, settlePatience
+	lull, flowPatience, settlePatience = 0, 0, 0
+	t.Cleanup(func() { lull, flowPatience, settlePatience = was, flows, settle })
 }

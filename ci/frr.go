@@ -40,7 +40,7 @@ var flowPatience = 20 * time.Second
 // closed, also with an error.
 func (s *session) startFRR(ctx context.Context, p plugin, folder string) (*router, error) {
 	r := &router{session: s, plugin: p}
-	if _, err := r.show(ctx, p.ports); err == nil {
+	if _, err := r.vtysh(ctx, p.ports); err == nil {
 		return r, nil
 	}
 	dir := "/tmp/slipway-" + rand.Text()
@@ -100,31 +100,27 @@ func (r *router) close(ctx context.Context) error {
 
 // ready waits until a daemon answers a command.
 func (r *router) ready(ctx context.Context, d *daemon, command string) error {
-	for end := time.Now().Add(frrPatience); ; {
-		_, err := r.show(ctx, command)
-		if err == nil {
-			return nil
+	var refused error
+	err := until(ctx, frrPatience, frrPause, func() (bool, error) {
+		if _, refused = r.vtysh(ctx, command); refused == nil {
+			return true, nil
 		}
 		select {
 		case <-d.done:
-			return errors.Join(fmt.Errorf("%s ended: %s", d.name, or(clean(d.out.String(), maxSawBytes/2), "no output")), d.err)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(frrPause):
+			return false, errors.Join(fmt.Errorf("%s ended: %s", d.name, or(clean(d.out.String(), maxSawBytes/2), "no output")), d.err)
+		default:
+			return false, nil
 		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%s does not answer: %w", d.name, err)
-		}
+	})
+	if err == nil && refused != nil {
+		err = fmt.Errorf("%s does not answer: %w", d.name, refused)
 	}
+	return err
 }
 
 // vtyshError is what vtysh prints of a command that was refused; it ends with 0 all the
 // same.
 var vtyshError = regexp.MustCompile(`(?m)^% \S`)
-
-func (r *router) show(ctx context.Context, command string) (string, error) {
-	return r.vtysh(ctx, command)
-}
 
 // vtysh gives commands, one after another.
 func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) {
@@ -150,20 +146,12 @@ func (r *router) configure(ctx context.Context, commands ...string) error {
 
 // flowsUntil asks for the flows until they are as wanted, or are unlikely to become so.
 func (r *router) flowsUntil(ctx context.Context, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
-	for end := time.Now().Add(flowPatience); ; {
-		said, err = r.show(ctx, r.plugin.flow)
-		if err != nil {
-			return nil, said, err
-		}
-		if flows = parseFlows(said); wanted(flows) || time.Now().After(end) {
-			return flows, said, nil
-		}
-		select {
-		case <-ctx.Done():
-			return flows, said, context.Cause(ctx)
-		case <-time.After(frrPause):
-		}
-	}
+	err = until(ctx, flowPatience, frrPause, func() (bool, error) {
+		said, err = r.vtysh(ctx, r.plugin.flow)
+		flows = parseFlows(said)
+		return err == nil && wanted(flows), err
+	})
+	return flows, said, err
 }
 
 // frrPort is a port as the plugin shows it in detail.

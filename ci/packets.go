@@ -16,18 +16,20 @@ const (
 	maxPacketBytes = 64 << 10
 )
 
-// packet is what is read of an Ethernet frame that holds IPv4 and UDP.
+// packet is what is read of an Ethernet frame that holds IPv4, and in it UDP or the
+// opening of a connection by TCP.
 type packet struct {
 	from, to         net.HardwareAddr
 	source, target   netip.Addr
 	ttl              int
 	checksum         bool // of the IPv4 header is right
+	protocol         byte
 	fromPort, toPort uint16
 	payload          []byte
 }
 
 // readPackets reads a capture as tcpdump -w writes it, while it is written, and gives
-// each packet of UDP to take. Others are left out; a frame that was cut has what there
+// each packet that it knows to take. Others are left out; a frame that was cut has what there
 // is of its payload.
 func readPackets(r io.Reader, take func(packet)) error {
 	order, err := pcapHeader(r)
@@ -91,30 +93,45 @@ const (
 	etherBytes = 14
 	ipv4Bytes  = 20 // at least
 	udpBytes   = 8
+	tcpBytes   = 20 // at least
 
 	etherIPv4   = 0x0800
+	protocolTCP = 6
 	protocolUDP = 17
+
+	tcpSYN, tcpACK = 1 << 1, 1 << 4
 )
 
-// parseFrame reads a frame, where it holds a whole header of UDP on IPv4.
+// parseFrame reads a frame, where it holds whole headers of a packet's.
 func parseFrame(b []byte) (packet, bool) {
 	if len(b) < etherBytes+ipv4Bytes || endian.BigEndian.Uint16(b[12:]) != etherIPv4 {
 		return packet{}, false
 	}
 	ip := b[etherBytes:]
 	header := int(ip[0]&15) * 4
-	if ip[0]>>4 != 4 || header < ipv4Bytes || ip[9] != protocolUDP || len(ip) < header+udpBytes {
+	if ip[0]>>4 != 4 || header < ipv4Bytes || len(ip) < header {
 		return packet{}, false
 	}
-	udp := ip[header:]
-	size := max(int(endian.BigEndian.Uint16(udp[4:])), udpBytes)
-	return packet{
+	p := packet{
 		from: bytes.Clone(b[6:12]), to: bytes.Clone(b[:6]),
 		source: netip.AddrFrom4([4]byte(ip[12:16])), target: netip.AddrFrom4([4]byte(ip[16:20])),
-		ttl: int(ip[8]), checksum: checksum(ip[:header]) == 0,
-		fromPort: endian.BigEndian.Uint16(udp), toPort: endian.BigEndian.Uint16(udp[2:]),
-		payload: bytes.Clone(udp[udpBytes:min(size, len(udp))]),
-	}, true
+		ttl: int(ip[8]), checksum: checksum(ip[:header]) == 0, protocol: ip[9],
+	}
+	return p, p.readPorts(ip[header:])
+}
+
+// readPorts reads what stands behind the header of IPv4.
+func (p *packet) readPorts(b []byte) bool {
+	switch {
+	case p.protocol == protocolUDP && len(b) >= udpBytes:
+		size := max(int(endian.BigEndian.Uint16(b[4:])), udpBytes)
+		p.payload = bytes.Clone(b[udpBytes:min(size, len(b))])
+	case p.protocol == protocolTCP && len(b) >= tcpBytes && b[13]&(tcpSYN|tcpACK) == tcpSYN:
+	default:
+		return false
+	}
+	p.fromPort, p.toPort = endian.BigEndian.Uint16(b), endian.BigEndian.Uint16(b[2:])
+	return true
 }
 
 // checksum is IPv4's: of a header that holds its own it is 0.

@@ -107,14 +107,38 @@ func (s *session) macOf(ctx context.Context, p images.Peer) (net.HardwareAddr, e
 // socat are on few boards.
 const sender = `for ((i = 0; i < $3; i++)); do printf %s "$4" > "/dev/udp/$1/$2" || exit 1; done`
 
-// send sends packets with a payload of their own, which it returns.
-func (t *traffic) send(ctx context.Context, port uint16, n int) (payload string, err error) {
-	payload = "slipway " + rand.Text()
-	_, err = t.ask(ctx, there(t.from, "bash", "-c", sender, "bash", t.target, strconv.Itoa(int(port)), strconv.Itoa(n), payload)...)
-	if err != nil {
-		err = fmt.Errorf("send %d packets to port %d: %w", n, port, err)
+// knocker opens connections by TCP in the same way. Nobody has to listen: that it is
+// refused, or not answered, is no error.
+const knocker = `for ((i = 0; i < $3; i++)); do timeout 2 bash -c ': 2> /dev/null < "/dev/tcp/$0/$1"' "$1" "$2"; [ $? -lt 125 ] || exit 1; done`
+
+// sample is packets of one kind that were sent.
+type sample struct {
+	what     string // for a person
+	protocol byte
+	count    int
+	holds    func(packet) bool
+}
+
+// send sends packets of UDP with a payload of their own.
+func (t *traffic) send(ctx context.Context, port uint16, n int) (sample, error) {
+	payload := "slipway " + rand.Text()
+	s := sample{fmt.Sprintf("UDP to port %d", port), protocolUDP, n, func(p packet) bool { return string(p.payload) == payload }}
+	return s, t.emit(ctx, s, sender, port, payload)
+}
+
+// knock opens connections. Their first packets have no payload, and each has a port of
+// its own that it comes from.
+func (t *traffic) knock(ctx context.Context, port uint16, n int) (sample, error) {
+	s := sample{fmt.Sprintf("TCP to port %d", port), protocolTCP, n, func(p packet) bool { return p.protocol == protocolTCP && p.toPort == port }}
+	return s, t.emit(ctx, s, knocker, port)
+}
+
+func (t *traffic) emit(ctx context.Context, s sample, script string, port uint16, more ...string) error {
+	argv := append([]string{"bash", "-c", script, "bash", t.target, strconv.Itoa(int(port)), strconv.Itoa(s.count)}, more...)
+	if _, err := t.ask(ctx, there(t.from, argv...)...); err != nil {
+		return fmt.Errorf("send %d packets, %s: %w", s.count, s.what, err)
 	}
-	return payload, err
+	return nil
 }
 
 // capture is a tcpdump that runs.
@@ -129,7 +153,10 @@ type capture struct {
 	more    chan struct{} // there is one more
 }
 
-// capture starts tcpdump for what one address sends by UDP, and waits until it listens.
+// watched are the packets that are read of a capture, in tcpdump's words.
+const watched = "(udp or tcp[tcpflags] & (tcp-syn | tcp-ack) == tcp-syn) and src host "
+
+// capture starts tcpdump for what one address sends, and waits until it listens.
 func (s *session) capture(ctx context.Context, p images.Peer, source string) (*capture, error) {
 	if _, err := s.ask(ctx, there(p, "sh", "-c", `command -v "$1"`, "sh", "tcpdump")...); err != nil {
 		return nil, missing("there is no tcpdump where packets must arrive: " + shellLine(there(p, "tcpdump")))
@@ -140,7 +167,7 @@ func (s *session) capture(ctx context.Context, p images.Peer, source string) (*c
 	out, in := io.Pipe()
 	go func() {
 		defer close(c.done)
-		argv := there(p, "tcpdump", "-i", p.Interface, "-n", "-p", "-U", "--immediate-mode", "-Q", "in", "-s", "256", "-w", "-", "udp and src host "+source)
+		argv := there(p, "tcpdump", "-i", p.Interface, "-n", "-p", "-U", "--immediate-mode", "-Q", "in", "-s", "256", "-w", "-", watched+source)
 		_, c.err = s.stream(ctx, nil, in, errs, argv...)
 		in.Close()
 	}()
@@ -171,14 +198,16 @@ func (c *capture) stop() {
 	<-c.done
 }
 
-// with returns the packets of a payload.
-func (c *capture) with(payload string) []packet {
+// of returns the packets of a sample. TCP sends one again that nobody answers in time.
+func (c *capture) of(s sample) []packet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []packet
+	again := map[uint16]bool{}
 	for _, p := range c.packets {
-		if string(p.payload) == payload {
+		if s.holds(p) && !again[p.fromPort] {
 			all = append(all, p)
+			again[p.fromPort] = p.protocol == protocolTCP
 		}
 	}
 	return all
@@ -190,18 +219,18 @@ const arrival = 10 * time.Second
 // lull is how long packets are waited for that should not arrive.
 var lull = 2 * time.Second
 
-// await waits until as many packets of a payload have arrived, or are unlikely to.
-func (c *capture) await(ctx context.Context, payload string, n int) []packet {
+// await waits until all packets of a sample have arrived, or are unlikely to.
+func (c *capture) await(ctx context.Context, s sample) []packet {
 	late := time.After(arrival)
 	for {
-		all := c.with(payload)
-		if len(all) >= n {
+		all := c.of(s)
+		if len(all) >= s.count {
 			return all
 		}
 		select {
 		case <-c.more:
 		case <-c.done:
-			return c.with(payload)
+			return c.of(s)
 		case <-late:
 			return all
 		case <-ctx.Done():
@@ -237,18 +266,45 @@ func (a *awaited) String() string {
 	return string(a.text)
 }
 
-// sent is what went out for a rule, and beside it.
-type sent struct {
-	matching, other          string // payloads
-	matchingCount, restCount int
+// aim is what a rule is for, and how much is sent to see that it keeps to that.
+type aim struct {
+	port         uint16 // that the rule names
+	others       uint16 // another one
+	packets      int
+	otherPackets int
 }
 
-func (t *traffic) sendBoth(ctx context.Context, port, otherPort uint16, n, m int) (s sent, err error) {
-	s.matchingCount, s.restCount = n, m
-	if s.matching, err = t.send(ctx, port, n); err != nil {
+const maxSent = 10_000 // packets of one check
+
+func readAim(e *entry) aim {
+	a := aim{
+		port: uint16(e.number("port", 53, 1, 65535)), others: uint16(e.number("other-port", 5300, 1, 65535)),
+		packets: int(e.number("packets", 20, 1, maxSent)), otherPackets: int(e.number("other-packets", 5, 1, maxSent)),
+	}
+	if a.port == a.others {
+		e.fail(e.key, "port and other-port are the same; packets to one of them must not match the rule")
+	}
+	return a
+}
+
+// sent is what went out for a rule, and beside it.
+type sent struct {
+	matching sample
+	others   []sample
+}
+
+// shoot sends what the rule is for, and beside it what differs in the port alone and in
+// the protocol alone.
+func (t *traffic) shoot(ctx context.Context, a aim) (s sent, err error) {
+	if s.matching, err = t.send(ctx, a.port, a.packets); err != nil {
 		return s, err
 	}
-	s.other, err = t.send(ctx, otherPort, m)
+	udp, err := t.send(ctx, a.others, a.otherPackets)
+	if err != nil {
+		return s, err
+	}
+	tcp, err := t.knock(ctx, a.port, a.otherPackets)
+	s.others = []sample{udp, tcp}
 	return s, err
 }
 
@@ -258,36 +314,46 @@ func (t *traffic) before(ctx context.Context, f *finding, port uint16) error {
 	if t.other == nil {
 		return nil
 	}
-	payload, err := t.send(ctx, port, 1)
+	one, err := t.send(ctx, port, 1)
 	if err != nil {
 		return err
 	}
-	got := len(t.other.await(ctx, payload, 1))
+	got := len(t.other.await(ctx, one))
 	f.expect(got == 1, "a packet arrives at other before there is a rule", fmt.Sprintf("without a rule %d of 1 packets arrived at other", got))
 	return nil
 }
 
 // judge holds what arrived against what a rule had to make of it.
 func (t *traffic) judge(ctx context.Context, f *finding, s sent, sourceMAC string) {
-	got := t.to.await(ctx, s.matching, s.matchingCount)
-	f.expect(len(got) == s.matchingCount, fmt.Sprintf("%d packets at to", s.matchingCount), fmt.Sprintf("%d of %d packets arrived at to", len(got), s.matchingCount))
+	got, n := t.to.await(ctx, s.matching), s.matching.count
+	f.expect(len(got) == n, fmt.Sprintf("%d packets at to", n), fmt.Sprintf("%d of %d packets arrived at to", len(got), n))
 	for _, wrong := range t.wrong(got, sourceMAC) {
 		f.expect(false, "packets as a router sends them on", wrong)
 	}
 	if len(got) > 0 && f.ok() {
 		f.fact(fmt.Sprintf("all of them from %s to %s, TTL %d of %d", sourceMAC, t.toMAC, t.ttl-1, t.ttl))
 	}
-	if t.other != nil {
-		rest := len(t.other.await(ctx, s.other, s.restCount))
-		f.expect(rest == s.restCount, fmt.Sprintf("%d other packets at other", s.restCount), fmt.Sprintf("%d of %d others arrived at other", rest, s.restCount))
-		// What comes from to was sent on by it, as by a router; the rule had it before.
-		strays := slices.DeleteFunc(addressed(t.other.with(s.matching), t.otherMAC), func(p packet) bool { return p.from.String() == t.toMAC.String() })
-		if n := len(strays); n > 0 {
-			f.expect(false, "no packet of the rule's at other", fmt.Sprintf("%d of the rule's packets arrived at other, from %s with TTL %d", n, strays[0].from, strays[0].ttl))
-		}
+	for _, other := range s.others {
+		t.judgeOther(ctx, f, other)
 	}
-	if n := len(addressed(t.to.with(s.other), t.toMAC)); n > 0 {
-		f.expect(false, "no other packet at to", fmt.Sprintf("%d others arrived at to", n))
+	if t.other == nil {
+		return
+	}
+	// What comes from to was sent on by it, as by a router; the rule had it before.
+	strays := slices.DeleteFunc(addressed(t.other.of(s.matching), t.otherMAC), func(p packet) bool { return p.from.String() == t.toMAC.String() })
+	if n := len(strays); n > 0 {
+		f.expect(false, "no packet of the rule's at other", fmt.Sprintf("%d of the rule's packets arrived at other, from %s with TTL %d", n, strays[0].from, strays[0].ttl))
+	}
+}
+
+// judgeOther wants what a rule is not for to go where it went without.
+func (t *traffic) judgeOther(ctx context.Context, f *finding, s sample) {
+	if t.other != nil {
+		n := len(t.other.await(ctx, s))
+		f.expect(n == s.count, fmt.Sprintf("%d others at other, %s", s.count, s.what), fmt.Sprintf("%d of %d others arrived at other, %s", n, s.count, s.what))
+	}
+	if n := len(addressed(t.to.of(s), t.toMAC)); n > 0 {
+		f.expect(false, "no other packet at to", fmt.Sprintf("%d others arrived at to, %s", n, s.what))
 	}
 }
 
@@ -316,17 +382,17 @@ func (t *traffic) wrong(all []packet, sourceMAC string) (wrong []string) {
 // after wants the same packets not to arrive any more once the rule is gone. What arrives
 // elsewhere in their place shows that they were sent; without other, waiting has to do.
 func (t *traffic) after(ctx context.Context, f *finding, port uint16, n int) error {
-	payload, err := t.send(ctx, port, n)
+	s, err := t.send(ctx, port, n)
 	if err != nil {
 		return err
 	}
 	if t.other != nil {
-		got := len(t.other.await(ctx, payload, n))
+		got := len(t.other.await(ctx, s))
 		f.expect(got == n, fmt.Sprintf("%d packets at other once the rule is gone", n), fmt.Sprintf("without the rule %d of %d packets arrived at other", got, n))
 	} else {
 		t.settle(ctx)
 	}
-	late := len(addressed(t.to.with(payload), t.toMAC))
+	late := len(addressed(t.to.of(s), t.toMAC))
 	f.expect(late == 0, "no packet at to once the rule is gone", fmt.Sprintf("without the rule %d packets arrived at to", late))
 	return nil
 }
