@@ -70,16 +70,18 @@ func Bench(ctx context.Context,
 // bitbake, and a user who is not root. hook, which needs root, starts containers that get a
 // board's files: none may fail, and nothing may be left of them. update updates a virtual
 // board: with updates that must be refused or taken back, then with connections and power
-// that are cut. An update takes minutes there.
+// that are cut. An update takes minutes there. rules, which needs root, has FRR add and remove
+// a thousand rules of policy based routing at a time, on the first rig (rig:up): ports and
+// kernel may keep none, and zebra may not grow. All of that is software.
 //
-// Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook"; "soak update -kills=30".
+// Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook"; "soak update -kills=30"; "soak rules -rounds=20".
 func Soak(ctx context.Context,
-	area *string, // build, flash, hook, layers or update
+	area *string, // build, flash, hook, layers, rules or update
 	kills *int, // how many; 50 if not given
 	seed *int, // where the moments come from; one that is printed if not given
 	containers *int, // how many hook starts one after another; 2000 if not given
-	rounds *int, // how often update goes through its updates that nobody disturbs; 1 if not given
+	rounds *int, // how often update goes through its updates that nobody disturbs, and rules adds and removes; 1 and 5 if not given
 ) error {
-	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000), Rounds: given(rounds, 1)}
+	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000), Rounds: given(rounds, 0)}
 	return run(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })
 }

@@ -1,7 +1,7 @@
 // Package soak kills commands at random moments and runs them again: whatever
 // the moment was, what they leave in the end must be the same. An area is one
 // command; each is one file. The area hook starts containers instead, many and many
-// at a time, of which nothing may be left.
+// at a time, of which nothing may be left; rules does so with rules of FRR's.
 package soak
 
 import (
@@ -24,7 +24,7 @@ type Options struct {
 	Kills      int
 	Seed       uint64
 	Containers int      // one after another
-	Rounds     int      // of what is not killed
+	Rounds     int      // of what is not killed; 0: as many as the area thinks right
 	Self       []string // the program that knows our commands
 }
 
@@ -33,6 +33,7 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"flash":  Flash,
 	"hook":   Hook,
 	"layers": Layers,
+	"rules":  Rules,
 	"update": Update,
 }
 

@@ -47,7 +47,7 @@ func Update(ctx context.Context, w io.Writer, dir string, opt Options) (err erro
 	if s.runs, err = s.look(ctx); err != nil {
 		return err
 	}
-	for range opt.Rounds {
+	for range cmp.Or(opt.Rounds, 1) {
 		for _, c := range updateCases {
 			if err := s.prove(ctx, c); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)

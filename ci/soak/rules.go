@@ -1,0 +1,47 @@
+package soak
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"slipway/ci"
+	"slipway/images"
+)
+
+// rulesSuite is the check of the suite dpu-pbr, with more rules at a time than anybody
+// waits for in a suite.
+const rulesSuite = `pbr:
+  a thousand rules come and go:
+    rules: 1000
+    rounds: %d
+    max-growth: 2048
+    timeout: 3600000
+`
+
+// Rules has FRR add and remove rules on the first rig, which is built where rig:up builds
+// it, and reports there.
+func Rules(ctx context.Context, w io.Writer, dir string, opt Options) error {
+	spec, err := images.First("is a rig with the suite dpu-pbr", func(s images.Spec) bool {
+		return s.Rig != nil && slices.Contains(s.Suites, "dpu-pbr")
+	})
+	if err != nil {
+		return err
+	}
+	suite := filepath.Join(dir, "soak-rules.yml")
+	if err := os.WriteFile(suite, fmt.Appendf(nil, rulesSuite, cmp.Or(opt.Rounds, 5)), 0o644); err != nil {
+		return err
+	}
+	spec.Suites = []string{suite}
+	report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: images.Options{Dir: "build"}, Out: w})
+	for _, s := range report.Suites {
+		for _, c := range s.Checks {
+			fmt.Fprintf(w, "%s %s: %s\n", c.Status, c.Name, c.Saw)
+		}
+	}
+	return err
+}
