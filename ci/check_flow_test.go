@@ -81,10 +81,27 @@ func TestReadPackets(t *testing.T) {
 	}
 }
 
+// Of TCP what opens a connection is read, and no answer.
+func TestParseFrameTCP(t *testing.T) {
+	syn := opening(p0MAC, leaf1MAC, 40001, 53)
+	p, ok := parseFrame(syn)
+	if !ok || p.protocol != protocolTCP || p.fromPort != 40001 || p.toPort != 53 || len(p.payload) != 0 || !p.checksum {
+		t.Errorf("parseFrame = %+v, %v; want the opening of a connection from 40001 to 53", p, ok)
+	}
+	answer := bytes.Clone(syn)
+	answer[etherBytes+ipv4Bytes+13] |= tcpACK
+	for name, frame := range map[string][]byte{"an answer": answer, "a cut one": syn[:len(syn)-1]} {
+		if p, ok := parseFrame(frame); ok {
+			t.Errorf("%s: parseFrame = %+v; want nothing", name, p)
+		}
+	}
+}
+
 func FuzzPackets(f *testing.F) {
 	good := frame(p0MAC, leaf2MAC, 63, 53, "payload")
 	f.Add(append(bytes.Clone(captureHeader), record(good)...))
 	f.Add(append(bytes.Clone(captureHeader), record(good[:40])...))
+	f.Add(append(bytes.Clone(captureHeader), record(opening(p0MAC, leaf1MAC, 40001, 53))...))
 	f.Add([]byte("\xa1\xb2\xc3\xd4"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		readPackets(bytes.NewReader(data), func(p packet) {

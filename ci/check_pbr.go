@@ -94,7 +94,7 @@ func (p pbr) ports(ctx context.Context, f *finding, r *router) error {
 	var names []string
 	for _, name := range r.dpu.Ports {
 		driver := drivers[name]
-		f.expect(driver != "", "a port "+name, word(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+clean(said, 1000)))
+		f.expect(driver != "", "a port "+name, word(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+or(clean(said, 1000), r.words())))
 		names = append(names, driver)
 	}
 	f.proves = driverProof(names...)

@@ -19,6 +19,9 @@ func (d *playedDPU) daemon(ctx context.Context, stdout io.Writer, argv []string)
 		io.WriteString(stdout, "loader error: dplane_dpdk.so: cannot open shared object file\n")
 		return 1, nil
 	}
+	if d.faults["no ports"] {
+		io.WriteString(stdout, "vdev_probe(): failed to initialize net_swflow0 device\n")
+	}
 	d.mu.Lock()
 	d.zebra = d.zebra || argv[len(argv)-1] == "dplane_dpdk:--no-huge --vdev=net_swflow0,iface=pf0vf0"
 	d.mu.Unlock()
@@ -38,6 +41,9 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 	for _, c := range argv {
 		switch {
 		case c == "show dplane dpdk port detail":
+			if d.faults["no ports"] {
+				continue
+			}
 			for i, name := range playedSpec.Ports {
 				fmt.Fprintf(&out, "DPDK port: %d\n Device: net_swflow%d\n Driver: %s\n Interface: %s (%d)\n Switch: net_swflow Domain: 0 Port: %d\n\n", i, i, d.driver, name, 7+i, i)
 			}
@@ -154,6 +160,7 @@ func TestPBR(t *testing.T) {
 		{"no vtysh", "no vtysh", suite, &playedSpec, "skipped: the board lacks what it needs: it has no program vtysh", ""},
 		{"zebra fails", "zebra fails", suite, &playedSpec, "failed: zebra ended: loader error: dplane_dpdk.so: cannot open", ""},
 		{"a command that is not there", "an old zebra", suite, &playedSpec, "% Unknown command: pbr nexthop-resolve", ""},
+		{"no ports", "no ports", suite, &playedSpec, "failed: the plugin has no port pf0vf0:\nvdev_probe(): failed to initialize net_swflow0 device", ""},
 		{"no flow", "no flow", suite, &playedSpec, "failed: the rule has no flow of its own:\n(nothing)", ""},
 		{"no counter", "shows no counter", suite, &playedSpec, "failed: the rule has no flow of its own:\nRules if pf0vf0", ""},
 		{"a wrong count", "counts twice", suite, &playedSpec, "failed: the flow counts 14 of 7 packets", ""},

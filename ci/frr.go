@@ -25,6 +25,7 @@ type router struct {
 	*session
 	plugin plugin
 	dir    string // of their sockets; "": the board's own daemons
+	zebra  *daemon
 	stop   []func()
 }
 
@@ -51,8 +52,8 @@ func (s *session) startFRR(ctx context.Context, p plugin, folder string) (*route
 	if _, err := s.ask(ctx, "touch", dir+"/zebra.conf", dir+"/pbrd.conf"); err != nil {
 		return r, err
 	}
-	zebra := r.daemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args, " "))
-	if err := r.ready(ctx, zebra, p.ports); err != nil {
+	r.zebra = r.daemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args, " "))
+	if err := r.ready(ctx, r.zebra, p.ports); err != nil {
 		return r, err
 	}
 	return r, r.ready(ctx, r.daemon(ctx, folder+"/pbrd"), "show pbr map")
@@ -85,6 +86,15 @@ type daemon struct {
 	out  *awaited
 	done chan struct{}
 	err  error // once it is done
+}
+
+// words are what a zebra of the check's own printed, EAL's and the drivers' among it: a
+// driver that may not have its port says so there, and EAL goes on without.
+func (r *router) words() string {
+	if r.zebra == nil {
+		return "(nothing; zebra's log has what DPDK said when it started)"
+	}
+	return or(clean(r.zebra.out.String(), maxSawBytes/2), "(nothing)")
 }
 
 // close ends what was started, the last first.
