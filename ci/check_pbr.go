@@ -223,7 +223,7 @@ func (r *router) forget(ctx context.Context, all ...policy) error {
 
 func (p pbr) installed(ctx context.Context, f *finding, r *router) (bool, error) {
 	port := strconv.Itoa(int(p.port))
-	flows, said, err := r.flowsUntil(ctx, func(flows []pbrFlow) bool { return len(counted(flows, port)) > 0 })
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) > 0 })
 	there := len(counted(flows, port)) == 1
 	f.expect(there, "one flow for port "+port, word(there, "the rule has a flow", "the rule has no flow of its own:\n"+or(clean(said, 2000), "(nothing)")))
 	return there, err
@@ -233,7 +233,7 @@ func (p pbr) installed(ctx context.Context, f *finding, r *router) (bool, error)
 // that packets which arrive would not prove that the ports sent them on.
 func (p pbr) count(ctx context.Context, f *finding, r *router) error {
 	port, have := strconv.Itoa(int(p.port)), int64(0)
-	_, _, err := r.flowsUntil(ctx, func(flows []pbrFlow) bool {
+	_, _, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool {
 		if mine := counted(flows, port); len(mine) > 0 {
 			have = mine[0].packets
 		}
@@ -244,7 +244,7 @@ func (p pbr) count(ctx context.Context, f *finding, r *router) error {
 }
 
 func gone(ctx context.Context, f *finding, r *router) error {
-	flows, said, err := r.flowsUntil(ctx, func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
 	none := len(counted(flows, "")) == 0
 	f.expect(none, "no flow once the rule is gone", word(none, "the flow is gone", "flows are left:\n"+clean(said, 2000)))
 	return err

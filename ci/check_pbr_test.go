@@ -47,6 +47,11 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 			for i, name := range playedSpec.Ports {
 				fmt.Fprintf(&out, "DPDK port: %d\n Device: net_swflow%d\n Driver: %s\n Interface: %s (%d)\n Switch: net_swflow Domain: 0 Port: %d\n\n", i, i, d.driver, name, 7+i, i)
 			}
+		case c == "show memory zebra":
+			if d.faults["keeps objects"] {
+				d.objects += 7
+			}
+			fmt.Fprintf(&out, "Memory statistics for zebra:\nSystem allocator statistics:\n  Total heap allocated:  12 MiB\n--- qmem libfrr ---\n%-30s: %8s %-8s\n%-30s: %8d %-8s %9d %8d %9d\n", "Type", "Current#", "  Size", "Buffer", 1000+d.objects, "    24", 72, 3, 72)
 		case c == "show dplane dpdk pbr flows":
 			out.WriteString(d.flows())
 		case strings.HasPrefix(c, "pbr-map "):
@@ -150,12 +155,13 @@ func TestPBR(t *testing.T) {
 		{"others", "", suite, &playedSpec, "; 3 of 3 others arrived at other, UDP to port 5300; 3 of 3 others arrived at other, TCP to port 53; the flow counts 7 of 7 packets", ProvesSoftware},
 		{"a kernel's rule without ports", "a kernel without ports", suite, &playedSpec, "the kernel's own rule names no port, so what else is UDP was sent and must not be counted, but may arrive anywhere; 7 of 7 packets arrived at to; all of them from " + p0MAC + " to " + leaf2MAC + ", TTL 63 of 64; 3 of 3 others arrived at other, TCP to port 53", ProvesSoftware},
 		{"a rule for TCP too", "moves TCP too", suite, &playedSpec, "failed: 3 others arrived at to, TCP to port 53", ""},
-		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 3 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480 20480] KiB after each; zebra's growth 0 KiB; ", ProvesSoftware},
+		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 3 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480 20480] KiB after each; zebra's growth 0 KiB; zebra's new objects 0; flow insertion rate ", ProvesSoftware},
 		{"many rules without flows", "no second flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 7 rules have 4 flows:", ""},
 		{"many rules leak flows", "leaks a flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 2 flows are left:", ""},
 		{"a rule stays in the kernel", "leaves a rule", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 rules, and had 1", ""},
 		{"a route stays in the kernel", "leaves a route", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 routes, and had 1", ""},
 		{"a next hop stays in the kernel", "leaves a nexthop", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 next hops, and had 1", ""},
+		{"zebra keeps objects", "keeps objects", "pbr: {x: {rules: 7}}", &playedSpec, "failed: zebra's new objects 7 / zebra's new objects: at most 3.5", ""},
 		{"zebra grows", "grows", "pbr: {x: {rules: 7, max-growth: 100}}", &playedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
 		{"no vtysh", "no vtysh", suite, &playedSpec, "skipped: the board lacks what it needs: it has no program vtysh", ""},
 		{"zebra fails", "zebra fails", suite, &playedSpec, "failed: zebra ended: loader error: dplane_dpdk.so: cannot open", ""},

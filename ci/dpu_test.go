@@ -49,6 +49,7 @@ type playedDPU struct {
 	left    int                 // of what the kernel should not have any more
 	grow    int                 // KiB, each time that its memory is looked at
 	size    int
+	objects int
 	knocks  uint16
 
 	mu       sync.Mutex

@@ -155,8 +155,8 @@ func (r *router) configure(ctx context.Context, commands ...string) error {
 }
 
 // flowsUntil asks for the flows until they are as wanted, or are unlikely to become so.
-func (r *router) flowsUntil(ctx context.Context, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
-	err = until(ctx, flowPatience, frrPause, func() (bool, error) {
+func (r *router) flowsUntil(ctx context.Context, patience time.Duration, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
+	err = until(ctx, patience, frrPause, func() (bool, error) {
 		said, err = r.vtysh(ctx, r.plugin.flow)
 		flows = parseFlows(said)
 		return err == nil && wanted(flows), err

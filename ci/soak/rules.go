@@ -19,7 +19,7 @@ const rulesSuite = `pbr:
   a thousand rules come and go:
     rules: 1000
     rounds: %d
-    max-growth: 2048
+    max-growth: 32768
     timeout: 3600000
 `
 
