@@ -1,10 +1,22 @@
-# Our drivers for Debian's DPDK. Debian leaves the headers for drivers out of its
-# package; they are taken from its source, of the same release.
+# Our drivers for Debian's DPDK, those that the board names. Debian leaves the headers for
+# drivers out of its package; they are taken from its source.
 sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > /etc/apt/sources.list.d/source.list
 apt-get update
 apt-get source -o APT::Sandbox::User=root --download-only dpdk
 dpkg-source --no-check -x dpdk_*.dsc dpdk
-meson setup swflow /source/dpdk-swflow/files -Dbuildtype=release -Ddpdk_source=/build/dpdk
-ninja -C swflow
 mkdir -p /made/usr/lib/slipway
-cp swflow/librte_net_swflow.so /made/usr/lib/slipway/
+for driver in /source/dpdk-*; do
+	made=${driver##*/}
+	meson setup "$made" "$driver/files" -Dbuildtype=release -Ddpdk_source=/build/dpdk
+	ninja -C "$made"
+	cp "$made"/librte_*.so /made/usr/lib/slipway/
+done
+
+# A model, what it is given, what it must answer, and another answer.
+if [ -e dpdk-ml-sw ]; then
+	models=/made/usr/share/slipway/ml_sw
+	mkdir -p $models
+	dpdk-ml-sw/ml-sw-example $models
+	cp $models/input.bin $models/wrong.bin
+	truncate --size="$(stat --format=%s $models/reference.bin)" $models/wrong.bin
+fi
