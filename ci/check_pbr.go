@@ -20,9 +20,15 @@ type pbr struct {
 	churn   churn  // of rules, in place of packets
 }
 
-// plugins are those of zebra's, without their arguments.
 var plugins = map[string]plugin{
-	"dpdk": {module: "dplane_dpdk", ports: "show dplane dpdk port detail", flow: "show dplane dpdk pbr flows"},
+	"dpdk": {
+		module: "dplane_dpdk", ports: "show dplane dpdk port detail", flow: "show dplane dpdk pbr flows",
+		readPorts: parseFRRPorts, readFlows: parseFlows, args: func(d *images.DPU) []string { return d.EAL },
+	},
+	"doca": {
+		module: "dplane_doca", ports: "show dplane doca port json", flow: "show dplane doca pbr flow json",
+		readPorts: parseDOCAPorts, readFlows: parseDOCAFlows, args: func(d *images.DPU) []string { return d.DOCA },
+	},
 }
 
 func readPBR(e *entry) probe {
@@ -32,7 +38,7 @@ func readPBR(e *entry) probe {
 		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", 1, 1, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
-		e.fail(e.key, "unknown plugin %q (have dpdk)", p.plugin)
+		e.fail(e.key, "unknown plugin %q (have dpdk, doca)", p.plugin)
 	}
 	if !strings.HasPrefix(p.daemons, "/") || strings.ContainsAny(p.daemons, "\x00 ") {
 		e.fail(e.key, "daemons must be an absolute path on the board, not %q", p.daemons)
@@ -48,16 +54,17 @@ func (pbr) alone() bool { return true }
 
 func (p pbr) next() string {
 	return "on the board: vtysh -c \"" + plugins[p.plugin].ports + "\" -c \"show pbr map\" -c \"" + plugins[p.plugin].flow +
-		"\". zebra wants -M with the arguments of eal in board.yml, and FRR the patches of recipes/dynamic-layers/networking-layer/frr"
+		"\". zebra wants -M with the arguments of eal, or of doca, in board.yml, and FRR the patches of recipes/dynamic-layers/networking-layer/frr"
 }
 
 func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 	if err := s.wantDPU(ctx, "vtysh"); err != nil {
 		return f, err
 	}
-	with := plugins[p.plugin]
-	with.args = s.dpu.EAL
-	r, err := s.startFRR(ctx, with, p.daemons)
+	if p.plugin == "doca" && len(s.dpu.DOCA) == 0 {
+		return f, missing("the board's board.yml has no dpu.doca")
+	}
+	r, err := s.startFRR(ctx, plugins[p.plugin], p.daemons)
 	defer func() { err = errors.Join(err, r.close(ctx)) }()
 	if err != nil {
 		return f, err
@@ -88,7 +95,7 @@ func (p pbr) ports(ctx context.Context, f *finding, r *router) error {
 		return err
 	}
 	drivers := map[string]string{}
-	for _, port := range parseFRRPorts(said) {
+	for _, port := range r.plugin.readPorts(said) {
 		drivers[port.iface] = port.driver
 	}
 	var names []string

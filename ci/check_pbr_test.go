@@ -23,7 +23,7 @@ func (d *playedDPU) daemon(ctx context.Context, stdout io.Writer, argv []string)
 		io.WriteString(stdout, "vdev_probe(): failed to initialize net_swflow0 device\n")
 	}
 	d.mu.Lock()
-	d.zebra = d.zebra || argv[len(argv)-1] == "dplane_dpdk:--no-huge --vdev=net_swflow0,iface=pf0vf0"
+	d.zebra = d.zebra || argv[len(argv)-1] == "dplane_dpdk:--no-huge --vdev=net_swflow0,iface=pf0vf0" || argv[len(argv)-1] == "dplane_doca:p0 pf0vf0"
 	d.mu.Unlock()
 	<-ctx.Done()
 	return 0, context.Cause(ctx)
@@ -54,6 +54,10 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 			fmt.Fprintf(&out, "Memory statistics for zebra:\nSystem allocator statistics:\n  Total heap allocated:  12 MiB\n--- qmem libfrr ---\n%-30s: %8s %-8s\n%-30s: %8d %-8s %9d %8d %9d\n", "Type", "Current#", "  Size", "Buffer", 1000+d.objects, "    24", 72, 3, 72)
 		case c == "show dplane dpdk pbr flows":
 			out.WriteString(d.flows())
+		case c == "show dplane doca port json":
+			out.WriteString("{\n  \"ports\":[\n {\"port\":0,\"interface\":\"p0\",\"ifindex\":8},\n {\"port\":1,\"interface\":\"pf0vf0\",\"ifindex\":7}\n ]\n}\n")
+		case c == "show dplane doca pbr flow json":
+			out.WriteString(d.docaFlows())
 		case strings.HasPrefix(c, "pbr-map "):
 			_, policy, _ = strings.Cut(c, " ")
 			policy, _, _ = strings.Cut(policy, " ")
@@ -117,6 +121,15 @@ func (d *playedDPU) flows() string {
 	return all.String()
 }
 
+// docaFlows are the same in the form that our plugin for DOCA prints.
+func (d *playedDPU) docaFlows() string {
+	all := []string{`{"seq":5,"in":"pf0vf0","refused":"its next hop is not resolved"}`}
+	for _, f := range parseFlows(d.flows()) {
+		all = append(all, fmt.Sprintf(`{"seq":10,"in":%q,"out":"p0","proto":17,"src":"10.0.0.0/8","srcPort":0,"dst":"0.0.0.0/0","dstPort":%s,"packets":%d,"bytes":%d}`, f.iface, f.port, f.packets, 60*f.packets))
+	}
+	return `{"flows":[` + strings.Join(all, ",") + "]}\n"
+}
+
 // kernel answers as iproute2 of Debian 12 does.
 func (d *playedDPU) kernel(object string) string {
 	d.mu.Lock()
@@ -143,7 +156,9 @@ func (d *playedDPU) kernel(object string) string {
 
 func TestPBR(t *testing.T) {
 	parts := images.DPU{EAL: playedSpec.EAL, Ports: playedSpec.Ports}
-	const suite = "pbr: {x: {packets: 7, other-packets: 3}}"
+	doca := playedSpec
+	doca.DOCA = []string{"p0", "pf0vf0"}
+	const suite, docaSuite = "pbr: {x: {packets: 7, other-packets: 3}}", "pbr: {x: {plugin: doca, packets: 7, other-packets: 3}}"
 	for _, tt := range []struct {
 		name, fault, suite string
 		spec               *images.DPU
@@ -163,6 +178,10 @@ func TestPBR(t *testing.T) {
 		{"a next hop stays in the kernel", "leaves a nexthop", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 next hops, and had 1", ""},
 		{"zebra keeps objects", "keeps objects", "pbr: {x: {rules: 7}}", &playedSpec, "failed: zebra's new objects 7 / zebra's new objects: at most 3.5", ""},
 		{"zebra grows", "grows", "pbr: {x: {rules: 7, max-growth: 100}}", &playedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
+		{"by DOCA", "", docaSuite, &doca, "passed: pf0vf0 is doca_flow; p0 is doca_flow; without a rule 1 of 1 packets arrived at other; the rule has a flow; 7 of 7 packets arrived at to", ProvesHardware},
+		{"a wrong count by DOCA", "counts twice", docaSuite, &doca, "failed: the flow counts 14 of 7 packets", ""},
+		{"many rules by DOCA", "", "pbr: {x: {plugin: doca, rules: 7}}", &doca, "2 rounds of 7 rules: each had a flow, and none is left", ProvesHardware},
+		{"DOCA is not asked for", "", docaSuite, &playedSpec, "skipped: the board's board.yml has no dpu.doca", ""},
 		{"no vtysh", "no vtysh", suite, &playedSpec, "skipped: the board lacks what it needs: it has no program vtysh", ""},
 		{"zebra fails", "zebra fails", suite, &playedSpec, "failed: zebra ended: loader error: dplane_dpdk.so: cannot open", ""},
 		{"a command that is not there", "an old zebra", suite, &playedSpec, "% Unknown command: pbr nexthop-resolve", ""},
@@ -192,13 +211,15 @@ func FuzzFlows(f *testing.F) {
 	f.Add("Rules if pf0vf0\n  Seq 10 pri 310\n  DST Port Match: 53\n  DPDK stats: packets 7 bytes 420\n")
 	f.Add("DPDK port: 0\n Device: net_swflow0\n Driver: net_swflow\n Interface: pf0vf0 (7)\n")
 	f.Add("  DPDK stats: packets 99999999999999999999 bytes 0\nRules if \x1b[31m\n")
+	f.Add(`{"flows":[{"in":"p\u001b","dstPort":53,"packets":7},{"in":"p0","refused":"no"},{"packets":-1}]}`)
+	f.Add(`{"ports":[{"port":0,"interface":"p0","ifindex":8}]}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, flow := range parseFlows(text) {
-			if flow.packets < 0 || strings.ContainsAny(flow.iface, "\x1b\n") {
+		for _, flow := range slices.Concat(parseFlows(text), parseDOCAFlows(text)) {
+			if flow.counted && flow.packets < 0 || strings.ContainsAny(flow.iface, "\x1b\n") {
 				t.Errorf("%+v", flow)
 			}
 		}
-		if ports := parseFRRPorts(text); len(ports) > 64 {
+		if ports := slices.Concat(parseFRRPorts(text), parseDOCAPorts(text)); len(ports) > maxPorts {
 			t.Errorf("%d ports", len(ports))
 		}
 	})

@@ -10,13 +10,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"slipway/images"
 )
 
 // plugin is a dataplane plugin of zebra's that offloads policy based routing.
 type plugin struct {
-	module      string   // of zebra's -M
-	ports, flow string   // commands of vtysh
-	args        []string // for the module, joined by spaces
+	module      string // of zebra's -M
+	ports, flow string // commands of vtysh, and what reads their output
+	readPorts   func(string) []frrPort
+	readFlows   func(string) []pbrFlow
+	args        func(*images.DPU) []string // for the module, joined by spaces
 }
 
 // router is zebra and pbrd with a plugin: those that run on the board already, or two of the
@@ -52,7 +56,7 @@ func (s *session) startFRR(ctx context.Context, p plugin, folder string) (*route
 	if _, err := s.ask(ctx, "touch", dir+"/zebra.conf", dir+"/pbrd.conf"); err != nil {
 		return r, err
 	}
-	r.zebra = r.daemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args, " "))
+	r.zebra = r.daemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args(s.dpu), " "))
 	if err := r.ready(ctx, r.zebra, p.ports); err != nil {
 		return r, err
 	}
@@ -158,7 +162,7 @@ func (r *router) configure(ctx context.Context, commands ...string) error {
 func (r *router) flowsUntil(ctx context.Context, patience time.Duration, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
 	err = until(ctx, patience, frrPause, func() (bool, error) {
 		said, err = r.vtysh(ctx, r.plugin.flow)
-		flows = parseFlows(said)
+		flows = r.plugin.readFlows(said)
 		return err == nil && wanted(flows), err
 	})
 	return flows, said, err
@@ -167,12 +171,14 @@ func (r *router) flowsUntil(ctx context.Context, patience time.Duration, wanted 
 // frrPort is a port as the plugin shows it in detail.
 type frrPort struct{ number, device, driver, iface string }
 
+const maxPorts = 64
+
 var frrPortLine = regexp.MustCompile(`^\s*DPDK port: (\d{1,5})\s*$`)
 
 // parseFRRPorts reads "show dplane dpdk port detail".
 func parseFRRPorts(text string) (all []frrPort) {
 	for _, line := range lines(text) {
-		if m := frrPortLine.FindStringSubmatch(line); m != nil && len(all) < 64 {
+		if m := frrPortLine.FindStringSubmatch(line); m != nil && len(all) < maxPorts {
 			all = append(all, frrPort{number: m[1]})
 			continue
 		}

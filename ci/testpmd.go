@@ -127,6 +127,7 @@ func (t *testpmd) ports(d *images.DPU) ([]dpdkPort, error) {
 var drivers = map[string]Proof{
 	"mlx5_pci":       ProvesHardware,
 	"mlx5_auxiliary": ProvesHardware, // of a scalable function
+	docaDriver:       ProvesHardware,
 	"net_swflow":     ProvesSoftware,
 	"net_tap":        ProvesSoftware,
 	"net_af_packet":  ProvesSoftware,

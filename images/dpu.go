@@ -16,6 +16,9 @@ type DPU struct {
 	// may stand in one. testpmd wants two logical cores: --lcores 0@0,1@0 makes them of
 	// one.
 	EAL []string `yaml:"eal" json:"eal"`
+	// DOCA are the arguments of zebra's plugin for DOCA Flow: the interface of the device,
+	// those of its representors, and counters=NUMBER.
+	DOCA []string `yaml:"doca" json:"doca,omitempty"`
 	// Ports are the network interfaces of DPDK's ports, by their numbers: the
 	// representor that packets come in by, and the one that they leave by.
 	Ports []string `yaml:"ports" json:"ports"`
@@ -72,6 +75,9 @@ func (d DPU) validate() error {
 	if err := ealWords("eal", d.EAL); err != nil {
 		return err
 	}
+	if err := ealWords("doca", d.DOCA); err != nil {
+		return err
+	}
 	if n := len(d.Ports); n < 2 || n > dpuPorts {
 		return fmt.Errorf("ports: %d interfaces; want 2 to %d: where packets come in and where they leave", n, dpuPorts)
 	}
@@ -102,7 +108,7 @@ func ealWords(key string, words []string) error {
 	case len(words) > maxWords:
 		return fmt.Errorf("%s: more than %d arguments", key, maxWords)
 	case i >= 0:
-		return fmt.Errorf("%s: %q is no argument of EAL's: one word each, without spaces, and no --", key, words[i])
+		return fmt.Errorf("%s: %q is no argument: one word each, without spaces, and no --", key, words[i])
 	}
 	return nil
 }

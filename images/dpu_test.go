@@ -7,6 +7,7 @@ import (
 
 const smallDPU = `dpu:
   eal: [--no-huge, -m, "256", -d, /usr/lib/slipway/librte_net_swflow.so, "--vdev=net_swflow0,iface=pf0vf0,switch=esw-pf0vf0"]
+  doca: [p0, pf0vf0, counters=100]
   ports: [pf0vf0, p0]
   from: {run: [ip, netns, exec, vf0], interface: eth0, address: 198.51.100.2}
   to: {run: [ip, netns, exec, leaf2], interface: eth0, address: 192.0.2.2}
@@ -20,6 +21,7 @@ func TestDPU(t *testing.T) {
 		{"parts alone", smallDPU[strings.Index(smallDPU, "  from:"):], "", ""},
 		{"an argument that FRR would split", "--no-huge", `"--no-huge -m 256"`, `dpu.eal: "--no-huge -m 256" is no argument`},
 		{"the end of EAL's arguments", "--no-huge", "--", `dpu.eal: "--" is no argument`},
+		{"an argument for DOCA that FRR would split", "counters=100", `"counters=100 pf0hpf"`, `dpu.doca: "counters=100 pf0hpf" is no argument`},
 		{"a port of a wrong name", "[pf0vf0, p0]", "[pf0vf0, ../p0]", `dpu.ports: "../p0" is no name`},
 		{"one port", "[pf0vf0, p0]", "[pf0vf0]", "dpu.ports: 1 interfaces; want 2"},
 		{"packets to nowhere", "  to: {run: [ip, netns, exec, leaf2], interface: eth0, address: 192.0.2.2}\n", "", "dpu.from: packets need"},

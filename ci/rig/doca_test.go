@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -50,5 +51,19 @@ func TestDOCARules(t *testing.T) {
 				t.Errorf("test_rules: %v\n%s\nwant %q", err, out, tt.want)
 			}
 		})
+	}
+}
+
+// What the plugin asks of DOCA is held against a fake, by declarations of our own. It
+// proves nothing about DOCA.
+func TestDOCAOffload(t *testing.T) {
+	folder := filepath.Join(frrFiles, "doca")
+	program := compile(t, folder, []string{"check/test_offload.c", "check/fake.c", "offload.c"}, "-I"+filepath.Join(folder, "check", "include"))
+	out, err := exec.CommandContext(t.Context(), program).CombinedOutput()
+	if err != nil {
+		t.Errorf("test_offload: %v", err)
+	}
+	if got, want := bytes.Count(out, []byte("PASS: ")), 32; got != want || bytes.Contains(out, []byte("FAIL: ")) {
+		t.Errorf("%d tests passed; want %d, and none failed:\n%s", got, want, out)
 	}
 }

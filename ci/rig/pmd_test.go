@@ -38,7 +38,7 @@ func TestDriversWithoutDPDK(t *testing.T) {
 
 // The sanitizers see what is read beyond a frame's end; where their libraries
 // are missing, the tests say less, but run.
-func compile(t *testing.T, folder string, sources []string) string {
+func compile(t *testing.T, folder string, sources []string, flags ...string) string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
@@ -49,7 +49,7 @@ func compile(t *testing.T, folder string, sources []string) string {
 	for _, source := range sources {
 		args = append(args, filepath.Join(folder, source))
 	}
-	args = append(args, "-lm")
+	args = append(append(args, flags...), "-lm")
 	sanitized := append([]string{"-fsanitize=address,undefined", "-fno-sanitize-recover=all"}, args...)
 	out, err := exec.CommandContext(t.Context(), gcc, sanitized...).CombinedOutput()
 	if err == nil {

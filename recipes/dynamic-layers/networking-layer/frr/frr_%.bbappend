@@ -46,8 +46,9 @@ def slipway_frr_uris(d):
 SRC_URI:append:bluefield = " ${@slipway_frr_uris(d)}"
 
 python () {
-    if 'dpdk' in d.getVar('PACKAGECONFIG').split() and not slipway_frr_folder(d):
-        raise bb.parse.SkipRecipe('FRR %s: its plugin for DPDK does not work, and there are patches for 9.1 and 10.6 only: use the frr of scarthgap or of wrynose, or take dpdk out of its PACKAGECONFIG' % d.getVar('PV'))
+    plugins = {'dpdk', 'doca'} & set(d.getVar('PACKAGECONFIG').split())
+    if plugins and not slipway_frr_folder(d):
+        raise bb.parse.SkipRecipe('FRR %s: its plugins for offload do not work, and there are patches for 9.1 and 10.6 only: use the frr of scarthgap or of wrynose, or take %s out of its PACKAGECONFIG' % (d.getVar('PV'), ' and '.join(sorted(plugins))))
 }
 
 PACKAGES:prepend:bluefield = "${PN}-dplane-dpdk "
@@ -55,3 +56,5 @@ SUMMARY:${PN}-dplane-dpdk = "zebra's dataplane plugin for DPDK"
 FILES:${PN}-dplane-dpdk = "${libdir}/frr/modules/zebra_dplane_dpdk.so"
 # netbase has /etc/protocols, without which pbrd knows no "match ip-protocol udp".
 RDEPENDS:${PN}-dplane-dpdk = "${PN} dpdk netbase"
+
+require frr-doca.inc
