@@ -38,6 +38,7 @@ func TestMldev(t *testing.T) {
 		{"no figures", "mldev: {inference_ordered: {}}", right, "Result: Success\n", &inference, "failed: the output has none", ""},
 		{"a wrong reference", "mldev: {inference_ordered: {wrong: true}}", right, "exit 1\n" + mldevSays("Failed"), &inference, "passed: device 0 is ml_sw; a wrong reference is found out: Result: Failed", ProvesSoftware},
 		{"a wrong reference that passes", "mldev: {inference_ordered: {wrong: true}}", right, mldevSays("Success"), &inference, "failed: exit status 0", ""},
+		{"a wrong reference, and nothing was compared", "mldev: {inference_ordered: {wrong: true}}", right, mldevSays("Unsupported"), &inference, "failed: exit status 0", ""},
 		{"a wrong reference, and the program fell over", "mldev: {inference_ordered: {wrong: true}}", right, "exit 1\nsegfault\n", &inference, "failed: exit status 1", ""},
 		{"no model", "mldev: {device_ops: {}}", "", "", &images.DPU{}, "skipped: the board's board.yml has no dpu.inference", ""},
 	} {
