@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -31,6 +32,9 @@ type RigSource struct {
 	// last part of their names.
 	From   []string `yaml:"from" json:"from"`
 	Script string   `yaml:"script" json:"script"` // a file of the board's folder, for sh; it puts what it made into /made
+	// Given is an environment variable. A folder that it names is /source/given, for a
+	// script that else fetches the same.
+	Given string `yaml:"given" json:"given,omitempty"`
 	// Network says that the script fetches something.
 	Network bool `yaml:"network" json:"network,omitempty"`
 }
@@ -51,6 +55,8 @@ type RigPlace struct {
 }
 
 const maxRigParts = 64 // of each kind
+
+var givenName = regexp.MustCompile(`^SLIPWAY_[A-Z][A-Z_]{0,40}$`)
 
 // maxPortName leaves room for wire- before it: the kernel takes 15 bytes.
 const maxPortName = 10
@@ -76,6 +82,9 @@ func (s Spec) rigScripts() error {
 	for _, source := range s.Rig.Source {
 		if _, err := s.File(source.Script); err != nil || filepath.IsAbs(source.Script) {
 			return fmt.Errorf("source %q: script: %q is no file beside board.yml", source.Name, source.Script)
+		}
+		if source.Given != "" && !givenName.MatchString(source.Given) {
+			return fmt.Errorf("source %q: given: %q is no variable of ours; want SLIPWAY_ and capital letters", source.Name, source.Given)
 		}
 		for _, from := range source.From {
 			if !filepath.IsLocal(from) {

@@ -25,6 +25,7 @@ func TestRig(t *testing.T) {
 		{"a script that is not there", "script: drivers.sh", "script: other.sh", `source "drivers": script: "other.sh" is no file`},
 		{"a script of the machine's", "script: drivers.sh", "script: /etc/passwd", `script: "/etc/passwd" is no file`},
 		{"sources of elsewhere", "recipes/a", "../a", `source "drivers": from: "../a" leads out`},
+		{"a variable of others", "script: drivers.sh", "script: drivers.sh, given: HOME", `source "drivers": given: "HOME" is no variable`},
 		{"a layer that is no name", "name: drivers", "name: a/b", `source "a/b": want a name`},
 		{"a port with a long name", "name: p0,", "name: p0123456789,", `port "p0123456789": want a name of at most 10`},
 		{"a port that would be an option", "name: p0,", "name: -p0,", `port "-p0": want a name`},

@@ -93,11 +93,34 @@ func (b build) key() (string, error) {
 			return "", fmt.Errorf("%w; the rig is built from the sources, in the clone", err)
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil))[:12], nil
+	given, err := b.given()
+	if err == nil && given != "" {
+		err = hashTree(h, given)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12], err
+}
+
+// given is the folder that the machine's user has for the script, or nothing.
+func (b build) given() (string, error) {
+	dir := os.Getenv(b.source.Given)
+	if b.source.Given == "" || dir == "" {
+		return "", nil
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no folder", dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w; name a folder, or leave the variable out", b.source.Given, err)
+	}
+	return filepath.Abs(dir)
 }
 
 func hashTree(h hash.Hash, dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -158,6 +181,11 @@ func (b build) script(ctx context.Context, step *progress.Step, part, work strin
 			return err
 		}
 		binds = append(binds, bind{whole, filepath.Join("/source", filepath.Base(from)), false})
+	}
+	if given, err := b.given(); err != nil {
+		return err
+	} else if given != "" {
+		binds = append(binds, bind{given, "/source/given", false})
 	}
 	log, err := os.Create(filepath.Join(b.dir, b.source.Name+".log"))
 	if err != nil {

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -59,6 +60,32 @@ func TestBuild(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, half)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s is left", half)
 		}
+	}
+}
+
+// What the user has is built from in place of what the script would fetch, and again when
+// it changes.
+func TestBuildGiven(t *testing.T) {
+	needRig(t)
+	dir, given := apart(t), t.TempDir()
+	spec := images.Spec{Board: "built-rig", Rig: &images.Rig{Source: []images.RigSource{{Name: "one", Script: "one.sh", Given: "SLIPWAY_RIG_TEST"}}}}
+	spec = spec.WithFile("one.sh", "cat /source/given/number > /made/one || echo fetched > /made/one\n")
+	for _, number := range []string{"", "1", "2"} {
+		if number != "" {
+			write(t, filepath.Join(given, "number"), number)
+			t.Setenv("SLIPWAY_RIG_TEST", given)
+		}
+		layers, err := buildOn(t.Context(), spec, dir, []string{"/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := read(t, filepath.Join(layers[1], "one")), cmp.Or(number, "fetched\n"); got != want {
+			t.Errorf("with %q in the folder the layer has %q; want %q", number, got, want)
+		}
+	}
+	t.Setenv("SLIPWAY_RIG_TEST", filepath.Join(given, "number"))
+	if _, err := buildOn(t.Context(), spec, dir, []string{"/"}); err == nil || !strings.Contains(err.Error(), "SLIPWAY_RIG_TEST: ") {
+		t.Errorf("a file as the folder: %v; want an error that names the variable", err)
 	}
 }
 

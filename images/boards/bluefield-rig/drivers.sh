@@ -1,9 +1,18 @@
 # Our drivers for Debian's DPDK, those that the board names. Debian leaves the headers for
-# drivers out of its package; they are taken from its source.
-sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > /etc/apt/sources.list.d/source.list
-apt-get update
-apt-get source -o APT::Sandbox::User=root --download-only dpdk
-dpkg-source --no-check -x dpdk_*.dsc dpdk
+# drivers out of its package; they are taken from its source, or from the user's if that is
+# of the same release.
+release=$(pkg-config --modversion libdpdk | cut -d. -f1,2)
+if grep -qs "^$release\." /source/given/VERSION; then
+	ln -s /source/given dpdk
+else
+	sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > /etc/apt/sources.list.d/source.list
+	apt-get update
+	if ! apt-get source -o APT::Sandbox::User=root --download-only dpdk; then
+		echo "no source of DPDK to be had; name an unpacked one of $release with SLIPWAY_DPDK" >&2
+		exit 1
+	fi
+	dpkg-source --no-check -x dpdk_*.dsc dpdk
+fi
 mkdir -p /made/usr/lib/slipway
 for driver in /source/dpdk-*; do
 	made=${driver##*/}
