@@ -71,7 +71,7 @@ func Bench(ctx context.Context,
 // board's files: none may fail, and nothing may be left of them. update updates a virtual
 // board: with updates that must be refused or taken back, then with connections and power
 // that are cut. An update takes minutes there. rules, which needs root, has FRR add and remove
-// a thousand rules of policy based routing at a time, on the first rig (rig:up): ports and
+// a thousand rules of policy based routing at a time, on each rig (rig:up): ports and
 // kernel may keep none, and zebra may not grow. All of that is software.
 //
 // Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook"; "soak update -kills=30"; "soak rules -rounds=20".

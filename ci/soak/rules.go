@@ -23,24 +23,32 @@ const rulesSuite = `pbr:
     timeout: 3600000
 `
 
-// Rules has FRR add and remove rules on the first rig, which is built where rig:up builds
-// it, and reports there.
+// Rules has FRR add and remove rules on each rig, which is built where rig:up builds it, and
+// reports there.
 func Rules(ctx context.Context, w io.Writer, dir string, opt Options) error {
-	spec, err := images.First("is a rig with the suite dpu-pbr", func(s images.Spec) bool {
-		return s.Rig != nil && slices.Contains(s.Suites, "dpu-pbr")
-	})
-	if err != nil {
-		return err
-	}
 	suite := filepath.Join(dir, "soak-rules.yml")
 	if err := os.WriteFile(suite, fmt.Appendf(nil, rulesSuite, cmp.Or(opt.Rounds, 5)), 0o644); err != nil {
 		return err
 	}
-	spec.Suites = []string{suite}
-	report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: images.Options{Dir: "build"}, Out: w})
-	for _, s := range report.Suites {
-		for _, c := range s.Checks {
-			fmt.Fprintf(w, "%s %s: %s\n", c.Status, c.Name, c.Saw)
+	names, err := images.Boards()
+	for _, name := range names {
+		spec, err := images.Load(name)
+		if err != nil {
+			return err
+		}
+		if spec.Rig == nil || !slices.Contains(spec.Suites, "dpu-pbr") {
+			continue
+		}
+		spec.Suites = []string{suite}
+		fmt.Fprintf(w, "%s:\n", spec.Board)
+		report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: images.Options{Dir: "build"}, Out: w})
+		for _, s := range report.Suites {
+			for _, c := range s.Checks {
+				fmt.Fprintf(w, "%s %s: %s\n", c.Status, c.Name, c.Saw)
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return err
