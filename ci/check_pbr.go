@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ type pbr struct {
 	plugin  string
 	daemons string // their folder
 	churn   churn  // of rules, in place of packets
+	cases   string // a file of the board with rules, in place of packets
 }
 
 var plugins = map[string]plugin{
@@ -35,6 +37,7 @@ func readPBR(e *entry) probe {
 	e.limit = 3 * time.Minute
 	p := pbr{
 		aim: readAim(e), plugin: e.text("plugin", "dpdk"), daemons: e.text("daemons", "/usr/lib/frr"),
+		cases: e.text("cases", ""),
 		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", 1, 1, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
@@ -42,6 +45,9 @@ func readPBR(e *entry) probe {
 	}
 	if !strings.HasPrefix(p.daemons, "/") || strings.ContainsAny(p.daemons, "\x00 ") {
 		e.fail(e.key, "daemons must be an absolute path on the board, not %q", p.daemons)
+	}
+	if p.cases != "" && (!strings.HasPrefix(p.cases, "/") || p.churn.rules > 0) {
+		e.fail(e.key, "cases must be a file of the board, by its absolute path, and not beside rules")
 	}
 	if most := e.decimal("max-growth"); most != nil {
 		p.churn.maxGrowth = *most
@@ -77,7 +83,13 @@ func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 		f.proves = ProvesParts
 		return f, nil
 	}
-	if p.churn.rules > 0 {
+	if err := r.vacant(ctx); err != nil {
+		return f, err
+	}
+	switch {
+	case p.cases != "":
+		return f, r.runCases(ctx, &f, p.cases)
+	case p.churn.rules > 0:
 		return f, p.churn.run(ctx, &f, r)
 	}
 	t, err := s.startTraffic(ctx, s.dpu)
@@ -86,6 +98,20 @@ func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 	}
 	defer t.stop()
 	return f, p.prove(ctx, &f, r, t)
+}
+
+var pbrInterface = regexp.MustCompile(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
+
+// vacant leaves alone a board whose ports have a policy already: the check's would replace
+// it.
+func (r *router) vacant(ctx context.Context) error {
+	out, err := r.vtysh(ctx, "show pbr interface")
+	for _, m := range pbrInterface.FindAllStringSubmatch(out, -1) {
+		if slices.Contains(r.dpu.Ports, m[1]) {
+			return missing(fmt.Sprintf("the port %s has a policy, which the check would replace: withdraw it first (no pbr-policy %s)", m[1], clean(m[2], 64)))
+		}
+	}
+	return err
 }
 
 // ports wants the plugin to have those of board.yml.

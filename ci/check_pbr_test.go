@@ -37,7 +37,7 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 		return target.Result{Status: 1, Stderr: []byte("failed to connect to any daemons.\n")}, nil
 	}
 	var out strings.Builder
-	policy := ""
+	policy, rule := "", &pbrRule{}
 	for _, c := range argv {
 		switch {
 		case c == "show dplane dpdk port detail":
@@ -59,15 +59,26 @@ func (d *playedDPU) vtysh(argv []string) (target.Result, error) {
 		case c == "show dplane doca pbr flow json":
 			out.WriteString(d.docaFlows())
 		case strings.HasPrefix(c, "pbr-map "):
-			_, policy, _ = strings.Cut(c, " ")
-			policy, _, _ = strings.Cut(policy, " ")
+			rule = &pbrRule{}
+			fmt.Sscanf(c, "pbr-map %s seq %d", &policy, &rule.seq)
+			d.rules[policy] = append(d.rules[policy], rule)
 		case strings.HasPrefix(c, "match dst-port "):
 			port, _ := strconv.Atoi(c[len("match dst-port "):])
-			d.rules[policy] = append(d.rules[policy], uint16(port))
+			rule.port = uint16(port)
+		case c == "match mark 7":
+			rule.why = "it matches more than addresses, ports and IP protocol"
+		case c == "match colour blue":
+			out.WriteString("% Unknown command: match colour blue\n")
+		case c == "show pbr interface" && d.faults["has a policy"]:
+			out.WriteString("  eth7(3) with pbr-policy other\n  pf0vf0(7) with pbr-policy dns\n")
 		case strings.HasPrefix(c, "pbr-policy "):
 			d.apply(c[len("pbr-policy "):])
 		case strings.HasPrefix(c, "no pbr-policy "):
 			d.withdraw(c[len("no pbr-policy "):])
+		case strings.HasPrefix(c, "no pbr-map ") && strings.Contains(c, " seq "):
+			seq := 0
+			fmt.Sscanf(c, "no pbr-map %s seq %d", &policy, &seq)
+			d.rules[policy] = slices.DeleteFunc(d.rules[policy], func(r *pbrRule) bool { return r.seq == seq })
 		case strings.HasPrefix(c, "no pbr-map "):
 			if !d.faults["keeps the flow"] {
 				delete(d.rules, c[len("no pbr-map "):])
@@ -84,7 +95,7 @@ func (d *playedDPU) apply(policy string) {
 		return
 	}
 	d.applied[policy] = true
-	if slices.Contains(d.rules[policy], 53) {
+	if slices.ContainsFunc(d.rules[policy], func(r *pbrRule) bool { return r.port == 53 }) {
 		d.rule = &playedRule{port: 53}
 	}
 }
@@ -104,10 +115,17 @@ func (d *playedDPU) flows() string {
 	const rule = "Rules if pf0vf0\n  Seq %d pri 310\n  IP protocol Match: 17\n  DST Port Match: %d\n  Tableid: 10000\n  Action: nh: 192.0.2.2 intf: p0\n  Action: mac: 02:00:00:00:01:02\n"
 	var all strings.Builder
 	for policy := range d.applied {
-		for i, port := range d.rules[policy] {
-			fmt.Fprintf(&all, rule, i, port)
+		for _, r := range d.rules[policy] {
+			if r.port == 65535 && !d.faults["keeps what the kernel refuses"] {
+				continue
+			}
+			fmt.Fprintf(&all, rule, r.seq, r.port)
+			if r.why != "" {
+				fmt.Fprintf(&all, "  DPDK: not offloaded: %s\n", r.why)
+				continue
+			}
 			hits := 0
-			if d.rule != nil && d.rule.port == port {
+			if d.rule != nil && d.rule.port == r.port {
 				hits = d.rule.hits
 			}
 			if !d.faults["shows no counter"] {
@@ -125,7 +143,11 @@ func (d *playedDPU) flows() string {
 func (d *playedDPU) docaFlows() string {
 	all := []string{`{"seq":5,"in":"pf0vf0","refused":"its next hop is not resolved"}`}
 	for _, f := range parseFlows(d.flows()) {
-		all = append(all, fmt.Sprintf(`{"seq":10,"in":%q,"out":"p0","proto":17,"src":"10.0.0.0/8","srcPort":0,"dst":"0.0.0.0/0","dstPort":%s,"packets":%d,"bytes":%d}`, f.iface, f.port, f.packets, 60*f.packets))
+		if f.refused != "" {
+			all = append(all, fmt.Sprintf(`{"seq":%d,"in":%q,"refused":%q}`, f.seq, f.iface, f.refused))
+			continue
+		}
+		all = append(all, fmt.Sprintf(`{"seq":%d,"in":%q,"out":"p0","proto":17,"src":"10.0.0.0/8","srcPort":0,"dst":"0.0.0.0/0","dstPort":%s,"packets":%d,"bytes":%d}`, f.seq, f.iface, f.port, f.packets, 60*f.packets))
 	}
 	return `{"flows":[` + strings.Join(all, ",") + "]}\n"
 }
@@ -136,14 +158,14 @@ func (d *playedDPU) kernel(object string) string {
 	defer d.mu.Unlock()
 	var all strings.Builder
 	for policy := range d.applied {
-		for i, port := range d.rules[policy] {
+		for i, r := range d.rules[policy] {
 			switch {
 			case object == "route":
 				fmt.Fprintf(&all, "default nhid 13 via 192.0.2.2 dev p0 table %d proto 194 metric 20\n", 10000+i)
 			case object == "nexthop" && i == 0:
 				all.WriteString("id 13 via 192.0.2.2 dev p0 scope link proto zebra\n")
 			case object == "rule":
-				fmt.Fprintf(&all, "%d:\tfrom 198.51.100.2 iif pf0vf0 ipproto udp%s lookup %d proto zebra\n", 300+i, map[bool]string{false: fmt.Sprintf(" dport %d", port)}[d.faults["a kernel without ports"]], 10000+i)
+				fmt.Fprintf(&all, "%d:\tfrom 198.51.100.2 iif pf0vf0 ipproto udp%s lookup %d proto zebra\n", 300+i, map[bool]string{false: fmt.Sprintf(" dport %d", r.port)}[d.faults["a kernel without ports"]], 10000+i)
 			}
 		}
 	}
@@ -170,13 +192,13 @@ func TestPBR(t *testing.T) {
 		{"others", "", suite, &playedSpec, "; 3 of 3 others arrived at other, UDP to port 5300; 3 of 3 others arrived at other, TCP to port 53; the flow counts 7 of 7 packets", ProvesSoftware},
 		{"a kernel's rule without ports", "a kernel without ports", suite, &playedSpec, "the kernel's own rule names no port, so what else is UDP was sent and must not be counted, but may arrive anywhere; 7 of 7 packets arrived at to; all of them from " + p0MAC + " to " + leaf2MAC + ", TTL 63 of 64; 3 of 3 others arrived at other, TCP to port 53", ProvesSoftware},
 		{"a rule for TCP too", "moves TCP too", suite, &playedSpec, "failed: 3 others arrived at to, TCP to port 53", ""},
-		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 3 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480 20480] KiB after each; zebra's growth 0 KiB; zebra's new objects 0; flow insertion rate ", ProvesSoftware},
+		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 3 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480 20480] KiB after each; zebra's growth 0 KiB; zebra's new objects per rule 0; flow insertion rate ", ProvesSoftware},
 		{"many rules without flows", "no second flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 7 rules have 4 flows:", ""},
 		{"many rules leak flows", "leaks a flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 2 flows are left:", ""},
 		{"a rule stays in the kernel", "leaves a rule", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 rules, and had 1", ""},
 		{"a route stays in the kernel", "leaves a route", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 routes, and had 1", ""},
 		{"a next hop stays in the kernel", "leaves a nexthop", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 next hops, and had 1", ""},
-		{"zebra keeps objects", "keeps objects", "pbr: {x: {rules: 7}}", &playedSpec, "failed: zebra's new objects 7 / zebra's new objects: at most 3.5", ""},
+		{"zebra keeps objects", "keeps objects", "pbr: {x: {rules: 7}}", &playedSpec, "failed: zebra's new objects per rule 1 / zebra's new objects per rule: at most 0.5", ""},
 		{"zebra grows", "grows", "pbr: {x: {rules: 7, max-growth: 100}}", &playedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
 		{"by DOCA", "", docaSuite, &doca, "passed: pf0vf0 is doca_flow; p0 is doca_flow; without a rule 1 of 1 packets arrived at other; the rule has a flow; 7 of 7 packets arrived at to", ProvesHardware},
 		{"a wrong count by DOCA", "counts twice", docaSuite, &doca, "failed: the flow counts 14 of 7 packets", ""},
@@ -194,8 +216,7 @@ func TestPBR(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			shorten(t)
-			plays := recorded{"true": "", "install -d -m 700 -o frr -g frr /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", "touch /tmp/slipway-": "", "cat /tmp/slipway-": "77\n"}
-			d := &playedDPU{driver: "net_swflow", rules: map[string][]uint16{}, applied: map[string]bool{}, faults: map[string]bool{tt.fault: true}, plays: plays}
+			d := playedFRR(tt.fault, "")
 			if d.faults["grows"] {
 				d.grow = 4096
 			}
@@ -205,6 +226,63 @@ func TestPBR(t *testing.T) {
 			}
 		})
 	}
+}
+
+func playedFRR(fault, cases string) *playedDPU {
+	return &playedDPU{
+		driver: "net_swflow", rules: map[string][]*pbrRule{}, applied: map[string]bool{}, faults: map[string]bool{fault: true},
+		plays: recorded{
+			"true": "", "install -d -m 700 -o frr -g frr /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", "touch /tmp/slipway-": "",
+			"cat /tmp/slipway-": "77\n", "cat -- /rules": cases,
+		},
+	}
+}
+
+// What becomes of each rule is what a file of the board says.
+func TestPBRCases(t *testing.T) {
+	const suite, other = "pbr: {x: {cases: /rules}}", "match mark 7 | | kernel: it matches more than addresses, ports and IP protocol\n"
+	const cases = "# a comment\n\nmatch src-ip 10.0.0.0/8; match dst-port 5 | | udp 10.0.0.0/8 to any:5\n" + other +
+		"match colour blue | | any any to any\nmatch dst-port 65535 | kernel-refuses | any any to any\nmatch mark 7 | unresolved | kernel: nobody answers\n"
+	for _, tt := range []struct{ name, fault, cases, want string }{
+		{"all", "", cases, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 3 rules are as /rules says: 1 have flows, 1 are the kernel's alone, 1 it refused and the ports keep no more; 1 rules match what this FRR does not know; the flow is gone"},
+		{"a flow that should not be", "", "match dst-port 5 | | kernel: it is not IPv4\n", "failed: 1 of 1 rules are not as they should be:\n/rules:1: match dst-port 5: it has a flow, and should be the kernel's: it is not IPv4"},
+		{"no flow", "", "match mark 7 | | any any to any\n", "/rules:1: match mark 7: it has no flow: it matches more than"},
+		{"another reason", "", "match mark 7 | | kernel: it sleeps\n", `it is the kernel's as "it matches more than addresses, ports and IP protocol"; want "it sleeps"`},
+		{"not there", "", "match dst-port 65535 | | any any to any\n", "match dst-port 65535: zebra has it no more"},
+		{"what the kernel refused", "keeps what the kernel refuses", cases, "/rules:6: match dst-port 65535: the kernel refuses it, and the ports keep it"},
+		{"a flow that stays", "keeps the flow", "match dst-port 5 | | any any to any\n", "failed: flows are left:"},
+		{"no outcome", "", "match dst-port 5 | |\n", "/rules: line 1: what comes of it is missing"},
+		{"two columns", "", "match dst-port 5 | any\n", "/rules: line 1: want a rule, its state and what comes of it"},
+		{"a command of others", "", other + "match dst-port 5; exit | | any\n", `/rules: line 2: "exit" is no match of a pbr-map`},
+		{"a long line", "", "match dst-port 5 " + strings.Repeat("5", 500) + " | | any\n", "/rules: line 1: want"},
+		{"nothing", "", "# none\n", "/rules: no rules"},
+		{"a port with a policy", "has a policy", cases, "skipped: the port pf0vf0 has a policy, which the check would replace: withdraw it first (no pbr-policy dns)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			shorten(t)
+			if got := judged(playedFRR(tt.fault, tt.cases).prove(t, &playedSpec, suite)); !strings.Contains(got, tt.want) {
+				t.Errorf("%s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzCases(f *testing.F) {
+	f.Add("# a comment\nmatch src-ip 10.0.0.0/8; match dst-port 5 | | udp 10.0.0.0/8 to any:5\nmatch mark 7 | | kernel: no\n")
+	f.Add("match dst-port 65535 | kernel-refuses | any any to any\n|||\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		all, err := parseCases(text)
+		if (err == nil) != (len(all) > 0) || len(all) > maxRules/2 {
+			t.Fatalf("%d rules, %v", len(all), err)
+		}
+		for _, c := range all {
+			for _, match := range c.matches {
+				if !strings.HasPrefix(match, "match ") || strings.ContainsAny(match, "\n;|") {
+					t.Errorf("a command %q", match)
+				}
+			}
+		}
+	})
 }
 
 func FuzzFlows(f *testing.F) {

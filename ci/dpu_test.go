@@ -42,12 +42,12 @@ type playedDPU struct {
 	faults map[string]bool
 	plays  recorded // what else it is asked
 
-	zebra   bool                // runs
-	rules   map[string][]uint16 // the ports that a policy's rules are for
-	applied map[string]bool     // policies
-	stuck   int                 // flows that nobody took away
-	left    int                 // of what the kernel should not have any more
-	grow    int                 // KiB, each time that its memory is looked at
+	zebra   bool                  // runs
+	rules   map[string][]*pbrRule // of policies
+	applied map[string]bool       // policies
+	stuck   int                   // flows that nobody took away
+	left    int                   // of what the kernel should not have any more
+	grow    int                   // KiB, each time that its memory is looked at
 	size    int
 	objects int
 	knocks  uint16
@@ -55,6 +55,13 @@ type playedDPU struct {
 	mu       sync.Mutex
 	rule     *playedRule
 	captures map[string]io.Writer // by peer
+}
+
+// pbrRule is one of a policy's. A plugin that does not offload it says why.
+type pbrRule struct {
+	seq  int
+	port uint16
+	why  string
 }
 
 type playedRule struct {

@@ -136,6 +136,11 @@ func (r *router) ready(ctx context.Context, d *daemon, command string) error {
 // same.
 var vtyshError = regexp.MustCompile(`(?m)^% \S`)
 
+// vtyshRefusal is a command that this FRR does not take.
+type vtyshRefusal struct{ said string }
+
+func (r vtyshRefusal) Error() string { return r.said }
+
 // vtysh gives commands, one after another.
 func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) {
 	argv := []string{"vtysh"}
@@ -147,7 +152,7 @@ func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) 
 	}
 	out, err := r.ask(ctx, argv...)
 	if err == nil && vtyshError.MatchString(out) {
-		err = fmt.Errorf("%s: %s", shellLine(argv), clean(out, maxSawBytes/2))
+		err = vtyshRefusal{fmt.Sprintf("%s: %s", shellLine(argv), clean(out, maxSawBytes/2))}
 	}
 	return out, err
 }
@@ -202,16 +207,23 @@ func parseFRRPorts(text string) (all []frrPort) {
 // pbrFlow is a rule as zebra shows it, with the counter of its flow.
 type pbrFlow struct {
 	iface   string
+	seq     int
 	port    string // destination, "" for any
 	counted bool   // it has a flow
+	refused string // why it has none, by the plugin
 	packets int64
 }
 
-const maxFlows = 10_000
+const (
+	maxFlows  = 10_000
+	maxReason = 200
+)
 
 var (
 	flowStats = regexp.MustCompile(`^\s*DPDK stats: packets (\d{1,19}) bytes \d{1,19}\s*$`)
 	flowPort  = regexp.MustCompile(`^\s*DST Port Match: (\d{1,5})\s*$`)
+	flowSeq   = regexp.MustCompile(`^\s*Seq (\d{1,9}) pri \d+\s*$`)
+	flowNone  = regexp.MustCompile(`^\s*DPDK: not offloaded: (.*)$`)
 )
 
 // parseFlows reads "show dplane dpdk pbr flows".
@@ -227,6 +239,12 @@ func parseFlows(text string) (all []pbrFlow) {
 		f := &all[len(all)-1]
 		if m := flowPort.FindStringSubmatch(line); m != nil {
 			f.port = m[1]
+		}
+		if m := flowSeq.FindStringSubmatch(line); m != nil {
+			f.seq, _ = strconv.Atoi(m[1])
+		}
+		if m := flowNone.FindStringSubmatch(line); m != nil {
+			f.refused = clean(strings.TrimSpace(m[1]), maxReason)
 		}
 		if m := flowStats.FindStringSubmatch(line); m != nil {
 			f.packets, _ = strconv.ParseInt(m[1], 10, 64)

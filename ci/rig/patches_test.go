@@ -13,12 +13,12 @@ import (
 const frr = "../../recipes/dynamic-layers/networking-layer/frr/files"
 
 // frrPatches are the folders of patches of each version, in their order: Debian's
-// two and Yocto's two.
+// two and Yocto's two. DOCA's plugin is for newer ones than Debian 12's.
 var frrPatches = map[string][]string{
 	"8.4.4":  {"8.4"},
-	"9.1.3":  {"9.1"},
-	"10.3":   {"10", "10.3"},
-	"10.6.1": {"10"},
+	"9.1.3":  {"9.1", "doca"},
+	"10.3":   {"10", "10.3", "doca"},
+	"10.6.1": {"10", "doca"},
 }
 
 var patched = regexp.MustCompile(`(?m)^--- a/(\S+)\n\+\+\+ b/(\S+)$`)

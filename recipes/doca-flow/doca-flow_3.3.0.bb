@@ -6,10 +6,10 @@ tar -C /opt/mellanox/doca -cJf doca-flow-3.3.0-aarch64.tar.xz include lib"
 HOMEPAGE = "https://docs.nvidia.com/doca/sdk/doca-flow/index.html"
 LICENSE = "CLOSED"
 # Without a mirror there is no licence to accept either, and another sentence to say.
-LICENSE_FLAGS = "${@'' if d.getVar('NVIDIA_DOCA_MIRROR') == 'file://NOTDEFINED' else 'commercial'}"
+LICENSE_FLAGS = "${@'' if d.getVar('NVIDIA_DOCA_MIRROR') == 'https://nowhere.invalid' else 'commercial'}"
 
 # Where that archive is, as a URL of its folder, and the archive's sha256.
-NVIDIA_DOCA_MIRROR ??= "file://NOTDEFINED"
+NVIDIA_DOCA_MIRROR ??= "https://nowhere.invalid"
 NVIDIA_DOCA_SHA256 ??= ""
 
 SRC_URI = "${NVIDIA_DOCA_MIRROR}/doca-flow-${PV}-aarch64.tar.xz;subdir=${BP}"
@@ -18,7 +18,7 @@ SRC_URI[sha256sum] = "${NVIDIA_DOCA_SHA256}"
 COMPATIBLE_MACHINE = "^bluefield[23]$"
 
 python () {
-    if d.getVar('NVIDIA_DOCA_MIRROR') == 'file://NOTDEFINED':
+    if d.getVar('NVIDIA_DOCA_MIRROR') == 'https://nowhere.invalid':
         raise bb.parse.SkipRecipe('NVIDIA_DOCA_MIRROR is not set: name the URL of a folder with doca-flow-%s-aarch64.tar.xz (doca-flow_%s.bb says how to make it on a BlueField), give its NVIDIA_DOCA_SHA256, and accept its licence with LICENSE_FLAGS_ACCEPTED += "commercial_doca-flow"' % (d.getVar('PV'), d.getVar('PV')))
 }
 

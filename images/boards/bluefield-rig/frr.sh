@@ -14,6 +14,9 @@ useradd --system --user-group --groups frrvty --no-create-home --home-dir /nonex
 mkdir /made/etc
 cp -a /etc/passwd /etc/group /etc/shadow /etc/gshadow /made/etc/
 
+# What a check gives FRR, to see what becomes of it.
+install -D -m 0644 /source/files/rules.txt /made/usr/share/slipway/frr-rules.txt
+
 sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > /etc/apt/sources.list.d/source.list
 apt-get update
 apt-get source -o APT::Sandbox::User=root --download-only frr

@@ -23,6 +23,7 @@ SLIPWAY_FRR_PATCHES = " \
     0008-port-json.patch \
     0010-kernel-ports.patch \
     0011-rules-on-their-way.patch \
+    0012-take-back.patch \
 "
 # What 9.1 needs besides: it does not compile with a DPDK of today, and its pbrd sends
 # rules without addresses that zebra refuses.
@@ -51,10 +52,21 @@ python () {
         raise bb.parse.SkipRecipe('FRR %s: its plugins for offload do not work, and there are patches for 9.1 and 10.6 only: use the frr of scarthgap or of wrynose, or take %s out of its PACKAGECONFIG' % (d.getVar('PV'), ' and '.join(sorted(plugins))))
 }
 
-PACKAGES:prepend:bluefield = "${PN}-dplane-dpdk "
+# Where files are unpacked changed its name in Yocto 5.1.
+SLIPWAY_FRR_UNPACKED = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
+
+# What the suites dpu-pbr and dpu-doca give FRR, to see what becomes of it.
+SRC_URI:append:bluefield = " file://rules.txt"
+do_install:append:bluefield() {
+	install -D -m 0644 ${SLIPWAY_FRR_UNPACKED}/rules.txt ${D}${datadir}/slipway/frr-rules.txt
+}
+SUMMARY:${PN}-dplane-rules = "Rules that a plugin must offload, or leave to the kernel"
+FILES:${PN}-dplane-rules = "${datadir}/slipway/frr-rules.txt"
+
+PACKAGES:prepend:bluefield = "${PN}-dplane-dpdk ${PN}-dplane-rules "
 SUMMARY:${PN}-dplane-dpdk = "zebra's dataplane plugin for DPDK"
 FILES:${PN}-dplane-dpdk = "${libdir}/frr/modules/zebra_dplane_dpdk.so"
 # netbase has /etc/protocols, without which pbrd knows no "match ip-protocol udp".
-RDEPENDS:${PN}-dplane-dpdk = "${PN} dpdk netbase"
+RDEPENDS:${PN}-dplane-dpdk = "${PN} ${PN}-dplane-rules dpdk netbase"
 
 require frr-doca.inc

@@ -28,12 +28,12 @@ static struct doca_devinfo_rep rep_infos[] = { { "pf0hpf" }, { "pf0vf0" } };
 static struct doca_devinfo *devices[] = { &device_info };
 static struct doca_devinfo_rep *reps[] = { &rep_infos[0], &rep_infos[1] };
 
-static char calls[16384];
+static char calls[1 << 20];
 static const char *failing;
 static int open_things;
 static enum fake_answer answer;
 static doca_flow_entry_process_cb processed;
-static struct doca_flow_pipe_entry entries[8];
+static struct doca_flow_pipe_entry entries[1024];
 static int added;
 static struct doca_flow_pipe_entry *asked; /* for, and not yet answered */
 static bool to_remove; /* that one */
