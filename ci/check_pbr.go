@@ -18,6 +18,7 @@ type pbr struct {
 	aim
 	plugin  string
 	daemons string // their folder
+	wider   bool   // an older rule, behind the one that is proved, takes all UDP elsewhere
 	churn   churn  // of rules, in place of packets
 	cases   string // a file of the board with rules, in place of packets
 }
@@ -37,7 +38,7 @@ func readPBR(e *entry) probe {
 	e.limit = 3 * time.Minute
 	p := pbr{
 		aim: readAim(e), plugin: e.text("plugin", "dpdk"), daemons: e.text("daemons", "/usr/lib/frr"),
-		cases: e.text("cases", ""),
+		wider: isTrue(e.flag("wider")), cases: e.text("cases", ""),
 		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", 1, 1, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
@@ -91,6 +92,9 @@ func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 		return f, r.runCases(ctx, &f, p.cases)
 	case p.churn.rules > 0:
 		return f, p.churn.run(ctx, &f, r)
+	}
+	if p.wider && s.dpu.Other == nil {
+		return f, missing("the board's board.yml has no dpu.other")
 	}
 	t, err := s.startTraffic(ctx, s.dpu)
 	if err != nil {
@@ -176,7 +180,15 @@ func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, r.forget(ctx, dns)) }()
-	if err := r.configure(ctx, slices.Concat([]string{"pbr nexthop-resolve"}, dns.rule(10, p.port), dns.apply())...); err != nil {
+	if err := r.configure(ctx, "pbr nexthop-resolve"); err != nil {
+		return err
+	}
+	if p.wider {
+		if err := p.widen(ctx, r, dns); err != nil {
+			return err
+		}
+	}
+	if err := r.configure(ctx, slices.Concat(dns.rule(10, p.port), dns.apply())...); err != nil {
 		return err
 	}
 	if there, err := p.installed(ctx, f, r); err != nil || !there {
@@ -194,6 +206,26 @@ func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err 
 	return t.after(ctx, f, p.port, p.packets)
 }
 
+// widen has a rule for all UDP made before the one that is proved, which has a lower number:
+// of two rules that match, the first is to be done.
+func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
+	all := policy{dns.name, dns.port, dns.from, r.dpu.Other.Address}
+	if err := r.meet(ctx, all); err != nil {
+		return err
+	}
+	commands := []string{fmt.Sprintf("pbr-map %s seq %d", all.name, widerSeq), "match src-ip " + all.from + "/32", "match ip-protocol udp", "set nexthop " + all.nexthop, "exit"}
+	if err := r.configure(ctx, append(commands, all.apply()...)...); err != nil {
+		return err
+	}
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(of(flows, all.port, widerSeq), "")) > 0 })
+	if err == nil && len(counted(of(flows, all.port, widerSeq), "")) == 0 {
+		err = fmt.Errorf("the rule for all UDP has no flow:\n%s", clean(said, 2000))
+	}
+	return err
+}
+
+const widerSeq = 20
+
 // compare holds what arrived and what the flow counted against what was sent.
 func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic) error {
 	sent, err := t.shoot(ctx, p.aim)
@@ -204,7 +236,12 @@ func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic) err
 		return err
 	}
 	t.judge(ctx, f, sent, t.outMAC)
-	return p.count(ctx, f, r)
+	mine := func(flows []pbrFlow) []pbrFlow { return counted(flows, strconv.Itoa(int(p.port))) }
+	if err := p.count(ctx, f, r, "the flow", p.packets, mine); err != nil || !p.wider {
+		return err
+	}
+	wider := func(flows []pbrFlow) []pbrFlow { return counted(of(flows, r.dpu.Ports[0], widerSeq), "") }
+	return p.count(ctx, f, r, "the wider rule's flow", p.otherPackets, wider)
 }
 
 // leftAlone are the packets that the kernel's own rule is not for either. FRR tells the
@@ -215,8 +252,8 @@ func (p pbr) leftAlone(ctx context.Context, f *finding, r *router, all []sample)
 	if err != nil {
 		return nil, err
 	}
-	deaf := slices.ContainsFunc(rules, func(rule string) bool { return !strings.Contains(rule+" ", " dport "+strconv.Itoa(int(p.port))+" ") })
-	if !deaf {
+	named := slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule+" ", " dport "+strconv.Itoa(int(p.port))+" ") })
+	if named {
 		return all, nil
 	}
 	f.fact("the kernel's own rule names no port, so what else is UDP was sent and must not be counted, but may arrive anywhere")
@@ -262,17 +299,17 @@ func (p pbr) installed(ctx context.Context, f *finding, r *router) (bool, error)
 	return there, err
 }
 
-// count wants the flow's counter to be what was sent: the kernel has the same rule, so
-// that packets which arrive would not prove that the ports sent them on.
-func (p pbr) count(ctx context.Context, f *finding, r *router) error {
-	port, have := strconv.Itoa(int(p.port)), int64(0)
+// count wants a flow's counter to be what was sent: the kernel has the same rule, so that
+// packets which arrive would not prove that the ports sent them on.
+func (p pbr) count(ctx context.Context, f *finding, r *router, name string, want int, which func([]pbrFlow) []pbrFlow) error {
+	have := int64(0)
 	_, _, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool {
-		if mine := counted(flows, port); len(mine) > 0 {
+		if mine := which(flows); len(mine) > 0 {
 			have = mine[0].packets
 		}
-		return have >= int64(p.packets)
+		return have >= int64(want)
 	})
-	f.expect(have == int64(p.packets), fmt.Sprintf("the flow counts %d packets", p.packets), fmt.Sprintf("the flow counts %d of %d packets", have, p.packets))
+	f.expect(have == int64(want), fmt.Sprintf("%s counts %d packets", name, want), fmt.Sprintf("%s counts %d of %d packets", name, have, want))
 	return err
 }
 

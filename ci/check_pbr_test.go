@@ -124,7 +124,7 @@ func (d *playedDPU) flows() string {
 				fmt.Fprintf(&all, "  DPDK: not offloaded: %s\n", r.why)
 				continue
 			}
-			hits := 0
+			hits := r.hits
 			if d.rule != nil && d.rule.port == r.port {
 				hits = d.rule.hits
 			}
@@ -180,6 +180,9 @@ func TestPBR(t *testing.T) {
 	parts := images.DPU{EAL: playedSpec.EAL, Ports: playedSpec.Ports}
 	doca := playedSpec
 	doca.DOCA = []string{"p0", "pf0vf0"}
+	alone := playedSpec
+	alone.Other = nil
+	const widerSuite = "pbr: {x: {wider: true, packets: 7, other-packets: 3}}"
 	const suite, docaSuite = "pbr: {x: {packets: 7, other-packets: 3}}", "pbr: {x: {plugin: doca, packets: 7, other-packets: 3}}"
 	for _, tt := range []struct {
 		name, fault, suite string
@@ -204,6 +207,10 @@ func TestPBR(t *testing.T) {
 		{"a wrong count by DOCA", "counts twice", docaSuite, &doca, "failed: the flow counts 14 of 7 packets", ""},
 		{"many rules by DOCA", "", "pbr: {x: {plugin: doca, rules: 7}}", &doca, "2 rounds of 7 rules: each had a flow, and none is left", ProvesHardware},
 		{"DOCA is not asked for", "", docaSuite, &playedSpec, "skipped: the board's board.yml has no dpu.doca", ""},
+		{"a wider rule", "", widerSuite, &playedSpec, "; 7 of 7 packets arrived at to; all of them from " + p0MAC + " to " + leaf2MAC + ", TTL 63 of 64; 3 of 3 others arrived at other, UDP to port 5300; 3 of 3 others arrived at other, TCP to port 53; the flow counts 7 of 7 packets; the wider rule's flow counts 3 of 3 packets; the flow is gone", ProvesSoftware},
+		{"a wider rule is done", "does the older rule", widerSuite, &playedSpec, "failed: 0 of 7 packets arrived at to", ""},
+		{"a wider rule that counts nothing", "shows no counter", widerSuite, &playedSpec, "the rule for all UDP has no flow:", ""},
+		{"a wider rule, and nowhere to go", "", widerSuite, &alone, "skipped: the board's board.yml has no dpu.other", ""},
 		{"no vtysh", "no vtysh", suite, &playedSpec, "skipped: the board lacks what it needs: it has no program vtysh", ""},
 		{"zebra fails", "zebra fails", suite, &playedSpec, "failed: zebra ended: loader error: dplane_dpdk.so: cannot open", ""},
 		{"a command that is not there", "an old zebra", suite, &playedSpec, "% Unknown command: pbr nexthop-resolve", ""},

@@ -60,8 +60,9 @@ type playedDPU struct {
 // pbrRule is one of a policy's. A plugin that does not offload it says why.
 type pbrRule struct {
 	seq  int
-	port uint16
+	port uint16 // 0: any
 	why  string
+	hits int // of one for any port
 }
 
 type playedRule struct {
@@ -121,10 +122,13 @@ func (d *playedDPU) Run(ctx context.Context, argv ...string) (target.Result, err
 func (d *playedDPU) forward(port uint16, payload string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.rule == nil || d.rule.port != port {
+	if d.rule == nil || d.rule.port != port || d.wide() != nil && d.faults["does the older rule"] {
 		if d.rule != nil && d.faults["a kernel without ports"] {
 			d.deliver("leaf2", frame(p0MAC, leaf2MAC, 63, port, payload))
 			return
+		}
+		if wide := d.wide(); wide != nil {
+			wide.hits++
 		}
 		d.deliver("leaf1", frame(p0MAC, leaf1MAC, 63, port, payload))
 		return
@@ -153,6 +157,16 @@ func (d *playedDPU) forward(port uint16, payload string) {
 	if d.faults["sends a copy"] {
 		d.deliver("leaf1", frame(p0MAC, leaf1MAC, 63, port, payload))
 	}
+}
+
+// wide is the rule for any port, if there is one.
+func (d *playedDPU) wide() *pbrRule {
+	for policy := range d.applied {
+		if i := slices.IndexFunc(d.rules[policy], func(r *pbrRule) bool { return r.port == 0 && r.why == "" }); i >= 0 {
+			return d.rules[policy][i]
+		}
+	}
+	return nil
 }
 
 // open opens a connection, the first one with a packet that is sent again.

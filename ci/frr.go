@@ -132,8 +132,8 @@ func (r *router) ready(ctx context.Context, d *daemon, command string) error {
 	return err
 }
 
-// vtyshError is what vtysh prints of a command that was refused; it ends with 0 all the
-// same.
+// vtyshError is what vtysh prints of a command that was refused; that of 10.3 ends with 0 all
+// the same.
 var vtyshError = regexp.MustCompile(`(?m)^% \S`)
 
 // vtyshRefusal is a command that this FRR does not take.
@@ -151,7 +151,7 @@ func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) 
 		argv = append(argv, "-c", c)
 	}
 	out, err := r.ask(ctx, argv...)
-	if err == nil && vtyshError.MatchString(out) {
+	if vtyshError.MatchString(out) {
 		err = vtyshRefusal{fmt.Sprintf("%s: %s", shellLine(argv), clean(out, maxSawBytes/2))}
 	}
 	return out, err

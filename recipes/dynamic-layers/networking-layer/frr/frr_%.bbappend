@@ -24,6 +24,7 @@ SLIPWAY_FRR_PATCHES = " \
     0010-kernel-ports.patch \
     0011-rules-on-their-way.patch \
     0012-take-back.patch \
+    0013-rule-priority.patch \
 "
 # What 9.1 needs besides: it does not compile with a DPDK of today, and its pbrd sends
 # rules without addresses that zebra refuses.
