@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -114,26 +116,44 @@ func (r *router) runCases(ctx context.Context, f *finding, file string) (err err
 	return gone(ctx, f, r)
 }
 
-// writeCases gives each rule its place in the file as its number. Those with a command
-// that this FRR does not have are left out.
+// writeCases gives each rule its place in the file as its number. What this FRR cannot do is
+// left out: rules with a command that it does not have, and those that it takes as empty.
 func (r *router) writeCases(ctx context.Context, way policy, cases []ruleCase) (known map[int]ruleCase, err error) {
 	known = map[int]ruleCase{}
 	for i, c := range cases {
 		name := fmt.Sprintf("pbr-map %s seq %d", way.name, i+1)
 		err := r.configure(ctx, slices.Concat([]string{name}, c.matches, []string{"set nexthop " + way.nexthop, "exit"})...)
 		var refused vtyshRefusal
-		if errors.As(err, &refused) {
-			if err := r.configure(ctx, "no "+name); err != nil {
-				return nil, err
-			}
-			continue
+		switch {
+		case errors.As(err, &refused):
+			err = r.configure(ctx, "no "+name)
+		case err == nil:
+			known[i+1] = c
 		}
 		if err != nil {
 			return nil, err
 		}
-		known[i+1] = c
 	}
-	return known, nil
+	return known, r.dropEmpty(ctx, way, known)
+}
+
+var emptyRule = regexp.MustCompile(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
+
+// dropEmpty takes rules out that pbrd finds nothing in to match, as it makes none of a policy
+// with one: to 8.4 a protocol and ports are nothing.
+func (r *router) dropEmpty(ctx context.Context, way policy, known map[int]ruleCase) error {
+	out, err := r.vtysh(ctx, "show pbr map "+way.name)
+	if err != nil {
+		return err
+	}
+	for _, m := range emptyRule.FindAllStringSubmatch(out, -1) {
+		seq, _ := strconv.Atoi(m[1]) // five digits at most
+		if err := r.configure(ctx, fmt.Sprintf("no pbr-map %s seq %d", way.name, seq)); err != nil {
+			return err
+		}
+		delete(known, seq)
+	}
+	return nil
 }
 
 // maxWrong are shown.
@@ -172,7 +192,7 @@ func (r *router) judgeCases(ctx context.Context, f *finding, way policy, file st
 	}
 	f.fact(fmt.Sprintf("%d rules are as %s says: %d have flows, %d are the kernel's alone, %d it refused and the ports keep no more", len(known), file, taken, kernel, back))
 	if n := all - len(known); n > 0 {
-		f.fact(fmt.Sprintf("%d rules match what this FRR does not know", n))
+		f.fact(fmt.Sprintf("%d rules match what this FRR cannot, and were left out", n))
 	}
 	return nil
 }

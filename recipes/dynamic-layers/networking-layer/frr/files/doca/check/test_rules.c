@@ -145,7 +145,7 @@ static bool read_state(const char *state, struct rule *rule)
 	else if (strcmp(state, "back") == 0)
 		rule->out_port = rule->in_port;
 	else
-		return *state == '\0' || strcmp(state, "kernel-refuses") == 0;
+		return *state == '\0' || strcmp(state, "kernel-refuses") == 0 || strcmp(state, "releases-differ") == 0;
 	return true;
 }
 
