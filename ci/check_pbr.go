@@ -39,7 +39,7 @@ func readPBR(e *entry) probe {
 	p := pbr{
 		aim: readAim(e), plugin: e.text("plugin", "dpdk"), daemons: e.text("daemons", "/usr/lib/frr"),
 		wider: isTrue(e.flag("wider")), cases: e.text("cases", ""),
-		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", 1, 1, 10_000)), maxGrowth: 1024},
+		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", minRounds, minRounds, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
 		e.fail(e.key, "unknown plugin %q (have dpdk, doca)", p.plugin)

@@ -27,8 +27,12 @@ const (
 	firstPort = 20_000
 )
 
-// warmUp is how many rounds come before the first that counts: they fill caches.
-const warmUp = 1
+// warmUp is how many rounds come before the first that counts: they fill caches. Of those
+// that count there are two at least, to be compared.
+const (
+	warmUp    = 1
+	minRounds = 2
+)
 
 // run wants as many flows as rules, and of both nothing to be left: no flow, no rule,
 // route or next hop of the kernel's, no memory of zebra's.
@@ -154,15 +158,13 @@ func (c churn) insert(ctx context.Context, f *finding, r *router, apply []string
 func (c churn) judge(f *finding, all []turn) {
 	var insert, poll time.Duration
 	var sizes, objects []int64
-	for i, t := range all {
+	for _, t := range all[warmUp:] {
+		insert, poll = insert+t.insert, poll+t.poll
 		sizes, objects = append(sizes, t.memoryKiB), append(objects, t.objects)
-		if i >= warmUp {
-			insert, poll = insert+t.insert, poll+t.poll
-		}
 	}
-	half, most := len(all)/2, .5
+	half, most := c.rounds/2, .5
 	growth := func(n []int64) float64 { return float64(slices.Min(n[half:]) - slices.Min(n[:half])) }
-	f.fact(fmt.Sprintf("%d rounds of %d rules: each had a flow, and none is left; zebra has %d KiB after each", len(all), c.rules, sizes))
+	f.fact(fmt.Sprintf("%d rounds of %d rules: each had a flow, and none is left; zebra has %d KiB after each", c.rounds, c.rules, sizes))
 	limits{max: &c.maxGrowth}.read(f, Metric{Name: "zebra's growth", Unit: "KiB", Value: growth(sizes)})
 	limits{max: &most}.read(f, Metric{Name: "zebra's new objects per rule", Value: growth(objects) / float64(half*c.rules)})
 	limits{}.read(f, Metric{Name: "flow insertion rate", Unit: "rules/s", Value: float64(c.rounds*c.rules) / insert.Seconds()})

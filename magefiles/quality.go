@@ -80,7 +80,7 @@ func Soak(ctx context.Context,
 	kills *int, // how many; 50 if not given
 	seed *int, // where the moments come from; one that is printed if not given
 	containers *int, // how many hook starts one after another; 2000 if not given
-	rounds *int, // how often update goes through its updates that nobody disturbs, and rules adds and removes; 1 and 5 if not given
+	rounds *int, // how often update goes through its updates that nobody disturbs, and rules adds and removes (2 at least); 1 and 5 if not given
 ) error {
 	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000), Rounds: given(rounds, 0)}
 	return run(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })

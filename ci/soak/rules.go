@@ -27,7 +27,7 @@ const rulesSuite = `pbr:
 // reports there.
 func Rules(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	suite := filepath.Join(dir, "soak-rules.yml")
-	if err := os.WriteFile(suite, fmt.Appendf(nil, rulesSuite, cmp.Or(opt.Rounds, 5)), 0o644); err != nil {
+	if err := os.WriteFile(suite, fmt.Appendf(nil, rulesSuite, max(cmp.Or(opt.Rounds, 5), 2)), 0o644); err != nil {
 		return err
 	}
 	names, err := images.Boards()
