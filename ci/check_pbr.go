@@ -151,12 +151,21 @@ func back(d *images.DPU) policy {
 	return policy{"slipway-back", d.Ports[1], d.To.Address, d.From.Address}
 }
 
+// sequence is a rule for what matches.
+func (p policy) sequence(seq int, matches ...string) []string {
+	return slices.Concat([]string{fmt.Sprintf("pbr-map %s seq %d", p.name, seq)}, matches, []string{"set nexthop " + p.nexthop, "exit"})
+}
+
+func (p policy) without(seq int) string { return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq) }
+
+// udp matches all UDP from where the policy's packets come from.
+func (p policy) udp() []string {
+	return []string{"match src-ip " + p.from + "/32", "match ip-protocol udp"}
+}
+
 // rule is a rule for one port of UDP.
 func (p policy) rule(seq int, port uint16) []string {
-	return []string{
-		fmt.Sprintf("pbr-map %s seq %d", p.name, seq), "match src-ip " + p.from + "/32", "match ip-protocol udp",
-		fmt.Sprintf("match dst-port %d", port), "set nexthop " + p.nexthop, "exit",
-	}
+	return p.sequence(seq, append(p.udp(), fmt.Sprintf("match dst-port %d", port))...)
 }
 
 func (p policy) apply() []string {
@@ -213,18 +222,19 @@ func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
 	if err := r.meet(ctx, all); err != nil {
 		return err
 	}
-	commands := []string{fmt.Sprintf("pbr-map %s seq %d", all.name, widerSeq), "match src-ip " + all.from + "/32", "match ip-protocol udp", "set nexthop " + all.nexthop, "exit"}
-	if err := r.configure(ctx, append(commands, all.apply()...)...); err != nil {
+	if err := r.configure(ctx, slices.Concat(all.sequence(widerSeq, all.udp()...), all.apply())...); err != nil {
 		return err
 	}
-	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(of(flows, all.port, widerSeq), "")) > 0 })
-	if err == nil && len(counted(of(flows, all.port, widerSeq), "")) == 0 {
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(wideFlow(flows, all.port)) > 0 })
+	if err == nil && len(wideFlow(flows, all.port)) == 0 {
 		err = fmt.Errorf("the rule for all UDP has no flow:\n%s", clean(said, 2000))
 	}
 	return err
 }
 
 const widerSeq = 20
+
+func wideFlow(flows []pbrFlow, port string) []pbrFlow { return counted(of(flows, port, widerSeq), "") }
 
 // compare holds what arrived and what the flow counted against what was sent.
 func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic) error {
@@ -240,7 +250,7 @@ func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic) err
 	if err := p.count(ctx, f, r, "the flow", p.packets, mine); err != nil || !p.wider {
 		return err
 	}
-	wider := func(flows []pbrFlow) []pbrFlow { return counted(of(flows, r.dpu.Ports[0], widerSeq), "") }
+	wider := func(flows []pbrFlow) []pbrFlow { return wideFlow(flows, r.dpu.Ports[0]) }
 	return p.count(ctx, f, r, "the wider rule's flow", p.otherPackets, wider)
 }
 

@@ -13,6 +13,7 @@ import (
 // ruleCase is a rule, and what becomes of it.
 type ruleCase struct {
 	line    int
+	seq     int      // its place among the file's rules, and its number in a policy
 	matches []string // commands of a pbr-map
 	taken   bool     // it becomes flows
 	kernel  string   // why it is the kernel's alone
@@ -55,6 +56,7 @@ func parseCases(text string) (all []ruleCase, err error) {
 		default:
 			c.taken = true
 		}
+		c.seq = len(all) + 1
 		all = append(all, c)
 	}
 	if len(all) == 0 {
@@ -116,56 +118,53 @@ func (r *router) runCases(ctx context.Context, f *finding, file string) (err err
 	return gone(ctx, f, r)
 }
 
-// writeCases gives each rule its place in the file as its number. What this FRR cannot do is
-// left out: rules with a command that it does not have, and those that it takes as empty.
-func (r *router) writeCases(ctx context.Context, way policy, cases []ruleCase) (known map[int]ruleCase, err error) {
-	known = map[int]ruleCase{}
-	for i, c := range cases {
-		name := fmt.Sprintf("pbr-map %s seq %d", way.name, i+1)
-		err := r.configure(ctx, slices.Concat([]string{name}, c.matches, []string{"set nexthop " + way.nexthop, "exit"})...)
+// writeCases tells FRR the rules, and returns those that it can do: it may lack a command, or
+// take a rule as empty.
+func (r *router) writeCases(ctx context.Context, way policy, cases []ruleCase) (known []ruleCase, err error) {
+	for _, c := range cases {
+		err := r.configure(ctx, way.sequence(c.seq, c.matches...)...)
 		var refused vtyshRefusal
 		switch {
 		case errors.As(err, &refused):
-			err = r.configure(ctx, "no "+name)
+			err = r.configure(ctx, way.without(c.seq))
 		case err == nil:
-			known[i+1] = c
+			known = append(known, c)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	return known, r.dropEmpty(ctx, way, known)
+	return r.dropEmpty(ctx, way, known)
 }
 
 var emptyRule = regexp.MustCompile(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
 
 // dropEmpty takes rules out that pbrd finds nothing in to match, as it makes none of a policy
 // with one: to 8.4 a protocol and ports are nothing.
-func (r *router) dropEmpty(ctx context.Context, way policy, known map[int]ruleCase) error {
+func (r *router) dropEmpty(ctx context.Context, way policy, known []ruleCase) ([]ruleCase, error) {
 	out, err := r.vtysh(ctx, "show pbr map "+way.name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, m := range emptyRule.FindAllStringSubmatch(out, -1) {
 		seq, _ := strconv.Atoi(m[1]) // five digits at most
-		if err := r.configure(ctx, fmt.Sprintf("no pbr-map %s seq %d", way.name, seq)); err != nil {
-			return err
+		if err := r.configure(ctx, way.without(seq)); err != nil {
+			return nil, err
 		}
-		delete(known, seq)
+		known = slices.DeleteFunc(known, func(c ruleCase) bool { return c.seq == seq })
 	}
-	return nil
+	return known, nil
 }
 
 // maxWrong are shown.
 const maxWrong = 10
 
-func (r *router) judgeCases(ctx context.Context, f *finding, way policy, file string, known map[int]ruleCase, all int) error {
+func (r *router) judgeCases(ctx context.Context, f *finding, way policy, file string, known []ruleCase, all int) error {
 	var wrong []string
 	_, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool {
 		wrong = nil
-		for seq := 1; seq <= all; seq++ {
-			c, ok := known[seq]
-			if why := c.wrong(of(flows, way.port, seq)); ok && why != "" {
+		for _, c := range known {
+			if why := c.wrong(of(flows, way.port, c.seq)); why != "" {
 				wrong = append(wrong, fmt.Sprintf("%s:%d: %s: %s", file, c.line, strings.Join(c.matches, "; "), why))
 			}
 		}
