@@ -25,6 +25,9 @@ func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string,
 	if err != nil {
 		return nil, err
 	}
+	if err := checkGiven(spec); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -39,6 +42,16 @@ func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string,
 		return layers, err
 	}
 	return buildOn(ctx, spec, dir, layers)
+}
+
+// checkGiven finds what the user has named wrongly, before minutes are spent on the rest.
+func checkGiven(spec images.Spec) error {
+	for _, source := range spec.Rig.Source {
+		if _, err := (build{source: source}).given(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // buildOn adds what is built from source, each on all that is below it.

@@ -19,12 +19,14 @@ import (
 func TestBuild(t *testing.T) {
 	needRig(t)
 	dir, source := apart(t), t.TempDir()
+	file := filepath.Join(t.TempDir(), "a file")
+	write(t, file, "and a file")
 	write(t, filepath.Join(source, "number"), "1")
 	spec := images.Spec{Board: "built-rig", Rig: &images.Rig{Source: []images.RigSource{
-		{Name: "first", From: []string{source}, Script: "first.sh"},
+		{Name: "first", From: []string{source, file}, Script: "first.sh"},
 		{Name: "second", Script: "second.sh"},
 	}}}
-	spec = spec.WithFile("first.sh", "cp /source/"+filepath.Base(source)+"/number /made/first\n")
+	spec = spec.WithFile("first.sh", "cp /source/"+filepath.Base(source)+"/number /made/first\ncp '/source/a file' /made/\n")
 	spec = spec.WithFile("second.sh", "cat /first > /made/second\ntest ! -e /source\n")
 	one, err := buildOn(t.Context(), spec, dir, []string{"/"})
 	if err != nil {
@@ -35,6 +37,9 @@ func TestBuild(t *testing.T) {
 	}
 	if got := read(t, filepath.Join(one[2], "second")); got != "1" {
 		t.Errorf("the second one found %q; want 1", got)
+	}
+	if got := read(t, filepath.Join(one[1], "a file")); got != "and a file" {
+		t.Errorf("the first one's file has %q", got)
 	}
 	if again, err := buildOn(t.Context(), spec, dir, []string{"/"}); err != nil || !slices.Equal(again, one) {
 		t.Errorf("built again: %q, %v; want %q", again, err, one)
@@ -84,8 +89,12 @@ func TestBuildGiven(t *testing.T) {
 		}
 	}
 	t.Setenv("SLIPWAY_RIG_TEST", filepath.Join(given, "number"))
-	if _, err := buildOn(t.Context(), spec, dir, []string{"/"}); err == nil || !strings.Contains(err.Error(), "SLIPWAY_RIG_TEST: ") {
+	fresh := filepath.Join(dir, "fresh")
+	if _, err := Build(t.Context(), spec, images.Options{Dir: fresh}); err == nil || !strings.Contains(err.Error(), "SLIPWAY_RIG_TEST: ") {
 		t.Errorf("a file as the folder: %v; want an error that names the variable", err)
+	}
+	if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("something was made before the folder was looked at: %v", err)
 	}
 }
 

@@ -31,7 +31,7 @@ type root struct {
 	name    string // of the machine that it plays
 }
 
-// bind is a folder outside that is seen in the room.
+// bind is a folder or a file outside that is seen in the room.
 type bind struct {
 	from, at string
 	write    bool

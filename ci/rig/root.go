@@ -17,6 +17,9 @@ func (r root) inside(path ...string) string {
 // furnish mounts the root: the layers under a layer in memory, devices, and what is
 // bound into it.
 func (r root) furnish() error {
+	if err := os.MkdirAll(r.at, 0o755); err != nil {
+		return err
+	}
 	if err := mount("tmpfs", r.at, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
@@ -33,6 +36,9 @@ func (r root) furnish() error {
 		{"devpts", "dev/pts", "newinstance,ptmxmode=0666,mode=620", unix.MS_NOSUID | unix.MS_NOEXEC},
 		{"tmpfs", "dev/shm", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV},
 	} {
+		if err := os.MkdirAll(r.inside(m.at), 0o755); err != nil {
+			return err
+		}
 		if err := mount(m.kind, r.inside(m.at), m.kind, m.flags, m.options); err != nil {
 			return err
 		}
@@ -66,16 +72,34 @@ func (r root) resolver() error {
 }
 
 func (b bind) mount(at string) error {
+	if err := b.place(at); err != nil {
+		return err
+	}
 	if err := mount(b.from, at, "", unix.MS_BIND, ""); err != nil || b.write {
 		return err
 	}
 	return mount("", at, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
+// place makes what is mounted over: a folder, or for a file an empty one.
+func (b bind) place(at string) error {
+	info, err := os.Stat(b.from)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return os.MkdirAll(at, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(at, nil, 0o644)
+}
+
 // overlay mounts the layers. The kernel wants the uppermost first, and takes a colon in
 // a name for the end of it.
 func (r root) overlay() error {
-	for _, dir := range []string{"changes", "work"} {
+	for _, dir := range []string{"root", "changes", "work"} {
 		if err := os.Mkdir(filepath.Join(r.at, dir), 0o755); err != nil {
 			return err
 		}
@@ -113,9 +137,6 @@ func (r root) devices() error {
 }
 
 func mount(from, at, kind string, flags uintptr, options string) error {
-	if err := os.MkdirAll(at, 0o755); err != nil {
-		return err
-	}
 	if err := unix.Mount(from, at, kind, flags, options); err != nil {
 		return fmt.Errorf("mount %s on %s: %w", from, at, err)
 	}

@@ -1,10 +1,10 @@
-# FRR of Debian with our patches of its release, as files/debian.txt says: which patches,
+# FRR of Debian with our patches of its release, as debian.txt says: which patches,
 # and what is run in the unpacked source.
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-say() { sed -n "s/^$1 //p" /source/files/debian.txt; }
+say() { sed -n "s/^$1 //p" /source/debian.txt; }
 folders=$(say "release $release" | cut -d' ' -f3-)
 if [ -z "$folders" ]; then
-	echo "files/debian.txt names no patches for Debian $release" >&2
+	echo "debian.txt names no patches for Debian $release" >&2
 	exit 1
 fi
 
@@ -15,7 +15,7 @@ mkdir /made/etc
 cp -a /etc/passwd /etc/group /etc/shadow /etc/gshadow /made/etc/
 
 # What a check gives FRR, to see what becomes of it.
-install -D -m 0644 /source/files/rules.txt /made/usr/share/slipway/frr-rules.txt
+install -D -m 0644 /source/rules.txt /made/usr/share/slipway/frr-rules.txt
 
 sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > /etc/apt/sources.list.d/source.list
 apt-get update
@@ -23,7 +23,7 @@ apt-get source -o APT::Sandbox::User=root --download-only frr
 dpkg-source --no-check -x frr_*.dsc frr
 cd frr
 for folder in $folders; do
-	for patch in /source/files/"$folder"/*.patch; do
+	for patch in /source/"$folder"/*.patch; do
 		patch -p1 -F0 < "$patch"
 	done
 done
