@@ -101,19 +101,42 @@ func Anonymous(s string) string { return webUser.ReplaceAllString(s, "$1") }
 func Run(ctx context.Context, c Command) error {
 	tail := &tailWriter{line: c.Line}
 	out := io.Writer(tail)
+	var log logFile
 	if c.Log != "" {
 		f, err := openLog(c)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		out = io.MultiWriter(f, tail)
+		log.File = f
+		out = io.MultiWriter(&log, tail)
 	}
 	cmd := Prepare(ctx, c)
 	cmd.Stdout, cmd.Stderr = out, out
 	err := run(ctx, c, cmd)
 	tail.flush()
-	return verdict(ctx, c, err, tail.String())
+	err = verdict(ctx, c, err, tail.String())
+	if log.failed == nil {
+		return err
+	}
+	if err == nil {
+		return fmt.Errorf("%s has ended well, but its log is not whole: %w", filepath.Base(c.Argv[0]), log.failed)
+	}
+	return fmt.Errorf("%w\n  which is not whole: %w", err, log.failed)
+}
+
+// logFile keeps what a program says as long as it can. A full disk does not end the
+// program: that would be a SIGPIPE in the middle of its work, and hide the cause.
+type logFile struct {
+	*os.File
+	failed error
+}
+
+func (l *logFile) Write(p []byte) (int, error) {
+	if l.failed == nil {
+		_, l.failed = l.File.Write(p)
+	}
+	return len(p), nil
 }
 
 // Output runs c and returns its standard output; standard error goes into the

@@ -33,6 +33,27 @@ func TestRunFailure(t *testing.T) {
 	}
 }
 
+// A program ends by itself also where its log can't be written, and what is wrong with
+// the log is said beside what is wrong with the program.
+func TestRunFullDisk(t *testing.T) {
+	for status, wants := range map[string][]string{
+		"0": {"sh has ended well, but its log is not whole", "no space left on device"},
+		"3": {"exit status 3", "| the last line", "no space left on device"},
+	} {
+		done := filepath.Join(t.TempDir(), "done")
+		script := `i=0; while [ $i -lt 100 ]; do echo $i; sleep 0.001; i=$((i+1)); done; echo the last line; > "$0"; exit ` + status
+		err := Run(t.Context(), Command{Argv: []string{"sh", "-c", script, done}, Log: "/dev/full"})
+		for _, want := range wants {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("exit %s: %v; want %q", status, err, want)
+			}
+		}
+		if _, err := os.Stat(done); err != nil {
+			t.Errorf("exit %s: the program was cut off: %v", status, err)
+		}
+	}
+}
+
 func TestFailureIsForATerminal(t *testing.T) {
 	_, err := Output(t.Context(), Command{Argv: []string{"sh", "-c", `printf 'a\tb\033[2Jc\302\233d' >&2; exit 1`}})
 	if err == nil || !strings.Contains(err.Error(), "a\tb[2Jcd") {
