@@ -108,7 +108,7 @@ func Run(ctx context.Context, c Command) error {
 			return err
 		}
 		defer f.Close()
-		log.File = f
+		log.file = f
 		out = io.MultiWriter(&log, tail)
 	}
 	cmd := Prepare(ctx, c)
@@ -122,19 +122,19 @@ func Run(ctx context.Context, c Command) error {
 	if err == nil {
 		return fmt.Errorf("%s has ended well, but its log is not whole: %w", filepath.Base(c.Argv[0]), log.failed)
 	}
-	return fmt.Errorf("%w\n  which is not whole: %w", err, log.failed)
+	return fmt.Errorf("%w\n  its log is not whole: %w", err, log.failed)
 }
 
 // logFile keeps what a program says as long as it can. A full disk does not end the
 // program: that would be a SIGPIPE in the middle of its work, and hide the cause.
 type logFile struct {
-	*os.File
+	file   *os.File
 	failed error
 }
 
 func (l *logFile) Write(p []byte) (int, error) {
 	if l.failed == nil {
-		_, l.failed = l.File.Write(p)
+		_, l.failed = l.file.Write(p)
 	}
 	return len(p), nil
 }
