@@ -47,7 +47,7 @@ func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string,
 // checkGiven finds what the user has named wrongly, before minutes are spent on the rest.
 func checkGiven(spec images.Spec) error {
 	for _, source := range spec.Rig.Source {
-		if _, err := (build{source: source}).given(); err != nil {
+		if _, err := given(source); err != nil {
 			return err
 		}
 	}
@@ -106,17 +106,17 @@ func (b build) key() (string, error) {
 			return "", fmt.Errorf("%w; the rig is built from the sources, in the clone", err)
 		}
 	}
-	given, err := b.given()
-	if err == nil && given != "" {
-		err = hashTree(h, given)
+	dir, err := given(b.source)
+	if err == nil && dir != "" {
+		err = hashTree(h, dir)
 	}
 	return hex.EncodeToString(h.Sum(nil))[:12], err
 }
 
 // given is the folder that the machine's user has for the script, or nothing.
-func (b build) given() (string, error) {
-	dir := os.Getenv(b.source.Given)
-	if b.source.Given == "" || dir == "" {
+func given(source images.RigSource) (string, error) {
+	dir := os.Getenv(source.Given)
+	if source.Given == "" || dir == "" {
 		return "", nil
 	}
 	info, err := os.Stat(dir)
@@ -124,7 +124,7 @@ func (b build) given() (string, error) {
 		err = fmt.Errorf("%s is no folder", dir)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s: %w; name a folder, or leave the variable out", b.source.Given, err)
+		return "", fmt.Errorf("%s: %w; name a folder, or leave the variable out", source.Given, err)
 	}
 	return filepath.Abs(dir)
 }
@@ -195,10 +195,10 @@ func (b build) script(ctx context.Context, step *progress.Step, part, work strin
 		}
 		binds = append(binds, bind{whole, filepath.Join("/source", filepath.Base(from)), false})
 	}
-	if given, err := b.given(); err != nil {
+	if dir, err := given(b.source); err != nil {
 		return err
-	} else if given != "" {
-		binds = append(binds, bind{given, "/source/given", false})
+	} else if dir != "" {
+		binds = append(binds, bind{dir, "/source/given", false})
 	}
 	log, err := os.Create(filepath.Join(b.dir, b.source.Name+".log"))
 	if err != nil {
