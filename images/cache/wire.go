@@ -3,17 +3,17 @@ package cache
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"golang.org/x/net/websocket"
+	"github.com/coder/websocket"
 )
 
 // bitbake's own servers answer within milliseconds; a probe that takes longer than
@@ -151,48 +151,36 @@ func (s *stream) receive() (string, error) {
 	return strings.TrimSuffix(string(line), "\n"), err
 }
 
-// frames is the protocol on a websocket, where a message is a line.
-type frames struct{ *websocket.Conn }
+// frames is the protocol on a websocket, where a message is a line. Its context is
+// that of the whole conversation.
+type frames struct {
+	ctx context.Context
+	*websocket.Conn
+}
 
 func dialWebsocket(ctx context.Context, address string) (lines, error) {
-	u, err := url.Parse(address)
+	transport := &http.Transport{DialContext: dialLimited}
+	defer transport.CloseIdleConnections() // a websocket's connection is no idle one
+	conn, res, err := websocket.Dial(ctx, address, &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	if err != nil && res != nil && res.StatusCode != http.StatusSwitchingProtocols {
+		return nil, fmt.Errorf("HTTP status %d instead of a websocket", res.StatusCode)
+	}
 	if err != nil {
 		return nil, err
 	}
-	scheme := map[string]string{"ws": "http", "wss": "https"}[u.Scheme]
-	config, err := websocket.NewConfig(address, scheme+"://"+u.Host)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := dialHTTP(ctx, scheme, u)
-	if err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	client, err := websocket.NewClient(config, &limited{Conn: conn, left: maxTalkBytes})
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	client.MaxPayloadBytes = maxLineBytes
-	return frames{client}, nil
+	conn.SetReadLimit(maxLineBytes)
+	return frames{ctx, conn}, nil
 }
 
-func dialHTTP(ctx context.Context, scheme string, u *url.URL) (net.Conn, error) {
-	port := u.Port()
-	if port == "" {
-		port = scheme // it is a service's name too
+func dialLimited(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
 	}
-	address := net.JoinHostPort(u.Hostname(), port)
-	if scheme == "https" {
-		return (&tls.Dialer{}).DialContext(ctx, "tcp", address)
-	}
-	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	return &limited{Conn: conn, left: maxTalkBytes}, nil
 }
 
-// limited is a connection that is read so far and no further: a websocket's handshake
-// would take headers without end.
+// limited is a connection that is read so far and no further.
 type limited struct {
 	net.Conn
 	left int
@@ -207,13 +195,20 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (f frames) send(line string) error { return websocket.Message.Send(f.Conn, line) }
+func (f frames) send(line string) error {
+	return f.Write(f.ctx, websocket.MessageText, []byte(line))
+}
 
 func (f frames) receive() (string, error) {
-	var line string
-	err := websocket.Message.Receive(f.Conn, &line)
-	return line, err
+	_, data, err := f.Read(f.ctx)
+	if websocket.CloseStatus(err) != -1 {
+		return "", io.EOF // the server closed it in order
+	}
+	return string(data), err
 }
+
+// Close does not wait for the server's goodbye.
+func (f frames) Close() error { return f.CloseNow() }
 
 // answer is what of a server's answers a probe looks at.
 type answer struct {
