@@ -39,7 +39,7 @@ func Checkout(ctx context.Context, p Project, ws Workspace) error {
 		err = c.patchAll(ctx, p.Repos)
 	}
 	if err == nil {
-		err = c.warnOfEdits(ctx)
+		err = c.warnOfOwn(ctx)
 	}
 	err = c.explained(ctx, err)
 	c.end(err)
@@ -144,6 +144,9 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 		return mustExist(r, dir)
 	}
 	t := treeIn(dir, c.lock)
+	if err := t.checkFinished(r); err != nil {
+		return err
+	}
 	if t.stands(r) {
 		return nil
 	}

@@ -3,6 +3,7 @@ package layers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -11,31 +12,42 @@ import (
 // namedEdits is how many edited files a warning names.
 const namedEdits = 3
 
-// warnOfEdits names what a build would take from the user instead of from the
-// commits. Only git can tell: a file may be edited without any of git's own files
+// warnOfOwn names what of the user's a build takes instead of the commits, and what
+// it leaves out. Only git can tell: a file may be edited without any of git's own files
 // being newer for it.
-func (c *checkout) warnOfEdits(ctx context.Context) error {
-	warnings := make([]string, len(c.p.Repos))
+func (c *checkout) warnOfOwn(ctx context.Context) error {
+	warnings := make([][]string, len(c.p.Repos))
 	group, at := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i, r := range c.p.Repos {
-		if r.URL == "" || c.moved[r.ID] {
-			continue // the user's own, or without edits a moment ago
+		if r.URL == "" {
+			continue // the user's own
 		}
 		group.Go(func() (err error) {
-			warnings[i], err = c.tree(r).editsSaid(at, r)
-			return c.tree(r).damaged(err)
+			t := c.tree(r)
+			warnings[i], err = t.ownSaid(at, r, c.moved[r.ID])
+			return t.damaged(err)
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	for _, said := range warnings {
+	for _, said := range slices.Concat(warnings...) {
 		if said != "" {
 			warn(ctx, said)
 		}
 	}
 	return nil
+}
+
+// ownSaid are the warnings of a tree. One that was moved had no edits a moment ago.
+func (t tree) ownSaid(ctx context.Context, r Repo, moved bool) ([]string, error) {
+	left, err := t.leftOut(ctx, r)
+	if err != nil || moved {
+		return []string{left}, err
+	}
+	edits, err := t.editsSaid(ctx, r)
+	return []string{edits, left}, err
 }
 
 // editsSaid is what a warning says of a tree; "" where it is as its commit.

@@ -17,8 +17,8 @@ import (
 )
 
 // A checkout loses nothing of the user's, also where it is killed and run again.
-// A marker is written before git begins, in a tree without edits, without a
-// commit of its own, and with nothing in the commit's way. What lies beside a
+// A marker is written before git begins, in a tree without edits, without
+// commits of the user's at HEAD, and with nothing in the commit's way. What lies beside a
 // marker that is found is git's half-written files, or the user's from since
 // then: it is put aside before git writes over it.
 
@@ -29,7 +29,7 @@ func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 	if repeat {
 		ready = t.recover
 	}
-	if err := ready(ctx, commit); err != nil {
+	if err := ready(ctx, r, commit); err != nil {
 		return err
 	}
 	before, _ := t.commitOf(ctx, "HEAD") // none in a new tree
@@ -104,8 +104,8 @@ func (t tree) untouched(ctx context.Context, before, commit string) bool {
 }
 
 // checkFree refuses a tree where the checkout of a commit would lose something.
-func (t tree) checkFree(ctx context.Context, commit string) error {
-	if err := t.checkKept(ctx, ""); err != nil {
+func (t tree) checkFree(ctx context.Context, r Repo, commit string) error {
+	if err := t.checkKept(ctx, r, commit, ""); err != nil {
 		return err
 	}
 	edited, err := t.edited(ctx)
@@ -129,26 +129,6 @@ func (t tree) checkFree(ctx context.Context, commit string) error {
 	return nil
 }
 
-// checkKept refuses a tree whose commit nothing but HEAD holds. The commit of a
-// checkout that was killed at its very end is no one's own.
-func (t tree) checkKept(ctx context.Context, ours string) error {
-	head, err := t.commitOf(ctx, "HEAD")
-	if err != nil || head == ours {
-		return ctx.Err() // nothing was checked out yet
-	}
-	if _, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
-		return nil // on a branch, which keeps its commits
-	}
-	holders, err := t.git(ctx, "for-each-ref", "--count=1", "--contains="+head)
-	if err != nil {
-		return err
-	}
-	if holders == "" {
-		return fmt.Errorf("%s: commit %s is on no branch and would be lost; keep it with \"git -C %s branch mine\", then try again", t.dir, head, t.dir)
-	}
-	return nil
-}
-
 // edited lists what differs from HEAD, of the files that git knows.
 func (t tree) edited(ctx context.Context) ([]string, error) {
 	out, err := engine.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
@@ -157,13 +137,13 @@ func (t tree) edited(ctx context.Context) ([]string, error) {
 
 // recover makes ready to repeat a checkout that was killed half-way: edits become
 // a commit that a ref keeps, and files in the way are moved into .git.
-func (t tree) recover(ctx context.Context, commit string) error {
+func (t tree) recover(ctx context.Context, r Repo, commit string) error {
 	marker, err := os.ReadFile(t.moving())
 	if err != nil {
 		return err
 	}
 	killed := string(marker)
-	if err := t.checkKept(ctx, killed); err != nil {
+	if err := t.checkKept(ctx, r, commit, killed); err != nil {
 		return err
 	}
 	for _, lock := range []string{"index.lock", "HEAD.lock", checkedOut + ".lock"} {
@@ -191,7 +171,7 @@ func (t tree) keepEdits(ctx context.Context) ([]string, error) {
 	if _, err := t.commitOf(ctx, "HEAD"); err != nil {
 		return nil, ctx.Err()
 	}
-	stash, err := t.git(ctx, "-c", "user.name=slipway", "-c", "user.email=slipway@localhost", "stash", "create")
+	stash, err := t.git(ctx, "-c", "user.name=slipway", "-c", "user.email="+ourEmail, "stash", "create")
 	if err != nil || stash == "" {
 		return nil, err
 	}

@@ -81,11 +81,11 @@ func TestCheckoutMovesOnlyWhatNobodyTouched(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "would be overwritten"},
-		{"a commit on no branch", func(t *testing.T, r string) { run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine") }, "would be lost"},
+		{"a commit on no branch", func(t *testing.T, r string) { run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine") }, "HEAD, on no branch, holds commits of yours"},
 		{"a commit on a branch", func(t *testing.T, r string) {
 			run(t, r, "git", "checkout", "-q", "-b", "mine")
 			run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine")
-		}, ""},
+		}, "branch mine holds commits of yours"},
 		{"another git at work", func(t *testing.T, r string) { write(t, r, map[string]string{".git/index.lock": ""}) }, "index.lock"},
 	}
 	for _, tt := range tests {
@@ -258,7 +258,7 @@ func TestCheckoutAfterAKillKeepsACommitOnNoBranch(t *testing.T) {
 	run(t, m.r, "git", "commit", "-q", "--allow-empty", "-m", "mine")
 	mine := headOf(t, m.r)
 	for range 2 {
-		if err := m.checkout(t, t.Context(), m.second); err == nil || !strings.Contains(err.Error(), "would be lost") || headOf(t, m.r) != mine {
+		if err := m.checkout(t, t.Context(), m.second); err == nil || !strings.Contains(err.Error(), "commits of yours") || headOf(t, m.r) != mine {
 			t.Errorf("Checkout = %v; want it to leave the commit %s", err, mine)
 		}
 	}

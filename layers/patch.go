@@ -220,6 +220,9 @@ func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFil
 	return base, nil
 }
 
+// ourEmail tells commits that Slipway made from those of users.
+const ourEmail = "slipway@localhost"
+
 // patchBench is a tree with an index where patches are applied.
 type patchBench struct {
 	tree
@@ -229,7 +232,7 @@ type patchBench struct {
 // sign makes commits those of nobody, at the time of the commit below them.
 func (b *patchBench) sign(seconds string) {
 	for _, who := range []string{"AUTHOR", "COMMITTER"} {
-		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL=slipway@localhost", "GIT_"+who+"_DATE=@"+seconds+" +0000")
+		b.env = append(b.env, "GIT_"+who+"_NAME=slipway", "GIT_"+who+"_EMAIL="+ourEmail, "GIT_"+who+"_DATE=@"+seconds+" +0000")
 	}
 }
 

@@ -1,0 +1,203 @@
+package layers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+// A user's commits never drop out of a build silently. Where HEAD holds some that
+// neither the server has nor Slipway made, a checkout stops. Those of other branches
+// and of the stash are named in a warning.
+
+const (
+	shownCommits  = 5
+	listedCommits = 1000
+)
+
+// ownCommit is one of a user's commits, and the ref that leads to it.
+type ownCommit struct{ ref, id, subject string }
+
+// ownCommits lists the commits of tips that neither r's server has nor Slipway made,
+// nor the commits in without hold, the newest first. The ends of a shallow history came
+// from a server, too.
+func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...string) ([]ownCommit, error) {
+	ends, err := shallowCommits(t.commonDir())
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"log", "-z", "--ignore-missing", "--format=%S%x09%h%x09%ae%x09%s", fmt.Sprintf("--max-count=%d", listedCommits), "--stdin"}
+	args = append(append(args, tips...), "--not", "--exclude=refs/slipway/rescued/*", "--glob=refs/slipway/*")
+	c := t.command(append(args, t.remotesOf(ctx, r)...)...)
+	var not strings.Builder
+	for _, commit := range slices.Concat(ends, without) {
+		if wholeCommit.MatchString(commit) {
+			not.WriteString("^" + commit + "\n")
+		}
+	}
+	c.Stdin = strings.NewReader(not.String())
+	out, err := engine.Output(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var own []ownCommit
+	for line := range strings.SplitSeq(string(out), "\x00") {
+		if fields := strings.SplitN(line, "\t", 4); len(fields) == 4 && fields[2] != ourEmail {
+			own = append(own, ownCommit{fields[0], fields[1], printable(fields[3])})
+		}
+	}
+	return own, nil
+}
+
+// remotesOf are the options that name the branches of r's server, as the tree knows
+// them. A colleague's repository is a remote, too, and not the project's.
+func (t tree) remotesOf(ctx context.Context, r Repo) []string {
+	options := []string{"--remotes=origin"}
+	remotes, err := t.list(ctx, "config", "-z", "--get-regexp", `^remote\..*\.url$`)
+	if err != nil {
+		return options
+	}
+	for _, remote := range remotes {
+		name, url, _ := strings.Cut(remote, "\n")
+		if name = strings.TrimSuffix(strings.TrimPrefix(name, "remote."), ".url"); url == r.URL && !strings.ContainsAny(name, `*?[\`) {
+			options = append(options, "--remotes="+name)
+		}
+	}
+	return options
+}
+
+// commonDir is git's folder of the repository, of which a linked work tree has a part.
+func (g store) commonDir() string {
+	common := strings.TrimSpace(string(readSmall(filepath.Join(g.gitDir, "commondir"))))
+	if common == "" || filepath.IsAbs(common) {
+		return cmp.Or(common, g.gitDir)
+	}
+	return filepath.Join(g.gitDir, common)
+}
+
+// checkKept refuses to leave commits of the user's behind that HEAD holds. The commit
+// of a checkout that was killed at its very end is no one's own.
+func (t tree) checkKept(ctx context.Context, r Repo, to, killed string) error {
+	head, err := t.commitOf(ctx, "HEAD")
+	if err != nil || head == killed {
+		return ctx.Err() // nothing was checked out yet
+	}
+	if last, err := t.commitOf(ctx, checkedOut); err == nil && last == head {
+		return nil
+	}
+	own, err := t.ownCommits(ctx, r, []string{"HEAD"}, to, killed)
+	if err != nil {
+		return err
+	}
+	branch, _ := t.git(ctx, "symbolic-ref", "-q", "--short", "HEAD") // fails where HEAD is detached
+	if len(own) == 0 {
+		warn(ctx, fmt.Sprintf("repository %s: HEAD was moved by hand%s to %.12s; Slipway checks out the project's %.12s (in %s)", r.ID, onBranch(branch), head, to, t.dir))
+		return nil
+	}
+	return t.leavesBehind(r, own, branch, to)
+}
+
+func onBranch(branch string) string {
+	if branch == "" {
+		return ""
+	}
+	return ", to branch " + branch
+}
+
+// leavesBehind says which commits a checkout would leave out, and what to do.
+func (t tree) leavesBehind(r Repo, own []ownCommit, branch, to string) error {
+	lines := make([]string, len(own))
+	for i, c := range own {
+		lines[i] = c.id + " " + c.subject
+	}
+	where, keep := "branch "+branch+" holds", ""
+	if branch == "" {
+		where, keep = "HEAD, on no branch, holds", fmt.Sprintf("git -C %s branch mine && ", t.dir)
+	}
+	return fmt.Errorf("%s: %s commits of yours that the project's commit %.12s of repository %s lacks, so a build would leave them out:\n%s\nnext: to build them, SLIPWAY_LOCAL=%s=%s\nnext: to build without them, %sgit -C %s checkout --detach %.12s",
+		t.dir, where, to, r.ID, firstLines(lines, shownCommits), r.ID, t.dir, keep, t.dir, to)
+}
+
+// unfinished are the files by which git knows what a user has begun in a tree, and has
+// not ended.
+var unfinished = []struct{ file, command string }{
+	{"rebase-merge", "rebase"},
+	{"rebase-apply/applying", "am"},
+	{"rebase-apply", "rebase"},
+	{"MERGE_HEAD", "merge"},
+	{"CHERRY_PICK_HEAD", "cherry-pick"},
+	{"REVERT_HEAD", "revert"},
+	{"sequencer", "cherry-pick"},
+	{"BISECT_START", "bisect"},
+}
+
+// checkFinished refuses a tree in the middle of a rebase or the like: what is checked
+// out there is neither the user's work nor the project's commit.
+func (t tree) checkFinished(r Repo) error {
+	for _, u := range unfinished {
+		if !exists(filepath.Join(t.gitDir, u.file)) {
+			continue
+		}
+		next := fmt.Sprintf("git -C %s %s --continue, or --abort", t.dir, u.command)
+		if u.command == "bisect" {
+			next = fmt.Sprintf("git -C %s bisect reset", t.dir)
+		}
+		return fmt.Errorf("%s: a git %s is not finished in repository %s, so a build would leave its commits out\nnext: %s", t.dir, u.command, r.ID, next)
+	}
+	return nil
+}
+
+// leftOut says which of the user's commits no build takes: those of branches that are
+// not checked out, and the stash. Slipway makes no branches, so most trees need no git
+// for this.
+func (t tree) leftOut(ctx context.Context, r Repo) (string, error) {
+	if !t.hasBranches() {
+		return "", nil
+	}
+	head, _ := t.commitOf(ctx, "HEAD") // a repository without a commit has none
+	own, err := t.ownCommits(ctx, r, []string{"--branches"}, head)
+	if err != nil {
+		return "", err
+	}
+	count, newest := map[string]int{}, map[string]ownCommit{}
+	for _, c := range slices.Backward(own) {
+		count[c.ref]++
+		newest[c.ref] = c
+	}
+	var said []string
+	for _, ref := range slices.Sorted(maps.Keys(count)) {
+		said = append(said, fmt.Sprintf("branch %s has %d (%s %s)", strings.TrimPrefix(ref, "refs/heads/"), count[ref], newest[ref].id, newest[ref].subject))
+	}
+	if _, err := t.commitOf(ctx, "refs/stash"); err == nil {
+		said = append(said, "the stash has some")
+	}
+	if len(said) == 0 {
+		return "", ctx.Err()
+	}
+	return fmt.Sprintf("repository %s has commits of yours, which a build leaves out: %s (in %s)", r.ID, strings.Join(said, ", "), t.dir), nil
+}
+
+// hasBranches says whether a tree may have branches or a stash.
+func (t tree) hasBranches() bool {
+	common := t.commonDir()
+	if exists(filepath.Join(common, "packed-refs")) || exists(filepath.Join(common, "reftable")) || exists(filepath.Join(common, "refs/stash")) {
+		return true
+	}
+	found := false
+	err := filepath.WalkDir(filepath.Join(common, "refs/heads"), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			found = true
+			return fs.SkipAll
+		}
+		return err
+	})
+	return found || err != nil && !os.IsNotExist(err)
+}
