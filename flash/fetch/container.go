@@ -144,7 +144,7 @@ func (s *registryStore) known(d digest.Digest) ([]byte, bool) {
 // layers manifests.
 func (s *registryStore) Open(ctx context.Context, d v1.Descriptor) (oci.Blob, error) {
 	data, here := s.known(d.Digest)
-	if !here && slices.Contains(slices.Concat(manifestTypes, indexTypes), d.MediaType) {
+	if !here && slices.Contains(oci.DocumentTypes, d.MediaType) {
 		if _, err := s.document(ctx, string(d.Digest)); err != nil {
 			return nil, err
 		}

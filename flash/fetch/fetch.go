@@ -59,7 +59,7 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 		origin.from = r
 		origin.oci, err = r.resolve(ctx, ref, o.Arch)
 	case kindLayout:
-		origin.oci, err = openLayout(ref, o.Arch)
+		origin.oci, err = openLayout(ctx, ref, o.Arch)
 	}
 	if err != nil {
 		origin.Close()

@@ -1,79 +1,51 @@
 package fetch
 
 import (
-	"encoding/json"
-	"errors"
+	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-)
 
-var errNoFile = fmt.Errorf("no such file in the artifact: %w", fs.ErrNotExist)
+	"slipway/flash/oci"
+)
 
 // openLayout reads the manifest in a folder of the form of OCI's image layout, as
 // oras, skopeo and buildah write it.
-func openLayout(ref reference, arch string) (*artifact, error) {
+func openLayout(ctx context.Context, ref reference, arch string) (*artifact, error) {
 	dir, err := ref.absolute()
 	if err != nil {
 		return nil, err
 	}
-	if err := checkLayout(dir); err != nil {
-		return nil, err
-	}
-	data, err := readFile(filepath.Join(dir, ocispec.ImageIndexFile))
+	layout, err := oci.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	index, err := parseDocument(data)
+	defer layout.Close()
+	index, err := layout.Index()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", ocispec.ImageIndexFile, err)
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	m, err := entry(index, ref)
 	if err != nil {
 		return nil, err
 	}
-	d, err := readDocument(dir, m)
-	if err == nil && d.isIndex() {
-		if m, err = d.choose(arch); err == nil {
-			d, err = readDocument(dir, m)
-		}
-	}
+	read := func(m ocispec.Descriptor) ([]byte, error) { return oci.ReadDocument(ctx, layout, m) }
+	text, err := read(m)
 	if err != nil {
 		return nil, err
 	}
-	a, err := d.artifact(ref.title)
-	if err != nil {
-		return nil, err
+	a, err := resolveArtifact(text, ref, arch, read)
+	if err == nil {
+		a.dir = dir
 	}
-	a.dir = dir
-	_, err = a.find(ref.title)
 	return a, err
 }
 
-func checkLayout(dir string) error {
-	data, err := readFile(filepath.Join(dir, ocispec.ImageLayoutFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("not an OCI layout: %w", err)
-	}
-	if err != nil {
-		return err
-	}
-	var layout ocispec.ImageLayout
-	if err := json.Unmarshal(data, &layout); err != nil || !strings.HasPrefix(layout.Version, "1.") {
-		return fmt.Errorf("%s names version %q, want 1.x", filepath.Join(dir, ocispec.ImageLayoutFile), printable(layout.Version))
-	}
-	return nil
-}
-
 // entry is the manifest that a reference means: by digest, by tag, or the only one.
-func entry(index document, ref reference) (ocispec.Descriptor, error) {
+func entry(index oci.Document, ref reference) (ocispec.Descriptor, error) {
 	var tags []string
 	fit := slices.DeleteFunc(slices.Clone(index.Manifests), func(m ocispec.Descriptor) bool {
 		tag := m.Annotations[ocispec.AnnotationRefName]
@@ -83,19 +55,7 @@ func entry(index document, ref reference) (ocispec.Descriptor, error) {
 	if len(fit) != 1 {
 		return ocispec.Descriptor{}, fmt.Errorf("%d manifests of that name in %s; it has the tags %q", len(fit), ocispec.ImageIndexFile, tags)
 	}
-	return fit[0], checkDescriptor(fit[0], maxManifestBytes)
-}
-
-func readDocument(dir string, m ocispec.Descriptor) (document, error) {
-	path := filepath.Join(dir, "blobs", "sha256", m.Digest.Encoded())
-	data, err := readFile(path)
-	if err != nil {
-		return document{}, err
-	}
-	if got := digest.FromBytes(data); got != m.Digest {
-		return document{}, fmt.Errorf("%s: its digest is %s; the layout is damaged", path, got)
-	}
-	return parseDocument(data)
+	return fit[0], nil
 }
 
 func readFile(path string) ([]byte, error) {
@@ -104,9 +64,9 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
-	if err == nil && len(data) > maxManifestBytes {
-		err = fmt.Errorf("%s: more than %d MiB", path, maxManifestBytes>>20)
+	data, err := io.ReadAll(io.LimitReader(f, oci.MaxDocumentBytes+1))
+	if err == nil && len(data) > oci.MaxDocumentBytes {
+		err = fmt.Errorf("%s: more than %d MiB", path, oci.MaxDocumentBytes>>20)
 	}
 	return data, err
 }

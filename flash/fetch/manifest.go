@@ -1,33 +1,26 @@
 package fetch
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/flash/oci"
 )
 
-// Bounds on what an artifact says of itself.
-const (
-	maxManifestBytes = 4 << 20
-	maxLayers        = 512
-)
+var errNoFile = fmt.Errorf("no such file in the artifact: %w", fs.ErrNotExist)
 
-// Types of manifests, those of OCI and docker's older names for the same.
-var (
-	manifestTypes = []string{ocispec.MediaTypeImageManifest, "application/vnd.docker.distribution.manifest.v2+json"}
-	indexTypes    = []string{ocispec.MediaTypeImageIndex, "application/vnd.docker.distribution.manifest.list.v2+json"}
-	// A layer of a container's image, which holds its file in a tar.
-	layerTypes = map[string]string{
-		ocispec.MediaTypeImageLayer:                         "",
-		ocispec.MediaTypeImageLayerGzip:                     "gzip",
-		ocispec.MediaTypeImageLayerZstd:                     "zstd",
-		"application/vnd.docker.image.rootfs.diff.tar.gzip": "gzip",
-	}
-)
+// layerTypes are those of a container's image, whose layer holds its file in a tar.
+var layerTypes = map[string]string{
+	ocispec.MediaTypeImageLayer:                         "",
+	ocispec.MediaTypeImageLayerGzip:                     "gzip",
+	ocispec.MediaTypeImageLayerZstd:                     "zstd",
+	"application/vnd.docker.image.rootfs.diff.tar.gzip": "gzip",
+}
 
 // unpackMark is how ORAS marks a folder, which it pushes as a tar.
 const unpackMark = "io.deis.oras.content.unpack"
@@ -49,43 +42,40 @@ type artifact struct {
 	unpack bool
 }
 
-// document is an index or a manifest.
-type document struct {
-	MediaType string               `json:"mediaType"`
-	Config    ocispec.Descriptor   `json:"config"`
-	Layers    []ocispec.Descriptor `json:"layers"`
-	Manifests []ocispec.Descriptor `json:"manifests"`
+// resolveArtifact reads a manifest; of an index the manifest that is for an architecture.
+func resolveArtifact(text []byte, ref reference, arch string, read func(ocispec.Descriptor) ([]byte, error)) (*artifact, error) {
+	d, err := oci.ParseDocument(text)
+	if err != nil {
+		return nil, err
+	}
+	if d.IsIndex() {
+		if d, err = chosen(d, arch, read); err != nil {
+			return nil, err
+		}
+	}
+	a, err := artifactOf(d, ref.title)
+	if err == nil {
+		_, err = a.find(ref.title)
+	}
+	return a, err
 }
 
-func (d document) isIndex() bool {
-	return slices.Contains(indexTypes, d.MediaType) || d.MediaType == "" && len(d.Manifests) > 0
-}
-
-// parseDocument reads an index or a manifest. What the server calls it is not asked:
-// the digest covers the text alone.
-func parseDocument(data []byte) (document, error) {
-	var d document
-	if len(data) > maxManifestBytes {
-		return d, fmt.Errorf("a manifest of more than %d MiB", maxManifestBytes>>20)
+func chosen(index oci.Document, arch string, read func(ocispec.Descriptor) ([]byte, error)) (oci.Document, error) {
+	m, err := choose(index, arch)
+	if err != nil {
+		return oci.Document{}, err
 	}
-	if err := json.Unmarshal(data, &d); err != nil {
-		return d, fmt.Errorf("the manifest is not one: %w", err)
+	text, err := read(m)
+	if err != nil {
+		return oci.Document{}, err
 	}
-	switch {
-	case len(d.Layers) > 0 && len(d.Manifests) > 0:
-		return d, errors.New("the manifest is an index too; refused, since programs differ in what they make of it")
-	case d.MediaType != "" && !slices.Contains(manifestTypes, d.MediaType) && !slices.Contains(indexTypes, d.MediaType):
-		return d, fmt.Errorf("a manifest of type %q; known are those of OCI and of docker's second version", printable(d.MediaType))
-	case len(d.Layers) > maxLayers || len(d.Manifests) > maxLayers:
-		return d, fmt.Errorf("a manifest with more than %d parts", maxLayers)
-	}
-	return d, nil
+	return oci.ParseDocument(text)
 }
 
 // choose is the manifest of an index that is for an architecture. One alone serves
 // whatever it says it is for.
-func (d document) choose(arch string) (ocispec.Descriptor, error) {
-	all := slices.DeleteFunc(slices.Clone(d.Manifests), func(m ocispec.Descriptor) bool {
+func choose(index oci.Document, arch string) (ocispec.Descriptor, error) {
+	all := slices.DeleteFunc(slices.Clone(index.Manifests), func(m ocispec.Descriptor) bool {
 		return m.Annotations["vnd.docker.reference.type"] != "" // attestations
 	})
 	fit := all
@@ -97,32 +87,16 @@ func (d document) choose(arch string) (ocispec.Descriptor, error) {
 	if len(fit) != 1 {
 		return ocispec.Descriptor{}, fmt.Errorf("%d of the index's %d manifests are for %s; name one by its digest", len(fit), len(all), arch)
 	}
-	return fit[0], checkDescriptor(fit[0], maxManifestBytes)
+	return fit[0], nil
 }
 
-func checkDescriptor(d ocispec.Descriptor, limit int64) error {
-	if !sumPattern.MatchString(string(d.Digest)) {
-		return fmt.Errorf("digest %q in the manifest: want sha256: and 64 hex digits", printable(string(d.Digest)))
-	}
-	if d.Size < 0 || d.Size > limit {
-		return fmt.Errorf("%s: a size of %d bytes makes no sense", d.Digest, d.Size)
-	}
-	return nil
-}
-
-// maxBlobBytes is more than any disk image has.
-const maxBlobBytes = 1 << 46
-
-// artifact makes a list of files of a manifest.
-func (d document) artifact(title string) (*artifact, error) {
+// artifactOf makes a list of files of a manifest.
+func artifactOf(d oci.Document, title string) (*artifact, error) {
 	a := &artifact{title: title}
-	if d.isIndex() {
+	if d.IsIndex() {
 		return nil, errors.New("an index inside an index")
 	}
 	for _, l := range d.Layers {
-		if err := checkDescriptor(l, maxBlobBytes); err != nil {
-			return nil, err
-		}
 		b := blob{name: l.Annotations[ocispec.AnnotationTitle], sha256: l.Digest.Encoded(), sizeBytes: l.Size}
 		if b.name != "" && (fileName(b.name) != b.name || l.Annotations[unpackMark] == "true") {
 			return nil, fmt.Errorf("%q in the manifest is no name of a file; folders are not taken", printable(b.name))

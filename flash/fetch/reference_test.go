@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"slipway/flash/oci"
 )
 
 func TestParse(t *testing.T) {
@@ -184,14 +186,14 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"manifests":[{"digest":"sha256:00","size":1,"platform":{"architecture":"arm64"}}]}`))
 	f.Add([]byte(`{"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:0000000000000000000000000000000000000000000000000000000000000000"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := parseDocument(data)
+		d, err := oci.ParseDocument(data)
 		if err != nil {
 			return
 		}
-		if m, err := d.choose("arm64"); err == nil && !sumPattern.MatchString(string(m.Digest)) {
+		if m, err := choose(d, "arm64"); err == nil && !sumPattern.MatchString(string(m.Digest)) {
 			t.Errorf("choose = %v", m.Digest)
 		}
-		a, err := d.artifact("")
+		a, err := artifactOf(d, "")
 		if err != nil {
 			return
 		}

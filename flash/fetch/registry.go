@@ -12,6 +12,9 @@ import (
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	"github.com/opencontainers/go-digest"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"slipway/flash/oci"
 )
 
 // registry reads manifests and blobs of one repository.
@@ -117,35 +120,16 @@ func (r *registry) resolve(ctx context.Context, ref reference, arch string) (*ar
 	if ref.sum != "" {
 		name = ref.sum
 	}
-	d, err := r.manifest(ctx, name)
+	text, err := r.manifestText(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if d.isIndex() {
-		m, err := d.choose(arch)
-		if err != nil {
-			return nil, err
-		}
-		if d, err = r.manifest(ctx, string(m.Digest)); err != nil {
-			return nil, err
-		}
-	}
-	a, err := d.artifact(ref.title)
-	if err == nil {
-		_, err = a.find(ref.title)
-	}
-	return a, err
+	return resolveArtifact(text, ref, arch, func(m v1.Descriptor) ([]byte, error) {
+		return r.manifestText(ctx, string(m.Digest))
+	})
 }
 
-// manifest asks as often as a download does.
-func (r *registry) manifest(ctx context.Context, name string) (document, error) {
-	data, err := r.manifestText(ctx, name)
-	if err != nil {
-		return document{}, err
-	}
-	return parseDocument(data)
-}
-
+// manifestText asks as often as a download does.
 func (r *registry) manifestText(ctx context.Context, name string) ([]byte, error) {
 	for failures := 1; ; failures++ {
 		data, err := r.manifestOnce(ctx, name)
@@ -166,7 +150,7 @@ func (r *registry) manifestOnce(ctx context.Context, name string) ([]byte, error
 	if err != nil {
 		return nil, final{err}
 	}
-	for _, kind := range append(manifestTypes, indexTypes...) {
+	for _, kind := range oci.DocumentTypes {
 		req.Header.Add("Accept", kind)
 	}
 	res, err := r.send(req)
@@ -177,15 +161,15 @@ func (r *registry) manifestOnce(ctx context.Context, name string) ([]byte, error
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("manifest %s: %w", name, refusal(res))
 	}
-	data, err := io.ReadAll(io.LimitReader(res.Body, maxManifestBytes+1))
+	data, err := io.ReadAll(io.LimitReader(res.Body, oci.MaxDocumentBytes+1))
 	if err != nil {
 		return nil, cause(ctx, err)
 	}
 	if err := proveManifest(data, name, res.Header.Get("Docker-Content-Digest")); err != nil {
 		return nil, final{err}
 	}
-	if len(data) > maxManifestBytes {
-		return nil, final{fmt.Errorf("a manifest of more than %d MiB", maxManifestBytes>>20)}
+	if len(data) > oci.MaxDocumentBytes {
+		return nil, final{fmt.Errorf("a manifest of more than %d MiB", oci.MaxDocumentBytes>>20)}
 	}
 	return data, nil
 }

@@ -24,10 +24,10 @@ import (
 
 // Bounds on what an image says of itself.
 const (
-	maxDocumentBytes = 4 << 20
+	MaxDocumentBytes = 4 << 20
 	maxLayers        = 512
-	maxBlobBytes     = 1 << 42
-	maxDepth         = 4 // of an index inside an index
+	maxBlobBytes     = 1 << 46 // more than any disk image has
+	maxDepth         = 4       // of an index inside an index
 )
 
 // Types of documents: those of OCI, and docker's older names for the same.
@@ -38,6 +38,9 @@ const (
 	dockerLayer     = "application/vnd.docker.image.rootfs.diff.tar"
 	dockerLayerGzip = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 )
+
+// DocumentTypes are the media types of the documents that ParseDocument reads.
+var DocumentTypes = []string{v1.MediaTypeImageManifest, dockerManifest, v1.MediaTypeImageIndex, dockerIndex}
 
 // Blob is the content of one blob.
 type Blob interface {
@@ -79,15 +82,16 @@ func (i *Image) Blobs() []v1.Descriptor {
 	return all
 }
 
-// document is an index or a manifest.
-type document struct {
+// Document is an index or a manifest.
+type Document struct {
 	MediaType string          `json:"mediaType"`
 	Config    v1.Descriptor   `json:"config"`
 	Layers    []v1.Descriptor `json:"layers"`
 	Manifests []v1.Descriptor `json:"manifests"`
 }
 
-func (d document) isIndex() bool {
+// IsIndex says whether the document names manifests.
+func (d Document) IsIndex() bool {
 	return d.MediaType == v1.MediaTypeImageIndex || d.MediaType == dockerIndex || d.MediaType == "" && len(d.Manifests) > 0
 }
 
@@ -99,11 +103,11 @@ func Find(ctx context.Context, store Store, top v1.Descriptor, platform v1.Platf
 		if err != nil {
 			return nil, err
 		}
-		doc, err := parseDocument(data)
+		doc, err := ParseDocument(data)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", top.Digest, err)
 		}
-		if !doc.isIndex() {
+		if !doc.IsIndex() {
 			return imageOf(ctx, store, top, doc, platform)
 		}
 		if top, err = choose(doc.Manifests, platform); err != nil {
@@ -113,14 +117,15 @@ func Find(ctx context.Context, store Store, top v1.Descriptor, platform v1.Platf
 	return nil, fmt.Errorf("more than %d indexes inside one another", maxDepth)
 }
 
-func parseDocument(data []byte) (document, error) {
-	var d document
+// ParseDocument reads an index or a manifest. It does not ask what a server calls it:
+// the digest covers the text alone.
+func ParseDocument(data []byte) (Document, error) {
+	var d Document
 	if err := json.Unmarshal(data, &d); err != nil {
 		return d, fmt.Errorf("the manifest is not one: %w", err)
 	}
-	known := []string{"", v1.MediaTypeImageIndex, v1.MediaTypeImageManifest, dockerIndex, dockerManifest}
 	switch {
-	case !slices.Contains(known, d.MediaType):
+	case d.MediaType != "" && !slices.Contains(DocumentTypes, d.MediaType):
 		return d, fmt.Errorf("a manifest of type %q; known are those of OCI and of docker's second version", engine.OneLine(d.MediaType))
 	case len(d.Layers) > 0 && len(d.Manifests) > 0:
 		return d, errors.New("the manifest is an index too; refused, since programs differ in what they make of it")
@@ -137,7 +142,7 @@ func parseDocument(data []byte) (document, error) {
 
 func check(d v1.Descriptor) error {
 	if err := d.Digest.Validate(); err != nil || d.Digest.Algorithm() != digest.SHA256 {
-		return fmt.Errorf("%q in the manifest: want a digest of sha256", engine.OneLine(string(d.Digest)))
+		return fmt.Errorf("digest %q in the manifest: want sha256: and 64 hex digits", engine.OneLine(string(d.Digest)))
 	}
 	if d.Size < 0 || d.Size > maxBlobBytes {
 		return fmt.Errorf("%s: a size of %d bytes makes no sense", d.Digest, d.Size)
@@ -173,7 +178,7 @@ func choose(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, error) {
 	return best, nil
 }
 
-func imageOf(ctx context.Context, store Store, d v1.Descriptor, doc document, platform v1.Platform) (*Image, error) {
+func imageOf(ctx context.Context, store Store, d v1.Descriptor, doc Document, platform v1.Platform) (*Image, error) {
 	if err := check(doc.Config); err != nil {
 		return nil, err
 	}
@@ -199,7 +204,7 @@ func imageOf(ctx context.Context, store Store, d v1.Descriptor, doc document, pl
 }
 
 // manifestType is what a manifest says that it is; old ones of OCI say nothing.
-func manifestType(doc document, d v1.Descriptor) string {
+func manifestType(doc Document, d v1.Descriptor) string {
 	if doc.MediaType != "" {
 		return doc.MediaType
 	}
@@ -211,15 +216,15 @@ func manifestType(doc document, d v1.Descriptor) string {
 
 // ReadDocument reads a small blob and proves it.
 func ReadDocument(ctx context.Context, store Store, d v1.Descriptor) ([]byte, error) {
-	if d.Size > maxDocumentBytes {
-		return nil, fmt.Errorf("%s: more than %d MiB", d.Digest, maxDocumentBytes>>20)
+	if d.Size > MaxDocumentBytes {
+		return nil, fmt.Errorf("%s: more than %d MiB", d.Digest, MaxDocumentBytes>>20)
 	}
 	blob, err := store.Open(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	defer blob.Close()
-	data, err := io.ReadAll(io.NewSectionReader(blob, 0, maxDocumentBytes+1))
+	data, err := io.ReadAll(io.NewSectionReader(blob, 0, MaxDocumentBytes+1))
 	if err != nil {
 		return nil, err
 	}

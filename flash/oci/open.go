@@ -72,23 +72,33 @@ func (s *Source) Image(ctx context.Context, name string, platform v1.Platform) (
 	return image, nil
 }
 
-func (s *Source) layout(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
+// Index is the index of a layout.
+func (s *Source) Index() (Document, error) {
 	var layout v1.ImageLayout
+	var index Document
 	if err := s.readJSON(v1.ImageLayoutFile, &layout); err != nil {
-		return nil, err
+		return index, fmt.Errorf("not an OCI layout: %w", err)
 	}
 	if !strings.HasPrefix(layout.Version, "1.") {
-		return nil, fmt.Errorf("%s names version %q, want 1.x", v1.ImageLayoutFile, engine.OneLine(layout.Version))
+		return index, fmt.Errorf("%s names version %q, want 1.x", v1.ImageLayoutFile, engine.OneLine(layout.Version))
 	}
-	var index document
-	if err := s.readJSON(v1.ImageIndexFile, &index); err != nil {
+	data, err := s.read(v1.ImageIndexFile)
+	if err != nil {
+		return index, err
+	}
+	if index, err = ParseDocument(data); err != nil {
+		return index, fmt.Errorf("%s: %w", v1.ImageIndexFile, err)
+	}
+	return index, nil
+}
+
+func (s *Source) layout(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
+	index, err := s.Index()
+	if err != nil {
 		return nil, err
 	}
 	top, called, err := s.pick(index.Manifests, name, platform)
 	if err != nil {
-		return nil, err
-	}
-	if err := check(top); err != nil {
 		return nil, err
 	}
 	image, err := Find(ctx, s, top, platform)
@@ -188,18 +198,26 @@ func (s *Source) sized(name string, d v1.Descriptor) (Blob, error) {
 }
 
 func (s *Source) readJSON(name string, v any) error {
-	f, err := s.tree.open(name)
+	data, err := s.read(name)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if f.size > maxDocumentBytes {
-		return fmt.Errorf("%s: more than %d MiB", name, maxDocumentBytes>>20)
-	}
-	if err := json.NewDecoder(io.NewSectionReader(f, 0, f.size)).Decode(v); err != nil {
+	if err := json.Unmarshal(data, v); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
+}
+
+func (s *Source) read(name string) ([]byte, error) {
+	f, err := s.tree.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if f.size > MaxDocumentBytes {
+		return nil, fmt.Errorf("%s: more than %d MiB", name, MaxDocumentBytes>>20)
+	}
+	return io.ReadAll(io.NewSectionReader(f, 0, f.size))
 }
 
 // tree is the files of a source.
