@@ -89,7 +89,7 @@ func lay(t *testing.T, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+	if err := engine.WriteProgram(path, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

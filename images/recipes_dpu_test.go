@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"slipway/layers/engine"
 )
 
 // files writes a file for each path below dir.
@@ -19,7 +21,7 @@ func files(t *testing.T, dir string, contents map[string]string) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		if err := engine.WriteProgram(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"slipway/layers/engine"
 )
 
 const (
@@ -69,7 +71,7 @@ func (j jetson) write(name, content string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		j.t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+	if err := engine.WriteProgram(path, []byte(content), 0o755); err != nil {
 		j.t.Fatal(err)
 	}
 }

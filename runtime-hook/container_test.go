@@ -105,6 +105,8 @@ func must(t *testing.T, err error) {
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	syscall.ForkLock.RLock() // a program that starts meanwhile would hold it open for writing
+	defer syscall.ForkLock.RUnlock()
 	must(t, os.WriteFile(path, []byte(text), 0o755))
 }
 

@@ -81,7 +81,7 @@ func (l *lab) onOldKernel(kernel string) {
 	if err := os.Link(self, at); err != nil && !errors.Is(err, os.ErrExist) {
 		data, err := os.ReadFile(self)
 		must(l.t, err)
-		must(l.t, os.WriteFile(at, data, 0o755))
+		write(l.t, at, string(data))
 	}
 	l.hook = []string{at, withoutCalls, kernel, hookBinary(l.t), "hook"}
 }

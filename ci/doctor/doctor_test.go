@@ -69,7 +69,7 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 // As root, too, a locale that is missing is found.
 func TestBuildable(t *testing.T) {
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "locale"), []byte("#!/bin/sh\necho C\n"), 0o755); err != nil {
+	if err := engine.WriteProgram(filepath.Join(bin, "locale"), []byte("#!/bin/sh\necho C\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -169,7 +169,7 @@ func TestTools(t *testing.T) {
 		}
 	}
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/sh\necho Python 3.7.3\n"), 0o755); err != nil {
+	if err := engine.WriteProgram(filepath.Join(bin, "python3"), []byte("#!/bin/sh\necho Python 3.7.3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":/bin:/usr/bin")
@@ -195,7 +195,7 @@ func TestPython(t *testing.T) {
 		if tt.lacks == "" {
 			script = "#!/bin/sh\n"
 		}
-		if err := os.WriteFile(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
+		if err := engine.WriteProgram(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", bin+":/bin:/usr/bin")
@@ -383,7 +383,7 @@ func TestUserNamespaces(t *testing.T) {
 		t.Errorf("userNamespaces: %+v; unshare works: %t", f, works)
 	}
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "unshare"), []byte("#!/bin/sh\necho 'unshare: write failed /proc/self/uid_map: Operation not permitted' >&2; exit 1\n"), 0o755); err != nil {
+	if err := engine.WriteProgram(filepath.Join(bin, "unshare"), []byte("#!/bin/sh\necho 'unshare: write failed /proc/self/uid_map: Operation not permitted' >&2; exit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":/bin:/usr/bin")

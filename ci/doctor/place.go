@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -82,12 +81,7 @@ func tried(ctx context.Context, dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(at)) }()
 	script := filepath.Join(at, "Case")
-	// A program that another look starts while this file is open would hold it open for
-	// writing, and then it cannot be run: "text file busy".
-	syscall.ForkLock.RLock()
-	err = os.WriteFile(script, []byte("#!/bin/sh\n"), 0o600)
-	syscall.ForkLock.RUnlock()
-	if err != nil {
+	if err := engine.WriteProgram(script, []byte("#!/bin/sh\n"), 0o600); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(at, "case")); !errors.Is(err, fs.ErrNotExist) {

@@ -205,7 +205,7 @@ func TestContainers(t *testing.T) {
 	hookDir := t.TempDir()
 	hook := func(name, script string) string {
 		path := filepath.Join(hookDir, name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		if err := engine.WriteProgram(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		return path

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"slipway/flash/target/sshd"
+	"slipway/layers/engine"
 )
 
 // behind is the address of a server that is reached through others, the first one
@@ -180,7 +181,7 @@ esac
 `, dir)
 	first := "11111111-1111-1111-1111-111111111111\n"
 	for name, content := range map[string]string{"board": text, "boot_id": first} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
+		if err := engine.WriteProgram(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

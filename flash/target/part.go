@@ -30,6 +30,7 @@ const (
 type part struct {
 	name    string
 	found   bool    // the next upload of the same file finds it
+	earlier bool    // an earlier upload made it, and its process there may still have it open
 	missing []piece // in order
 	digest  string  // of all that arrived, where the board said so
 }
@@ -90,6 +91,7 @@ func (c *Conn) find(ctx context.Context, b boardFiles, src source, remote string
 	case !seen.fileIsOurs() || seen.file.size > src.size:
 		return p, nil
 	default:
+		p.earlier = true
 		tell.Detail("comparing what an earlier run brought")
 		p.missing, err = c.compare(ctx, src, name, seen.file.size)
 		tell.Detail("")

@@ -117,6 +117,9 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	if err == nil {
 		tell.Detail("proving what arrived")
 		p.digest = f.end(ctx)
+		if mode.Perm()&0o111 != 0 && (p.earlier || k.mayBeOpen()) && w.renew(ctx, p.name) {
+			p.digest = ""
+		}
 		digest, err = w.conclude(ctx, src, <-local, p, remote, mode)
 	}
 	if err != nil {
@@ -181,6 +184,24 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, remote s
 		w.removeParts(ctx, remote)
 	}
 	return got, nil
+}
+
+// renewScript is fixed text; its arguments are a file and an empty one.
+const renewScript = `cat "$1" >"$2" && mv -f "$2" "$1"`
+
+// renew makes a file anew there, as a program that a broken connection's process may have
+// open for writing cannot be run. Where the board runs no commands, it stays as it is.
+func (w *way) renew(ctx context.Context, name string) bool {
+	fresh := tempName(name)
+	if w.files.create(ctx, fresh) != nil {
+		return false
+	}
+	r, err := w.conn.Run(ctx, "sh", "-c", renewScript, "sh", argument(name), argument(fresh))
+	if err == nil && r.Status == 0 {
+		return true
+	}
+	w.conn.removeFile(fresh)
+	return false
 }
 
 // own gives a file to somebody, while nobody knows its name.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"slipway/flash/target/sshd"
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
 )
@@ -225,7 +226,7 @@ func fakeDigests(t *testing.T, programs map[string]string) string {
 		t.Fatal(err)
 	}
 	for name, script := range programs {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		if err := engine.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

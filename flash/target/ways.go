@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type way struct {
 	files  boardFiles
 	cancel context.CancelFunc
 	err    error
+	closed bool // the board said that the file is closed
 
 	// The queue's lock guards these.
 	out  int           // pieces that were taken and have no answer
@@ -179,17 +181,23 @@ func (k *carrying) start(ctx context.Context, all *sync.WaitGroup, w *way) {
 	})
 }
 
-// serve writes pieces until none is left.
+// serve writes pieces until none is left, and closes the file: a program that is open
+// for writing cannot be run.
 func (k *carrying) serve(ctx context.Context, w *way) error {
 	file, err := w.files.open(k.name)
 	if err != nil {
 		return err
 	}
-	workers, ctx := errgroup.WithContext(ctx)
+	workers, working := errgroup.WithContext(ctx)
 	for range w.files.inFlight() {
-		workers.Go(func() error { return k.work(ctx, w, file) })
+		workers.Go(func() error { return k.work(working, w, file) })
 	}
-	return workers.Wait()
+	if err := workers.Wait(); err != nil {
+		return err
+	}
+	err = file.Close()
+	w.closed = err == nil
+	return err
 }
 
 func (k *carrying) work(ctx context.Context, w *way, file pieceWriter) error {
@@ -236,6 +244,14 @@ func (k *carrying) judge(ctx context.Context) (*way, error) {
 		}
 	}
 	return nil, fmt.Errorf("write: %w", k.ways[0].err)
+}
+
+// mayBeOpen says whether a way ended without the board's word that it closed the file, which
+// its process may then hold open for writing.
+func (k *carrying) mayBeOpen() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.ways, func(w *way) bool { return !w.closed })
 }
 
 // close ends all ways but the first, whose connection others use.

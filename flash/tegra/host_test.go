@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"slipway/layers/engine"
 )
 
 func TestCautions(t *testing.T) {
@@ -81,7 +83,7 @@ func TestQuietSaysWhereItCannot(t *testing.T) {
 func TestLacksNamesPackages(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"bash", "getopt", "cpp", "sgdisk", "partprobe", "udevadm", "blockdev"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		if err := engine.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +94,7 @@ func TestLacksNamesPackages(t *testing.T) {
 			t.Errorf("lacks = %v; want %q", err, want)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+	if err := engine.WriteProgram(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := lacks(t.Context(), Initrd); err == nil || !strings.Contains(err.Error(), "python3-yaml") {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/layers/engine"
 )
 
 func TestVars(t *testing.T) {
@@ -143,7 +145,7 @@ func pack(t testing.TB, files map[string]string) string {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(body), 0o755); err != nil {
+		if err := engine.WriteProgram(path, []byte(body), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

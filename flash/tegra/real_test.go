@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/layers/engine"
 )
 
 // These run meta-tegra's own scripts as they are on its branches; NVIDIA's programs,
@@ -54,7 +56,7 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 	_ = os.Remove(path)
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+	if err := engine.WriteProgram(path, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -112,7 +112,7 @@ func publicFolder(t *testing.T, testdata string) string {
 	tmp := filepath.Join(dir, "tmp")
 	for _, err := range []error{
 		os.Chmod(dir, 0o755),
-		os.WriteFile(filepath.Join(dir, "bitbake.test"), program, 0o755),
+		engine.WriteProgram(filepath.Join(dir, "bitbake.test"), program, 0o755),
 		os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS(testdata)),
 		os.Mkdir(tmp, 0o777),
 		os.Chmod(tmp, 0o777),

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"slipway/runtime-hook/internal/csv"
@@ -129,7 +130,16 @@ func copyLibrary(t *testing.T, from, to string) {
 	}
 	data, err := os.ReadFile(from)
 	must(t, err)
-	must(t, os.WriteFile(to, data, 0o755))
+	writeProgram(t, to, data)
+}
+
+// writeProgram holds off other programs' starts, which would have the file open for
+// writing for a moment: then it cannot be run.
+func writeProgram(t *testing.T, name string, data []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	must(t, os.WriteFile(name, data, 0o755))
 }
 
 // lines are the entries of a cache of board, each with the file at the end of its

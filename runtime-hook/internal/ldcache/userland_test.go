@@ -100,7 +100,7 @@ func (u *userland) emulate(m elf.Machine) {
 	if err != nil {
 		u.t.Skipf("needs %s (Debian package qemu-user-static)", name)
 	}
-	must(u.t, os.WriteFile(u.root+"/emulator", data, 0o755))
+	writeProgram(u.t, u.root+"/emulator", data)
 	u.with = []string{"/emulator"}
 }
 
