@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claim opens a device for this program alone, and proves that it still is the
-// one that was shown.
+// claim opens a device for this program alone, proves that it still is the one that
+// was shown, and that nobody has a partition of it open. The kernel knows none of its
+// partitions from then on.
 func claim(ctx context.Context, d Device) (*os.File, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return nil, fmt.Errorf("in use%s: %w", by(here.programs(d.Number, false)), err)
+		return nil, fmt.Errorf("in use%s: %w", by(here.openers([]string{d.Number}, false)), err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)
@@ -25,6 +26,10 @@ func claim(ctx context.Context, d Device) (*os.File, error) {
 		return nil, err
 	}
 	if err := settle(ctx, f, d); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if err := dropPartitions(ctx, f, d); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -83,11 +85,20 @@ func special(path string) string {
 }
 
 func (m machine) block(rdev uint64) (Device, error) {
-	dir, err := filepath.EvalSymlinks(filepath.Join(m.sys, "dev/block", number(rdev)))
+	dir, err := m.dirOf(number(rdev))
 	if err != nil {
-		return Device{}, fmt.Errorf("the kernel does not know block device %s (was it pulled out?): %w", number(rdev), err)
+		return Device{}, err
 	}
 	return m.blockAt(dir)
+}
+
+// dirOf is the kernel's own folder of the device with a number.
+func (m machine) dirOf(number string) (string, error) {
+	dir, err := filepath.EvalSymlinks(filepath.Join(m.sys, "dev/block", number))
+	if err != nil {
+		return "", fmt.Errorf("the kernel does not know block device %s (was it pulled out?): %w", number, err)
+	}
+	return dir, nil
 }
 
 func (m machine) blockAt(dir string) (Device, error) {
@@ -100,10 +111,22 @@ func (m machine) blockAt(dir string) (Device, error) {
 	if d.Refused == "" {
 		m.look(dir, &d)
 	}
-	if writers := m.programs(d.Number, true); len(writers) > 0 && d.Refused == "" {
-		d.Refused = "in use: open for writing by " + strings.Join(writers, ", ")
+	if writers := m.writers(dir, d); len(writers) > 0 && d.Refused == "" {
+		d.Refused = "in use: " + strings.Join(writers, "; ")
 	}
 	return d, nil
+}
+
+// writers are the programs that have a disk, or a partition of it, open for writing.
+func (m machine) writers(dir string, d Device) (found []string) {
+	names := map[string]string{d.Number: ""}
+	for _, p := range partitions(dir) {
+		names[text(p, "dev")] = filepath.Base(p) + ": "
+	}
+	for _, o := range m.openers(slices.Collect(maps.Keys(names)), true) {
+		found = append(found, names[o.number]+"open for writing by "+o.program)
+	}
+	return found
 }
 
 // newFile is a virtual disk that is not there yet. A mistyped device must not

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"slipway/flash/write"
 	"slipway/layers/progress"
 )
@@ -20,6 +18,7 @@ type goal struct {
 	job     *imageJob
 	device  Device
 	card    *os.File // a block device that was claimed, or is looked at
+	claimed bool     // the kernel knows no partitions of it
 	pending *pending // what will be the virtual disk
 	disk    *write.Disk
 	copy    *write.Copy
@@ -62,6 +61,7 @@ func (g *goal) open(ctx context.Context) (err error) {
 	if g.card, err = claim(ctx, g.device); err != nil {
 		return err
 	}
+	g.claimed = true
 	o.Marked, o.Save = true, g.save
 	return g.copyTo(g.card, o)
 }
@@ -92,6 +92,9 @@ func (g *goal) close() {
 		g.disk.Close()
 	}
 	if g.card != nil {
+		if g.claimed {
+			_ = rereadOnce(g.card) // of a flash that failed, which says more
+		}
 		g.card.Close()
 	}
 	if g.pending != nil {
@@ -147,10 +150,9 @@ func (g *goal) complete(ctx context.Context) error {
 	if left := g.left(); err != nil && left != "" {
 		err = fmt.Errorf("%w\n  %s", err, left)
 	}
-	if err == nil && g.card != nil && !g.job.options.DryRun {
-		// Without udev nobody else tells the kernel. Where it cannot (a loop device
-		// without partitions), the next open finds the new table.
-		_ = unix.IoctlSetInt(int(g.card.Fd()), unix.BLKRRPART, 0)
+	if err == nil && g.claimed {
+		g.claimed = false
+		err = rereadTable(ctx, g.card, g.device)
 	}
 	return err
 }

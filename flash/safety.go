@@ -34,6 +34,22 @@ func (m machine) claims(dir string, u uses) []string {
 	return found
 }
 
+// sharer is another loop device over the file of this one.
+func (m machine) sharer(dir string) string {
+	mine, err := os.Stat(text(dir, "loop/backing_file"))
+	if err != nil {
+		return ""
+	}
+	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
+	for _, other := range loops {
+		theirs, err := os.Stat(text(other, "loop/backing_file"))
+		if err == nil && os.SameFile(mine, theirs) && filepath.Base(other) != filepath.Base(dir) {
+			return m.node(filepath.Base(other))
+		}
+	}
+	return ""
+}
+
 // bootArea is one of the small disks beside a memory card or an eMMC.
 var bootArea = regexp.MustCompile(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
 
@@ -44,6 +60,9 @@ func (m machine) refusal(dir string, d Device, u uses) string {
 	case m.isDevice(text(dir, "loop/backing_file")):
 		// What speaks against that device would not be seen here.
 		return "a loop device over " + text(dir, "loop/backing_file") + "; name that itself"
+	case m.sharer(dir) != "":
+		// Each has a page cache of its own, of which the other knows nothing.
+		return "it shares its file with " + m.sharer(dir) + "; detach one of them"
 	case present(dir, "partition"):
 		return "a partition; name the whole disk, " + m.node(filepath.Base(filepath.Dir(dir)))
 	case text(dir, "hidden") == "1":

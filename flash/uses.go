@@ -240,22 +240,54 @@ func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// programs are those that have the block device with this number open, this one
-// aside. The ones that only read (udev looks at each new disk) do no harm.
-func (m machine) programs(number string, writing bool) []string {
-	var found []string
+// opener is a program that has a block device open.
+type opener struct{ number, program string }
+
+// openers are the programs that have a device with one of these numbers open, or map
+// it, this one aside. With writing, those that only read (udev looks at each new disk)
+// are left out.
+func (m machine) openers(numbers []string, writing bool) []opener {
+	var found []opener
 	self := strconv.Itoa(os.Getpid())
 	for _, process := range m.processes() {
 		if process == self {
 			continue
 		}
-		dir := filepath.Join(m.proc, process, "fd")
-		files, _ := os.ReadDir(dir) // gone, or another user's
-		for _, f := range files {
-			if isBlock(filepath.Join(dir, f.Name()), number) && (!writing || m.writable(process, f.Name())) && !m.passing(process, number) {
-				found = append(found, m.program(process))
-				break
+		open := append(m.opened(process, numbers, writing), m.mapped(process, numbers, writing)...)
+		slices.Sort(open)
+		for _, number := range slices.Compact(open) {
+			if !writing || !m.passing(process, number) {
+				found = append(found, opener{number, m.program(process)})
 			}
+		}
+	}
+	return found
+}
+
+// opened are those of the numbers that a process has open.
+func (m machine) opened(process string, numbers []string, writing bool) (found []string) {
+	dir := filepath.Join(m.proc, process, "fd")
+	files, _ := os.ReadDir(dir) // gone, or another user's
+	for _, f := range files {
+		n := blockNumber(filepath.Join(dir, f.Name()))
+		if slices.Contains(numbers, n) && (!writing || m.writable(process, f.Name())) {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// mapped are those of the numbers that a process has in its memory. It can have closed
+// the file since.
+func (m machine) mapped(process string, numbers []string, writing bool) (found []string) {
+	maps, _ := os.ReadFile(filepath.Join(m.proc, process, "maps")) // gone, or another user's
+	for line := range strings.Lines(string(maps)) {
+		f := strings.Fields(line) // 7f10-7f20 rw-s 00000000 00:06 345 /dev/sdb1
+		if len(f) < 6 || len(f[1]) < 4 || f[5][0] != '/' || writing && (f[1][1] != 'w' || f[1][3] != 's') {
+			continue
+		}
+		if n := blockNumber(filepath.Join(m.proc, process, "map_files", f[0])); slices.Contains(numbers, n) {
+			found = append(found, n)
 		}
 	}
 	return found
@@ -268,16 +300,16 @@ func (m machine) passing(process, number string) bool {
 	return strings.HasPrefix(number, loops) && text(filepath.Join(m.proc, process), "comm") == "losetup"
 }
 
-// isBlock says whether an open file is the block device with this number. Nothing is
-// asked of the server of a file system: some program has a file open of one that does
-// not answer any more, and this would wait for it.
-func isBlock(path, want string) bool {
+// blockNumber is the number of the block device that an open file is; "" where it is
+// none. Nothing is asked of the server of a file system: some program has a file open of
+// one that does not answer any more, and this would wait for it.
+func blockNumber(path string) string {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st)
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
-		return false
+		return ""
 	}
-	return number(unix.Mkdev(st.Rdev_major, st.Rdev_minor)) == want
+	return number(unix.Mkdev(st.Rdev_major, st.Rdev_minor))
 }
 
 // writable asks how a process has opened a file; the kernel says it in octal.
@@ -308,9 +340,14 @@ func (m machine) pools() []string {
 	return names
 }
 
-func by(programs []string) string {
-	if len(programs) == 0 {
+// by names the programs that have a device open.
+func by(openers []opener) string {
+	if len(openers) == 0 {
 		return "" // the kernel itself, or another user's program
 	}
-	return " by " + strings.Join(programs, ", ")
+	names := make([]string, len(openers))
+	for i, o := range openers {
+		names[i] = o.program
+	}
+	return " by " + strings.Join(names, ", ")
 }

@@ -36,7 +36,7 @@ func (m *mute) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 
 // Somewhere on a machine a program has a file open on a server that is gone. No flash,
 // and no list of devices, may wait for it.
-func TestProgramsAskNoServer(t *testing.T) {
+func TestOpenersAskNoServer(t *testing.T) {
 	if _, err := os.Stat("/dev/fuse"); err != nil || os.Geteuid() != 0 {
 		t.Skipf("needs FUSE (modprobe fuse), as root: %v", err)
 	}
@@ -63,12 +63,12 @@ func TestProgramsAskNoServer(t *testing.T) {
 	f.Close()
 	file.quiet.Store(true)
 	t.Cleanup(func() { close(file.ended) })
-	found := make(chan []string, 1)
-	go func() { found <- here.programs("259:1048575", false) }()
+	found := make(chan []opener, 1)
+	go func() { found <- here.openers([]string{"259:1048575"}, false) }()
 	select {
 	case programs := <-found:
 		if len(programs) > 0 {
-			t.Errorf("programs of a device that is not there = %q", programs)
+			t.Errorf("programs of a device that is not there = %v", programs)
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("waited a minute for a file server that does not answer")

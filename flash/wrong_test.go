@@ -30,7 +30,7 @@ type wrongWay struct {
 // to our mind. Each is refused, with its own reason.
 func TestWrongDisk(t *testing.T) {
 	a := little(t)
-	for _, way := range slices.Concat(mountedWays, usedWays, memberWays, nameWays, swappedWays, fileWays, kernelWays, confirmWays) {
+	for _, way := range slices.Concat(mountedWays, partitionWays, usedWays, memberWays, nameWays, swappedWays, fileWays, kernelWays, confirmWays) {
 		t.Run(way.name, func(t *testing.T) {
 			err := way.point(t, a)
 			if err == nil || !strings.Contains(err.Error(), way.want) {
