@@ -218,3 +218,32 @@ func TestFlashForAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A disk that is refused keeps all partitions that the kernel knows.
+func TestRefusalKeepsPartitions(t *testing.T) {
+	impatient(t)
+	a := little(t)
+	device, file := loop(t, littleDevice, "--partscan")
+	run(t, "addpart", device, "2", "8192", "1024")
+	node := partition(t, device)
+	second := filepath.Join(t.TempDir(), "p2")
+	var major, minor uint32
+	number := text(filepath.Join("/sys/class/block", filepath.Base(device)+"p2"), "dev")
+	if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(second, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
+		t.Fatal(err)
+	}
+	held(t, second, os.O_RDONLY)
+	before := read(t, file)
+	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err == nil || !strings.Contains(err.Error(), "p2: open by sleep") {
+		t.Errorf("Write = %v; want it refused for the second partition", err)
+	}
+	same(t, "device", read(t, file), before)
+	for _, node := range []string{node, second} {
+		if _, err := os.Stat(filepath.Join("/sys/dev/block", nodeNumber(t, node))); err != nil {
+			t.Errorf("a partition went with the refusal: %v", err)
+		}
+	}
+}
