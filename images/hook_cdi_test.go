@@ -27,6 +27,8 @@ func TestHooksCDISpecInCDILibrary(t *testing.T) {
 	if err := unix.Mknod(filepath.Join(board, "dev/full"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))); err != nil {
 		t.Skipf("needs root, to make a device: %v", err)
 	}
+	ok(t, os.Chown(filepath.Join(board, "dev/full"), 0, 44))
+	ok(t, os.Chmod(filepath.Join(board, "dev/full"), 0o660))
 	ok(t, os.WriteFile(filepath.Join(board, "opt/a.so.1"), nil, 0o644))
 	ok(t, os.Symlink("a.so.1", filepath.Join(board, "opt/a.so")))
 	ok(t, os.WriteFile(filepath.Join(board, "etc/nvidia-container-runtime/host-files-for-container.d/l4t.csv"), []byte("sym, /opt/a.so\ndev, /dev/full\n"), 0o644))
@@ -71,6 +73,11 @@ func checkDevice(t *testing.T, spec *specs.Spec) {
 	t.Helper()
 	if l := spec.Linux; l == nil || len(l.Devices) != 1 || l.Devices[0].Path != "/dev/full" || l.Devices[0].Major != 1 || len(l.Resources.Devices) != 1 {
 		t.Errorf("the spec's linux is %+v; want the device and its rule", l)
+	} else if d := l.Devices[0]; d.FileMode == nil || *d.FileMode != 0o660 || d.GID == nil || *d.GID != 44 {
+		t.Errorf("the device is %+v; want the board's mode and group", d)
+	}
+	if gids := spec.Process.User.AdditionalGids; !slices.Equal(gids, []uint32{44}) {
+		t.Errorf("the process is in the groups %v; want the device's", gids)
 	}
 	if !slices.Contains(spec.Process.Env, "NVIDIA_VISIBLE_DEVICES=void") {
 		t.Errorf("the spec's environment is %q; want that other hooks have nothing to do", spec.Process.Env)

@@ -67,11 +67,15 @@ func cdiText(root string, mounts bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := boardPlan(root)
+	set, err := config.Read(root)
 	if err != nil {
 		return nil, err
 	}
-	b := cdi.Board{Root: root, Plan: p, GPUs: choose.GPUs(root, p)}
+	p, err := boardPlan(root, set)
+	if err != nil {
+		return nil, err
+	}
+	b := cdi.Board{Root: root, Plan: p, GPUs: choose.GPUs(root, p), Version: set.CDIVersion}
 	if !mounts {
 		h, err := ownHook()
 		if err != nil {
@@ -86,11 +90,7 @@ func cdiText(root string, mounts bool) ([]byte, error) {
 }
 
 // boardPlan is all that the board whose file tree is root gives by its settings.
-func boardPlan(root string) (plan.Plan, error) {
-	set, err := config.Read(root)
-	if err != nil {
-		return plan.Plan{}, err
-	}
+func boardPlan(root string, set config.Config) (plan.Plan, error) {
 	dir := filepath.Join(root, set.CSVDir)
 	_, entries, _, err := csv.ReadDir(dir, request{Config: set}.lists())
 	if err != nil {

@@ -175,6 +175,59 @@ func TestCDIOfTwoGPUs(t *testing.T) {
 	}
 }
 
+// A device that a group opens has its mode and group in the spec, and the container's
+// process becomes a member, where the version can say so.
+func TestCDIGroups(t *testing.T) {
+	root := t.TempDir()
+	nodes(t, root, "nvidia0", "nvidia1", "shared", "open")
+	for name, gid := range map[string]int{"nvidia0": 44, "nvidia1": 45, "shared": 44} {
+		must(t, os.Chown(filepath.Join(root, "dev", name), 0, gid))
+		must(t, os.Chmod(filepath.Join(root, "dev", name), 0o660))
+	}
+	must(t, os.Chmod(filepath.Join(root, "dev/open"), 0o666))
+	tests := []struct {
+		settings, list string
+		version        string
+		common, gpus   string
+	}{
+		{"", "/dev/nvidia*\ndev, /dev/shared\ndev, /dev/open", "0.7.0", "/dev/shared 660 44, /dev/open 666 0, groups [44]", "/dev/nvidia0 660 44, /dev/nvidia1 660 45, groups [44 45]"},
+		{"", "/dev/open", "0.5.0", "/dev/open 666 0, groups []", "groups []"},
+		{"[cdi]\nversion = '0.5.0'", "/dev/shared", "0.5.0", "/dev/shared 660 44, groups []", "groups []"},
+		{"[cdi]\nversion = '0.7.0'", "/dev/open", "0.7.0", "/dev/open 666 0, groups []", "groups []"},
+	}
+	type edits struct {
+		DeviceNodes []struct {
+			Path          string
+			FileMode, GID uint32
+		}
+		AdditionalGids []uint32
+	}
+	text := func(e edits) (out string) {
+		for _, n := range e.DeviceNodes {
+			out += fmt.Sprintf("%s %o %d, ", n.Path, n.FileMode, n.GID)
+		}
+		return out + fmt.Sprint("groups ", e.AdditionalGids)
+	}
+	for _, tt := range tests {
+		write(t, filepath.Join(root, "etc/slipway/hook.toml"), tt.settings)
+		write(t, filepath.Join(root, csv.Dir, "devices.csv"), "dev, "+tt.list+"\n")
+		stdout, stderr, err := call("", "cdi", "--root", root, "--output", "-")
+		if err != nil {
+			t.Fatal(err, stderr)
+		}
+		var s struct {
+			CDIVersion     string
+			ContainerEdits edits
+			Devices        []struct{ ContainerEdits edits }
+		}
+		must(t, json.Unmarshal([]byte(stdout), &s))
+		all := s.Devices[len(s.Devices)-1]
+		if got := text(s.ContainerEdits); s.CDIVersion != tt.version || got != tt.common || text(all.ContainerEdits) != tt.gpus {
+			t.Errorf("with %q the spec of %q is of version %s, for all %q, for GPUs %q; want %s, %q, %q", tt.settings, tt.list, s.CDIVersion, got, text(all.ContainerEdits), tt.version, tt.common, tt.gpus)
+		}
+	}
+}
+
 // A hook that is called twice gives everything once, by whatever the container says
 // it wants.
 func TestHookTwice(t *testing.T) {

@@ -141,6 +141,25 @@ func (e *engine) gives(by string, args ...string) {
 	}
 }
 
+// forGroup gives the board a /dev/full that only root and the group 44 open.
+func (e *engine) forGroup() {
+	e.t.Helper()
+	node := filepath.Join(e.dir, "full")
+	must(e.t, unix.Mknod(node, unix.S_IFCHR|0o660, int(unix.Mkdev(1, 7))))
+	must(e.t, os.Chown(node, 0, 44))
+	must(e.t, os.Chmod(node, 0o660))
+	must(e.t, unix.Mount(node, "/dev/full", "", unix.MS_BIND, ""))
+}
+
+// opensAsUser fails unless a process that is not root opens /dev/full.
+func (e *engine) opensAsUser(by string, args ...string) {
+	e.t.Helper()
+	args = append(args, "--user=1000:1000", "image", "/bin/sh", "-c", "(: <> /dev/full) && echo opens")
+	if out, err := e.do(nil, args...); err != nil || out != "opens\n" {
+		e.t.Errorf("by %s the user's process printed %q, %v; want that the device opens", by, out, err)
+	}
+}
+
 func TestDocker(t *testing.T) {
 	e := newEngine(t, "dockerd", "docker.io")
 	socket := "unix://" + filepath.Join(e.dir, "docker.sock")
@@ -159,6 +178,8 @@ func TestDocker(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `failed: slipway-runtime: NVIDIA_VISIBLE_DEVICES names "nonsense", which is no name of a GPU`) {
 		t.Errorf("docker run with nonsense: %v; want the reason in what docker prints", err)
 	}
+	e.forGroup()
+	e.opensAsUser("--runtime", "run", "--rm", "--network=none", "--cgroup-parent", e.group, "--runtime=slipway", "--env=NVIDIA_VISIBLE_DEVICES=all")
 }
 
 func TestPodman(t *testing.T) {
@@ -191,6 +212,14 @@ func TestPodman(t *testing.T) {
 	// A subtest would run outside of the lab.
 	for _, tt := range tests {
 		e.gives(tt.name, slices.Concat(tt.global, create, tt.options, []string{"image"})...)
+	}
+	e.forGroup()
+	write(t, "/etc/slipway/hook.toml", "[cdi]\nversion = '0.5.0'\n")
+	if out, err := exec.Command(hookBinary(t), "cdi").CombinedOutput(); err != nil {
+		t.Fatalf("cdi: %v\n%s", err, out)
+	}
+	for _, tt := range tests[1:] {
+		e.opensAsUser(tt.name, slices.Concat(tt.global, create, tt.options)...)
 	}
 	_, err = e.do(nil, slices.Concat([]string{"--runtime=runc"}, create, []string{"--env=NVIDIA_VISIBLE_DEVICES=nonsense", "image", "ls"})...)
 	if err == nil || !strings.Contains(err.Error(), `names "nonsense", which is no name of a GPU`) {

@@ -83,6 +83,9 @@ func give(state oci.State, config oci.Config, wanted request) (line, details str
 	if err := process.Allow(rules); err != nil {
 		s.notes = append(s.notes, err.Error())
 	}
+	if gids := groups(config, nodes); len(gids) > 0 && !config.RunsAsRoot() {
+		s.notes = append(s.notes, fmt.Sprintf("the container's user is in none of the groups %v, which may open devices of the board: use slipway-runtime or CDI, or name the groups to the engine (--group-add)", gids))
+	}
 	p := s.Plan
 	p.Devices = nodes
 	res, err := apply(process, config, p)

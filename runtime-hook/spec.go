@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -51,8 +52,21 @@ func additions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	for _, d := range rules {
 		add.Rules = append(add.Rules, rule(d))
 	}
+	add.GIDs = groups(config, p.Devices)
 	add.Hook, err = missingHook(config)
 	return add, true, err
+}
+
+// groups are those that the container's first process needs to open the devices as any
+// user, and is no member of.
+func groups(config oci.Config, devices []plan.Device) (gids []uint32) {
+	for _, d := range devices {
+		if gid, ok := config.MissingGroup(d.GID); ok && d.ForGroup() && !slices.Contains(gids, gid) {
+			gids = append(gids, gid)
+		}
+	}
+	slices.Sort(gids)
+	return gids
 }
 
 // lacking is which of the devices the runtime does not make by itself, and which

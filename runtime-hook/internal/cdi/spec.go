@@ -5,11 +5,13 @@ package cdi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,9 +23,13 @@ import (
 // Kind is what the devices are called by, as NVIDIA's own.
 const Kind = "nvidia.com/gpu"
 
-// version is the first that lets a device's name begin with a digit, and a node have
-// another path on the board.
-const version = "0.5.0"
+// Versions of the format. Oldest is the first that lets a device's name begin with a
+// digit, and a node have another path on the board; Groups the first that makes a
+// container's process a member of groups.
+const (
+	Oldest = "0.5.0"
+	Groups = "0.7.0"
+)
 
 // Spec is the file. Its types are the few of the format that it uses.
 type Spec struct {
@@ -43,12 +49,16 @@ type edits struct {
 	Nodes  []node   `json:"deviceNodes,omitempty"`
 	Mounts []mount  `json:"mounts,omitempty"`
 	Hooks  []hook   `json:"hooks,omitempty"`
+	GIDs   []uint32 `json:"additionalGids,omitempty"` // since Groups
 }
 
-// node has no number: the engine asks the board for it where a container starts.
+// node has no number: the engine asks the board for it where a container starts. It has
+// no owner: engines make it the container's user.
 type node struct {
 	Path     string `json:"path"`
 	HostPath string `json:"hostPath,omitempty"`
+	Mode     uint32 `json:"fileMode"`
+	GID      uint32 `json:"gid,omitempty"`
 }
 
 type mount struct {
@@ -71,15 +81,15 @@ type Board struct {
 	GPUs []choose.GPU
 	Hook []string // the hook's path and arguments; none for mounts in its place
 	Env  []string // the hook's
+	// The version of the spec; "" for the oldest that can say all.
+	Version string
 }
 
 // New is the spec of b, with a device for each GPU by number and UUID, and all.
 func New(b Board) Spec {
-	s := Spec{Version: version, Kind: Kind, Edits: edits{
-		// Hooks that go by the variable have nothing left to do.
-		Env:   []string{"NVIDIA_VISIBLE_DEVICES=void"},
-		Nodes: b.nodes(b.shared()),
-	}}
+	s := Spec{Version: cmp.Or(b.Version, Oldest), Kind: Kind, Edits: b.devices(b.shared())}
+	// Hooks that go by the variable have nothing left to do.
+	s.Edits.Env = []string{"NVIDIA_VISIBLE_DEVICES=void"}
 	if len(b.Hook) == 0 {
 		s.Edits.Mounts = b.mounts()
 	}
@@ -96,11 +106,18 @@ func New(b Board) Spec {
 		}
 	}
 	s.add(b, "all", all)
+	if b.Version == "" && s.hasGroups() {
+		s.Version = Groups
+	}
 	return s
 }
 
+func (s *Spec) hasGroups() bool {
+	return len(s.Edits.GIDs) > 0 || slices.ContainsFunc(s.Devices, func(d device) bool { return len(d.Edits.GIDs) > 0 })
+}
+
 func (s *Spec) add(b Board, name string, nodes []string) {
-	d := device{Name: name, Edits: edits{Nodes: b.nodes(nodes)}}
+	d := device{Name: name, Edits: b.devices(nodes)}
 	if len(b.Hook) > 0 {
 		args := append([]string{filepath.Base(b.Hook[0])}, b.Hook[1:]...)
 		d.Edits.Hooks = []hook{{"createRuntime", b.Hook[0], append(args, "--devices="+name), b.Env}}
@@ -128,8 +145,9 @@ func (b Board) shared() (paths []string) {
 	return paths
 }
 
-// nodes are those of the plan with the paths. What a list does not name is not given.
-func (b Board) nodes(paths []string) (nodes []node) {
+// devices are the edits for the nodes of the plan with the paths, and for the groups that
+// open them. What a list does not name is not given.
+func (b Board) devices(paths []string) (e edits) {
 	wanted := map[string]bool{}
 	for _, p := range paths {
 		wanted[p] = true
@@ -138,13 +156,17 @@ func (b Board) nodes(paths []string) (nodes []node) {
 		if !wanted[d.Path] {
 			continue
 		}
-		n := node{Path: d.Path}
+		n := node{Path: d.Path, Mode: d.Mode, GID: d.GID}
 		if source := b.onBoard(d.Source); source != d.Path {
 			n.HostPath = source
 		}
-		nodes = append(nodes, n)
+		e.Nodes = append(e.Nodes, n)
+		if d.ForGroup() && b.Version != Oldest && !slices.Contains(e.GIDs, d.GID) {
+			e.GIDs = append(e.GIDs, d.GID)
+		}
 	}
-	return nodes
+	slices.Sort(e.GIDs)
+	return e
 }
 
 // options are those of the hook's own mounts.

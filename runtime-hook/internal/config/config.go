@@ -33,6 +33,7 @@ type Config struct {
 	CUDA          string   // these three for what the board does not tell, or tells wrongly
 	JetPack       string
 	Arch          string
+	CDIVersion    string // "" for the oldest that can say all
 }
 
 // Defaults are what holds without a file.

@@ -30,6 +30,7 @@ func TestParse(t *testing.T) {
 		{"log.file = \"/var/log/\\u0061.log\"", with(func(c *Config) { c.LogFile = "/var/log/a.log" })},
 		{"[runtime]\nruntimes = [\n 'crun', # first\n '/opt/runc',\n]", with(func(c *Config) { c.Runtimes = []string{"crun", "/opt/runc"} })},
 		{"[board]\ncuda = 12.10\njetpack = '6.2'\narch = 9", with(func(c *Config) { c.CUDA, c.JetPack, c.Arch = "12.10", "6.2", "9" })},
+		{"[cdi]\nversion = '0.5.0'", with(func(c *Config) { c.CDIVersion = "0.5.0" })},
 	}
 	for _, tt := range tests {
 		got, faults := parse([]byte(tt.text))
@@ -65,6 +66,8 @@ func TestParseFaults(t *testing.T) {
 		{"[board]\ncuda = 'new'", []string{`2 board.cuda: "new" is no version`}},
 		{"[board]\ncuda = 1e3", []string{`2 board.cuda: "1e3" is no version`}},
 		{"[board]\ncuda = true", []string{"2 board.cuda: takes a version"}},
+		{"[cdi]\nversion = '0.6.0'", []string{`2 cdi.version: unknown version "0.6.0" (have 0.5.0, 0.7.0)`}},
+		{"[cdi]\nversion = 0.5", []string{"2 cdi.version: takes text"}},
 		{"devices = true\ncsv-dir = ", []string{"2 not TOML: "}},
 		{"\n\nx", []string{"3 not TOML: "}},
 		{"\n[log", []string{"2 not TOML: "}},
@@ -169,7 +172,7 @@ func TestShippedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := Defaults()
-	told.CUDA, told.JetPack, told.Arch = "12.6", "6.2", "8.7"
+	told.CUDA, told.JetPack, told.Arch, told.CDIVersion = "12.6", "6.2", "8.7", "0.5.0"
 	shown := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAll(data, []byte("$1"))
 	for text, want := range map[string]Config{string(data): Defaults(), string(shown): told} {
 		if got, faults := parse([]byte(text)); len(faults) > 0 || !reflect.DeepEqual(got, want) {

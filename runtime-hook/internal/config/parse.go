@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"slipway/runtime-hook/internal/cdi"
 )
 
 // keys are all that the file may set. Its tables are the part before the dot.
@@ -23,6 +25,7 @@ var keys = map[string]func(*Config, *unstable.Node) error{
 	"board.cuda":       func(c *Config, v *unstable.Node) error { return version(&c.CUDA, v) },
 	"board.jetpack":    func(c *Config, v *unstable.Node) error { return version(&c.JetPack, v) },
 	"board.arch":       func(c *Config, v *unstable.Node) error { return version(&c.Arch, v) },
+	"cdi.version":      func(c *Config, v *unstable.Node) error { return cdiVersion(&c.CDIVersion, v) },
 }
 
 // file is one that is read. TOML's own decoder is not used: it takes keys in any
@@ -93,7 +96,7 @@ func (f *file) knowTable(name []string, line int) {
 			return
 		}
 	}
-	f.fault(line, "unknown table [%.80s] (have [board], [log], [runtime])", strings.Join(name, "."))
+	f.fault(line, "unknown table [%.80s] (have [board], [cdi], [log], [runtime])", strings.Join(name, "."))
 }
 
 func (f *file) set(key string, line int, value *unstable.Node) {
@@ -159,6 +162,15 @@ func level(field *Level, v *unstable.Node) error {
 	if err == nil && *field != Line && *field != Debug {
 		err = fmt.Errorf("unknown level %.80q (have line, debug)", s)
 	}
+	return err
+}
+
+func cdiVersion(field *string, v *unstable.Node) error {
+	s, err := text(v)
+	if err == nil && s != cdi.Oldest && s != cdi.Groups {
+		err = fmt.Errorf("unknown version %.80q (have %s, %s)", s, cdi.Oldest, cdi.Groups)
+	}
+	*field = s
 	return err
 }
 

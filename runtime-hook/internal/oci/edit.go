@@ -14,6 +14,7 @@ import (
 type Additions struct {
 	Nodes []specs.LinuxDevice       // for the runtime to make
 	Rules []specs.LinuxDeviceCgroup // which devices the container may use
+	GIDs  []uint32                  // more groups of its first process
 	Hook  *specs.Hook               // to call at createRuntime
 }
 
@@ -32,6 +33,9 @@ func Edit(data []byte, add Additions) ([]byte, error) {
 	}
 	if len(add.Rules) > 0 {
 		steps = append(steps, in("linux", in("resources", in("devices", also(list(add.Rules...))))))
+	}
+	if len(add.GIDs) > 0 {
+		steps = append(steps, in("process", in("user", in("additionalGids", also(list(add.GIDs...))))))
 	}
 	for _, step := range steps {
 		var err error

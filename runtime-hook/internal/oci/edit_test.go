@@ -15,6 +15,7 @@ func additions() Additions {
 	return Additions{
 		Nodes: []specs.LinuxDevice{{Path: "/dev/a", Type: "c", Major: 10, Minor: 3}},
 		Rules: []specs.LinuxDeviceCgroup{{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"}},
+		GIDs:  []uint32{44},
 		Hook:  &specs.Hook{Path: "/h"},
 	}
 }
@@ -24,21 +25,24 @@ func TestEdit(t *testing.T) {
 		node = `{"path":"/dev/a","type":"c","major":10,"minor":3}`
 		rule = `{"allow":true,"type":"c","major":10,"minor":3,"access":"rwm"}`
 		hook = `{"path":"/h"}`
-		made = `"hooks":{"createRuntime":[` + hook + `]},"linux":{"devices":[` + node + `],"resources":{"devices":[` + rule + `]}}`
+		user = `"process":{"user":{"additionalGids":[44]}}`
+		dev  = `"hooks":{"createRuntime":[` + hook + `]},"linux":{"devices":[` + node + `],"resources":{"devices":[` + rule + `]}}`
+		made = dev + `,` + user
 	)
 	tests := []struct {
 		name, input, want, wantErr string
 	}{
 		{"empty", `{}`, `{` + made + `}`, ""},
 		{"other fields", "{ \"a\" : 1e999 }\n", `{ "a" : 1e999 ,` + made + "}", ""},
-		{"null", `{"linux":null,"hooks":{"createRuntime":null}}`, `{"linux":{"devices":[` + node + `],"resources":{"devices":[` + rule + `]}},"hooks":{"createRuntime":[` + hook + `]}}`, ""},
+		{"null", `{"linux":null,"hooks":{"createRuntime":null}}`, `{"linux":{"devices":[` + node + `],"resources":{"devices":[` + rule + `]}},"hooks":{"createRuntime":[` + hook + `]},` + user + `}`, ""},
+		{"a user", `{"process":{"user":{"uid":1,"additionalGids":[2]}}}`, `{"process":{"user":{"uid":1,"additionalGids":[2,44]}},` + dev + `}`, ""},
 		{
 			"there already", `{"linux":{"x":"<\ud800>","resources":{"devices":[ ],"y":[]},"devices":[{"path":"/dev/b"}
 ]},"hooks":{"createRuntime":[{}],"poststop":[1]}}`,
 			`{"linux":{"x":"<\ud800>","resources":{"devices":[ ` + rule + `],"y":[]},"devices":[{"path":"/dev/b"}
-,` + node + `]},"hooks":{"createRuntime":[{},` + hook + `],"poststop":[1]}}`, "",
+,` + node + `]},"hooks":{"createRuntime":[{},` + hook + `],"poststop":[1]},` + user + `}`, "",
 		},
-		{"a name in escapes", `{"\u006cinux":{},"hooks":{}}`, `{"\u006cinux":{"devices":[` + node + `],"resources":{"devices":[` + rule + `]}},"hooks":{"createRuntime":[` + hook + `]}}`, ""},
+		{"a name in escapes", `{"\u006cinux":{},"hooks":{}}`, `{"\u006cinux":{"devices":[` + node + `],"resources":{"devices":[` + rule + `]}},"hooks":{"createRuntime":[` + hook + `]},` + user + `}`, ""},
 		{"not JSON", `{`, "", "not JSON"},
 		{"a list", `[]`, "", "want {}"},
 		{"linux is a list", `{"linux":[]}`, "", "linux: "},
@@ -82,6 +86,7 @@ func FuzzEdit(f *testing.F) {
 		takeLast(t, after, "hooks", "createRuntime")
 		takeLast(t, after, "linux", "devices")
 		takeLast(t, after, "linux", "resources", "devices")
+		takeLast(t, after, "process", "user", "additionalGids")
 		if !reflect.DeepEqual(plain(before), plain(after)) {
 			t.Errorf("made %q of %q", got, data)
 		}

@@ -42,6 +42,8 @@ type Config struct {
 	Shared         bool     // the board may see what is mounted in it
 	Hooked         bool     // the runtime will call this program's hook
 
+	user  specs.User
+	gids  []specs.LinuxIDMapping
 	nodes []specs.LinuxDevice
 	rules []specs.LinuxDeviceCgroup
 }
@@ -89,13 +91,17 @@ func ReadConfig(bundle string) (Config, error) {
 // spec is what is read of a config.json.
 type spec struct {
 	Root    *specs.Root
-	Process *struct{ Env []string }
-	Mounts  []specs.Mount
-	Hooks   *struct{ Prestart, CreateRuntime, CreateContainer []specs.Hook }
-	Linux   *struct {
-		Namespaces []specs.LinuxNamespace
-		Devices    []specs.LinuxDevice
-		Resources  *struct{ Devices []specs.LinuxDeviceCgroup }
+	Process *struct {
+		User specs.User
+		Env  []string
+	}
+	Mounts []specs.Mount
+	Hooks  *struct{ Prestart, CreateRuntime, CreateContainer []specs.Hook }
+	Linux  *struct {
+		Namespaces  []specs.LinuxNamespace
+		GIDMappings []specs.LinuxIDMapping
+		Devices     []specs.LinuxDevice
+		Resources   *struct{ Devices []specs.LinuxDeviceCgroup }
 
 		RootfsPropagation string
 	}
@@ -118,12 +124,12 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 		c.Rootfs = filepath.Join(bundle, c.Rootfs)
 	}
 	if s.Process != nil {
-		c.Env = s.Process.Env
+		c.Env, c.user = s.Process.Env, s.Process.User
 	}
 	if s.Linux != nil {
 		c.MountNamespace = s.has(specs.MountNamespace)
 		c.UserNamespace = s.has(specs.UserNamespace)
-		c.nodes = s.Linux.Devices
+		c.nodes, c.gids = s.Linux.Devices, s.Linux.GIDMappings
 		c.Shared = shared(s.Linux.RootfsPropagation)
 		if s.Linux.Resources != nil {
 			c.rules = s.Linux.Resources.Devices

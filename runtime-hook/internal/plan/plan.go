@@ -56,6 +56,16 @@ type Device struct {
 	From   string `json:"from"`
 }
 
+// nobody is what the kernel shows for a group that the hook's user namespace lacks.
+const nobody = 65534
+
+// ForGroup reports whether members of the device's group can open it for reading and
+// writing, and others cannot. Root's group is no group of a device: it may more.
+func (d Device) ForGroup() bool {
+	const readWrite = 0o6
+	return d.GID != 0 && d.GID != nobody && d.Mode>>3&readWrite == readWrite && d.Mode&readWrite != readWrite
+}
+
 // Plan is what a container gets, in the order in which it is made: folders, the
 // outer ones first, then files, then links, then devices. The libraries are some
 // of the files, by the names that programs know.
