@@ -73,20 +73,28 @@ func Load(board string) (Spec, error) {
 	return LoadFrom(boards, board)
 }
 
-// meant suggests the boards that a name may stand for: those that it is a part of, or
-// else the one that the fewest letters tell it from, where those are few.
-func meant(name string, boards []string) string {
-	near := slices.DeleteFunc(slices.Clone(boards), func(b string) bool { return !strings.Contains(b, name) })
-	if len(near) == 0 {
-		nearest := slices.MinFunc(boards, func(a, b string) int { return letters(name, a) - letters(name, b) })
-		if letters(name, nearest) <= 3 {
+// Nearest names what a name that nobody knows may stand for: those that it is a part of,
+// or else the one that the fewest letters tell it from, where those are few.
+func Nearest(name string, known []string) string {
+	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return len(name) < 3 || !strings.Contains(k, name) })
+	if len(near) == 0 && len(known) > 0 {
+		nearest := slices.MinFunc(known, func(a, b string) int { return letters(name, a) - letters(name, b) })
+		if letters(name, nearest) <= min(3, (len(name)+1)/2) {
 			near = []string{nearest}
 		}
 	}
-	if len(near) == 0 || len(near) > 4 {
+	if len(near) > 4 {
 		return ""
 	}
-	return "; did you mean " + strings.Join(near, " or ") + "?"
+	return strings.Join(near, " or ")
+}
+
+// meant suggests the boards that a name may stand for.
+func meant(name string, boards []string) string {
+	if near := Nearest(name, boards); near != "" {
+		return "; did you mean " + near + "?"
+	}
+	return ""
 }
 
 // letters is how many letters must be added, removed or changed to make b of a.

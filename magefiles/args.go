@@ -4,113 +4,43 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
+	"testing"
 )
 
-// optional names the argument that may follow a command without its -name=.
-// Mage knows optional arguments only as flags, and people type "doctor virt".
-var optional = map[string]string{
-	"up": "board", "doctor": "board", "bench": "area", "soak": "area",
-	"cache:serve": "dir", "rshim:show": "device", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
-	"rig:up": "board", "rig:build": "board", "rig:down": "board", "rig:ssh": "board",
-}
-
-// short are the names of commands whose namespace has the same one, which Go does not
-// let a function have too.
-var short = map[string]string{"deploy": "deploy:board"}
-
-// several names the argument that may be given more than once, with blanks between. A
-// command gets them with commas.
-var several = map[string]bool{"report": true}
-
-// wanted are the arguments that a command cannot do without. Mage says only how many
-// there are.
-var wanted = map[string][]string{
-	"bmap": {"image"}, "pack": {"image"}, "report": {"file"},
-	"build": {"board"}, "flash": {"board", "device"}, "deploy": {"board", "host"}, "smoke": {"board", "host"}, "cache:report": {"board"},
-	"bfb:list": {"file"}, "bfb:check": {"file"}, "bfb:make": {"file"}, "bfb:extract": {"file"}, "bfb:config": {"file"}, "rshim:reset": {"device"},
-	"update": {"board", "host", "bundle"}, "deploy:board": {"board", "host"}, "deploy:container": {"board", "host", "image"},
-	"fleet:list": {"inventory"}, "fleet:deploy": {"board", "inventory"}, "fleet:smoke": {"board", "inventory"}, "fleet:pin": {"board", "inventory"},
-	"deploy:run": {"board", "host", "image"}, "deploy:clean": {"board", "host"},
-	"deploy:files": {"board", "host", "folder", "destination"}, "deploy:service": {"board", "host", "file"}, "deploy:undo": {"board", "host"}, "deploy:config": {"board", "host", "file"},
-	"layers:checkout": {"board"}, "layers:lock": {"board"}, "layers:dump": {"board"}, "layers:status": {"board"}, "layers:diff": {"board"}, "layers:shell": {"board"},
-}
-
 func init() {
-	os.Args = arrange(os.Args)
-	if lack := lacking(os.Args); lack != "" {
-		fmt.Fprintln(os.Stderr, "Error: "+lack)
+	if testing.Testing() {
+		return
+	}
+	line, err := []string(nil), environment()
+	if err == nil {
+		line, err = understood(os.Args[1:])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(2)
 	}
+	os.Args = append(os.Args[:1], line...)
 }
 
-// lacking says which argument is missing, and where it is to be had.
-func lacking(args []string) string {
-	if len(args) < 2 {
-		return ""
+func understood(args []string) ([]string, error) {
+	known, err := commands()
+	if err != nil {
+		return nil, err
 	}
-	named := slices.DeleteFunc(slices.Clone(args[2:]), func(arg string) bool { return strings.HasPrefix(arg, "-") })
-	all := wanted[strings.ToLower(args[1])]
-	if len(named) >= len(all) {
-		return ""
-	}
-	from := map[string]string{"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "file": "its path", "bundle": "a file for the board's engine", "inventory": "a file of Ansible's", "image": "an archive, a layout or oci://", "folder": "one of this machine", "destination": "a folder on the board"}
-	missing := all[len(named)]
-	return fmt.Sprintf("%s: the %s is missing (%s); -h %[1]s explains it", args[1], missing, from[missing])
+	return understand(args, known)
 }
 
-// arrange rewrites a command line into the one that Mage takes: "up -h" becomes
-// "-h up", "doctor virt" becomes "doctor -board=virt", "--json" becomes "-json".
-func arrange(args []string) []string {
-	if len(args) == 3 && args[1] == "-h" {
-		args = []string{args[0], args[2], "-h"}
+// environment refuses what Mage does silently for variables of its own.
+func environment() error {
+	if os.Getenv("MAGEFILE_TIMEOUT") != "" {
+		return wrong{"MAGEFILE_TIMEOUT (-t of mage): it ends a command half-way and does not wait for it", []string{"-l"}}
 	}
-	if len(args) < 2 || strings.HasPrefix(args[1], "-") {
-		return args
-	}
-	command, rest := args[1], slices.Clone(args[2:])
-	if full, ok := short[strings.ToLower(command)]; ok {
-		command = full
-	}
-	if i := slices.Index(rest, "--"); i >= 0 {
-		rest = append(rest[:i], "-argv="+asJSON(rest[i+1:]))
-	}
-	for i, arg := range rest {
-		if arg == "-h" || arg == "--help" || arg == "-help" {
-			return []string{args[0], "-h", command}
-		}
-		if strings.HasPrefix(arg, "--") && len(arg) > 2 {
-			rest[i] = arg[1:]
-		}
-	}
-	named := slices.IndexFunc(rest, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
-	if name, ok := optional[strings.ToLower(command)]; ok && named >= 0 {
-		rest[named] = "-" + name + "=" + rest[named]
-	}
-	if several[strings.ToLower(command)] {
-		rest = joined(rest)
-	}
-	return append([]string{args[0], command}, rest...)
-}
-
-// joined puts the arguments that are no flags into one, before the flags.
-func joined(args []string) []string {
-	var named, flags []string
-	for _, arg := range args {
-		if strings.HasPrefix(arg, "-") {
-			flags = append(flags, arg)
-		} else {
-			named = append(named, arg)
-		}
-	}
-	if len(named) == 0 {
-		return flags
-	}
-	return append([]string{strings.Join(named, ",")}, flags...)
+	return errors.Join(os.Unsetenv("MAGEFILE_LIST"), os.Unsetenv("MAGEFILE_HELP"))
 }
 
 // asJSON and rest carry what stands behind "--" through Mage, which would take it for

@@ -229,7 +229,7 @@ func Smoke(ctx context.Context, board, host string,
 //
 // Examples: "report build/virt/report.json -as=tap"; "report a/report.json
 // b/report.json -out=all".
-func Report(files string,
+func Report(file string,
 	as *string, // print it as tap, lava, junit, html or json
 	out *string, // write it into this folder
 ) error {
@@ -237,5 +237,5 @@ func Report(files string,
 	if err != nil {
 		return err
 	}
-	return ci.Convert(os.Stdout, list(files), form, given(out, ""))
+	return ci.Convert(os.Stdout, list(file), form, given(out, ""))
 }

@@ -1,0 +1,325 @@
+//go:build mage
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/ci"
+	"slipway/flash/target"
+	"slipway/images"
+)
+
+// The whole command line is understood before anything starts. Mage would take a stray
+// word for a second command, give that one the flags, and run the first without them:
+// "flash virt disk.img typo -dryrun" wrote the disk.
+
+// optional names the flag that may follow a command without its -name=.
+var optional = map[string]string{
+	"up": "board", "doctor": "board", "bench": "area", "soak": "area",
+	"cache:serve": "dir", "rshim:show": "device", "virt:start": "board", "virt:stop": "board", "virt:ssh": "board", "virt:console": "board",
+	"rig:up": "board", "rig:build": "board", "rig:down": "board", "rig:ssh": "board",
+}
+
+// short are the names of commands whose namespace has the same one, which Go does not
+// let a function have too.
+var short = map[string]string{"deploy": "deploy:board"}
+
+// several names the commands whose last word may be given more than once.
+var several = map[string]bool{"report": true}
+
+// argv is the flag that takes what comes after "--".
+const argv = "argv"
+
+// hints say where a missing word is to be had.
+var hints = map[string]string{
+	"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "inventory": "a file of Ansible's",
+	"bundle": "a file for the board's engine", "image": "an archive, a layout or oci://", "folder": "one of this machine", "dest": "a folder on the board",
+}
+
+// zero are the numbers that may be 0. For others 0 would silently mean the default.
+var zero = []string{"canary", "retries", "stopafter", "watch", "limit", "for", "strip", "seed", "kills"}
+
+// largest is far above what any number is for. More seconds than this would overflow.
+const largest = 1 << 30
+
+// forms says of a flag's text whether its command will understand it.
+var forms = map[string]func(string) error{
+	"as":   func(text string) error { _, err := ci.FormOf(text, false); return err },
+	"rate": func(text string) error { _, err := target.ParseRate(text); return err },
+	"mode": func(text string) error { _, err := octal(text); return err },
+}
+
+// wrong is a line that is not understood, and what to type to learn more.
+type wrong struct {
+	what string
+	next []string
+}
+
+func (w wrong) Error() string {
+	next := program()
+	for _, word := range w.next {
+		next += " " + target.Quote(word)
+	}
+	return w.what + "\nnext: " + next
+}
+
+// program is what a person types to start a command.
+func program() string {
+	if underMage() {
+		return "go tool mage"
+	}
+	return filepath.Base(os.Args[0])
+}
+
+// understand turns a command line into the one that Mage takes, or says which word of it
+// has no meaning.
+func understand(args []string, known map[string]command) ([]string, error) {
+	own, args, err := mageOptions(args, known)
+	if err != nil || len(args) == 0 {
+		return own, err
+	}
+	name := strings.ToLower(args[0])
+	name = cmp.Or(short[name], name)
+	c, ok := known[name]
+	switch {
+	case !ok:
+		return nil, unknownCommand(args[0], known)
+	case slices.Contains(own, "-l"):
+		return nil, wrong{fmt.Sprintf("-l: %q is one word too many: -l stands alone", args[0]), []string{"-l"}}
+	case slices.Contains(own, "-h") && len(args) > 1:
+		return nil, wrong{fmt.Sprintf("-h %s: %q is one word too many: -h explains one command", name, args[1]), []string{"-h", name}}
+	case slices.Contains(own, "-h") || asksHelp(args[1:]):
+		return []string{"-h", name}, nil
+	}
+	l := line{command: c, given: map[string]bool{}}
+	if err := l.read(args[1:]); err != nil {
+		return nil, wrong{name + ": " + err.Error(), []string{name, "-h"}}
+	}
+	return slices.Concat(own, []string{name}, l.words, l.flags), nil
+}
+
+func unknownCommand(name string, known map[string]command) error {
+	what := fmt.Sprintf("unknown command %q", name)
+	if near := images.Nearest(strings.ToLower(name), slices.Sorted(maps.Keys(known))); near != "" {
+		what += ": did you mean " + near + "?"
+	}
+	return wrong{what, []string{"-l"}}
+}
+
+// mageOptions takes Mage's own options, which come before a command. Its -t is left out:
+// it ends a command half-way, without waiting for it.
+func mageOptions(args []string, known map[string]command) (own, rest []string, err error) {
+	for i, arg := range args {
+		if !strings.HasPrefix(arg, "-") {
+			return own, args[i:], nil
+		}
+		switch strings.TrimPrefix(arg, "-") {
+		case "h", "-h", "help", "-help":
+			own = append(own, "-h")
+		case "l", "-l", "v", "-v":
+			own = append(own, "-"+strings.TrimLeft(arg, "-"))
+		default:
+			return nil, nil, misplaced(args, i, known)
+		}
+	}
+	return own, nil, nil
+}
+
+// misplaced says what is wrong with a flag that comes before the command.
+func misplaced(args []string, at int, known map[string]command) error {
+	what, name := fmt.Sprintf("%q is not understood before a command", args[at]), flagName(args[at])
+	for i, arg := range args[at:] {
+		if c := known[strings.ToLower(arg)]; c.flag(name) != nil {
+			return wrong{what + ": flags come after it", slices.Concat(args[at+i:], args[at:at+i])}
+		}
+	}
+	return wrong{what, []string{"-h"}}
+}
+
+// flagName is the name in -name=value, or in --name=value.
+func flagName(arg string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
+	return strings.ToLower(name)
+}
+
+func asksHelp(args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return slices.ContainsFunc(args, func(arg string) bool { return arg == "-h" || arg == "--h" || arg == "-help" || arg == "--help" })
+}
+
+// line is a command with what follows it.
+type line struct {
+	command
+	words []string
+	flags []string
+	given map[string]bool // flags, to find what is given twice
+}
+
+func (l *line) read(args []string) error {
+	if i := slices.Index(args, "--"); i >= 0 {
+		if err := l.afterDashes(args[i+1:]); err != nil {
+			return err
+		}
+		args = args[:i]
+	}
+	for i, arg := range args {
+		var err error
+		switch next := slices.Concat(args[i+1:], []string{""})[0]; {
+		case arg == "":
+			err = fmt.Errorf("word %d is empty: is a variable of your script not set?", i+1)
+		case strings.HasPrefix(arg, "-"):
+			err = l.readFlag(arg, next)
+		default:
+			err = l.readWord(arg)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return l.complete()
+}
+
+// afterDashes keeps the words after "--" in one flag. Mage would take them for commands.
+func (l *line) afterDashes(words []string) error {
+	switch {
+	case l.flag(argv) == nil:
+		return fmt.Errorf("\"--\" is not understood: the command takes no words after it")
+	case len(words) == 0:
+		return fmt.Errorf("no word after \"--\"")
+	}
+	l.given[argv] = true
+	l.flags = append(l.flags, "-"+argv+"="+asJSON(words))
+	return nil
+}
+
+func (l *line) readWord(word string) error {
+	switch most := len(l.command.words); {
+	case len(l.words) < most:
+		l.words = append(l.words, word)
+		return l.command.words[len(l.words)-1].checkWord(word)
+	case optional[l.name] != "" && !l.given[optional[l.name]]:
+		return l.readFlag("-"+optional[l.name]+"="+word, "")
+	case several[l.name]:
+		l.words[most-1] += "," + word
+		return l.command.words[most-1].checkWord(word)
+	}
+	return fmt.Errorf("%q is one word too many: %s", word, l.takes())
+}
+
+// takes is what a command is written with.
+func (l *line) takes() string {
+	var all []string
+	for _, word := range l.command.words {
+		all = append(all, strings.ToUpper(word.name))
+	}
+	if name := optional[l.name]; name != "" {
+		all = append(all, "one "+strings.ToUpper(name))
+	}
+	return "it takes " + cmp.Or(strings.Join(all, " "), "no words") + ", and flags as -name=value"
+}
+
+func (l *line) readFlag(arg, next string) error {
+	name, value, valued := strings.Cut(arg, "=")
+	f := l.flag(flagName(arg))
+	switch {
+	case f == nil:
+		return fmt.Errorf("unknown flag %q%s", name, l.meant(flagName(arg)))
+	case l.given[f.name]:
+		return fmt.Errorf("-%s is given twice", f.name)
+	case !valued && f.kind == "bool":
+		if _, err := strconv.ParseBool(next); err == nil {
+			return fmt.Errorf("-%s %s: write it as -%[1]s=%s", f.name, next)
+		}
+		value = "true"
+	case !valued:
+		return fmt.Errorf("-%s has no value: write it as -%[1]s=%s", f.name, cmp.Or(next, "VALUE"))
+	}
+	if err := f.check(value); err != nil {
+		return err
+	}
+	l.given[f.name] = true
+	l.flags = append(l.flags, "-"+f.name+"="+value)
+	return nil
+}
+
+// complete refuses a line that lacks a word.
+func (l *line) complete() error {
+	if len(l.words) == len(l.command.words) {
+		return nil
+	}
+	missing := l.command.words[len(l.words)].name
+	if hint := hints[missing]; hint != "" {
+		return fmt.Errorf("%s is missing (%s): %s", strings.ToUpper(missing), hint, l.takes())
+	}
+	return fmt.Errorf("%s is missing: %s", strings.ToUpper(missing), l.takes())
+}
+
+// checkWord says what is wrong with a word.
+func (a argument) checkWord(word string) error {
+	if a.list && slices.ContainsFunc(strings.Split(word, ","), blank) || blank(word) {
+		return fmt.Errorf("%s %q: a name is empty; is a variable of your script not set?", a.name, word)
+	}
+	return nil
+}
+
+// check says what is wrong with a flag's value, before anything starts.
+func (a argument) check(value string) error {
+	if err := a.checkWord(value); err != nil {
+		return fmt.Errorf("-%w", err)
+	}
+	switch a.kind {
+	case "bool":
+		if _, err := strconv.ParseBool(value); err != nil {
+			return fmt.Errorf("-%s=%s: want true or false", a.name, value)
+		}
+	case "int":
+		n, err := strconv.Atoi(value)
+		return a.inRange(value, err, int64(n), largest)
+	case "Duration":
+		d, err := time.ParseDuration(value)
+		return a.inRange(value, err, int64(d), int64(largest*time.Second))
+	}
+	if understood := forms[a.name]; understood != nil {
+		return understood(value)
+	}
+	return nil
+}
+
+func (a argument) inRange(value string, err error, n, most int64) error {
+	least := int64(1)
+	if slices.Contains(zero, a.name) {
+		least = 0
+	}
+	if err == nil && n >= least && (n <= most || a.name == "seed") {
+		return nil
+	}
+	if a.kind == "Duration" {
+		return fmt.Errorf("-%s=%s: want a time above 0 with its unit, such as 90s, 30m or 2h", a.name, value)
+	}
+	return fmt.Errorf("-%s=%s: want a number from %d to %d", a.name, value, least, most)
+}
+
+func blank(text string) bool { return strings.TrimSpace(text) == "" }
+
+// meant suggests the flags that a name may stand for.
+func (l *line) meant(name string) string {
+	near := images.Nearest("-"+name, l.flagNames())
+	switch {
+	case near != "":
+		return ": did you mean " + near + "?"
+	case len(l.command.flags) == 0:
+		return ": the command has no flags"
+	}
+	return ": the command has " + strings.Join(l.flagNames(), ", ")
+}
