@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/images/bitbake"
 )
 
 // ArtifactName is the file that describes an artifact, in its folder.
@@ -29,12 +31,13 @@ const (
 // Artifact is the files that one build made. Stages on other machines read it
 // from its folder.
 type Artifact struct {
-	Board      string      `json:"board"`
-	Arch       string      `json:"arch"`
-	Key        string      `json:"key"` // hash of what it was made of
-	Built      time.Time   `json:"built"`
-	Files      []File      `json:"files"`
-	Partitions []Partition `json:"partitions,omitempty"` // of the disk image
+	Board      string           `json:"board"`
+	Arch       string           `json:"arch"`
+	Key        string           `json:"key"` // hash of what it was made of
+	Built      time.Time        `json:"built"`
+	Files      []File           `json:"files"`
+	Layers     []bitbake.Commit `json:"layers,omitempty"`     // what bitbake built of; a local folder is marked
+	Partitions []Partition      `json:"partitions,omitempty"` // of the disk image
 
 	dir string
 }

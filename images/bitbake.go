@@ -81,12 +81,21 @@ func (b *projectBuild) run(ctx context.Context, spec Spec, opt Options) (bitbake
 	}
 	var commits []bitbake.Commit
 	for _, s := range b.states {
-		commits = append(commits, bitbake.Commit{Repo: s.Repo.ID, Commit: s.Head, Edited: s.Edited})
+		commits = append(commits, commitOf(s))
 	}
 	return tree.Run(ctx, bitbake.Job{
 		Board: spec.Board, Machine: b.project.Machine, Commits: commits, Targets: b.project.Targets, Task: b.project.Task,
 		Continue: opt.Ask.Continue, DryRun: opt.Ask.DryRun, Parse: opt.Ask.Parse, Now: opt.Now,
 	})
+}
+
+// commitOf is a checkout in the words of a record.
+func commitOf(s layers.State) bitbake.Commit {
+	c := bitbake.Commit{Repo: s.Repo.ID, Commit: s.Head, Edited: s.Edited}
+	if s.Repo.Local {
+		c.Local = s.Dir
+	}
+	return c
 }
 
 // of is the project with the targets and the task that are asked for.

@@ -50,7 +50,10 @@ func (b *projectBuild) collect(ctx context.Context, spec Spec, record bitbake.Re
 		return Artifact{}, nil
 	}
 	a := Artifact{Board: spec.Board, Arch: spec.Arch, Built: time.Now().UTC(), dir: b.dir}
-	if a.Key, err = b.key(); err != nil {
+	for _, s := range b.states {
+		a.Layers = append(a.Layers, commitOf(s))
+	}
+	if a.Key, err = b.key(a.Layers); err != nil {
 		return Artifact{}, err
 	}
 	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
@@ -81,15 +84,7 @@ func (b *projectBuild) deployFolder(ctx context.Context, record bitbake.Record) 
 }
 
 // key is the commits and the configuration that bitbake was given.
-func (b *projectBuild) key() (string, error) {
-	type from struct {
-		ID, Head string
-		Edited   bool
-	}
-	var made []from
-	for _, s := range b.states {
-		made = append(made, from{s.Repo.ID, s.Head, s.Edited})
-	}
+func (b *projectBuild) key(made []bitbake.Commit) (string, error) {
 	conf := map[string][]byte{}
 	var err error
 	for _, name := range []string{"local.conf", "bblayers.conf"} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,7 +73,7 @@ func LayerStatus(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSO
 	}
 	rows := make([]layerRow, len(states))
 	for i, s := range states {
-		rows[i] = layerRow{s.Repo.ID, s.Word(), s.Head, s.Wanted, s.Branch, s.Edited, s.Patched, s.Ahead, s.Behind, s.Dir}
+		rows[i] = layerRow{s.Repo.ID, s.Word(), s.Head, s.Wanted, s.Branch, s.Edited, s.Repo.Local, s.Patched, s.Ahead, s.Behind, s.Dir}
 	}
 	if asJSON {
 		return writeJSON(w, rows)
@@ -93,6 +94,7 @@ type layerRow struct {
 	Wanted     string `json:"wanted,omitempty"`
 	Branch     string `json:"branch,omitempty"`
 	Edited     bool   `json:"edited"`
+	Local      bool   `json:"local,omitempty"` // a folder of the user's in place of a checkout
 	Patches    int    `json:"patches"`
 	Ahead      int    `json:"ahead"`
 	Behind     int    `json:"behind"`
@@ -182,11 +184,38 @@ func loadProject(ctx context.Context, spec Spec, opt Options) (layers.Project, e
 	if err != nil {
 		return layers.Project{}, err
 	}
-	p, err := layers.Load(ctx, path, opt.workspace(spec))
+	ws := opt.workspace(spec)
+	if ws.Local, err = localFolders(spec); err != nil {
+		return layers.Project{}, err
+	}
+	p, err := layers.Load(ctx, path, ws)
 	for _, w := range p.Warnings {
 		progress.Start(ctx, "warning", 0, "").End(w, nil)
 	}
 	return p, err
+}
+
+// localEnvironment is the variable that names folders which a build takes as they are
+// in place of checkouts, over those of board.yml.
+const localEnvironment = "SLIPWAY_LOCAL"
+
+// localFolders are those of a board and, over them, those of the environment, where
+// "off" is none at all.
+func localFolders(spec Spec) (map[string]string, error) {
+	text := os.Getenv(localEnvironment)
+	if text == "off" {
+		return nil, nil
+	}
+	over, err := layers.ParseLocal(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\nnext: export %s=REPOSITORY=FOLDER", localEnvironment, err, localEnvironment)
+	}
+	folders := maps.Clone(spec.Local)
+	if folders == nil {
+		return over, nil
+	}
+	maps.Copy(folders, over)
+	return folders, nil
 }
 
 // projectFiles are the names of a board's project file: kas's or bitbake-setup's.

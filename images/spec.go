@@ -23,6 +23,10 @@ type Spec struct {
 	// ~/.config/slipway/config.yml come before it.
 	Cache cache.Setting `yaml:"cache" json:"cache,omitzero"`
 
+	// Local are absolute folders, by repository of kas.yml, that a build takes as they are
+	// in place of checkouts. The environment's SLIPWAY_LOCAL comes before it.
+	Local map[string]string `yaml:"local" json:"local,omitempty"`
+
 	Debian  *Debian  `yaml:"debian" json:"debian,omitempty"` // built from Debian packages; nil: built by bitbake from kas.yml
 	Disk    *Disk    `yaml:"disk" json:"disk,omitempty"`
 	Machine *Machine `yaml:"machine" json:"machine,omitempty"` // nil: real hardware, or a rig

@@ -115,6 +115,11 @@ func (s Spec) validateUpdates() error {
 }
 
 func (s Spec) validateBuild() error {
+	for _, id := range slices.Sorted(maps.Keys(s.Local)) {
+		if !filepath.IsAbs(s.Local[id]) {
+			return fmt.Errorf("%s: local.%s: %q is not an absolute path", boardFile(s.Board), id, s.Local[id])
+		}
+	}
 	d := s.Build.Disk
 	for _, gib := range []int{d.LayersGiB, d.DownloadsGiB, d.SstateGiB, d.TmpGiB, s.Build.MemoryGiB} {
 		if gib < 0 || gib > 1<<14 {

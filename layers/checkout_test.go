@@ -293,13 +293,14 @@ func TestCheckoutNamesEditedFiles(t *testing.T) {
 		}
 	}
 	r := filepath.Join(dir, "r")
-	write(t, r, map[string]string{"notes": "of no commit", "conf/layer.conf": "mine"})
-	want := "repository r has local changes, which a build uses: conf/layer.conf (in " + r + ")"
+	write(t, r, map[string]string{"notes": "of no commit", "conf/layer.conf": "mine", "lib/__pycache__/a.pyc": "bitbake's"})
+	run(t, r, "git", "init", "-q", "nested") // another repository
+	want := "repository r has local changes, which a build uses: conf/layer.conf, notes (in " + r + ")"
 	if got := warned(); got != want {
 		t.Errorf("Checkout warned %q; want %q", got, want)
 	}
 	write(t, r, map[string]string{"new-one/file": "", "new-two/file": "", "recipes/one.bb": ""})
-	run(t, r, "git", "add", "-A")
+	run(t, r, "git", "add", "conf", "new-one", "new-two", "recipes")
 	want = "conf/layer.conf, new-one/file, new-two/file and 2 more (in "
 	if got := warned(); !strings.Contains(got, want) {
 		t.Errorf("Checkout warned %q; want %q in it", got, want)

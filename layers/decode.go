@@ -45,7 +45,10 @@ func (in *reading) project() (Project, error) {
 	if err := p.checkWords(); err != nil {
 		return Project{}, err
 	}
-	return p, p.readRepos()
+	if err := p.readRepos(); err != nil {
+		return Project{}, err
+	}
+	return p, p.checkLocal()
 }
 
 // settings is the project without its repositories.
@@ -66,6 +69,7 @@ func (in *reading) settings() Project {
 		Warnings:     in.warnings,
 		version:      in.version,
 		merged:       m,
+		local:        in.ws.Local,
 	}
 }
 
@@ -166,7 +170,11 @@ func (p *Project) readRepo(id string, v *value) (Repo, error) {
 	if r.Patches, err = p.readPatches(id, v.get("patches")); err != nil {
 		return Repo{}, err
 	}
-	return r, r.check()
+	if err := r.check(); err != nil {
+		return Repo{}, err
+	}
+	err = p.takeLocal(&r)
+	return r, err
 }
 
 // inherited is a setting with its default; an explicit null removes the default.

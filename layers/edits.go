@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"slipway/layers/engine"
 )
 
 // namedEdits is how many edited files a warning names.
@@ -20,10 +22,15 @@ func (c *checkout) warnOfOwn(ctx context.Context) error {
 	group, at := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i, r := range c.p.Repos {
-		if r.URL == "" {
+		if r.URL == "" && !r.Local {
 			continue // the user's own
 		}
 		group.Go(func() (err error) {
+			if r.Local {
+				said, err := localSaid(at, r)
+				warnings[i] = []string{said}
+				return err
+			}
 			t := c.tree(r)
 			warnings[i], err = t.ownSaid(at, r, c.moved[r.ID])
 			return t.damaged(err)
@@ -50,9 +57,19 @@ func (t tree) ownSaid(ctx context.Context, r Repo, moved bool) ([]string, error)
 	return []string{edits, left}, err
 }
 
+// modified lists what a build takes from a folder of the tree instead of from HEAD:
+// also files that git does not know, but for what Python compiles and for other
+// repositories.
+func (t tree) modified(ctx context.Context, folder string) ([]string, error) {
+	out, err := engine.Output(ctx, t.command("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none", "--", folder, ":(top,exclude,glob)**/__pycache__/**"))
+	return slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool {
+		return line == "" || strings.HasPrefix(line, "?? ") && strings.HasSuffix(line, "/")
+	}), err
+}
+
 // editsSaid is what a warning says of a tree; "" where it is as its commit.
 func (t tree) editsSaid(ctx context.Context, r Repo) (string, error) {
-	edited, err := t.edited(ctx)
+	edited, err := t.modified(ctx, t.dir)
 	if err != nil || len(edited) == 0 {
 		return "", err
 	}

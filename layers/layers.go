@@ -29,7 +29,8 @@ type Project struct {
 	Warnings     []string          // what is accepted but looks like a mistake
 	version      int
 	merged       *value
-	setup        *setup // of a bitbake-setup file; nil for kas's
+	local        map[string]string // of the workspace that the project was loaded for
+	setup        *setup            // of a bitbake-setup file; nil for kas's
 }
 
 // Repo is one repository of a project.
@@ -45,6 +46,7 @@ type Repo struct {
 	Path    string
 	Layers  []Layer
 	Patches []Patch // in the order in which they are applied
+	Local   bool    // Path is a folder of the user's, which is taken as it is in place of a checkout
 
 	at       position
 	commitAt position // of a commit that an override names
@@ -68,6 +70,9 @@ type Workspace struct {
 	Dir     string // of the checkouts
 	Mirrors string // of mirrors that many workspaces share; "" for none
 	Offline bool   // Load reads what is checked out already, or ends with ErrNotHere
+	// Local are folders of the user's, by repository, that a build takes as they are in
+	// place of checkouts. Load looks at them; the project knows them from then on.
+	Local map[string]string
 }
 
 // Dir is where a repository of the project lies.

@@ -33,7 +33,7 @@ const maxFiles = 200 // includes and lock files together
 // kas's environment variables (KAS_MACHINE and others) change nothing.
 func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	if file, choices, ok := cutSetup(files); ok {
-		p, err := loadSetup(file, choices)
+		p, err := loadSetup(file, choices, ws)
 		p.File = files
 		return p, err
 	}

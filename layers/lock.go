@@ -36,6 +36,7 @@ func Lock(ctx context.Context, p Project, ws Workspace) error {
 		if p.setup != nil {
 			return lockSetup(ctx, p)
 		}
+		ws.Local = p.local
 		l, err := newLoader(p.File, ws)
 		if err != nil {
 			return "", err

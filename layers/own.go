@@ -35,7 +35,7 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 		return nil, err
 	}
 	args := []string{"log", "-z", "--ignore-missing", "--format=%S%x09%h%x09%ae%x09%s", fmt.Sprintf("--max-count=%d", listedCommits), "--stdin"}
-	args = append(append(args, tips...), "--not", "--exclude=refs/slipway/rescued/*", "--glob=refs/slipway/*")
+	args = append(append(args, tips...), "--not", "--glob=refs/slipway/*")
 	c := t.command(append(args, t.remotesOf(ctx, r)...)...)
 	var not strings.Builder
 	for _, commit := range slices.Concat(ends, without) {

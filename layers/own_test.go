@@ -221,6 +221,31 @@ func TestCheckoutStopsInALinkedWorkTree(t *testing.T) {
 	if err := m.checkout(t, t.Context(), m.second); err == nil || !strings.Contains(err.Error(), "branch mine holds") {
 		t.Errorf("Checkout = %v; want it to stop", err)
 	}
+	run(t, m.r, "git", "checkout", "-q", "--detach", m.second)
+	seen := &progresstest.Recorder{}
+	if err := m.checkout(t, progress.With(t.Context(), progress.New(seen)), m.second); err != nil || !strings.Contains(seen.Last("warning").Detail, "branch mine has 1 (") {
+		t.Errorf("Checkout = %v, and warned %q; want the branch named", err, seen.Last("warning").Detail)
+	}
+}
+
+// A commit of the server's that no branch of it holds is not the user's.
+func TestCheckoutKnowsItsOwnCommits(t *testing.T) {
+	m := movedTree(t)
+	run(t, m.url, "git", "checkout", "-q", "--detach")
+	commitMine(t, m.url, "of a tag")
+	run(t, m.url, "git", "tag", "only")
+	if err := os.RemoveAll(m.r); err != nil {
+		t.Fatal(err)
+	}
+	run(t, m.dir, "git", "clone", "-q", "--no-tags", "--branch=main", m.url, "r")
+	if err := m.checkout(t, t.Context(), headOf(t, m.url)); err != nil {
+		t.Fatal(err)
+	}
+	commitMine(t, m.r, "my fix")
+	err := m.checkout(t, t.Context(), m.first)
+	if err == nil || !strings.Contains(err.Error(), " my fix\n") || strings.Contains(err.Error(), "of a tag") {
+		t.Errorf("Checkout = %v; want it to stop at the user's commit alone", err)
+	}
 }
 
 // Patches that Slipway applied are its own commits, also when they change.

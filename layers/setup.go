@@ -111,7 +111,7 @@ func setupLock(file string) string {
 	return own
 }
 
-func loadSetup(file string, choices []string) (Project, error) {
+func loadSetup(file string, choices []string, ws Workspace) (Project, error) {
 	abs, err := filepath.Abs(file)
 	if err != nil {
 		return Project{}, err
@@ -122,7 +122,7 @@ func loadSetup(file string, choices []string) (Project, error) {
 	s := &setup{}
 	p := Project{
 		Root: repositoryOf(filepath.Dir(abs)), BuildSystem: defaultBuildSystem,
-		Targets: []string{defaultTarget}, Task: defaultTask, setup: s,
+		Targets: []string{defaultTarget}, Task: defaultTask, setup: s, local: ws.Local,
 	}
 	if s.file, p.Warnings, err = readJSON(abs, setupFile); err != nil {
 		return Project{}, err
@@ -136,7 +136,18 @@ func loadSetup(file string, choices []string) (Project, error) {
 	if err := p.readSources(setupLock(abs)); err != nil {
 		return Project{}, err
 	}
-	return p, p.placeLayers(filepath.Dir(abs))
+	if err := p.placeLayers(filepath.Dir(abs)); err != nil {
+		return Project{}, err
+	}
+	for i := range p.Repos {
+		if err := p.takeLocal(&p.Repos[i]); err != nil {
+			return Project{}, err
+		}
+		if r := p.Repos[i]; r.Local {
+			s.sources.set(r.ID, r.placed(newDict()))
+		}
+	}
+	return p, p.checkLocal()
 }
 
 // checkSetup looks at what concerns the whole file.

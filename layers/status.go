@@ -35,6 +35,10 @@ func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 	group.SetLimit(parallel)
 	for i, r := range p.Repos {
 		states[i] = State{Repo: r, Dir: p.Dir(ws, r), Wanted: r.Commit}
+		if r.Local {
+			group.Go(func() error { return states[i].describeLocal(ctx) })
+			continue
+		}
 		if t := treeIn(states[i].Dir, nil); t.there() {
 			group.Go(func() error { return t.damaged(c.describe(ctx, t, &states[i])) })
 		}
@@ -44,11 +48,16 @@ func Status(ctx context.Context, p Project, ws Workspace) ([]State, error) {
 
 func (c *checkout) describe(ctx context.Context, t tree, s *State) error {
 	s.Head, _ = t.commitOf(ctx, "HEAD") // a repository without a commit has none
-	edited, err := t.edited(ctx)
-	s.Edited = len(edited) > 0
-	if err != nil || s.Repo.URL == "" {
+	if s.Repo.URL == "" {
+		edited, err := t.edited(ctx)
+		s.Edited = len(edited) > 0
 		return err
 	}
+	modified, err := t.modified(ctx, t.dir)
+	if err != nil {
+		return err
+	}
+	s.Edited = len(modified) > 0
 	s.Stopped = !t.settled()
 	if branch, err := t.git(ctx, "symbolic-ref", "-q", "HEAD"); err == nil {
 		s.Branch = strings.TrimPrefix(branch, "refs/heads/")
@@ -92,6 +101,10 @@ func (s State) Word() string {
 		return "missing"
 	case s.Stopped:
 		return "stopped"
+	case s.Repo.Local && s.Edited:
+		return "local, modified"
+	case s.Repo.Local:
+		return "local"
 	case s.Edited:
 		return "edited"
 	case s.Repo.URL == "":

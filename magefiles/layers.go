@@ -16,7 +16,8 @@ type Layers mg.Namespace
 
 // Checkout fetches a board's layers and checks out the commits that it names, below
 // build/<board>/layers, and writes bitbake's conf folder. Files that you changed there are
-// not touched. build does the same first.
+// not touched, and it stops at commits of yours. build does the same first.
+// SLIPWAY_LOCAL=oe=/src/oe,meta-x=/src/meta-x builds from these folders as they are.
 //
 // Example: "layers:checkout jetson-orin-nano-devkit".
 func (Layers) Checkout(ctx context.Context, board string) error {

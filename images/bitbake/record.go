@@ -82,6 +82,7 @@ type Commit struct {
 	Repo   string `json:"repo"`
 	Commit string `json:"commit"`
 	Edited bool   `json:"edited,omitempty"`
+	Local  string `json:"local,omitempty"` // the user's folder that was taken in place of a checkout
 }
 
 // Parsed is what came of reading the recipes.

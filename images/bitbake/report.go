@@ -120,8 +120,11 @@ func (r Record) facts() []fact {
 	}
 	for _, c := range r.Commits {
 		edited := ""
+		if c.Local != "" {
+			edited = ", local folder " + c.Local
+		}
 		if c.Edited {
-			edited = ", edited"
+			edited += ", modified"
 		}
 		all = append(all, fact{c.Repo, c.Commit[:min(len(c.Commit), 12)] + edited})
 	}
