@@ -4,9 +4,12 @@
 package ci
 
 import (
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -16,6 +19,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"slipway/images"
 )
 
 //go:embed suites/*.yml
@@ -70,10 +75,24 @@ func Suites() []string {
 
 // LoadSuite returns a suite: one of Suites by its name, or a goss file by its
 // path, which ends in .yml or .yaml.
-func LoadSuite(name string) (Suite, error) {
-	l, file := loader{files: embedded}, path.Join("suites", name+".yml")
+func LoadSuite(name string) (Suite, error) { return loadSuite(name, io.Discard) }
+
+// SuitesDigest is the digest of the suites of a board, and of those that they include.
+func SuitesDigest(spec images.Spec) (string, error) {
+	h := sha256.New()
+	for _, name := range spec.Suites {
+		if _, err := loadSuite(name, h); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// loadSuite is LoadSuite that also writes what it reads to text.
+func loadSuite(name string, text io.Writer) (Suite, error) {
+	l, file := loader{files: embedded, text: text}, path.Join("suites", name+".yml")
 	if ext := filepath.Ext(name); ext == ".yml" || ext == ".yaml" {
-		l, file = loader{files: os.DirFS(filepath.Dir(name)), dir: filepath.Dir(name)}, filepath.Base(name)
+		l, file = loader{files: os.DirFS(filepath.Dir(name)), dir: filepath.Dir(name), text: text}, filepath.Base(name)
 	} else if !slices.Contains(Suites(), name) {
 		return Suite{}, fmt.Errorf("no suite %q; have %s, or name a goss file, like ./my-suite.yml", name, strings.Join(Suites(), ", "))
 	}
@@ -95,6 +114,7 @@ func LoadSuite(name string) (Suite, error) {
 type loader struct {
 	files  fs.FS
 	dir    string // of files, for errors
+	text   io.Writer
 	checks []Check
 }
 
@@ -108,6 +128,7 @@ func (l *loader) include(file string, depth int) error {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(l.text, "%d %s\n", len(data), data)
 	root, err := parseYAML(l.shown(file), data)
 	if err != nil {
 		return err

@@ -28,6 +28,9 @@ type UpdateOptions struct {
 	Confirm   func(question string) error // nil: nobody is asked
 	Out       io.Writer                   // for what a person should read
 	Now       <-chan struct{}             // closed when even the cleaning up shall end
+
+	Earlier *Earlier               // update of this board with this bundle; nil: there was none
+	Writing func(before Ran) error // called once before a slot is written; an error keeps it from that
 }
 
 // System is what runs on a board after an update.
@@ -47,12 +50,14 @@ type Outcome struct {
 	Host      string                `json:"host"`
 	Engine    string                `json:"engine,omitempty"`
 	Bundle    string                `json:"bundle"`
-	System    System                `json:"system"`            // what runs now
-	Slot      string                `json:"slot,omitempty"`    // where it lies
-	Version   string                `json:"version,omitempty"` // of it, where the engine knows
-	Committed bool                  `json:"committed"`         // the new system is there to stay
-	Waiting   bool                  `json:"waiting,omitempty"` // the new system runs after the next restart
-	Restarted bool                  `json:"restarted"`         // the board was told to start the new system
+	System    System                `json:"system"`              // what runs now
+	Slot      string                `json:"slot,omitempty"`      // where it lies
+	Version   string                `json:"version,omitempty"`   // of it, where the engine knows
+	Installed string                `json:"installed,omitempty"` // update.Slot's Installation of it
+	Already   bool                  `json:"already,omitempty"`   // an earlier update installed it, and this one nothing
+	Committed bool                  `json:"committed"`           // the new system is there to stay
+	Waiting   bool                  `json:"waiting,omitempty"`   // the new system runs after the next restart
+	Restarted bool                  `json:"restarted"`           // the board was told to start the new system
 	Way       boardupdate.Way       `json:"way,omitempty"`
 	SentBytes int64                 `json:"sentBytes"` // of the bundle, to the board
 	Findings  []boardupdate.Finding `json:"findings"`
@@ -112,7 +117,9 @@ type updating struct {
 	engine  boardupdate.Engine
 	bundle  *boardupdate.Bundle
 	before  boardupdate.Status
+	arrived headway             // of an earlier update
 	judged  bool                // the engine has looked at the bundle
+	told    bool                // how.Writing was called
 	source  *boardupdate.Source // as it was offered last
 	outcome Outcome
 }
@@ -156,7 +163,7 @@ func (u *updating) run(ctx context.Context, connect func(context.Context) error)
 		{"smoke", u.smoke, "each failed check says what to do"},
 		{"commit", u.commit, "on the board: look at the engine's own log, then mark the system good by hand"},
 	})
-	if err != nil && u.outcome.System == NewSystem && ctx.Err() == nil {
+	if err != nil && u.outcome.System == NewSystem && u.arrived != stays && ctx.Err() == nil {
 		err = errors.Join(err, report.stage(ctx, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
 	}
 	u.askLast(ctx)
@@ -227,9 +234,13 @@ func (u *updating) patient(ctx context.Context) (_ context.Context, done func())
 func (u *updating) ends(stage string) bool {
 	switch stage {
 	case "install":
-		return u.how.DryRun
-	case "restart", "smoke", "commit":
+		return u.how.DryRun || u.arrived > newWork
+	case "restart":
+		return u.how.DryRun || u.how.NoReboot || u.arrived > installed
+	case "smoke":
 		return u.how.DryRun || u.how.NoReboot
+	case "commit":
+		return u.how.DryRun || u.how.NoReboot || u.arrived == stays
 	}
 	return false
 }
@@ -248,8 +259,8 @@ func (u *updating) preflight(ctx context.Context) (string, error) {
 	}
 	err = u.overBreaks(ctx, redialLimit, u.examine)
 	u.show()
-	if err != nil || u.how.DryRun || u.how.Confirm == nil {
-		return u.outcome.Engine, err
+	if err != nil || u.how.DryRun || u.how.Confirm == nil || u.arrived > newWork {
+		return u.preflightWords(), err
 	}
 	slot, _ := u.before.Other()
 	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, or(slot.Name, "the other system"), u.outcome.Host))
@@ -261,6 +272,11 @@ func (u *updating) examine(ctx context.Context) (err error) {
 		return err
 	}
 	u.outcome.Engine = u.engine.Name()
+	if u.how.Earlier != nil {
+		if err := u.goOn(ctx, *u.how.Earlier); err != nil || u.arrived > newWork {
+			return err
+		}
+	}
 	u.outcome.Findings, u.before, err = boardupdate.Preflight(ctx, u.conn, u.engine, u.bundle, boardupdate.Rules{Downgrade: u.how.Downgrade})
 	if err != nil {
 		return err
@@ -356,6 +372,9 @@ func (u *updating) installOnce(ctx context.Context, step *progress.Step) error {
 		if err := u.judge(ctx, from); err != nil {
 			return err
 		}
+	}
+	if err := u.writes(); err != nil {
+		return err
 	}
 	last := 0
 	return u.engine.Install(ctx, from, func(percent int, text string) {
@@ -475,7 +494,7 @@ func (u *updating) runs(status boardupdate.Status) {
 	default:
 		u.outcome.System = NewSystem
 	}
-	u.outcome.Slot, u.outcome.Version = is.Name, is.Version
+	u.outcome.Slot, u.outcome.Version, u.outcome.Installed = is.Name, is.Version, is.Installation
 }
 
 func (u *updating) smoke(ctx context.Context) (string, error) {

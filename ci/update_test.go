@@ -323,3 +323,105 @@ func TestUpdateCutAround(t *testing.T) {
 		})
 	}
 }
+
+// An update of which a record says that it was begun is gone on with from where it came
+// to, and what runs the bundle is not written again.
+func TestUpdateGoesOn(t *testing.T) {
+	board := t // the service outlives the cases
+	const (
+		killedBefore = iota // the engine was asked
+		killedInstalled
+		killedStarted
+		killedCommitted
+	)
+	for _, tt := range []struct {
+		name    string
+		killed  int
+		commits bool // the record says so
+		since   func(r *updatetest.RAUC)
+		want    string // system, slot; the stages that passed
+		already bool
+		err     string
+	}{
+		{name: "before it was installed", killed: killedBefore, want: "new B; connect preflight install restart smoke commit"},
+		{name: "before the restart", killed: killedInstalled, want: "new B; connect preflight restart smoke commit"},
+		{name: "before it was proved", killed: killedStarted, want: "new B; connect preflight smoke commit", already: true},
+		{name: "before the record says so", killed: killedCommitted, want: "new B; connect preflight smoke commit", already: true},
+		{name: "afterwards", killed: killedCommitted, commits: true, want: "new B; connect preflight smoke", already: true},
+		{
+			name: "and the board went back", killed: killedInstalled, want: "new B; connect preflight install restart smoke commit",
+			since: func(r *updatetest.RAUC) {
+				r.GiveUp(board)
+				r.Restart(board)
+			},
+		},
+		{
+			name: "and somebody installed another", killed: killedCommitted, commits: true, want: "new B; connect preflight install restart smoke commit",
+			since: func(r *updatetest.RAUC) {
+				u := onRAUC(board, r, updatetest.Connect(board), r.Make(board, updatetest.Bundle{Name: "other", Version: "3", Content: "system 3"}))
+				if err := u.run(board.Context(), already); err != nil {
+					board.Fatal(err)
+				}
+			},
+			err: "-downgrade",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := updatetest.StartRAUC(t)
+			bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+			first := onRAUC(t, r, updatetest.Connect(t), bundle)
+			var noted Earlier
+			first.how.Writing = func(ran Ran) error {
+				noted.From = ran
+				return map[bool]error{true: errors.New("killed")}[tt.killed == killedBefore]
+			}
+			first.how.NoReboot = tt.killed < killedCommitted
+			if err := first.run(t.Context(), already); err != nil && tt.killed != killedBefore {
+				t.Fatal(err)
+			}
+			if tt.killed == killedStarted {
+				r.Restart(t)
+			}
+			if tt.commits {
+				ran := first.outcome.Ran()
+				noted.To = &ran
+			}
+			if tt.since != nil {
+				tt.since(r)
+			}
+			u := onRAUC(t, r, updatetest.Connect(t), bundle)
+			u.how.Earlier = &noted
+			err := u.run(t.Context(), already)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("run() = %v; want %q", err, tt.err)
+				}
+				return
+			}
+			got := fmt.Sprintf("%s %s; %s", u.outcome.System, r.Booted(), strings.Join(passedStages(u.outcome.Report), " "))
+			if err != nil || got != tt.want || u.outcome.Already != tt.already || !u.outcome.Committed {
+				t.Errorf("run() = %v, %s, already %v; want %s, %v", err, got, u.outcome.Already, tt.want, tt.already)
+			}
+		})
+	}
+}
+
+// What a board has already is proved, and not taken back where it fails.
+func TestUpdateAlreadyFails(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	first := onRAUC(t, r, updatetest.Connect(t), bundle)
+	var noted Earlier
+	first.how.Writing = func(ran Ran) error { noted.From = ran; return nil }
+	if err := first.run(t.Context(), already); err != nil {
+		t.Fatal(err)
+	}
+	ran := first.outcome.Ran()
+	noted.To = &ran
+	u := onRAUC(t, r, updatetest.Connect(t), bundle)
+	u.how.Earlier = &noted
+	u.prove = func(context.Context) (Report, error) { return Report{}, ErrFailed }
+	if err := u.run(t.Context(), already); !errors.Is(err, ErrFailed) || r.Booted() != "B" || u.outcome.System != NewSystem || !u.outcome.Committed {
+		t.Errorf("run() = %v, slot %s, %v; want the check's failure, and the system left as it is", err, r.Booted(), u.outcome)
+	}
+}

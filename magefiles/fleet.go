@@ -38,7 +38,8 @@ func (Fleet) List(inventory string,
 // fails no other board is begun. A board that hangs costs its own place only, until its
 // limit. What came of it is in build/BOARD/fleet/deploy: index.html with a report of each board,
 // fleet.json and junit.xml. It exits as smoke does, for the worst board. A run that was
-// broken off, also by a kill, goes on with -failed, which wants the same work as before.
+// broken off, also by a kill, continues with -failed, which refuses a file, artifact or
+// suite that changed since. One run at a time works in that folder.
 //
 // Examples: "fleet:deploy BOARD hosts.yml -dryrun"; "fleet:deploy BOARD hosts.yml
 // -limit=rack1 -canary=2 -stopafter=5"; "fleet:deploy BOARD hosts.yml -failed";
@@ -78,8 +79,9 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 // bundle, and nothing is written. Ctrl-C begins no other board and breaks installations
 // off, which leaves the old system; boards that restart already are waited for, until a
 // second Ctrl-C. A board's limit holds up to its restart. What came of it is in
-// build/BOARD/fleet/update (or preflight), as fleet:deploy has it, and -failed goes on. It
-// exits as smoke does, for the worst board.
+// build/BOARD/fleet/update (or preflight), as fleet:deploy has it, and -failed goes on. A
+// board that runs this bundle since an earlier run is not written again. It exits as smoke
+// does, for the worst board.
 //
 // Examples: "fleet:update BOARD hosts.yml new.raucb -dryrun"; "fleet:update BOARD
 // hosts.yml new.raucb -limit=rack1 -canary=2 -stopafter=2 -yes".

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"slipway/ci"
 	"slipway/flash/target"
@@ -18,7 +15,7 @@ import (
 
 // turn is what is done with one board.
 type turn struct {
-	*plan
+	*run
 	job  *job
 	step *progress.Step
 	conn *target.Conn
@@ -26,28 +23,36 @@ type turn struct {
 	at      phase
 	report  ci.Report
 	updated ci.Outcome
+	already bool // the board had it before
 }
 
-// take gives a board its turn and returns what came of it.
-func (p *plan) take(ctx context.Context, j *job) Result {
-	t := &turn{plan: p, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
-	t.report = ci.Report{Board: p.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
-	limited, cancel := p.limit(ctx, j)
+// take gives a board its turn and returns what came of it, and for the next update what
+// is known of its system.
+func (r *run) take(ctx context.Context, j *job) (Result, *Note) {
+	t := &turn{run: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
+	t.report = ci.Report{Board: r.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
+	limited, cancel := r.limit(ctx, j)
 	defer cancel()
 	err := t.all(limited)
 	lost := t.lost(limited, err)
 	if limited.Err() != nil && ctx.Err() == nil && err != nil && !t.updated.Restarted {
 		err = fmt.Errorf("%w: %w", errSlow, err)
 	}
-	r := Result{Host: j.host.Name, Address: j.access.Host, Kind: kindOf(ctx, limited, err, t.at, lost), Canary: j.canary, Tries: j.tries}
-	r.ElapsedMS = time.Since(t.report.Started).Milliseconds()
-	r.Passed, r.Checks = tally(t.report)
-	r.System, r.Version, r.SentBytes = t.updated.System, t.updated.Version, t.updated.SentBytes
-	if err != nil {
-		r.Saw = oneLine(err)
+	if changed := r.unchanged(ctx); changed != nil && (err == nil || !t.updated.Restarted) {
+		err = kinded{Changed, changed}
 	}
-	t.finish(&r, err)
-	return r
+	result := Result{Host: j.host.Name, Address: j.access.Host, Port: j.access.Port, Kind: kindOf(ctx, limited, err, t.at, lost), Canary: j.canary, Tries: j.tries}
+	if err == nil && t.already && j.tries == 1 {
+		result.Kind = Already
+	}
+	result.ElapsedMS = time.Since(t.report.Started).Milliseconds()
+	result.Passed, result.Checks = tally(t.report)
+	result.System, result.Version, result.SentBytes = t.updated.System, t.updated.Version, t.updated.SentBytes
+	if err != nil {
+		result.Saw = oneLine(err)
+	}
+	t.finish(&result, err)
+	return result, t.noteAfter()
 }
 
 // lost ends the connection, and says whether it had ended by itself. What fails
@@ -107,23 +112,6 @@ func (t *turn) note(name string, began time.Time, err error) {
 	t.report.Stages = append(t.report.Stages, s)
 }
 
-// lock keeps two runs on this machine from one host.
-func (t *turn) lock() (unlock func(), err error) {
-	dir := filepath.Join(t.opt.Dir, "fleet.locks")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(dir, t.job.host.Name), os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, kinded{Busy, fmt.Errorf("another run on this machine works on %s", t.job.host.Name)}
-	}
-	return func() { f.Close() }, nil
-}
-
 func (t *turn) connect(ctx context.Context) error {
 	t.step.Detail("connecting")
 	a, err := t.address(ctx, t.job)
@@ -181,6 +169,12 @@ func (t *turn) deploy(ctx context.Context) error {
 		return nil
 	}
 	ctx = t.watched(ctx, "deploying")
+	if t.source != nil && (t.job.again || t.job.tries > 1) {
+		digest, err := t.conn.Digest(ctx, t.ask.To)
+		if t.already = err == nil && digest == t.source.SHA256(); t.already {
+			return nil
+		}
+	}
 	if t.source != nil {
 		_, err := t.conn.Send(ctx, t.source, t.ask.To, t.ask.Rights)
 		return err
@@ -239,7 +233,8 @@ func (t *turn) finish(r *Result, err error) {
 	if len(t.report.Stages) > 0 || len(t.report.Suites) > 0 {
 		r.Report = filepath.Join(r.Host, "report.html")
 		if werr := t.report.Write(t.dir(t.job)); werr != nil {
-			r.Report, r.Kind, r.Saw = "", Other, oneLine(fmt.Errorf("write the report: %w", werr))
+			r.Report = ""
+			t.halt(fmt.Errorf("the report of %s cannot be written: %w", r.Host, werr))
 		}
 	}
 	t.step.End(r.words(), r.err())
@@ -273,7 +268,7 @@ func (r Result) words() string {
 }
 
 func (r Result) err() error {
-	if r.Kind == Passed {
+	if r.Kind.done() {
 		return nil
 	}
 	return errors.New(r.words())

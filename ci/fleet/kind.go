@@ -37,9 +37,11 @@ const (
 	Silent     Kind = "no answer"
 	Wrong      Kind = "suite wrong"
 	Other      Kind = "other"
-	Busy       Kind = "in use" // by another run on this machine
+	Changed    Kind = "file changed" // that the board was to get
+	Busy       Kind = "in use"       // by another run on this machine
 	Stopped    Kind = "stopped"
 	NotBegun   Kind = "not begun"
+	Already    Kind = "already has it" // from an earlier run
 	Passed     Kind = "passed"
 )
 
@@ -72,9 +74,11 @@ var kinds = []struct {
 	{Silent, ci.ErrUnreachable, true, "see whether the board is on and has started; a firewall may swallow what is sent to it"},
 	{Wrong, ci.ErrWrong, false, "mend the suite"},
 	{Other, nil, false, "see the board's report"},
+	{Changed, nil, false, "let nobody write to what is sent during a run; then run it without -failed"},
 	{Busy, nil, true, "wait until the other run has ended"},
 	{Stopped, context.Canceled, false, "run again with -failed"},
 	{NotBegun, nil, false, "run again with -failed"},
+	{Already, nil, false, ""},
 	{Passed, nil, false, ""},
 }
 
@@ -87,7 +91,12 @@ func (k Kind) rank() int {
 	return 0
 }
 
-func (k Kind) failed() bool { return k != Passed && k != NotBegun }
+func (k Kind) known() bool { return kinds[k.rank()].kind == k }
+
+// done says that a board has what the run gives.
+func (k Kind) done() bool { return k == Passed || k == Already }
+
+func (k Kind) failed() bool { return !k.done() && k != NotBegun }
 
 // errSlow is why a board's turn ends when its time is up.
 var errSlow = errors.New("its time is up")

@@ -9,13 +9,10 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"slipway/ci"
 )
@@ -23,7 +20,8 @@ import (
 // Outcome is what came of a run over many boards.
 type Outcome struct {
 	Board     string    `json:"board"`
-	Work      string    `json:"work"` // what was done with each board
+	Work      string    `json:"work"` // what was done with each board, in words
+	Did       Work      `json:"did"`
 	Inventory string    `json:"inventory"`
 	Started   time.Time `json:"started"`
 	ElapsedMS int64     `json:"elapsedMs"`
@@ -35,6 +33,7 @@ type Outcome struct {
 type Result struct {
 	Host      string `json:"host"`
 	Address   string `json:"address"`
+	Port      int    `json:"port,omitempty"` // where the inventory names one
 	Kind      Kind   `json:"kind"`
 	Saw       string `json:"saw,omitempty"`
 	ElapsedMS int64  `json:"elapsedMs"`
@@ -58,40 +57,12 @@ const (
 	pageName    = "index.html"
 )
 
-const maxOutcomeBytes = 64 << 20
-
 func (o Outcome) write(dir string) error {
 	data, err := json.MarshalIndent(o, "", " ")
 	if err != nil {
 		return err
 	}
 	return writeFile(dir, outcomeName, append(data, '\n'))
-}
-
-func writeFile(dir, name string, data []byte) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return renameio.WriteFile(filepath.Join(dir, name), data, 0o644)
-}
-
-func readOutcome(dir string) (o Outcome, err error) {
-	file := filepath.Join(dir, outcomeName)
-	info, err := os.Stat(file)
-	if err != nil {
-		return o, err
-	}
-	if info.Size() > maxOutcomeBytes {
-		return o, fmt.Errorf("%s has more than %d MiB", file, maxOutcomeBytes>>20)
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return o, err
-	}
-	if err := json.Unmarshal(data, &o); err != nil {
-		return o, fmt.Errorf("%s: %w", file, err)
-	}
-	return o, nil
 }
 
 // counts are how many boards ended in which way.
@@ -104,6 +75,9 @@ func (o Outcome) counts() counts {
 	}
 	return n
 }
+
+// done is how many boards have what the run gives.
+func (n counts) done() int { return n[Passed] + n[Already] }
 
 // String is "475 passed, 3 disk full, ...".
 func (n counts) String() string {
@@ -131,10 +105,10 @@ func (o Outcome) worst() Kind {
 // its checks, if there is one: such a board may be worse off than before.
 func (o Outcome) err(ctx context.Context) error {
 	n := o.counts()
-	if n[Passed] == len(o.Results) {
+	if n.done() == len(o.Results) {
 		return nil
 	}
-	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s", o.Board, len(o.Results)-n[Passed], len(o.Results), n)
+	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s", o.Board, len(o.Results)-n.done(), len(o.Results), n)
 	for _, worst := range []error{ci.ErrFailed, ci.ErrWrong, ci.ErrUnreachable} {
 		for _, k := range kinds {
 			if n[k.kind] > 0 && k.err == worst {
@@ -149,7 +123,7 @@ func (o Outcome) err(ctx context.Context) error {
 func (o Outcome) Summary(w io.Writer, dir string) error {
 	n := o.counts()
 	for _, k := range kinds {
-		if n[k.kind] == 0 || k.kind == Passed || k.kind == NotBegun {
+		if n[k.kind] == 0 || k.kind.done() || k.kind == NotBegun {
 			continue
 		}
 		fmt.Fprintf(w, "FAILED  %s: %d\n", k.kind, n[k.kind])
@@ -157,7 +131,7 @@ func (o Outcome) Summary(w io.Writer, dir string) error {
 		fmt.Fprintf(w, "  next  %s\n", k.next)
 	}
 	verdict := "PASSED"
-	if n[Passed] < len(o.Results) {
+	if n.done() < len(o.Results) {
 		verdict = "FAILED"
 	}
 	fmt.Fprintf(w, "%s  %s on %d boards in %.1f s: %s\n", verdict, o.Board, len(o.Results), float64(o.ElapsedMS)/1000, n)
@@ -192,13 +166,13 @@ var page = template.Must(template.New("fleet").Funcs(template.FuncMap{
 }).Parse(pageText))
 
 // writePages writes the outcome for people and for CI systems.
-func (r *run) writePages() error {
+func (o Outcome) writePages(dir string) error {
 	var html bytes.Buffer
-	if err := page.Execute(&html, map[string]any{"Outcome": r.outcome, "Counts": r.outcome.counts().String()}); err != nil {
+	if err := page.Execute(&html, map[string]any{"Outcome": o, "Counts": o.counts().String()}); err != nil {
 		return err
 	}
-	junit, err := r.outcome.junit()
-	return errors.Join(err, writeFile(r.folder(), pageName, html.Bytes()), writeFile(r.folder(), junitName, junit))
+	junit, err := o.junit()
+	return errors.Join(err, writeFile(dir, pageName, html.Bytes()), writeFile(dir, junitName, junit))
 }
 
 // junit is a case for each board; their own reports have one for each check.
@@ -207,7 +181,7 @@ func (o Outcome) junit() ([]byte, error) {
 	for _, r := range o.Results {
 		c := ci.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: ci.Failed, Saw: r.Saw, Next: kinds[r.Kind.rank()].next, ElapsedMS: r.ElapsedMS}
 		switch r.Kind {
-		case Passed:
+		case Passed, Already:
 			c.Status = ci.Passed
 		case NotBegun:
 			c.Status, c.Saw = ci.Skipped, string(NotBegun)

@@ -61,7 +61,13 @@ type plan struct {
 	source   *target.Source
 	bundle   *boardupdate.Bundle
 	jobs     []*job
-	before   []Result // of the run that this one goes on with
+	before   []Result        // of the run that this one goes on with
+	noted    map[string]Note // of updates that were begun before, by host
+
+	work     Work
+	files    []*watched
+	suites   string // their digest
+	watching sync.Mutex
 
 	limit  func(context.Context, *job) (context.Context, context.CancelFunc)
 	update func(ctx context.Context, t *turn, how ci.UpdateOptions) (ci.Outcome, error)
@@ -74,6 +80,7 @@ type job struct {
 	limit  time.Duration
 	canary bool
 	tries  int
+	again  bool // an earlier run began its turn, with the same work
 
 	resolved target.Address // what ssh said of it
 }
@@ -87,8 +94,18 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 		return Outcome{}, err
 	}
 	defer p.close()
+	if !p.shows() {
+		unlock, err := p.lockRun()
+		if err != nil {
+			return Outcome{}, err
+		}
+		defer unlock()
+	}
+	if err := p.prepare(ctx); err != nil {
+		return Outcome{}, err
+	}
 	writeNotes(w, notes)
-	if ask.DryRun && ask.Update == "" {
+	if p.shows() {
 		return Outcome{}, p.show(w)
 	}
 	if err := p.confirm(w); err != nil {
@@ -97,12 +114,36 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	if err := p.unlock(ctx); err != nil {
 		return Outcome{}, err
 	}
-	r := newRun(p)
-	if err := r.save(); err != nil {
-		return r.outcome, err
+	return p.run(ctx, w)
+}
+
+// shows says that no board is asked, and nothing written.
+func (p *plan) shows() bool { return p.ask.DryRun && p.ask.Update == "" }
+
+// prepare finds what is sent, and with which boards the run goes on.
+func (p *plan) prepare(ctx context.Context) error {
+	if err := p.open(ctx); err != nil {
+		return err
 	}
-	r.all(ctx)
-	return r.outcome, errors.Join(r.save(), r.writePages(), r.outcome.Summary(w, p.folder()), r.outcome.err(ctx))
+	if err := p.recall(); err != nil {
+		return err
+	}
+	return p.goOn()
+}
+
+// run gives the boards their turns.
+func (p *plan) run(ctx context.Context, w io.Writer) (Outcome, error) {
+	r, err := newRun(p)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("no board was asked, as the record of the run cannot be written: %w", err)
+	}
+	if len(p.jobs) == 0 {
+		fmt.Fprintln(w, "nothing is left to do: every one of these hosts passed before")
+	} else {
+		r.all(ctx)
+	}
+	err = r.conclude()
+	return r.outcome, errors.Join(err, r.outcome.Summary(w, p.folder()), r.outcome.err(ctx))
 }
 
 // command is whose outcome it is.
@@ -153,12 +194,12 @@ func (a Ask) complete() (Ask, error) {
 	return a, a.Rights.Check()
 }
 
-// newPlan finds out, before any board is asked, whether the run is possible.
+// newPlan finds out, before any board is asked, which boards it is about.
 func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Ask) (_ *plan, notes []string, err error) {
 	if ask, err = ask.complete(); err != nil {
 		return nil, nil, err
 	}
-	p := &plan{ask: ask, opt: opt, spec: spec, limit: limited, update: updateBoard}
+	p := &plan{ask: ask, opt: opt, spec: spec, limit: limited, update: updateBoard, noted: map[string]Note{}}
 	inv, err := Load(ask.Inventory)
 	if err != nil {
 		return nil, nil, err
@@ -167,40 +208,61 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Ask)
 	if err != nil {
 		return nil, nil, err
 	}
-	if hosts, err = p.again(hosts); err != nil {
-		return nil, nil, err
-	}
 	if err := p.addJobs(inv, hosts); err != nil {
 		return nil, nil, err
 	}
-	return p, inv.Remarks(hosts), p.open(ctx)
+	return p, inv.Remarks(hosts), context.Cause(ctx)
 }
 
-// again leaves those that passed last time out, where that is asked for.
-func (p *plan) again(hosts []*Host) ([]*Host, error) {
+// recall learns from the last update's journal which boards may run the bundle already.
+func (p *plan) recall() error {
+	if p.ask.Update == "" {
+		return nil
+	}
+	dir := filepath.Join(ci.BoardDir(p.opt, p.spec), "fleet", "update")
+	last, err := readHistory(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("which boards were updated before is not known: %w\n  next: look on the boards which system runs, then remove that file", err)
+	}
+	p.noted = last.notes
+	return nil
+}
+
+// goOn leaves those that passed last time out, where that is asked for.
+func (p *plan) goOn() error {
 	if !p.ask.Failed {
-		return hosts, nil
+		p.chooseCanaries()
+		return nil
 	}
-	last, err := readOutcome(p.folder())
+	last, err := readHistory(p.folder())
 	if err != nil {
-		return nil, fmt.Errorf("-failed needs the outcome of a run before: %w", err)
+		return fmt.Errorf("-failed needs the record of a run before: %w", err)
 	}
-	if last.Work != p.ask.work() {
-		return nil, fmt.Errorf("-failed goes on with the same work, and the last run was: %s; this is: %s (%s)", oneLine(last.Work), p.ask.work(), filepath.Join(p.folder(), outcomeName))
+	if why := p.work.differs(last.outcome.Did); why != "" {
+		return fmt.Errorf("-failed goes on with the same work: %s (%s)\n  next: run it without -failed, for all boards", why, filepath.Join(p.folder(), journalName))
 	}
-	p.before = last.Results
-	passed := map[string]bool{}
-	for _, r := range last.Results {
-		passed[r.Host] = r.Kind == Passed
-	}
-	hosts = slices.DeleteFunc(slices.Clone(hosts), func(h *Host) bool {
-		done, known := passed[h.Name]
-		return done || !known
+	p.before = last.outcome.Results
+	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {
+		i, known := last.at[j.host.Name]
+		if !known {
+			return true
+		}
+		r := last.outcome.Results[i]
+		same := r.Address == j.access.Host && r.Port == j.access.Port // another board may have the name now
+		j.again = same && r.Tries > 0
+		return same && r.Kind.done()
 	})
-	if len(hosts) == 0 {
-		return nil, fmt.Errorf("-failed: every one of these hosts passed last time (%s)", filepath.Join(p.folder(), outcomeName))
+	p.chooseCanaries()
+	return nil
+}
+
+func (p *plan) chooseCanaries() {
+	for i, j := range p.jobs {
+		j.canary = i < p.ask.Canary
 	}
-	return hosts, nil
 }
 
 // addJobs refuses all of a run where one host of it cannot be reached as the
@@ -218,7 +280,7 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 			others++
 			continue
 		}
-		p.jobs = append(p.jobs, &job{host: h, access: a, limit: cmp.Or(a.Limit, p.ask.BoardLimit), canary: len(p.jobs) < p.ask.Canary})
+		p.jobs = append(p.jobs, &job{host: h, access: a, limit: cmp.Or(a.Limit, p.ask.BoardLimit)})
 	}
 	if n := len(problems); n > 0 {
 		more := ""
@@ -234,22 +296,6 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 		return fmt.Errorf("%s: every host's slipway_board is another than %s", inv.File, p.spec.Board)
 	}
 	return nil
-}
-
-// open finds what is to be sent.
-func (p *plan) open(ctx context.Context) (err error) {
-	dir := ci.BoardDir(p.opt, p.spec)
-	p.artifact, err = images.OpenArtifact(dir)
-	if errors.Is(err, os.ErrNotExist) && !p.ask.Deploy {
-		p.artifact, err = images.NoArtifact(p.spec, dir), nil
-	}
-	if err == nil && p.ask.File != "" {
-		p.source, err = target.OpenSource(ctx, p.ask.File)
-	}
-	if err == nil && p.ask.Update != "" {
-		p.bundle, err = boardupdate.Open(p.ask.Update)
-	}
-	return err
 }
 
 func (p *plan) close() {
@@ -305,34 +351,66 @@ func (p *plan) confirm(w io.Writer) error {
 // run is a plan at work.
 type run struct {
 	*plan
-	total *progress.Step
+	history
+	total   *progress.Step
+	journal *journal
 
-	mu      sync.Mutex
-	outcome Outcome
-	at      map[string]int // of each host, in outcome.Results
-	saved   time.Time
+	mu      sync.Mutex // of the history too
 	failing int
 	stop    string // why no board is begun any more
 	atWork  int
 }
 
-func newRun(p *plan) *run {
-	r := &run{plan: p, at: map[string]int{}}
-	r.outcome = Outcome{Board: p.spec.Board, Work: p.ask.work(), Inventory: p.ask.Inventory, Started: time.Now().UTC()}
+// newRun begins the record of a run, in the place of the one before.
+func newRun(p *plan) (*run, error) {
+	r := &run{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
+	r.outcome = Outcome{Board: p.spec.Board, Work: p.ask.work(), Inventory: p.ask.Inventory, Started: time.Now().UTC(), Did: p.work}
 	r.outcome.Results = slices.Clone(p.before)
 	for i, b := range p.before {
 		r.at[b.Host] = i
 	}
 	for _, j := range p.jobs {
-		fresh := Result{Host: j.host.Name, Address: j.access.Host, Kind: NotBegun, Canary: j.canary}
+		fresh := Result{Host: j.host.Name, Address: j.access.Host, Port: j.access.Port, Kind: NotBegun, Canary: j.canary}
 		if i, ok := r.at[j.host.Name]; ok {
+			fresh.Tries = min(r.outcome.Results[i].Tries, 1) // it may have something of this work
 			r.outcome.Results[i] = fresh
 			continue
 		}
 		r.at[j.host.Name] = len(r.outcome.Results)
 		r.outcome.Results = append(r.outcome.Results, fresh)
 	}
-	return r
+	var err error
+	if r.journal, err = newJournal(p.folder(), r.entries()); err != nil {
+		return nil, err
+	}
+	return r, removeOld(p.folder())
+}
+
+// removeOld removes what was made from the journal of another run.
+func removeOld(dir string) error {
+	for _, name := range []string{outcomeName, junitName, pageName} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// conclude writes the record's end, and what is made from it.
+func (r *run) conclude() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.journal.add(entry{End: &ended{r.outcome.ElapsedMS, r.outcome.Stopped}})
+	if r.journal.broken() { // there may be room again
+		r.journal.close()
+		if r.journal, err = newJournal(r.folder(), r.entries()); err == nil {
+			err = r.journal.add(entry{End: &ended{r.outcome.ElapsedMS, r.outcome.Stopped}})
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("the record of the run is not whole: %w", err)
+	}
+	return errors.Join(err, r.outcome.write(r.folder()), r.outcome.writePages(r.folder()))
 }
 
 // all gives the canaries their turn, and if they pass, the others.
@@ -408,18 +486,25 @@ func (r *run) one(ctx context.Context, j *job) {
 	if !r.begin(ctx, j) {
 		return
 	}
-	r.end(j, r.take(ctx, j))
+	result, note := r.take(ctx, j)
+	r.end(j, result, note)
 }
 
+// begin notes that a board's turn begins, before the board is asked anything.
 func (r *run) begin(ctx context.Context, j *job) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stop == "" && r.ask.StopAfter > 0 && r.failing >= r.ask.StopAfter {
-		r.stop = fmt.Sprintf("%d boards failed (-stopafter=%d)", r.failing, r.ask.StopAfter)
-	}
-	if r.stop != "" || ctx.Err() != nil {
+	if !r.mayBegin(ctx) {
 		return false
 	}
+	if err := r.unchanged(ctx); err != nil {
+		r.halt(err)
+		return false
+	}
+	if err := r.journal.add(entry{Host: j.host.Name, Begun: j.tries + 1}); err != nil {
+		r.halt(fmt.Errorf("the record of the run cannot be written: %w", err))
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if j.tries > 0 {
 		r.failing-- // it counts as failing again if it does
 	}
@@ -429,7 +514,29 @@ func (r *run) begin(ctx context.Context, j *job) bool {
 	return true
 }
 
-func (r *run) end(j *job, result Result) {
+func (r *run) mayBegin(ctx context.Context) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stop == "" && r.ask.StopAfter > 0 && r.failing >= r.ask.StopAfter {
+		r.stop = fmt.Sprintf("%d boards failed (-stopafter=%d)", r.failing, r.ask.StopAfter)
+	}
+	return r.stop == "" && ctx.Err() == nil
+}
+
+// halt has no board begin any more.
+func (r *run) halt(why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stop == "" {
+		r.stop = why.Error()
+	}
+}
+
+func (r *run) end(j *job, result Result, note *Note) {
+	err := r.journal.add(entry{Host: j.host.Name, Result: &result, Note: note})
+	if err != nil {
+		r.halt(fmt.Errorf("the record of the run cannot be written: %w", err))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.atWork--
@@ -440,20 +547,14 @@ func (r *run) end(j *job, result Result) {
 		r.failing++
 	}
 	r.outcome.Results[r.at[j.host.Name]] = result
-	r.say()
-	if time.Since(r.saved) > time.Second { // a run that is killed goes on from here
-		r.saved = time.Now()
-		_ = r.outcome.write(r.folder()) // the last one tells
+	delete(r.notes, j.host.Name)
+	if note != nil {
+		r.notes[j.host.Name] = *note
 	}
+	r.say()
 }
 
 func (r *run) say() {
 	n := r.outcome.counts()
-	r.total.Detail(fmt.Sprintf("%d passed, %d failed, %d at work, %d waiting", n[Passed], r.failing, r.atWork, max(0, n[NotBegun]-r.atWork)))
-}
-
-func (r *run) save() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.outcome.write(r.folder())
+	r.total.Detail(fmt.Sprintf("%d passed, %d failed, %d at work, %d waiting", n[Passed]+n[Already], r.failing, r.atWork, max(0, n[NotBegun]-r.atWork)))
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/user"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"slipway/ci"
@@ -29,6 +31,9 @@ import (
 
 func TestMain(m *testing.M) {
 	os.Unsetenv("SSH_AUTH_SOCK") // the person's own keys are no part of the tests
+	if asked := os.Getenv(childVariable); asked != "" {
+		os.Exit(child(asked))
+	}
 	os.Exit(m.Run())
 }
 
@@ -110,15 +115,12 @@ func (p *played) run(ctx context.Context) (Outcome, error) {
 		}()
 		return ctx, func() { cancel(nil) }
 	}
-	r := newRun(plan)
-	r.all(ctx)
-	for _, err := range []error{r.save(), r.writePages(), r.outcome.Summary(&out, plan.folder())} {
-		if err != nil {
-			p.t.Error(err)
-		}
+	if err := plan.prepare(ctx); err != nil {
+		p.t.Fatal(err)
 	}
+	outcome, err := plan.run(ctx, &out)
 	p.t.Log(out.String())
-	return r.outcome, r.outcome.err(ctx)
+	return outcome, err
 }
 
 func (p *played) folder() string {
@@ -127,6 +129,22 @@ func (p *played) folder() string {
 		command = "update"
 	}
 	return filepath.Join(p.opt.Dir, "played", "fleet", command)
+}
+
+// last is the outcome as fleet.json has it, which must be what the journal tells.
+func (p *played) last() (o Outcome, err error) {
+	data, err := os.ReadFile(filepath.Join(p.folder(), outcomeName))
+	if err == nil {
+		err = json.Unmarshal(data, &o)
+	}
+	if err != nil {
+		return o, err
+	}
+	h, err := readHistory(p.folder())
+	if err == nil && !cmp.Equal(h.outcome, o) {
+		err = errors.New("the journal and fleet.json differ:\n" + cmp.Diff(h.outcome, o))
+	}
+	return o, err
 }
 
 // Each failure is told as what it was, and the other boards have all that they
@@ -159,7 +177,7 @@ func TestEachFailure(t *testing.T) {
 // checkFiles holds what was written against the outcome.
 func (p *played) checkFiles(want Outcome) {
 	p.t.Helper()
-	got, err := readOutcome(p.folder())
+	got, err := p.last()
 	if err != nil || len(got.Results) != len(want.Results) || got.counts().String() != want.counts().String() {
 		p.t.Errorf("fleet.json: %v, %s; want %s", err, got.counts(), want.counts())
 	}
@@ -175,7 +193,7 @@ func (p *played) checkFiles(want Outcome) {
 		err = xml.Unmarshal(data, &junit)
 	}
 	n := want.counts()
-	if failures := len(want.Results) - n[Passed] - n[NotBegun]; err != nil || junit.Suite.Failures != failures || len(junit.Suite.Cases) != len(want.Results) {
+	if failures := len(want.Results) - n.done() - n[NotBegun]; err != nil || junit.Suite.Failures != failures || len(junit.Suite.Cases) != len(want.Results) {
 		p.t.Errorf("junit.xml: %v, %+v; want %d failures", err, junit.Suite, failures)
 	}
 	html, err := os.ReadFile(filepath.Join(p.folder(), pageName))
@@ -227,9 +245,11 @@ func TestCanaryThenFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.ask.Limit = "all:!board-004"
-	if _, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "passed last time") {
-		t.Errorf("-failed without one that failed: %v", err)
+	outcome, err = p.run(t.Context())
+	if n := outcome.counts(); err == nil || n[Passed] != 3 || n[Checks] != 1 || outcome.Results[0].Tries != 1 {
+		t.Errorf("-failed without one that failed: %v, %s; want nothing done, and the outcome as it was", err, n)
 	}
+	p.checkFiles(outcome)
 }
 
 // Commands over a fleet do not go on with each other's work, nor with another file's.
@@ -241,17 +261,17 @@ func TestFailedOfOtherWork(t *testing.T) {
 		t.Fatalf("%s; want one board that fails", n)
 	}
 	p.ask.Failed = true
-	if _, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.ask); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("fleet:smoke -failed after a deploy = %v; want that there is no smoke before", err)
 	}
 	p.ask.Failed = false
 	smoked, _ := p.run(t.Context())
-	last, err := readOutcome(p.folder())
-	if err != nil || last.Started != deployed.Started || smoked.Work != "smoke" || !strings.HasPrefix(last.Work, "deploy ") {
+	last, err := p.last()
+	if err != nil || !last.Started.Equal(deployed.Started) || smoked.Work != "smoke" || !strings.HasPrefix(last.Work, "deploy ") {
 		t.Errorf("%v: the deploy's outcome is of %v, %q; want it left as it was", err, last.Started, last.Work)
 	}
 	p.ask.Failed, p.ask.File, p.ask.To = true, p.ask.Inventory, "/data/other"
-	if _, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "the same work") {
+	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "the same work") {
 		t.Errorf("-failed with another file = %v; want it refused", err)
 	}
 }
@@ -313,15 +333,9 @@ func TestBrokenOff(t *testing.T) {
 		<-slow
 		cancel()
 	}()
-	plan, _, err := newPlan(ctx, p.opt, p.spec, p.ask)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer plan.close()
-	r := newRun(plan)
-	r.all(ctx)
-	if n := r.outcome.counts(); n[Stopped] != 1 || n[NotBegun] != 1 || r.outcome.Stopped == "" {
-		t.Errorf("%s, %q; want one stopped and one not begun", n, r.outcome.Stopped)
+	outcome, err := p.run(ctx)
+	if n := outcome.counts(); err == nil || n[Stopped] != 1 || n[NotBegun] != 1 || outcome.Stopped == "" {
+		t.Errorf("%v, %s, %q; want one stopped and one not begun", err, n, outcome.Stopped)
 	}
 }
 
@@ -396,13 +410,13 @@ func TestDryRunAndRefusals(t *testing.T) {
 		t.Errorf("a dry run wrote %s: %v", p.folder(), err)
 	}
 	for want, change := range map[string]func(*Ask){
-		"-parallel=1000":         func(a *Ask) { a.Parallel = 1000 },
-		"-canary":                func(a *Ask) { a.Canary = -1 },
-		"-file and -to":          func(a *Ask) { a.To = "" },
-		"the file's whole path":  func(a *Ask) { a.To = "etc/" },
-		"needs the outcome of a": func(a *Ask) { a.Failed = true },
-		"no such file":           func(a *Ask) { a.File += "x" },
-		"no host and no group":   func(a *Ask) { a.Limit = "nobody" },
+		"-parallel=1000":        func(a *Ask) { a.Parallel = 1000 },
+		"-canary":               func(a *Ask) { a.Canary = -1 },
+		"-file and -to":         func(a *Ask) { a.To = "" },
+		"the file's whole path": func(a *Ask) { a.To = "etc/" },
+		"needs the record of a": func(a *Ask) { a.Failed = true },
+		"no such file":          func(a *Ask) { a.File += "x" },
+		"no host and no group":  func(a *Ask) { a.Limit = "nobody" },
 	} {
 		ask := p.ask
 		change(&ask)
@@ -429,7 +443,7 @@ func TestProblemsEndARunBeforeItBegins(t *testing.T) {
 	}
 }
 
-// Every kind has a word for what to do next, but the one that passed.
+// Every kind has a word for what to do next, but those that are done.
 func TestKinds(t *testing.T) {
 	if !slices.IsSortedFunc(kinds, func(a, b struct {
 		kind  Kind
@@ -443,7 +457,7 @@ func TestKinds(t *testing.T) {
 		t.Error("kinds are not in their order")
 	}
 	for _, k := range kinds {
-		if (k.next == "") != (k.kind == Passed) {
+		if (k.next == "") != k.kind.done() {
 			t.Errorf("kind %q: next %q", k.kind, k.next)
 		}
 	}

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"slipway/ci"
@@ -16,7 +17,12 @@ func (t *turn) bundled(ctx context.Context) (err error) {
 		return nil
 	}
 	how := ci.UpdateOptions{DryRun: t.ask.DryRun, Downgrade: t.ask.Downgrade, Out: io.Discard, Now: t.ask.Now}
+	if note, ok := t.noteBefore(); ok && note.Bundle == t.work.sha256Of("bundle") {
+		how.Earlier = &note.Earlier
+	}
+	how.Writing = t.writing
 	t.updated, err = t.update(t.watched(ctx, "updating"), t, how)
+	t.already = t.updated.Already
 	t.add(t.updated.Report)
 	return t.updateKind(err)
 }
@@ -44,4 +50,41 @@ func (t *turn) updateKind(err error) error {
 		return kinded{Lost, err}
 	}
 	return err
+}
+
+// noteBefore is what is known of the board's system.
+func (t *turn) noteBefore() (Note, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	note, ok := t.notes[t.job.host.Name]
+	return note, ok
+}
+
+// writing notes which system runs, before a slot is written. From then on the board
+// counts as one that may have the bundle, until it is known what runs.
+func (t *turn) writing(before ci.Ran) error {
+	note := Note{t.work.sha256Of("bundle"), ci.Earlier{From: before}}
+	if err := t.journal.add(entry{Host: t.job.host.Name, Note: &note}); err != nil {
+		err = fmt.Errorf("nothing was written to the board, as the record of the run cannot be: %w", err)
+		t.halt(err)
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.notes[t.job.host.Name] = note
+	return nil
+}
+
+// noteAfter is what is known after the update.
+func (t *turn) noteAfter() *Note {
+	note, ok := t.noteBefore()
+	o := t.updated
+	switch {
+	case !ok, o.Restarted && o.System == ci.OldSystem:
+		return nil
+	case o.Committed && note.Bundle == t.work.sha256Of("bundle"):
+		ran := o.Ran()
+		note.To = &ran
+	}
+	return &note
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,7 +103,7 @@ func TestUpdateCanary(t *testing.T) {
 	if outcome, err = p.run(t.Context()); err != nil || outcome.counts()[Passed] != 2 || !strings.HasPrefix(outcome.Work, "preflight ") {
 		t.Errorf("-dryrun: %v, %s, %s; want a preflight of both", err, outcome.Work, outcome.counts())
 	}
-	if last, err := readOutcome(p.folder()); err != nil || last.counts()[Passed] != 2 || last.counts()[WentBack] != 1 {
+	if last, err := p.last(); err != nil || last.counts()[Passed] != 2 || last.counts()[WentBack] != 1 {
 		t.Errorf("the update's own outcome is %s, %v; want it left as it was", last.counts(), err)
 	}
 }
@@ -142,9 +143,11 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 		end()
 		return comesTo(ci.OldSystem, true, ci.ErrFailed)(turn)
 	}
-	r := newRun(plan)
-	r.all(t.Context())
-	if got := r.outcome.Results[0]; got.Kind != WentBack || strings.Contains(got.Saw, errSlow.Error()) {
+	if err := plan.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	outcome, _ := plan.run(t.Context(), io.Discard)
+	if got := outcome.Results[0]; got.Kind != WentBack || strings.Contains(got.Saw, errSlow.Error()) {
 		t.Errorf("it ended as %q: %s", got.Kind, got.Saw)
 	}
 }

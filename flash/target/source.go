@@ -51,6 +51,9 @@ func (s *Source) Close() error { return s.file.Close() }
 // Size is how many bytes the file has.
 func (s *Source) Size() int64 { return s.size }
 
+// SHA256 is the digest that the board must find.
+func (s *Source) SHA256() string { return s.sha256 }
+
 // Rights are what a file has on the board.
 type Rights struct {
 	Mode  fs.FileMode

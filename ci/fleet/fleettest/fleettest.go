@@ -90,6 +90,7 @@ type Board struct {
 	mu      sync.Mutex
 	written int
 	conns   []net.Conn
+	system  system
 }
 
 // Fleet is boards that are on.
@@ -137,7 +138,7 @@ func Start(ctx context.Context, dir string, faults []Fault, checks int, limits L
 
 func (f *Fleet) start(ctx context.Context, faults []Fault) error {
 	for i, fault := range faults {
-		b := &Board{Name: BoardName(i), Fault: fault, ctx: ctx, Slowed: make(chan struct{})}
+		b := &Board{Name: BoardName(i), Fault: fault, ctx: ctx, Slowed: make(chan struct{}), system: firstSystem(i)}
 		b.disk = newDisk(b)
 		var err error
 		if b.key, err = newKey(); err != nil {
@@ -243,4 +244,15 @@ func (f *Fleet) Holds(name, digest string) map[string]bool {
 		}
 	}
 	return holds
+}
+
+// Took is how often each board was given a file under its name.
+func (f *Fleet) Took(name string) map[string]int {
+	took := map[string]int{}
+	for _, b := range f.Boards {
+		b.disk.mu.Lock()
+		took[b.Name] = b.disk.named[name]
+		b.disk.mu.Unlock()
+	}
+	return took
 }

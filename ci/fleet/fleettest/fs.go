@@ -24,6 +24,7 @@ type disk struct {
 	mu    sync.Mutex
 	files map[string]*file
 	dirs  map[string]bool
+	named map[string]int // how often a file got this name by a rename
 }
 
 type file struct {
@@ -37,7 +38,7 @@ type file struct {
 }
 
 func newDisk(b *Board) *disk {
-	return &disk{board: b, files: map[string]*file{}, dirs: map[string]bool{"/": true, "/root": true, "/tmp": true}}
+	return &disk{board: b, files: map[string]*file{}, named: map[string]int{}, dirs: map[string]bool{"/": true, "/root": true, "/tmp": true, "/data": true}}
 }
 
 func (d *disk) handlers() sftp.Handlers {
@@ -166,6 +167,7 @@ func (d *disk) rename(from, to string, replace bool) error {
 	f.mu.Unlock()
 	delete(d.files, from)
 	d.files[to] = f
+	d.named[to]++
 	return nil
 }
 

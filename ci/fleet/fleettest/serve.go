@@ -195,5 +195,5 @@ func (b *Board) answer(argv []string) (out string, status int) {
 		}
 		return fact(n) + "\n", 0
 	}
-	return "", 127
+	return b.updated(argv, line)
 }

@@ -172,6 +172,9 @@ func (s slotStatus) read() Slot {
 		Name: clip(engine.OneLine(s.Name), maxTextBytes), Boot: text("bootname"), Device: text("device"),
 		Booted: text("state") == "booted", Version: text("bundle.version"),
 	}
+	if at := text("installed.timestamp"); at != "" {
+		slot.Installation = at + " " + text("sha256")
+	}
 	if state := text("boot-status"); state == Good || state == Bad {
 		slot.State = state
 	}

@@ -79,6 +79,10 @@ type Slot struct {
 	Booted  bool   `json:"booted"`
 	Version string `json:"version,omitempty"` // of the bundle that was installed into it
 	Failed  bool   `json:"failed,omitempty"`  // its last installation did not end well
+
+	// Installation tells what was installed here from what is installed later, also if
+	// the bundle is the same; "" where the engine keeps no record.
+	Installation string `json:"installation,omitempty"`
 }
 
 // The states of a slot.

@@ -1,0 +1,300 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/ci"
+)
+
+// The journal of a run is lines of JSON. It gets its name with all boards in it, before
+// one is asked; then it only grows, by a line before a board's turn, one before a slot
+// of it is written, and one after its turn. Each lies on the disk before the run goes
+// on. All else that a run leaves is made from it.
+const journalName = "journal.jsonl"
+
+const (
+	journalVersion  = 1
+	maxJournalBytes = 256 << 20
+)
+
+// entry is a line of a journal.
+type entry struct {
+	At      time.Time `json:"at"`
+	Version int       `json:"journal,omitempty"` // with Run, in the first line
+	Run     *Outcome  `json:"run,omitempty"`     // without results
+	Host    string    `json:"host,omitempty"`
+	Begun   int       `json:"begun,omitempty"` // its turn begins, which is this try
+	Note    *Note     `json:"note,omitempty"`
+	Result  *Result   `json:"result,omitempty"`
+	End     *ended    `json:"end,omitempty"` // the last line
+}
+
+// ended is how a run ended that was not killed.
+type ended struct {
+	ElapsedMS int64  `json:"elapsedMs"`
+	Stopped   string `json:"stopped,omitempty"`
+}
+
+// Note is an update of a board that was begun, until the old system runs again.
+type Note struct {
+	Bundle     string `json:"bundle"` // its digest
+	ci.Earlier        // what the engine said
+}
+
+// journal is one that is written. Its methods may be called from any goroutine.
+type journal struct {
+	sync func() error
+
+	mu      sync.Mutex
+	file    io.WriteCloser
+	written int64
+	err     error // the first; nothing is added after it
+
+	flush  sync.Mutex // of who syncs, for all that was written before
+	synced int64
+}
+
+// newJournal puts a journal in the place of the one before.
+func newJournal(dir string, entries []entry) (*journal, error) {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	for _, e := range entries {
+		e.At = time.Now().UTC()
+		if err := enc.Encode(e); err != nil {
+			return nil, err
+		}
+	}
+	if err := writeFile(dir, journalName, text.Bytes()); err != nil {
+		return nil, err
+	}
+	if err := syncDir(dir); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, journalName), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &journal{file: f, sync: f.Sync}, nil
+}
+
+func syncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func writeFile(dir, name string, data []byte) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(filepath.Join(dir, name), data, 0o644)
+}
+
+// add returns when the line is on the disk. Those who add at once share one sync.
+func (j *journal) add(e entry) error {
+	e.At = time.Now().UTC()
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	upTo, err := j.write(append(text, '\n'))
+	if err != nil {
+		return err
+	}
+	j.flush.Lock()
+	defer j.flush.Unlock()
+	if j.synced >= upTo {
+		return nil
+	}
+	j.mu.Lock()
+	upTo, err = j.written, j.err
+	j.mu.Unlock()
+	if err != nil { // a sync that failed says nothing of what it did
+		return err
+	}
+	if err := j.sync(); err != nil {
+		return j.fail(err)
+	}
+	j.synced = upTo
+	return nil
+}
+
+func (j *journal) write(line []byte) (upTo int64, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err != nil {
+		return 0, j.err
+	}
+	n, err := j.file.Write(line)
+	j.written += int64(n)
+	if err != nil {
+		j.err = err
+	}
+	return j.written, err
+}
+
+func (j *journal) fail(err error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.err = err
+	return err
+}
+
+// broken says that the journal lacks what was to be added last.
+func (j *journal) broken() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.err != nil
+}
+
+func (j *journal) close() error { return j.file.Close() }
+
+// history is what a journal tells.
+type history struct {
+	outcome Outcome
+	at      map[string]int // of each host, in outcome.Results
+	notes   map[string]Note
+}
+
+// killedWords are of boards whose turn did not end, and of their run.
+const killedWords = "the run ended before this board's turn did"
+
+// readHistory reads the journal of a folder.
+func readHistory(dir string) (*history, error) {
+	file := filepath.Join(dir, journalName)
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxJournalBytes {
+		return nil, fmt.Errorf("%s has more than %d MiB", file, maxJournalBytes>>20)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	h, err := parseJournal(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return h, nil
+}
+
+// parseJournal leaves a last line out that has no end: the run was killed while it wrote
+// that, and did not go on.
+func parseJournal(text []byte) (*history, error) {
+	h := &history{at: map[string]int{}, notes: map[string]Note{}}
+	number := 0
+	for line := range bytes.Lines(text) {
+		if number++; !bytes.HasSuffix(line, []byte("\n")) {
+			break
+		}
+		e, err := parseEntry(line)
+		if err == nil {
+			err = h.read(e, number == 1)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		}
+	}
+	if h.outcome.Started.IsZero() {
+		return nil, errors.New("line 1: no run")
+	}
+	return h, nil
+}
+
+func parseEntry(line []byte) (e entry, err error) {
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&e); err != nil {
+		return e, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return e, errors.New("more than one value")
+	}
+	return e, nil
+}
+
+// read takes an entry in.
+func (h *history) read(e entry, first bool) error {
+	i, known := h.at[e.Host]
+	switch {
+	case first != (e.Run != nil):
+		return errors.New("the run stands in the first line, and there alone")
+	case first && e.Version != journalVersion:
+		return fmt.Errorf("version %d; this Slipway reads version %d", e.Version, journalVersion)
+	case first:
+		h.outcome, h.outcome.Results = *e.Run, nil
+		h.outcome.Stopped = "it was killed, or its machine lost its power"
+	case e.End != nil:
+		h.outcome.ElapsedMS, h.outcome.Stopped = e.End.ElapsedMS, e.End.Stopped
+		return nil
+	case e.Host == "":
+		return errors.New("no host")
+	case e.Result != nil:
+		return h.readResult(e, i, known)
+	case e.Begun > 0 && known:
+		r := &h.outcome.Results[i]
+		*r = Result{Host: r.Host, Address: r.Address, Port: r.Port, Canary: r.Canary, Kind: Stopped, Saw: killedWords, Tries: e.Begun}
+	case e.Begun > 0:
+		return fmt.Errorf("host %s is not one of the run's", oneLine(e.Host))
+	case e.Note != nil:
+		h.notes[e.Host] = *e.Note
+	default:
+		return errors.New("it says nothing")
+	}
+	h.outcome.ElapsedMS = max(h.outcome.ElapsedMS, e.At.Sub(h.outcome.Started).Milliseconds())
+	return nil
+}
+
+func (h *history) readResult(e entry, i int, known bool) error {
+	if e.Result.Host != e.Host || !e.Result.Kind.known() {
+		return fmt.Errorf("the result of %s is of %q and of kind %q", oneLine(e.Host), oneLine(e.Result.Host), oneLine(e.Result.Kind))
+	}
+	if !known {
+		i = len(h.outcome.Results)
+		h.at[e.Host] = i
+		h.outcome.Results = append(h.outcome.Results, Result{})
+	}
+	h.outcome.Results[i] = *e.Result
+	delete(h.notes, e.Host)
+	if e.Note != nil {
+		h.notes[e.Host] = *e.Note
+	}
+	return nil
+}
+
+// entries are a journal that tells the same.
+func (h *history) entries() []entry {
+	head := h.outcome
+	head.Results = nil
+	all := []entry{{Version: journalVersion, Run: &head}}
+	for _, r := range h.outcome.Results {
+		e := entry{Host: r.Host, Result: &r}
+		if note, ok := h.notes[r.Host]; ok {
+			e.Note = &note
+		}
+		all = append(all, e)
+	}
+	for _, host := range slices.Sorted(maps.Keys(h.notes)) {
+		if _, ok := h.at[host]; !ok {
+			note := h.notes[host]
+			all = append(all, entry{Host: host, Note: &note})
+		}
+	}
+	return all
+}

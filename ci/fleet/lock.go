@@ -1,0 +1,75 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"slipway/layers/engine"
+)
+
+// errHeld says that another process has a lock, and which.
+var errHeld = errors.New("in use")
+
+// lockFile takes the lock of a file, which the kernel gives back when this process ends.
+// The file says who has it.
+func lockFile(name string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = engine.Lock(f)
+	switch {
+	case errors.Is(err, engine.ErrLocked):
+		err = fmt.Errorf("%w by %s", errHeld, holder(f))
+	case err == nil:
+		err = writeHolder(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}
+
+func writeHolder(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(f, "process %d, since %s\n", os.Getpid(), time.Now().Format(time.RFC3339))
+	return err
+}
+
+// holder reads what writeHolder wrote, which may be under way.
+func holder(f *os.File) string {
+	text, _ := io.ReadAll(io.LimitReader(f, 200))
+	if said := strings.TrimSpace(string(text)); said != "" {
+		return oneLine(said)
+	}
+	return "another process"
+}
+
+// lockRun keeps a second run from the record of the first.
+func (p *plan) lockRun() (unlock func(), err error) {
+	unlock, err = lockFile(p.folder() + ".lock")
+	if errors.Is(err, errHeld) {
+		err = fmt.Errorf("no board was asked: %s is %w\n  next: wait until that run has ended, then run this again", p.folder(), err)
+	}
+	return unlock, err
+}
+
+// lock keeps two runs on this machine from one host.
+func (t *turn) lock() (unlock func(), err error) {
+	unlock, err = lockFile(filepath.Join(t.opt.Dir, "fleet.locks", t.job.host.Name))
+	if errors.Is(err, errHeld) {
+		err = kinded{Busy, fmt.Errorf("%s is %w", t.job.host.Name, err)}
+	}
+	return unlock, err
+}

@@ -1,0 +1,479 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/ci"
+	"slipway/ci/fleet/fleettest"
+	"slipway/images"
+)
+
+// runReal is Run in this process.
+func (p *played) runReal(ask Ask) (Outcome, string, error) {
+	var out strings.Builder
+	outcome, err := Run(p.t.Context(), &out, p.opt, p.spec, ask)
+	return outcome, out.String(), err
+}
+
+// -failed goes on with the same content, whatever its name, and with no other.
+func TestFailedWantsTheSameContent(t *testing.T) {
+	p := play(t, 1, fleettest.Fails)
+	if outcome, _, err := p.runReal(p.ask); err == nil || outcome.counts().done() != 2 {
+		t.Fatalf("%v, %s; want one board that fails", err, outcome.counts())
+	}
+	p.ask.Failed = true
+	data, err := os.ReadFile(p.ask.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name string, data []byte) {
+		t.Helper()
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := filepath.Join(t.TempDir(), "another name")
+	write(copied, data)
+	suite, err := os.ReadFile(p.Suite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Ask)
+		want   string
+	}{
+		{"the same content under another name", func(a *Ask) { a.File = copied }, ""},
+		{"another file under the same name", func(*Ask) { write(p.ask.File, append(bytes.Clone(data[1:]), 'x')) }, "the file "},
+		{"another place", func(a *Ask) { a.To = "/data/else" }, "-to is"},
+		{"another mode", func(a *Ask) { a.Rights.Mode = 0o755 }, "-mode is"},
+		{"another owner", func(a *Ask) { a.Rights.Owner = "app" }, "-owner is"},
+		{"without suites", func(a *Ask) { a.Unproved = true }, "-unproved is"},
+		{"another suite under the same name", func(*Ask) { write(p.Suite, append(bytes.Clone(suite), "  'true': {}\n"...)) }, "the suites "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ask := p.ask
+			tt.change(&ask)
+			outcome, _, err := p.runReal(ask)
+			if tt.want != "" && (err == nil || len(outcome.Results) > 0 || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("Run = %v; want it refused with %q", err, tt.want)
+			}
+			if tt.want == "" && len(outcome.Results) != len(p.Boards) {
+				t.Errorf("Run = %v; want that it goes on", err)
+			}
+			write(p.ask.File, data)
+			write(p.Suite, suite)
+		})
+	}
+}
+
+// A host that the inventory has somewhere else now is another board.
+func TestFailedOfAnotherAddress(t *testing.T) {
+	p := play(t, 3)
+	p.ask.Limit = "all:!board-002"
+	if _, _, err := p.runReal(p.ask); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(p.ask.Inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapped := strings.NewReplacer("board-001:", "board-002:", "board-002:", "board-001:").Replace(string(text))
+	if err := os.WriteFile(p.ask.Inventory, []byte(swapped), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.ask.Failed, p.ask.Limit = true, ""
+	outcome, _, err := p.runReal(p.ask)
+	if err != nil || outcome.counts().done() != 2 || !p.Holds(p.ask.To, p.sum)["board-002"] {
+		t.Errorf("%v, %s; want the board that has the name board-001 now done too", err, outcome.counts())
+	}
+	if took := p.Took(p.ask.To); took["board-000"] != 1 {
+		t.Errorf("files that came: %v; want one at board-000", took)
+	}
+}
+
+// A file that changes while boards get it ends the run: what those have is not known by
+// its digest.
+func TestFileChangesMeanwhile(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(file, suite string) error
+		want   string // kinds
+	}{
+		"touched": {func(file, _ string) error { return os.Chtimes(file, time.Time{}, time.Unix(1, 0)) }, "3 passed"},
+		"written": {func(file, _ string) error { return os.WriteFile(file, []byte("other"), 0o600) }, "1 passed, 1 not begun, 1 file changed"},
+		"replaced": {func(file, _ string) error {
+			return errors.Join(os.WriteFile(file+".new", []byte("other"), 0o600), os.Rename(file+".new", file))
+		}, "1 passed, 1 not begun, 1 file changed"},
+		"removed":   {func(file, _ string) error { return os.Remove(file) }, "1 passed, 1 not begun, 1 file changed"},
+		"the suite": {func(_, suite string) error { return os.WriteFile(suite, []byte("command: {'true': {}}\n"), 0o600) }, "1 passed, 1 not begun, 1 file changed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := play(t, 3)
+			p.ask.Parallel = 1
+			plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer plan.close()
+			plan.limit = func(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
+				if j.host.Name == "board-001" { // it was begun
+					if err := tt.change(p.ask.File, p.Suite); err != nil {
+						t.Error(err)
+					}
+				}
+				return limited(ctx, j)
+			}
+			if err := plan.prepare(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			outcome, err := plan.run(t.Context(), io.Discard)
+			if got := outcome.counts().String(); got != tt.want || (err == nil) != (tt.want == "3 passed") {
+				t.Errorf("%v, %s (stopped: %s); want %s", err, got, outcome.Stopped, tt.want)
+			}
+		})
+	}
+}
+
+// A second run is refused while one is at work, and says who is; the first one's record
+// is whole.
+func TestTwoRuns(t *testing.T) {
+	p := play(t, 1, fleettest.Slow)
+	p.ask.Parallel = 1
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, io.Discard, p.opt, p.spec, p.ask)
+		ended <- err
+	}()
+	<-p.Boards[1].Slowed
+	_, _, err := p.runReal(p.ask)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d, since 20", os.Getpid())) || !strings.Contains(err.Error(), "next: wait") {
+		t.Errorf("a second run: %v; want it refused, with who is at work", err)
+	}
+	other := p.ask
+	other.File, other.To, other.Limit = "", "", "board-000"
+	if _, _, err := p.runReal(other); err != nil {
+		t.Errorf("fleet:smoke beside it: %v", err)
+	}
+	stop()
+	<-ended
+	if last, err := p.last(); err != nil || last.counts().String() != "1 passed, 1 not begun, 1 stopped" {
+		t.Errorf("the first run's record: %v, %s", err, last.counts())
+	}
+}
+
+// A journal that cannot be written ends the run, and what was recorded stays true.
+func TestFullDisk(t *testing.T) {
+	p := play(t, 40)
+	if err := os.MkdirAll(p.opt.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", p.opt.Dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("no tmpfs can be mounted: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(p.opt.Dir, unix.MNT_DETACH) })
+	plan, _, err := newPlan(t.Context(), p.opt, p.spec, p.ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plan.close()
+	ballast := filepath.Join(p.opt.Dir, "ballast")
+	plan.limit = func(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
+		if j.host.Name == "board-012" {
+			_ = os.WriteFile(ballast, make([]byte, 4<<20), 0o600) // as much as there is room for
+		}
+		return limited(ctx, j)
+	}
+	if err := plan.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	outcome, err := plan.run(t.Context(), io.Discard)
+	if n := outcome.counts(); !errors.Is(err, unix.ENOSPC) || n[NotBegun] == 0 || !strings.Contains(outcome.Stopped, "cannot be written") {
+		t.Fatalf("%v, %s, stopped: %q; want a run that ends for the full disk", err, n, outcome.Stopped)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	p.ask.Failed = true
+	if outcome, _, err = p.runReal(p.ask); err != nil || outcome.counts().done() != 40 {
+		t.Errorf("-failed: %v, %s; want all done", err, outcome.counts())
+	}
+	for name, n := range p.Took(p.ask.To) {
+		if n != 1 {
+			t.Errorf("%s was given the file %d times", name, n)
+		}
+	}
+}
+
+// Those who add at once share a sync.
+func TestJournalSyncsTogether(t *testing.T) {
+	dir := t.TempDir()
+	j, err := newJournal(dir, []entry{{Version: journalVersion, Run: &Outcome{Started: time.Now().UTC()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close()
+	const writers, each = 50, 10
+	var syncs atomic.Int64
+	sync1 := j.sync
+	j.sync = func() error {
+		syncs.Add(1)
+		time.Sleep(2 * time.Millisecond) // a disk
+		return sync1()
+	}
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			for range each {
+				if err := j.add(entry{Host: fmt.Sprint("board", i), Note: &Note{}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := syncs.Load(); n > writers*each/5 {
+		t.Errorf("%d lines cost %d syncs", writers*each, n)
+	}
+	if h, err := readHistory(dir); err != nil || len(h.notes) != writers {
+		t.Errorf("the journal: %v, %d notes; want %d", err, len(h.notes), writers)
+	}
+	failed := errors.New("it failed")
+	j.sync = func() error { return failed }
+	for range 2 {
+		if err := j.add(entry{Host: "board", Note: &Note{}}); !errors.Is(err, failed) {
+			t.Errorf("add = %v; want %v, and nothing after it", err, failed)
+		}
+		j.sync = func() error { return nil }
+	}
+}
+
+const goodJournal = `{"at":"2026-11-23T10:00:00Z","journal":1,"run":{"board":"b","work":"smoke","did":{"command":"smoke","sent":null},"inventory":"i","started":"2026-11-23T10:00:00Z","elapsedMs":0,"results":null}}
+{"at":"2026-11-23T10:00:00Z","host":"one","result":{"host":"one","address":"a","kind":"not begun","elapsedMs":0,"passed":0,"checks":0,"tries":0}}
+{"at":"2026-11-23T10:00:01Z","host":"one","begun":1}
+`
+
+func TestParseJournal(t *testing.T) {
+	ended := `{"at":"2026-11-23T10:00:02Z","host":"one","result":{"host":"one","address":"a","kind":"passed","elapsedMs":1,"passed":2,"checks":2,"tries":1}}` + "\n"
+	for _, tt := range []struct{ name, text, want string }{ // want is the kind of the one result, or in the error
+		{"begun", goodJournal, "stopped"},
+		{"ended", goodJournal + ended, "passed"},
+		{"a torn line", goodJournal + ended[:50], "stopped"},
+		{"a line that lacks its end alone", goodJournal + ended[:len(ended)-1], "stopped"},
+		{"begun again", goodJournal + ended + strings.Replace(strings.Split(goodJournal, "\n")[2], ":1}", ":2}", 1) + "\n", "stopped"},
+		{"empty", "", "line 1: no run"},
+		{"garbage", strings.Replace(goodJournal, `"begun":1`, `"begun":`, 1) + ended, "line 3: "},
+		{"zeros", goodJournal + "\x00\x00\x00\n", "line 4: "},
+		{"an empty line", goodJournal + "\n", "line 4: "},
+		{"a field of another Slipway", goodJournal + `{"host":"one","beg":1}` + "\n", "line 4: "},
+		{"two values", goodJournal + strings.TrimSpace(ended) + "{}\n", "line 4: more than one value"},
+		{"nothing said", goodJournal + `{"host":"one"}` + "\n", "line 4: it says nothing"},
+		{"no host", goodJournal + `{"begun":1}` + "\n", "line 4: no host"},
+		{"another host", goodJournal + `{"host":"two","begun":1}` + "\n", "line 4: host two"},
+		{"another host's result", goodJournal + strings.Replace(ended, `"host":"one"`, `"host":"two"`, 1), "line 4: the result of two"},
+		{"an unknown kind", goodJournal + strings.Replace(ended, "passed", "lucky", 1), `line 4: the result of one is of "one" and of kind "lucky"`},
+		{"another version", strings.Replace(goodJournal, `"journal":1`, `"journal":2`, 1), "line 1: version 2"},
+		{"two runs", goodJournal + goodJournal, "line 4: the run stands in the first line"},
+		{"no run", ended, "line 1: the run stands in the first line"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, err := parseJournal([]byte(tt.text))
+			if err != nil {
+				if !strings.HasPrefix(err.Error(), tt.want) {
+					t.Errorf("parseJournal = %v; want %q", err, tt.want)
+				}
+				return
+			}
+			if len(h.outcome.Results) != 1 || string(h.outcome.Results[0].Kind) != tt.want {
+				t.Errorf("results %+v; want one that is %q", h.outcome.Results, tt.want)
+			}
+		})
+	}
+}
+
+// A journal that is read can be written, and then says the same.
+func FuzzParseJournal(f *testing.F) {
+	f.Add([]byte(goodJournal))
+	f.Add([]byte(goodJournal + `{"at":"2026-11-23T10:00:02Z","host":"two","note":{"bundle":"b","from":{"slot":"A"},"to":{"slot":"B","installed":"x"}}}` + "\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h, err := parseJournal(text)
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		enc := json.NewEncoder(&again)
+		for _, e := range h.entries() {
+			if err := enc.Encode(e); err != nil {
+				t.Skip(err) // a year that JSON knows no form of
+			}
+		}
+		g, err := parseJournal(again.Bytes())
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, again.String())
+		}
+		if len(g.outcome.Results) != len(h.outcome.Results) || len(g.notes) != len(h.notes) {
+			t.Errorf("%d results and %d notes; want %d and %d", len(g.outcome.Results), len(g.notes), len(h.outcome.Results), len(h.notes))
+		}
+	})
+}
+
+const childVariable = "SLIPWAY_FLEET_CHILD"
+
+// childWork is what a process of its own does, so that it can be killed.
+type childWork struct {
+	Dir                         string
+	Spec                        images.Spec
+	Inventory, File, To, Update string
+	Parallel                    int
+	Failed                      bool
+}
+
+func child(asked string) int {
+	var work childWork
+	err := json.Unmarshal([]byte(asked), &work)
+	if err == nil {
+		_, err = Run(context.Background(), os.Stdout, images.Options{Dir: work.Dir}, work.Spec, Ask{
+			Inventory: work.Inventory, File: work.File, To: work.To, Update: work.Update, Parallel: work.Parallel, Failed: work.Failed,
+		})
+	}
+	if err != nil {
+		fmt.Println(err)
+	}
+	return ci.ExitStatus(err)
+}
+
+// process runs in a process of its own, which is killed after a time; 0: never.
+func (p *played) process(ask Ask, after time.Duration) (out string, killed bool) {
+	p.t.Helper()
+	work, err := json.Marshal(childWork{p.opt.Dir, p.spec, ask.Inventory, ask.File, ask.To, ask.Update, ask.Parallel, ask.Failed})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVariable+"="+string(work))
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	if after > 0 {
+		defer time.AfterFunc(after, func() { _ = cmd.Process.Kill() }).Stop()
+	}
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	return said.String(), errors.As(err, &exit) && exit.ExitCode() < 0
+}
+
+// untilEnd runs again and again, and kills each process at a random moment, until one
+// comes to its end. It returns what that said, and how many were killed.
+func (p *played) untilEnd(random *rand.Rand, kills int, most time.Duration, begin, goOn Ask) (string, int) {
+	p.t.Helper()
+	for n := 0; ; n++ {
+		ask := begin
+		if _, err := os.Stat(filepath.Join(p.folder(), journalName)); err == nil {
+			ask = goOn
+		}
+		after := time.Duration(0)
+		if n < kills {
+			after = time.Duration(random.Int64N(int64(most))) + 1
+		}
+		out, killed := p.process(ask, after)
+		if !killed {
+			return out, n
+		}
+	}
+}
+
+// kills is how often a run is killed in a test, and in its long form.
+func kills(t *testing.T) int {
+	if os.Getenv("SLIPWAY_LONG") != "" {
+		return 60
+	}
+	if testing.Short() {
+		t.Skip("kills many processes")
+	}
+	return 8
+}
+
+// A deploy that is killed at any moment, and gone on with, sends each board one file, and
+// keeps what it found.
+func TestKilledDeploy(t *testing.T) {
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	p := play(t, 24, fleettest.Fails, fleettest.NoLogin)
+	again := p.ask
+	again.Failed = true
+	out, killed := p.untilEnd(random, kills(t), 700*time.Millisecond, p.ask, again)
+	t.Logf("seed %d: %d kills, then\n%s", seed, killed, out)
+	for name, n := range p.Took(p.ask.To) {
+		want := 1
+		if name == p.Boards[26].Name {
+			want = 0
+		}
+		if n != want {
+			t.Errorf("%s was given the file %d times; want %d", name, n, want)
+		}
+	}
+	last, err := p.last()
+	if n := last.counts(); err != nil || n.done() != 26 || n[Checks] != 1 || n[Login] != 1 {
+		t.Errorf("%v, %s; want 26 boards done, and what the others failed for", err, n)
+	}
+	p.checkFiles(last)
+}
+
+// An update that is killed at any moment, and begun again or gone on with, updates no
+// board that runs the new system.
+func TestKilledUpdate(t *testing.T) {
+	for name, failed := range map[string]bool{"begun again": false, "gone on with": true} {
+		t.Run(name, func(t *testing.T) {
+			seed := rand.Uint64()
+			random := rand.New(rand.NewPCG(seed, 0))
+			p := playUpdate(t, 12, nil)
+			p.ask.Parallel = 3
+			again := p.ask
+			again.Failed = failed
+			out, killed := p.untilEnd(random, kills(t), 1200*time.Millisecond, p.ask, again)
+			t.Logf("seed %d: %d kills, then\n%s", seed, killed, out)
+			p.wantUpdated(12)
+			if last, err := p.last(); err != nil || last.counts().done() != 12 {
+				t.Errorf("%v, %s; want 12 boards done", err, last.counts())
+			}
+			if out, _ = p.process(p.ask, 0); !strings.Contains(out, "12 already has it") {
+				t.Errorf("once more:\n%s\nwant that all of them have it", out)
+			}
+			p.wantUpdated(12)
+		})
+	}
+}
+
+// wantUpdated wants boards that run the bundle, committed, of which none was updated while
+// it ran that.
+func (p *played) wantUpdated(n int) {
+	p.t.Helper()
+	digest, err := digestOf(p.t.Context(), p.ask.Update)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, b := range p.Boards[:n] {
+		if u := b.Updated(); u.Runs != digest || !u.Good || u.Again > 0 || u.Installed == 0 {
+			p.t.Errorf("%s: %+v; want %.12s to run, committed, and never installed again", b.Name, u, digest)
+		}
+	}
+}

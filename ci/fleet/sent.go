@@ -1,0 +1,280 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/ci"
+	"slipway/flash/target"
+	boardupdate "slipway/flash/target/update"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// Work is what is done with each board: what decides whether a board that passed once
+// has what this run gives.
+type Work struct {
+	Command  string `json:"command"`
+	To       string `json:"to,omitempty"`    // of a file, or of an artifact's files
+	Mode     string `json:"mode,omitempty"`  // of a file
+	Owner    string `json:"owner,omitempty"` // of a file
+	Unproved bool   `json:"unproved,omitempty"`
+	Sent     []Sent `json:"sent"`
+}
+
+// Sent is one thing that boards get, or are held to.
+type Sent struct {
+	What   string `json:"what"`
+	Name   string `json:"name"` // the same content under another name is the same
+	SHA256 string `json:"sha256"`
+}
+
+// differs says in what two works differ, "" where they do not.
+func (w Work) differs(last Work) string {
+	for _, option := range []struct{ name, is, was string }{
+		{"the command", w.Command, last.Command},
+		{"-to", w.To, last.To},
+		{"-mode", w.Mode, last.Mode},
+		{"-owner", w.Owner, last.Owner},
+		{"-unproved", fmt.Sprint(w.Unproved), fmt.Sprint(last.Unproved)},
+	} {
+		if option.is != option.was {
+			return fmt.Sprintf("%s is %q, and was %q", option.name, option.is, oneLine(option.was))
+		}
+	}
+	for _, is := range w.Sent {
+		i := slices.IndexFunc(last.Sent, func(s Sent) bool { return s.What == is.What })
+		if i < 0 {
+			return fmt.Sprintf("no %s was sent", is.What)
+		}
+		if was := last.Sent[i]; was.SHA256 != is.SHA256 {
+			return fmt.Sprintf("the %s %s has the digest %.12s, and %s had %.12s", is.What, oneLine(is.Name), is.SHA256, oneLine(was.Name), oneLine(was.SHA256))
+		}
+	}
+	if len(w.Sent) != len(last.Sent) {
+		return "more was sent"
+	}
+	return ""
+}
+
+// sha256Of is the digest of one thing that is sent.
+func (w Work) sha256Of(what string) string {
+	for _, s := range w.Sent {
+		if s.What == what {
+			return s.SHA256
+		}
+	}
+	return ""
+}
+
+// stamp changes with a file's content. The kernel sets the time of the last change,
+// which no program can set back.
+type stamp struct {
+	dev, ino       uint64
+	size           int64
+	modified, last unix.Timespec
+}
+
+func stampOf(file string) (stamp, error) {
+	var s unix.Stat_t
+	if err := unix.Stat(file, &s); err != nil {
+		return stamp{}, &os.PathError{Op: "stat", Path: file, Err: err}
+	}
+	return stamp{s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim}, nil
+}
+
+// watched is a file that boards get, and that nobody may change meanwhile.
+type watched struct {
+	Sent
+	was stamp
+}
+
+var errChanged = errors.New("it changed during the run")
+
+// take notes the digest of what boards get, after use opened it.
+func (p *plan) take(ctx context.Context, what, name string, use func() (digest string, err error)) error {
+	was, err := stampOf(name)
+	if err != nil {
+		return err
+	}
+	digest, err := use()
+	if err == nil && digest == "" {
+		digest, err = digestOf(ctx, name)
+	}
+	if err != nil {
+		return err
+	}
+	if is, err := stampOf(name); err != nil || is != was {
+		return fmt.Errorf("%s changed while it was read: %w", name, cmp.Or(err, errChanged))
+	}
+	p.work.Sent = append(p.work.Sent, Sent{what, name, digest})
+	p.files = append(p.files, &watched{Sent{what, name, digest}, was})
+	return nil
+}
+
+func digestOf(ctx context.Context, name string) (digest string, err error) {
+	err = progress.Run(ctx, "digest of "+filepath.Base(name), func(*progress.Step) (string, error) {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		h := sha256.New()
+		if _, err = io.Copy(h, whileRuns{ctx, f}); err == nil {
+			digest = hex.EncodeToString(h.Sum(nil))
+		}
+		return digest, err
+	})
+	return digest, err
+}
+
+// whileRuns reads until ctx ends.
+type whileRuns struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r whileRuns) Read(p []byte) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(p)
+}
+
+// open finds what boards get, and its digests.
+func (p *plan) open(ctx context.Context) error {
+	p.work = Work{Command: p.ask.command(), Unproved: p.ask.Unproved}
+	steps := []func(context.Context) error{p.openArtifact, p.openFile, p.openBundle, p.openSuites}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openArtifact opens what a build left. Where a file or a bundle is sent, the artifact
+// is not, and may be built anew meanwhile.
+func (p *plan) openArtifact(ctx context.Context) error {
+	dir := ci.BoardDir(p.opt, p.spec)
+	p.artifact = images.NoArtifact(p.spec, dir)
+	name := filepath.Join(dir, images.ArtifactName)
+	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) && !p.ask.Deploy {
+		return nil
+	}
+	if p.ask.File != "" || p.ask.Update != "" {
+		a, err := images.OpenArtifact(dir)
+		p.artifact = a
+		return err
+	}
+	err := p.take(ctx, "artifact", name, func() (_ string, err error) {
+		p.artifact, err = images.OpenArtifact(dir)
+		return "", err
+	})
+	if !p.ask.Deploy {
+		return err
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		_, err = images.OpenArtifact(dir) // says which command makes it
+	}
+	p.work.To = p.spec.Deploy.Dir
+	f, none := p.artifact.File(images.Container)
+	if err != nil || none != nil {
+		return err
+	}
+	return p.take(ctx, "container", p.artifact.Path(f), func() (string, error) {
+		digest, err := digestOf(ctx, p.artifact.Path(f))
+		if err == nil && digest != f.SHA256 {
+			err = fmt.Errorf("%s has the digest %.12s, and artifact.json says %.12s; build again", p.artifact.Path(f), digest, f.SHA256)
+		}
+		return digest, err
+	})
+}
+
+func (p *plan) openFile(ctx context.Context) error {
+	if p.ask.File == "" {
+		return nil
+	}
+	p.work.To, p.work.Mode, p.work.Owner = p.ask.To, fmt.Sprintf("%04o", p.ask.Rights.Mode), p.ask.Rights.Owner
+	return p.take(ctx, "file", p.ask.File, func() (digest string, err error) {
+		if p.source, err = target.OpenSource(ctx, p.ask.File); err == nil {
+			digest = p.source.SHA256()
+		}
+		return digest, err
+	})
+}
+
+func (p *plan) openBundle(ctx context.Context) error {
+	if p.ask.Update == "" {
+		return nil
+	}
+	return p.take(ctx, "bundle", p.ask.Update, func() (_ string, err error) {
+		p.bundle, err = boardupdate.Open(p.ask.Update)
+		return "", err
+	})
+}
+
+// openSuites takes the suites' digest. A board.yml without suites is judged by who runs
+// them.
+func (p *plan) openSuites(ctx context.Context) (err error) {
+	if !p.ask.Unproved {
+		if p.suites, err = ci.SuitesDigest(p.spec); err != nil {
+			return ci.Because(ctx, ci.ErrWrong, err)
+		}
+		p.work.Sent = append(p.work.Sent, Sent{"suites", fmt.Sprint(p.spec.Suites), p.suites})
+	}
+	return err
+}
+
+// unchanged is nil while everything is as it was when its digest was taken.
+func (p *plan) unchanged(ctx context.Context) error {
+	if err := p.filesUnchanged(ctx); err != nil || p.ask.Unproved {
+		return err
+	}
+	digest, err := ci.SuitesDigest(p.spec)
+	if err == nil && digest != p.suites {
+		err = errChanged
+	}
+	if err != nil {
+		return fmt.Errorf("suites of %s: %w", p.spec.Board, err)
+	}
+	return nil
+}
+
+func (p *plan) filesUnchanged(ctx context.Context) error {
+	p.watching.Lock()
+	defer p.watching.Unlock()
+	for _, f := range p.files {
+		if err := f.unchanged(ctx); err != nil {
+			return fmt.Errorf("%s %s: %w", f.What, f.Name, err)
+		}
+	}
+	return nil
+}
+
+// unchanged reads a file again that was touched.
+func (f *watched) unchanged(ctx context.Context) error {
+	is, err := stampOf(f.Name)
+	if err != nil || is == f.was {
+		return err
+	}
+	digest, err := digestOf(ctx, f.Name)
+	if err != nil {
+		return err
+	}
+	if after, err := stampOf(f.Name); err != nil || digest != f.SHA256 || after != is {
+		return cmp.Or(err, errChanged)
+	}
+	f.was = is
+	return nil
+}
