@@ -180,28 +180,54 @@ func summary(d target.Deployed) string {
 }
 
 // SmokeOn runs Smoke on the board that host leads to, and writes the report beside
-// the artifact: also of a board that could not be reached.
+// the artifact, where there is one: also of a board that could not be reached. A spec
+// without a board's name has suites alone, and nothing is written for it.
 func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...SmokeOption) (Report, error) {
-	dir := BoardDir(opt, spec)
-	if err := removeReport(dir); err != nil {
+	dir, a, err := artifactOf(opt, spec)
+	if err == nil && dir != "" {
+		err = removeReport(dir)
+	}
+	if err != nil {
 		return Report{}, err
 	}
-	r, reached := newReport(spec), false
+	r, err := reachAndSmoke(ctx, opt, spec, a, host, pin, how...)
 	r.Target = host
-	err := OnBoard(ctx, opt, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) (err error) {
-		reached = true
-		r, err = Smoke(ctx, c, spec, a, how...)
-		r.Target = host
-		return err
-	}, pin)
-	if !reached {
-		r.fail("connect", err, "mend that, then run smoke again")
-		r.ElapsedMS = time.Since(r.Started).Milliseconds()
-	}
 	if _, none := os.Stat(dir); none != nil {
 		return r, err // nothing was built here
 	}
 	return r, errors.Join(err, r.WriteAndSay(w, dir))
+}
+
+// artifactOf is the folder of a board's builds, and what its last one is known by.
+func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Artifact, err error) {
+	if spec.Board == "" {
+		return "", a, nil
+	}
+	dir = BoardDir(opt, spec)
+	a, err = images.ReadArtifact(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dir, images.NoArtifact(spec, dir), nil
+	}
+	return dir, a, err
+}
+
+func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...SmokeOption) (Report, error) {
+	named := spec
+	named.Board = or(spec.Board, host)
+	r := newReport(named)
+	if _, err := loadSuites(spec); err != nil { // before the board is asked anything
+		err = Because(ctx, ErrWrong, err)
+		r.fail("smoke", err, suitesNext)
+		return r, err
+	}
+	conn, err := Reach(ctx, opt, spec, host, pin)
+	if err != nil {
+		r.fail("connect", err, "correct that, then run smoke again")
+		r.ElapsedMS = time.Since(r.Started).Milliseconds()
+		return r, err
+	}
+	defer conn.Close()
+	return Smoke(ctx, conn, named, a, how...)
 }
 
 // WriteAndSay is Write, and tells where the report is.
@@ -214,11 +240,14 @@ func (r Report) WriteAndSay(w io.Writer, dir string) error {
 }
 
 // OnBoard connects to a board of which an artifact was built, as Reach does, and
-// disconnects.
+// disconnects. Of the artifact's files the disk image may lie elsewhere.
 func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
-	a, err := images.OpenArtifact(BoardDir(opt, spec))
+	a, err := images.ReadArtifact(BoardDir(opt, spec))
+	if err == nil {
+		err = a.Check(images.Container)
+	}
 	if err != nil {
 		return err
 	}

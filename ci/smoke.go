@@ -44,7 +44,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 	suites, err := loadSuites(spec)
 	if err != nil {
 		err = Because(ctx, ErrWrong, err)
-		r.fail("smoke", err, "mend the suites that the board's board.yml names")
+		r.fail("smoke", err, suitesNext)
 		return r, err
 	}
 	s.artifact, s.dpu = a, spec.DPU
@@ -67,6 +67,8 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 	}
 	return r, err
 }
+
+const suitesNext = "correct the suite, or the list of suites in the board's board.yml"
 
 func loadSuites(spec images.Spec) ([]Suite, error) {
 	if len(spec.Suites) == 0 {

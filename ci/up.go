@@ -372,7 +372,9 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 // keys, and the keys that a flash recorded, under the board's name or its serial. These
 // are found where HostKeyAlias is that.
 func Vouch(opt images.Options, spec images.Spec, a *target.Address) (err error) {
-	a.KnownHosts = append(a.KnownHosts, FlashedKeys(opt, spec))
+	if spec.Board != "" {
+		a.KnownHosts = append(a.KnownHosts, FlashedKeys(opt, spec))
+	}
 	a.HostCA, err = spec.HostAuthorities()
 	return err
 }
@@ -385,7 +387,7 @@ func FlashedKeys(opt images.Options, spec images.Spec) string {
 // whoMayLogIn explains a login that was refused: an image of bitbake's opens to nobody
 // unless it was told to.
 func whoMayLogIn(spec images.Spec, err error) error {
-	if spec.Debian != nil || !errors.Is(err, target.ErrLogin) {
+	if spec.Board == "" || spec.Debian != nil || !errors.Is(err, target.ErrLogin) {
 		return err
 	}
 	return fmt.Errorf("%w\n  %s lets in the keys of SLIPWAY_AUTHORIZED_KEYS=FILE, as slipway, and with SLIPWAY_ROOT_LOGIN=1 as root: both are set for its build, which is then flashed anew", err, spec.Board)

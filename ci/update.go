@@ -75,7 +75,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 		return Outcome{}, err
 	}
 	artifact := images.NoArtifact(spec, dir)
-	if a, err := images.OpenArtifact(dir); err == nil {
+	if a, err := images.ReadArtifact(dir); err == nil {
 		artifact = a
 	}
 	u := newUpdating(spec, artifact, how)

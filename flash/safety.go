@@ -147,7 +147,7 @@ func admit(spec images.Spec, d Device) error {
 func overArtifact(spec images.Spec, path string) error {
 	dir := filepath.Dir(path)
 	for _, dir := range []string{dir, filepath.Dir(dir)} {
-		a, err := images.OpenArtifact(dir)
+		a, err := images.ReadArtifact(dir)
 		if err != nil {
 			continue // most folders have none
 		}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -59,9 +60,18 @@ type Partition struct {
 	SizeBytes   int64  `json:"sizeBytes"`
 }
 
-// OpenArtifact reads the artifact in dir and checks that its files are there
-// with their sizes. Digests are for whoever reads the files.
+// OpenArtifact is ReadArtifact, and checks that all its files are there with their
+// sizes. Digests are for whoever reads the files.
 func OpenArtifact(dir string) (Artifact, error) {
+	a, err := ReadArtifact(dir)
+	if err != nil {
+		return a, err
+	}
+	return a, a.Check()
+}
+
+// ReadArtifact reads what describes the artifact in dir. The files may lie elsewhere.
+func ReadArtifact(dir string) (Artifact, error) {
 	path := filepath.Join(dir, ArtifactName)
 	data, err := readLimited(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +84,12 @@ func OpenArtifact(dir string) (Artifact, error) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		return Artifact{}, fmt.Errorf("%s: %w; build again", path, err)
 	}
-	return a, a.check()
+	for _, f := range a.Files {
+		if !filepath.IsLocal(f.Name) {
+			return Artifact{}, fmt.Errorf("%s: file name %q leaves the folder", path, f.Name)
+		}
+	}
+	return a, nil
 }
 
 // NoArtifact stands for a board's artifact where none was built, but an image from
@@ -96,14 +111,16 @@ func readLimited(path string) ([]byte, error) {
 	return data, err
 }
 
-func (a Artifact) check() error {
+// Check says whether the files of these kinds are there with their sizes; those of all
+// kinds where none is named.
+func (a Artifact) Check(kinds ...string) error {
 	for _, f := range a.Files {
-		if !filepath.IsLocal(f.Name) {
-			return fmt.Errorf("%s: file name %q leaves the folder", filepath.Join(a.dir, ArtifactName), f.Name)
+		if len(kinds) > 0 && !slices.Contains(kinds, f.Kind) {
+			continue
 		}
 		info, err := os.Stat(a.Path(f))
 		if err != nil {
-			return fmt.Errorf("artifact is not whole; build again: %w", err)
+			return fmt.Errorf("artifact is not whole; build again, or copy the file there: %w", err)
 		}
 		if info.Size() != f.SizeBytes {
 			return fmt.Errorf("%s: %d bytes, want %d; build again", a.Path(f), info.Size(), f.SizeBytes)

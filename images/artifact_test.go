@@ -31,8 +31,37 @@ func TestOpenArtifact(t *testing.T) {
 			}
 		})
 	}
-	if _, err := OpenArtifact(t.TempDir()); err == nil || !strings.Contains(err.Error(), `run "build`) {
-		t.Errorf("OpenArtifact of an empty folder = %v; want the command that makes one", err)
+	for _, read := range []func(string) (Artifact, error){OpenArtifact, ReadArtifact} {
+		if _, err := read(t.TempDir()); err == nil || !strings.Contains(err.Error(), `run "build`) {
+			t.Errorf("an empty folder: %v; want the command that makes an artifact", err)
+		}
+	}
+}
+
+// What describes an artifact is enough for whoever does not read its files.
+func TestReadArtifact(t *testing.T) {
+	dir := t.TempDir()
+	text := `{"board":"b","files":[{"kind":"disk","name":"disk.img","sizeBytes":5},{"kind":"container","name":"c.tar","sizeBytes":1}]}`
+	for name, data := range map[string]string{ArtifactName: text, "c.tar": "c"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := ReadArtifact(dir)
+	if err != nil || a.Board != "b" || a.Check(Container) != nil || a.Check(BlockMap) != nil {
+		t.Errorf("ReadArtifact = %+v, %v, its container %v", a, err, a.Check(Container))
+	}
+	for _, kinds := range [][]string{nil, {DiskImage}, {Container, DiskImage}} {
+		if err := a.Check(kinds...); err == nil || !strings.Contains(err.Error(), "disk.img") {
+			t.Errorf("Check(%q) = %v; want what is missing", kinds, err)
+		}
+	}
+	text = strings.Replace(text, "c.tar", "../c.tar", 1)
+	if err := os.WriteFile(filepath.Join(dir, ArtifactName), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadArtifact(dir); err == nil || !strings.Contains(err.Error(), "leaves the folder") {
+		t.Errorf("ReadArtifact = %v; want a name that leaves the folder refused", err)
 	}
 }
 

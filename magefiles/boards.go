@@ -192,9 +192,12 @@ func Flash(ctx context.Context, board, device string,
 // ci/suites.md shows each section with an example.
 func Suites() error { return ci.ShowSuites(os.Stdout) }
 
-// Smoke runs a board's suites on a running board and writes the report.
+// Smoke runs a board's suites, or those of -suite, on a running board and writes the
+// report.
 //
-// The host is as for deploy, which comes first. The report lies in build/<board>:
+// The host is as for deploy. A suite of your own needs no BOARD: "smoke HOST
+// -suite=my.yml" runs anywhere, without a build, and writes no file; -as prints its
+// report. With a BOARD whose folder build/<board> is here, the report lies in it:
 // report.html, report.json and junit.xml. It exits with 3 where the board was not
 // reached or lets nobody in, with 4 where a check failed, with 5 where a suite or
 // board.yml is wrong, and with 1 after any other failure. The report's "reason" says
@@ -203,8 +206,10 @@ func Suites() error { return ci.ShowSuites(os.Stdout) }
 // With -as the report is printed too, for a program: TAP, the lines that LAVA takes
 // results from, JUnit, a page or JSON. Progress goes to stderr.
 //
-// Examples: "smoke virt virt"; "smoke jetson-orin-nano-devkit root@10.0.0.7 -as=tap".
+// Examples: "smoke virt virt"; "smoke jetson-orin-nano-devkit root@10.0.0.7 -as=tap";
+// "smoke root@10.0.0.7 -suite=my.yml".
 func Smoke(ctx context.Context, board, host string,
+	suite *string, // run these instead of the board's: a goss file or a suite's name, with commas between them
 	as *string, // print the report as tap, lava, junit, html or json
 	json *bool, // the same as -as=json
 	pin *string, // fingerprint of the board's host key, as for deploy
@@ -212,13 +217,27 @@ func Smoke(ctx context.Context, board, host string,
 ) error {
 	form, wrong := ci.FormOf(given(as, ""), given(json, false))
 	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
-		spec, err := load(ctx, board)
+		spec, err := smokeSpec(ctx, board, host, list(given(suite, "")))
 		return firstError(errors.Join(wrong, err), func() error {
 			how := []ci.SmokeOption{ci.Until(now), ci.Reboots(!given(noReboot, false))}
 			report, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""), how...)
 			return show(report, err, form)
 		})
 	})
+}
+
+// smokeSpec is what is known of a board, with the suites that were named. No board is
+// named where suites are; a virtual board is known by its host.
+func smokeSpec(ctx context.Context, board, host string, suites []string) (spec images.Spec, err error) {
+	if board != "" {
+		spec, err = load(ctx, board)
+	} else if virtual, unknown := images.Load(host); unknown == nil && virtual.Machine != nil {
+		spec = virtual
+	}
+	if len(suites) > 0 {
+		spec.Suites = suites
+	}
+	return spec, err
 }
 
 // Report shows reports of earlier runs, also of other machines, in another form.

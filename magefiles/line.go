@@ -36,6 +36,9 @@ var short = map[string]string{"deploy": "deploy:board"}
 // several names the commands whose last word may be given more than once.
 var several = map[string]bool{"report": true}
 
+// boardless names the flag with which a command needs no BOARD, its first word.
+var boardless = map[string]string{"smoke": "suite"}
+
 // argv is the flag that takes what comes after "--".
 const argv = "argv"
 
@@ -255,7 +258,12 @@ func (l *line) readFlag(arg, next string) error {
 
 // complete refuses a line that lacks a word.
 func (l *line) complete() error {
-	if len(l.words) == len(l.command.words) {
+	lacks := len(l.command.words) - len(l.words)
+	if lacks == 1 && l.given[boardless[l.name]] {
+		l.words = slices.Insert(l.words, 0, "")
+		lacks = 0
+	}
+	if lacks == 0 {
 		return nil
 	}
 	missing := l.command.words[len(l.words)].name

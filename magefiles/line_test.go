@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/magefile/mage/parse"
+
+	"slipway/flash/target/sshd"
 )
 
 func known(t *testing.T) map[string]command {
@@ -53,6 +56,8 @@ func TestUnderstand(t *testing.T) {
 		"bfb:extract f -prefix=-":          "bfb:extract f -prefix=-",
 		"fuzz -each=1m30s":                 "fuzz -each=1m30s",
 		"deploy:run b h i -- ls -l --help": `deploy:run b h i -argv=["ls","-l","--help"]`,
+		"smoke h -suite=a.yml":             "smoke  h -suite=a.yml",
+		"smoke b h -suite=a.yml":           "smoke b h -suite=a.yml",
 		"rig:ssh r -- sh -c -- ls":         `rig:ssh -argv=["sh","-c","--","ls"] -board=r`,
 	} {
 		got, err := understand(strings.Fields(line), known(t))
@@ -81,6 +86,9 @@ func TestNotUnderstood(t *testing.T) {
 		"deploy:run b h i -argv=x -- ls":       "-argv is given twice",
 		"flash virt":                           "flash: DEVICE is missing (devices lists them): it takes BOARD DEVICE",
 		"flash virt -yes=x":                    "flash: DEVICE is missing",
+		"smoke virt":                           "smoke: HOST is missing",
+		"smoke -suite=a.yml":                   "smoke: BOARD is missing",
+		"smoke h -suite=a.yml,":                `-suite "a.yml,": a name is empty`,
 		"bfb:make -for=2":                      "bfb:make: OUT is missing",
 		"flash virt d -dryrum":                 `flash: unknown flag "-dryrum": did you mean -dryrun?`,
 		"flash virt d -device=x":               `unknown flag "-device": the command has -image, -blockmap`,
@@ -185,6 +193,11 @@ func TestTables(t *testing.T) {
 			t.Errorf("zero: no command has a number -%s", name)
 		}
 	}
+	for name, flag := range boardless {
+		if c := all[name]; c.flag(flag) == nil || c.words[0].name != "board" {
+			t.Errorf("boardless: %s has no flag -%s, or its first word is no board", name, flag)
+		}
+	}
 	for name := range forms {
 		if flags[name+" string"] == "" {
 			t.Errorf("forms: no command has a text -%s", name)
@@ -240,6 +253,9 @@ func TestStrayWords(t *testing.T) {
 			}
 		}
 		for i := range words {
+			if boardless[c.name] != "" {
+				continue
+			}
 			if got, err := understand(slices.Delete(slices.Clone(line), 1+i, 2+i), all); err == nil {
 				t.Errorf("%s with a word less = %q; want an error", c.name, got)
 			}
@@ -289,9 +305,15 @@ func exitOf(t *testing.T, dir string, env []string, argv ...string) (status int,
 	return cmd.ProcessState.ExitCode(), both.String()
 }
 
-// The program itself, with each command that it lists: a stray word starts nothing.
-func TestProgramStartsNothing(t *testing.T) {
+// The program itself, compiled once.
+func TestProgram(t *testing.T) {
 	program, copied := compiled(t)
+	t.Run("starts nothing", func(t *testing.T) { startsNothing(t, program, copied) })
+	t.Run("smoke anywhere", func(t *testing.T) { smokesAnywhere(t, program) })
+}
+
+// With each command that it lists, a stray word starts nothing.
+func startsNothing(t *testing.T, program, copied string) {
 	empty := t.TempDir()
 	bare := []string{"HOME=" + t.TempDir(), "PATH=" + empty} // it would find no program to run
 	_, listed := exitOf(t, empty, bare, program, "-l")
@@ -342,5 +364,78 @@ func TestProgramStartsNothing(t *testing.T) {
 		if status, out := exitOf(t, "", os.Environ(), argv...); status != 2 || !strings.Contains(out, want) {
 			t.Errorf("%q: status %d; want 2, and %q\n%s", argv, status, want, out)
 		}
+	}
+}
+
+// In a folder with a suite alone the program proves any host.
+func smokesAnywhere(t *testing.T, program string) {
+	if _, err := os.Stat(sshd.Program); err != nil {
+		t.Skipf("%s is missing: install the Debian package openssh-server", sshd.Program)
+	}
+	server, err := sshd.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	home, dir := t.TempDir(), t.TempDir()
+	place := func(file, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, file := range map[string]string{".ssh/id_ed25519": server.Identity, ".ssh/known_hosts": server.KnownHosts} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		place(filepath.Join(home, name), string(text))
+	}
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab := fmt.Sprintf("%s@127.0.0.1:%d", me.Username, server.Port)
+	place(filepath.Join(dir, "my.yml"), "file: {/etc/passwd: {exists: true}}\n")
+	place(filepath.Join(dir, "bad.yml"), "file: {/etc/passwd: {exists: false}}\n")
+	place(filepath.Join(dir, "wrong.yml"), "fiel: {/etc/passwd: {exists: true}}\n")
+	env := []string{"HOME=" + home, "PATH=" + filepath.Join(home, "nothing")} // the program alone
+	run := func(line string) (int, string) {
+		return exitOf(t, dir, env, append([]string{program}, strings.Fields(strings.Replace(line, " lab", " "+lab, 1))...)...)
+	}
+	for _, tt := range []struct {
+		line   string
+		status int
+		want   string
+	}{
+		{"smoke lab -suite=my.yml", 0, "PASSED  " + lab},
+		{"smoke lab -suite=my.yml -as=json", 0, fmt.Sprintf(`"board": %q`, lab)},
+		{"smoke lab -suite=my.yml,bad.yml", 4, "1 of 2 checks failed"},
+		{"smoke lab -suite=wrong.yml", 5, `unknown section "fiel"`},
+		{"smoke 127.0.0.1:1 -suite=none.yml", 5, "none.yml: no such suite file"},
+		{"smoke 127.0.0.1:1 -suite=my.yml", 3, "connect"},
+		{"smoke lab", 2, "HOST is missing"},
+		{"smoke virt lab -suite=my.yml", 0, "PASSED  virt"},
+	} {
+		if status, out := run(tt.line); status != tt.status || !strings.Contains(out, tt.want) {
+			t.Errorf("%s: status %d; want %d, and %q\n%s", tt.line, status, tt.status, tt.want, out)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); len(left) != 3 || err != nil {
+		t.Errorf("beside the suites there is %v, %v", left, err)
+	}
+	place(filepath.Join(dir, "build/virt/artifact.json"), `{"board": "virt", "key": "abc", "files": [{"kind": "disk", "name": "disk.img", "sizeBytes": 9}, {"kind": "container", "name": "c.tar", "sizeBytes": 9}]}`)
+	for line, want := range map[string]string{
+		"smoke virt lab -suite=my.yml": "report: build/virt/report.html",
+		"deploy virt lab":              "c.tar: no such file",
+	} {
+		if _, out := run(line); !strings.Contains(out, want) {
+			t.Errorf("%s with artifact.json alone: want %q\n%s", line, want, out)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "build/virt/report.json")); !strings.Contains(string(data), `"imageKey": "abc"`) {
+		t.Errorf("report.json: %v; want the key of the artifact\n%s", err, data)
 	}
 }

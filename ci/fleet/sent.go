@@ -173,19 +173,19 @@ func (p *plan) openArtifact(ctx context.Context) error {
 		return nil
 	}
 	if p.ask.File != "" || p.ask.Update != "" {
-		a, err := images.OpenArtifact(dir)
+		a, err := images.ReadArtifact(dir)
 		p.artifact = a
 		return err
 	}
 	err := p.take(ctx, "artifact", name, func() (_ string, err error) {
-		p.artifact, err = images.OpenArtifact(dir)
+		p.artifact, err = images.ReadArtifact(dir)
 		return "", err
 	})
 	if !p.ask.Deploy {
 		return err
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		_, err = images.OpenArtifact(dir) // says which command makes it
+		_, err = images.ReadArtifact(dir) // says which command makes it
 	}
 	p.work.To = p.spec.Deploy.Dir
 	f, none := p.artifact.File(images.Container)
