@@ -113,7 +113,7 @@ func apply(process inject.Process, config oci.Config, p plan.Plan) (inject.Resul
 	lacks := root.Lacks(p)
 	res, err := root.Apply(lacks)
 	res.Before = len(p.Mounts) + len(p.Links) - len(lacks.Mounts) - len(lacks.Links)
-	if err == nil && len(lacks.Mounts)+len(lacks.Links) > 0 {
+	if err == nil {
 		res.Skipped = append(res.Skipped, ldcache.Update(root, p.Libraries)...)
 	}
 	return res, err

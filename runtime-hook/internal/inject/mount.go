@@ -113,10 +113,12 @@ func (r *Root) mountPoint(p string, kind uint32) (place, error) {
 // coverable is the place of f, which the container has at p, if that is a regular
 // file, or a node where one is to go. It closes what is not.
 func (r *Root) coverable(f *os.File, p string, kind uint32) (place, error) {
-	have, err := mode(f)
-	if err == nil && have != unix.S_IFREG && have != kind {
+	var stat unix.Stat_t
+	err := unix.Fstat(int(f.Fd()), &stat)
+	if have := stat.Mode & unix.S_IFMT; err == nil && have != unix.S_IFREG && have != kind {
 		err = inTheWay("%s is there and is no file", p)
 	}
+	r.blanks = r.blanks || isBlank(&stat)
 	if err == nil {
 		_, err = notKernel(f, p)
 	}

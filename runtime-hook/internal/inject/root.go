@@ -48,6 +48,7 @@ type Root struct {
 	spared  map[uint64]bool    // mounts that nothing is made in
 	shared  map[uint64]bool    // mounts that nothing is mounted in
 	blank   *os.File           // the empty file that stands at the mount points
+	blanks  bool               // it had blanks already
 	oldAPI  bool               // mount(2) instead of descriptors of mounts
 	oldWalk bool               // no openat2
 

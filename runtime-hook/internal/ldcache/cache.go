@@ -50,7 +50,12 @@ type cache struct {
 	entries   []entry
 	hwcaps    []string // folder names of glibc-hwcaps, which entries name by number
 	generator string   // the program that wrote it
+	ours      bool     // this package has changed it since
 }
+
+// mark begins the generator of a cache that this package has changed. ldconfig prints
+// the text, and nothing else reads it.
+const mark = "slipway-hook; before it "
 
 // entry is where a library is found. osVersion and hwcap say on which machines.
 type entry struct {
@@ -180,7 +185,7 @@ func (f file) extension(c *cache) error {
 		}
 		switch le.Uint32(sections) {
 		case tagGenerator:
-			c.generator = string(body[:min(len(body), maxPath)])
+			c.generator, c.ours = strings.CutPrefix(string(body[:min(len(body), maxPath)]), mark)
 		case tagHWCaps:
 			var err error
 			if c.hwcaps, err = f.hwcaps(body); err != nil {
@@ -220,36 +225,36 @@ func (f file) hwcaps(offsets []byte) ([]string, error) {
 
 const maxHWCaps = 64
 
-// add makes each name of given lead to its path: what the cache has for the same
-// name and machine gives way, also where it is for better processors only, as
-// ld.so would prefer that. It reports whether that changed anything. Of two given
-// with one name the first counts.
-func (c *cache) add(given []entry) (changed bool) {
+// add makes each name of given lead to its path: what the cache has for the same name
+// and machine comes after it, and goes where it is for better processors only, as ld.so
+// would prefer that. Of two given with one name the first counts.
+func (c *cache) add(given []entry) {
 	order := orderOf(given)
 	// The other way round, as lists mostly are: that is quick.
 	slices.SortStableFunc(given, func(a, b entry) int { return order(b, a) })
 	given = slices.CompactFunc(given, func(a, b entry) bool { return order(a, b) == 0 })
 	slices.Reverse(given)
-	if !slices.IsSortedFunc(c.entries, order) {
-		slices.SortStableFunc(c.entries, order)
-		changed = true
+	own := c.entries
+	if !slices.IsSortedFunc(own, order) {
+		own = slices.Clone(own)
+		slices.SortStableFunc(own, order)
 	}
-	out, same := make([]entry, 0, len(c.entries)+len(given)), 0
-	for _, e := range c.entries {
-		for len(given) > 0 && order(given[0], e) < 0 {
-			changed = changed || same != 1
-			out, given, same = append(out, given[0]), given[1:], 0
+	out, i := make([]entry, 0, len(own)+len(given)), 0
+	for _, e := range own {
+		for i < len(given) && order(given[i], e) <= 0 {
+			out, i = append(out, given[i]), i+1
 		}
-		if len(given) == 0 || order(given[0], e) != 0 {
-			out = append(out, e)
+		if i > 0 && order(given[i-1], e) == 0 && (e.path == given[i-1].path || e.hwcap != 0) {
 			continue
 		}
-		changed = changed || given[0] != e
-		same++
+		out = append(out, e)
 	}
-	changed = changed || len(given) > 1 || len(given) == 1 && same != 1
-	c.entries = append(out, given...)
-	return changed
+	c.entries = append(out, given[i:]...)
+}
+
+// remove takes away the entries of which the path is to go.
+func (c *cache) remove(goes func(path string) bool) {
+	c.entries = slices.DeleteFunc(slices.Clone(c.entries), func(e entry) bool { return goes(e.path) })
 }
 
 // encode writes the cache as ldconfig of today's glibc does, which all since
@@ -290,8 +295,12 @@ func (c *cache) encodeExtension(out, hwcaps []byte) []byte {
 	if len(hwcaps) > 0 {
 		tags, sections = append(tags, tagHWCaps), append(sections, hwcaps)
 	}
-	if c.generator != "" {
-		tags, sections = append(tags, tagGenerator), append(sections, []byte(c.generator))
+	generator := c.generator
+	if c.ours {
+		generator = mark + generator
+	}
+	if generator != "" {
+		tags, sections = append(tags, tagGenerator), append(sections, []byte(generator))
 	}
 	if len(sections) == 0 {
 		return out

@@ -158,7 +158,7 @@ func TestAdd(t *testing.T) {
 				want[g.name] = g.path
 			}
 		}
-		after := &cache{slices.Clone(before.entries), before.hwcaps, before.generator}
+		after := &cache{slices.Clone(before.entries), before.hwcaps, before.generator, r.Intn(2) == 0}
 		after.add(slices.Clone(given))
 		read, err := parse(after.encode())
 		must(t, err)
@@ -180,8 +180,15 @@ func TestAdd(t *testing.T) {
 				t.Fatalf("run %d: ld.so of %x found %s at %q; now at %q", run, e.flags, e.name, had, has)
 			}
 		}
-		if after.add(slices.Clone(given)) {
+		added := slices.Clone(after.entries)
+		if after.add(slices.Clone(given)); !slices.Equal(after.entries, added) {
 			t.Fatalf("run %d: the second add changed something", run)
+		}
+		after.remove(func(path string) bool { return strings.HasPrefix(path, "/board/") })
+		for _, e := range before.entries {
+			if !slices.Contains(after.entries, e) && e.hwcap == 0 {
+				t.Fatalf("run %d: the image's %+v went with what was given", run, e)
+			}
 		}
 	}
 }

@@ -51,8 +51,8 @@ func Update(root *inject.Root, libs []plan.Library) (notes []string) {
 			note(file, updateMusl(root, file, folders(of)))
 		}
 	}
+	note(cachePath, updateCache(root, glibc))
 	if len(glibc) > 0 {
-		note(cachePath, updateCache(root, glibc))
 		note(confPath, updateConf(root, glibc))
 	}
 	return notes
@@ -83,22 +83,40 @@ func folders(libs []plan.Library) (out []string) {
 // writable reports whether a folder can be named in a file of lines.
 func writable(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r") }
 
+// updateCache enters libs. What an earlier hook entered, when the board gave more, leads
+// to empty files by now, and goes.
 func updateCache(root *inject.Root, libs []plan.Library) error {
 	data, err := root.ReadFile(cachePath, maxBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inject.ErrNoFile) {
-		return err
+		return ifAny(libs, err)
 	}
 	c, err := parse(data)
-	if errors.Is(err, errUnknown) {
-		return err
+	if errors.Is(err, errUnknown) || err != nil && len(libs) == 0 {
+		return ifAny(libs, err)
 	}
 	if err != nil {
 		c = &cache{}
 	}
-	if !c.add(entries(libs)) {
+	before := c.entries
+	if c.ours || root.GivenBefore() {
+		c.remove(root.RemoveBlank)
+	}
+	if len(libs) > 0 {
+		c.add(entries(libs))
+	}
+	if slices.Equal(c.entries, before) {
 		return nil
 	}
+	c.ours = true
 	return cmp.Or(root.WriteFile(cachePath, c.encode()), err)
+}
+
+// ifAny is err where that keeps libs from being found.
+func ifAny(libs []plan.Library, err error) error {
+	if len(libs) == 0 {
+		return nil
+	}
+	return err
 }
 
 func entries(libs []plan.Library) []entry {

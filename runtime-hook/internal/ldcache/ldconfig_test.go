@@ -59,9 +59,7 @@ func TestLdconfigReads(t *testing.T) {
 		{flags: 0x0a03, name: "libslipway.so.1", path: "/opt/board/libslipway.so.1.2"},
 		{flags: replaced.flags, name: replaced.name, path: "/opt/board/" + replaced.name},
 	}
-	want := slices.DeleteFunc(listed(t, data), func(l string) bool {
-		return strings.HasPrefix(l, replaced.name+" ") && strings.HasSuffix(l, " "+replaced.path)
-	})
+	want := listed(t, data)
 	c.add(given)
 	got := listed(t, c.encode())
 	for _, line := range want {

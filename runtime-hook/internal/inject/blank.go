@@ -1,0 +1,66 @@
+package inject
+
+import (
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// A blank is the empty file at a mount point. It stays in the container's writable layer
+// when the mount has gone. ld.so calls one "file too short", and does not look further.
+
+// GivenBefore reports whether the container had blanks already where something was
+// mounted: an earlier hook was here.
+func (r *Root) GivenBefore() bool { return r.blanks }
+
+// RemoveBlank reports whether the container has a blank at p, at the end of p's links,
+// and removes it where p is none of these and nobody else can have a mount on it.
+func (r *Root) RemoveBlank(p string) bool {
+	f, err := r.resolve(p)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var stat unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &stat) != nil || !isBlank(&stat) {
+		return false
+	}
+	if r.onOverlay() {
+		// What cannot be removed does no harm but to programs that know its path.
+		_ = r.unlinkBlank(p)
+	}
+	return true
+}
+
+func isBlank(stat *unix.Stat_t) bool {
+	return stat.Mode&unix.S_IFMT == unix.S_IFREG && stat.Size == 0
+}
+
+// onOverlay reports whether the container's root is one that engines make for it alone.
+// With an unlink the kernel takes away what other containers have mounted there.
+func (r *Root) onOverlay() bool {
+	var stat unix.Statfs_t
+	err := unix.Fstatfs(int(r.dir.Fd()), &stat)
+	return err == nil && uint32(stat.Type) == unix.OVERLAYFS_SUPER_MAGIC
+}
+
+func (r *Root) unlinkBlank(p string) error {
+	f, err := r.resolve(path.Dir(p))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	dir, err := r.ordinary(f, path.Dir(p))
+	if err != nil {
+		return err
+	}
+	base := path.Base(p)
+	return r.change(dir, func() error {
+		var stat unix.Stat_t
+		err := unix.Fstatat(int(dir.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil || dir.volume || !isBlank(&stat) {
+			return err
+		}
+		return unix.Unlinkat(int(dir.Fd()), base, 0)
+	})
+}
