@@ -96,7 +96,7 @@ func boardPlan(root string, set config.Config) (plan.Plan, error) {
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	p, _ := plan.Compile(root, entries)
+	p, _ := plan.Compile(root, entries, options(set))
 	if !set.Devices {
 		p.Devices = nil
 	}

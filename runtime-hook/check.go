@@ -79,7 +79,7 @@ func check(root string) (report, error) {
 	if len(files) == 0 {
 		return report{}, errors.New(wanted.noLists(dir) + ", or name another --root")
 	}
-	p, more := plan.Compile(root, entries)
+	p, more := plan.Compile(root, entries, options(set))
 	if !set.Devices {
 		p.Devices = nil
 	}

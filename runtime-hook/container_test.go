@@ -404,6 +404,9 @@ func escape(t *testing.T, l *lab, stage string, attack func(*testing.T, *lab), m
 	must(t, unix.Mknod("/opt/board/full", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
 	list := []string{"lib, /opt/board/lib/a.so", "sym, /opt/board/lib/a", "dir, /opt/board/share", "dev, /opt/board/full"}
 	l.lists(append(list, l.libraries("/opt/board/lib", more)...)...)
+	if more > 0 {
+		l.wholeFolders()
+	}
 	attack(t, l)
 	hookBinary(t)
 	before := look(t)

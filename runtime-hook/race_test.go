@@ -53,6 +53,7 @@ func race(t *testing.T, l *lab) {
 		write(t, l.rootfs("/etc/"+name), "")
 	}
 	l.lists(append(list, l.libraries("/opt/board/whole", 20)...)...)
+	l.wholeFolders()
 	must(t, os.MkdirAll(l.rootfs("/vol"), 0o755))
 	must(t, unix.Mount("/opt/board/lib", l.rootfs("/vol"), "", unix.MS_BIND, ""))
 	must(t, unix.Mount("", l.rootfs("/vol"), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))

@@ -66,10 +66,7 @@ func (r request) share() (share, error) {
 	if len(lists) == 0 {
 		notes = append(notes, r.noLists(r.CSVDir))
 	}
-	p, problems := cache.Compile(lists)
-	if !r.WholeFolders {
-		p.Wholes = nil
-	}
+	p, problems := cache.Compile(lists, options(r.Config))
 	p, left, err := r.Of("/", p)
 	if !r.Devices {
 		for _, d := range p.Devices {
@@ -78,6 +75,11 @@ func (r request) share() (share, error) {
 		p.Devices = nil
 	}
 	return share{p, left, append(notes, unused(problems)...)}, err
+}
+
+// options are those of the settings for the board's plan.
+func options(set config.Config) plan.Options {
+	return plan.Options{Wholes: set.WholeFolders, Ignore: set.Ignore}
 }
 
 // told is what the settings say of the board.

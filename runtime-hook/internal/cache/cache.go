@@ -32,8 +32,9 @@ const (
 
 // kept is a plan with all that it was made from.
 type kept struct {
-	Hook  plan.Seen // the program: another one may make another plan
-	Files []csv.File
+	Hook    plan.Seen // the program: another one may make another plan
+	Options plan.Options
+	Files   []csv.File
 	Result
 }
 
@@ -45,20 +46,20 @@ type Result struct {
 }
 
 // Compile is the board's plan for the lists, from the cache where that has it.
-func Compile(files []csv.File) (plan.Plan, []csv.Problem) {
+func Compile(files []csv.File, o plan.Options) (plan.Plan, []csv.Problem) {
 	name := slot(files)
 	hook, known := program()
 	if known {
-		if r, ok := load(Dir, name, hook, files); ok {
+		if r, ok := load(Dir, name, head(hook, o, files)); ok {
 			return r.Plan, r.Problems
 		}
 	}
 	entries, problems := csv.Parse(files)
-	p, more, watch := plan.Watched("/", entries)
+	p, more, watch := plan.Watched("/", entries, o)
 	r := Result{p, append(problems, more...), watch}
 	if known && watch.Settled(time.Now().UnixNano()) {
 		// A board whose /run cannot be written to works without.
-		_ = save(Dir, name, kept{hook, files, r})
+		_ = save(Dir, name, kept{hook, o, files, r})
 	}
 	return r.Plan, r.Problems
 }
@@ -81,14 +82,13 @@ func program() (plan.Seen, bool) {
 	return plan.Seen{Dev: uint64(stat.Dev), Inode: stat.Ino, Size: stat.Size, Changed: stat.Ctim.Nano(), Written: stat.Mtim.Nano()}, true
 }
 
-// load reads the plan that was made by the hook from the files, if there is one
-// and the board is still as it was.
-func load(dir, name string, hook plan.Seen, files []csv.File) (Result, bool) {
+// load reads the plan whose file begins with want, if there is one and the board is
+// still as it was.
+func load(dir, name string, want []byte) (Result, bool) {
 	data, err := read(dir, name)
 	if err != nil {
 		return Result{}, false
 	}
-	want := head(hook, files)
 	if len(data) < len(want) || data[:len(want)] != string(want) {
 		return Result{}, false
 	}
@@ -97,9 +97,10 @@ func load(dir, name string, hook plan.Seen, files []csv.File) (Result, bool) {
 }
 
 // head is how the file of a plan begins that was made by the hook from the files.
-func head(hook plan.Seen, files []csv.File) []byte {
+func head(hook plan.Seen, o plan.Options, files []csv.File) []byte {
 	b := []byte(magic + signature(reflect.TypeOf(kept{})) + "\n")
 	b = encode(b, reflect.ValueOf(hook))
+	b = encode(b, reflect.ValueOf(o))
 	return encode(b, reflect.ValueOf(files))
 }
 
@@ -172,7 +173,7 @@ func read(dir, name string) (string, error) {
 
 // save writes the file by rename, so that others read the old one or the new one.
 func save(dir, name string, k kept) error {
-	data := append(head(k.Hook, k.Files), encodeResult(k.Result)...)
+	data := append(head(k.Hook, k.Options, k.Files), encodeResult(k.Result)...)
 	if len(data) > maxBytes {
 		return errBroken
 	}

@@ -121,7 +121,7 @@ func FuzzDecode(f *testing.F) {
 func sample(path string) kept {
 	k := kept{Hook: plan.Seen{Inode: 7}, Files: []csv.File{{Path: "a.csv", Data: []byte("lib, /a\n")}}}
 	k.Plan.Mounts = []plan.Mount{{Source: path, Path: "/a"}}
-	_, _, k.Watch = plan.Watched("/", []csv.Entry{{Kind: csv.Library, Path: path}})
+	_, _, k.Watch = plan.Watched("/", []csv.Entry{{Kind: csv.Library, Path: path}}, plan.Options{})
 	return k
 }
 
@@ -136,6 +136,8 @@ func TestLoad(t *testing.T) {
 		change func(dir, file string, k *kept) error
 		want   bool
 	}{
+		{"other patterns are ignored", func(_, _ string, k *kept) error { k.Options.Ignore = []string{"/a"}; return nil }, false},
+		{"folders are to be given whole", func(_, _ string, k *kept) error { k.Options.Wholes = true; return nil }, false},
 		{"nothing changed", func(string, string, *kept) error { return nil }, true},
 		{"a list", func(_, _ string, k *kept) error { k.Files[0].Data = []byte("lib, /b\n"); return nil }, false},
 		{"one more list", func(_, _ string, k *kept) error { k.Files = append(k.Files, csv.File{}); return nil }, false},
@@ -166,7 +168,7 @@ func TestLoad(t *testing.T) {
 			k := sample(library)
 			must(t, save(dir, "p", k))
 			must(t, tt.change(dir, filepath.Join(dir, "p"), &k))
-			got, ok := load(dir, "p", k.Hook, k.Files)
+			got, ok := load(dir, "p", head(k.Hook, k.Options, k.Files))
 			if ok != tt.want {
 				t.Fatalf("load = %v; want %v", ok, tt.want)
 			}
@@ -204,7 +206,7 @@ func TestSaveAtOnce(t *testing.T) {
 			defer hooks.Done()
 			for j := 0; j < 50; j++ {
 				_ = save(dir, "p", k) // another one is at it
-				if _, ok := load(dir, "p", k.Hook, k.Files); !ok {
+				if _, ok := load(dir, "p", head(k.Hook, k.Options, k.Files)); !ok {
 					t.Error("the file is not whole")
 				}
 			}

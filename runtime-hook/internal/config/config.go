@@ -24,10 +24,11 @@ const maxBytes = 64 << 10
 // Config is what a board has set, or the defaults.
 type Config struct {
 	CSVDir        string
-	BaseFilesOnly bool   // NVIDIA's rule: its own lists only, unless the image asks for all
-	Devices       bool   // give device nodes
-	WholeFolders  bool   // give a folder in which everything is listed as one mount
-	LogFile       string // "" for none
+	Ignore        []string // patterns of what the lists name and containers do not get
+	BaseFilesOnly bool     // NVIDIA's rule: its own lists only, unless the image asks for all
+	Devices       bool     // give device nodes
+	WholeFolders  bool     // give a folder in which everything is listed as one mount, and what it gets later
+	LogFile       string   // "" for none
 	LogLevel      Level
 	Runtimes      []string // names or paths; the first that the board has runs the wrapper's containers
 	CUDA          string   // these three for what the board does not tell, or tells wrongly
@@ -39,12 +40,11 @@ type Config struct {
 // Defaults are what holds without a file.
 func Defaults() Config {
 	return Config{
-		CSVDir:       csv.Dir,
-		Devices:      true,
-		WholeFolders: true,
-		LogFile:      "/run/slipway/hook.log",
-		LogLevel:     Line,
-		Runtimes:     []string{"runc", "crun"},
+		CSVDir:   csv.Dir,
+		Devices:  true,
+		LogFile:  "/run/slipway/hook.log",
+		LogLevel: Line,
+		Runtimes: []string{"runc", "crun"},
 	}
 }
 

@@ -25,11 +25,12 @@ func TestParse(t *testing.T) {
 		{"# nothing\n\n[log]\n", Defaults()},
 		{"csv-dir = '/data/lists'", with(func(c *Config) { c.CSVDir = "/data/lists" })},
 		{"base-files-only = true\r\ndevices = false\r\n", with(func(c *Config) { c.BaseFilesOnly, c.Devices = true, false })},
-		{"whole-folders = false", with(func(c *Config) { c.WholeFolders = false })},
+		{"whole-folders = true", with(func(c *Config) { c.WholeFolders = true })},
 		{"[log]\nfile = ''\nlevel = \"debug\"", with(func(c *Config) { c.LogFile, c.LogLevel = "", Debug })},
 		{"log.file = \"/var/log/\\u0061.log\"", with(func(c *Config) { c.LogFile = "/var/log/a.log" })},
 		{"[runtime]\nruntimes = [\n 'crun', # first\n '/opt/runc',\n]", with(func(c *Config) { c.Runtimes = []string{"crun", "/opt/runc"} })},
 		{"[board]\ncuda = 12.10\njetpack = '6.2'\narch = 9", with(func(c *Config) { c.CUDA, c.JetPack, c.Arch = "12.10", "6.2", "9" })},
+		{"ignore = [ '**/*.so', # of all\n '/dev/dri/card[1-9]' ]", with(func(c *Config) { c.Ignore = []string{"**/*.so", "/dev/dri/card[1-9]"} })},
 		{"[cdi]\nversion = '0.5.0'", with(func(c *Config) { c.CDIVersion = "0.5.0" })},
 	}
 	for _, tt := range tests {
@@ -66,6 +67,14 @@ func TestParseFaults(t *testing.T) {
 		{"[board]\ncuda = 'new'", []string{`2 board.cuda: "new" is no version`}},
 		{"[board]\ncuda = 1e3", []string{`2 board.cuda: "1e3" is no version`}},
 		{"[board]\ncuda = true", []string{"2 board.cuda: takes a version"}},
+		{"ignore = '**/a'", []string{"1 ignore: takes a list"}},
+		{"ignore = [1]", []string{"1 ignore: takes text"}},
+		{"ignore = ['a']", []string{`1 ignore: "a" is neither a pattern of an absolute path`}},
+		{"ignore = ['']", []string{"1 ignore: "}},
+		{"ignore = ['**/']", []string{"1 ignore: "}},
+		{"ignore = ['**//a']", []string{"1 ignore: "}},
+		{"ignore = ['/a[']", []string{"1 ignore: "}},
+		{"ignore = [" + strings.Repeat("'/a',", 257) + "]", []string{"1 ignore: has more than 256"}},
 		{"[cdi]\nversion = '0.6.0'", []string{`2 cdi.version: unknown version "0.6.0" (have 0.5.0, 0.7.0)`}},
 		{"[cdi]\nversion = 0.5", []string{"2 cdi.version: takes text"}},
 		{"devices = true\ncsv-dir = ", []string{"2 not TOML: "}},
@@ -173,6 +182,7 @@ func TestShippedFile(t *testing.T) {
 	}
 	told := Defaults()
 	told.CUDA, told.JetPack, told.Arch, told.CDIVersion = "12.6", "6.2", "8.7", "0.5.0"
+	told.Ignore = []string{"**/libnvinfer*", "/dev/dri/card1"}
 	shown := regexp.MustCompile(`(?m)^#([a-z-]+ = )`).ReplaceAll(data, []byte("$1"))
 	for text, want := range map[string]Config{string(data): Defaults(), string(shown): told} {
 		if got, faults := parse([]byte(text)); len(faults) > 0 || !reflect.DeepEqual(got, want) {

@@ -11,12 +11,14 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 
 	"slipway/runtime-hook/internal/cdi"
+	"slipway/runtime-hook/internal/plan"
 )
 
 // keys are all that the file may set. Its tables are the part before the dot.
 var keys = map[string]func(*Config, *unstable.Node) error{
 	"csv-dir":          func(c *Config, v *unstable.Node) error { return absolute(&c.CSVDir, v) },
 	"base-files-only":  func(c *Config, v *unstable.Node) error { return boolean(&c.BaseFilesOnly, v) },
+	"ignore":           func(c *Config, v *unstable.Node) error { return patterns(&c.Ignore, v) },
 	"devices":          func(c *Config, v *unstable.Node) error { return boolean(&c.Devices, v) },
 	"whole-folders":    func(c *Config, v *unstable.Node) error { return boolean(&c.WholeFolders, v) },
 	"log.file":         func(c *Config, v *unstable.Node) error { return logFile(&c.LogFile, v) },
@@ -174,24 +176,51 @@ func cdiVersion(field *string, v *unstable.Node) error {
 	return err
 }
 
-// programs are names or absolute paths: a relative one would depend on where an
-// engine stands when it calls.
-func programs(field *[]string, v *unstable.Node) error {
-	if v.Kind != unstable.Array {
-		return errors.New(`takes a list, such as ["runc", "crun"]`)
+// maxPatterns bounds what each path of the lists is compared with.
+const maxPatterns = 256
+
+func patterns(field *[]string, v *unstable.Node) error {
+	list, err := texts(v, `["**/libnvinfer*"]`)
+	for _, p := range list {
+		if err == nil && !plan.GoodPattern(p) {
+			err = fmt.Errorf("%.80q is neither a pattern of an absolute path nor **/ and one of a name", p)
+		}
 	}
-	*field = nil
+	if len(list) > maxPatterns {
+		err = fmt.Errorf("has more than %d patterns", maxPatterns)
+	}
+	*field = list
+	return err
+}
+
+// texts is a list of texts, such as example.
+func texts(v *unstable.Node, example string) (list []string, err error) {
+	if v.Kind != unstable.Array {
+		return nil, errors.New("takes a list, such as " + example)
+	}
 	for it := v.Children(); it.Next(); {
 		s, err := text(it.Node())
 		if err != nil {
-			return err
+			return nil, err
 		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// programs are names or absolute paths: a relative one would depend on where an
+// engine stands when it calls.
+func programs(field *[]string, v *unstable.Node) error {
+	list, err := texts(v, `["runc", "crun"]`)
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
 		if s == "" || strings.ContainsRune(s, 0) || strings.Contains(s, "/") && !filepath.IsAbs(s) {
 			return fmt.Errorf("%.80q is neither a program's name nor an absolute path", s)
 		}
-		*field = append(*field, s)
 	}
-	if len(*field) == 0 {
+	if *field = list; len(list) == 0 {
 		return errors.New("is empty; leave it out for runc and crun")
 	}
 	return nil

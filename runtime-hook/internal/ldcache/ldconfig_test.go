@@ -95,7 +95,7 @@ func TestLikeLdconfig(t *testing.T) {
 	must(t, err)
 	theirs, err := parse(data)
 	must(t, err)
-	p, problems := plan.Compile(board, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/*", File: "l.csv", Line: 1}})
+	p, problems := plan.Compile(board, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/*", File: "l.csv", Line: 1}}, plan.Options{})
 	for _, p := range problems {
 		t.Log(p) // links to what was not copied
 	}

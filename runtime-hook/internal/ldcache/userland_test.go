@@ -82,7 +82,7 @@ func newUserland(t *testing.T, from string) *userland {
 	}
 	must(t, os.Rename(files[0], u.root+"/opt/board/liblzma.so.5.0"))
 	must(t, os.Remove(filepath.Dir(files[0])+"/liblzma.so.5"))
-	p, problems := plan.Compile(u.root, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/liblzma.so.5.0", File: "l.csv", Line: 1}})
+	p, problems := plan.Compile(u.root, []csv.Entry{{Kind: csv.Library, Path: "/opt/board/liblzma.so.5.0", File: "l.csv", Line: 1}}, plan.Options{})
 	if len(problems) > 0 || len(p.Libraries) != 1 {
 		t.Fatal(problems, p.Libraries)
 	}

@@ -90,7 +90,8 @@ func (c *compiler) sonameLink(t *tree, e csv.Entry, end string) {
 // sonameLinks are those that can be made where the folders are given.
 func (c *compiler) sonameLinks(folders []Mount) (out []Link) {
 	for _, l := range c.sonames {
-		if _, rest := around(folders, l.Path); rest == "" && c.claim(csv.Entry{}, l.Path) {
+		_, ignored := c.ignored(l.Path)
+		if _, rest := around(folders, l.Path); rest == "" && !ignored && c.claim(csv.Entry{}, l.Path) {
 			out = append(out, l)
 		}
 	}

@@ -77,18 +77,25 @@ type Plan struct {
 	Wholes    []Whole   `json:"-"` // another way to the same
 }
 
+// Options are the board's settings for its plan.
+type Options struct {
+	Wholes bool     // look for folders that can be given whole
+	Ignore []string // patterns of what is left out
+}
+
 // Compile reads root, the board's file tree, for what the entries ask. What
 // cannot be given is a problem and the rest goes on.
-func Compile(root string, entries []csv.Entry) (Plan, []csv.Problem) {
-	p, problems, _ := Watched(root, entries)
+func Compile(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem) {
+	p, problems, _ := Watched(root, entries, o)
 	return p, problems
 }
 
 // Watched is Compile, and says what of the file tree the plan rests on.
-func Watched(root string, entries []csv.Entry) (Plan, []csv.Problem, Watch) {
+func Watched(root string, entries []csv.Entry, o Options) (Plan, []csv.Problem, Watch) {
 	w := &watcher{seen: map[string]int{}}
 	c := &compiler{
 		watcher: w,
+		options: o,
 		trees:   []*tree{newTree(root, w), newTree(strings.TrimSuffix(root, "/")+AltRoot, w)},
 		seen:    map[string]csv.Entry{},
 		made:    map[string]csv.Entry{},
@@ -105,6 +112,7 @@ func Watched(root string, entries []csv.Entry) (Plan, []csv.Problem, Watch) {
 
 type compiler struct {
 	*watcher
+	options  Options
 	trees    []*tree // the first that has a path gives it
 	plan     Plan
 	problems []csv.Problem
@@ -119,6 +127,9 @@ func (c *compiler) problem(e csv.Entry, cause csv.Cause, unused bool, format str
 }
 
 func (c *compiler) add(e csv.Entry) {
+	if c.ignores(e, e.Path) {
+		return
+	}
 	if first, ok := c.seen[e.Path]; ok {
 		c.problem(e, csv.Duplicate, false, "%s is listed already at %s:%d as %s", e.Path, first.File, first.Line, first.Kind)
 		if first.Kind == e.Kind {
@@ -136,7 +147,9 @@ func (c *compiler) add(e csv.Entry) {
 			continue
 		}
 		for _, p := range paths {
-			c.addPath(t, e, p)
+			if !c.ignores(e, p) {
+				c.addPath(t, e, p)
+			}
 		}
 		if len(paths) > 0 {
 			return
@@ -309,7 +322,7 @@ func (c *compiler) mount(e csv.Entry, m Mount) {
 }
 
 func (c *compiler) link(e csv.Entry, l Link) {
-	if c.claim(e, l.Path) {
+	if !c.ignores(e, l.Path) && c.claim(e, l.Path) {
 		c.plan.Links = append(c.plan.Links, l)
 	}
 }
@@ -358,7 +371,9 @@ func (c *compiler) ordered() Plan {
 		}
 	}
 	p.Libraries = c.libraries(p)
-	p.Wholes = c.wholes(p)
+	if c.options.Wholes {
+		p.Wholes = c.wholes(p)
+	}
 	return p
 }
 

@@ -59,7 +59,7 @@ func compiled(t *testing.T, root, list string) []string {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	p, problems := Compile(root, entries)
+	p, problems := Compile(root, entries, Options{Wholes: true})
 	var out []string
 	for _, m := range p.Mounts {
 		kind := "file"
@@ -248,7 +248,7 @@ func TestCompileOtherKinds(t *testing.T) {
 	}
 	for list, want := range tests {
 		entries, _ := listed(t, list)
-		p, problems := Compile(root, entries)
+		p, problems := Compile(root, entries, Options{Wholes: true})
 		if len(p.Mounts)+len(p.Devices) > 0 || len(problems) != 1 || !problems[0].Unused || !strings.Contains(problems[0].Why, want) {
 			t.Errorf("%s: %v; want %q", list, problems, want)
 		}
@@ -258,7 +258,7 @@ func TestCompileOtherKinds(t *testing.T) {
 // The machine that runs the tests has the devices that every Linux has.
 func TestCompileDevices(t *testing.T) {
 	entries, _ := listed(t, "dev, /dev/null\nlib, /dev/full\ndev, /dev/zer[o]")
-	p, problems := Compile("/", entries)
+	p, problems := Compile("/", entries, Options{})
 	var got []string
 	for _, d := range p.Devices {
 		got = append(got, fmt.Sprintf("%s %d:%d", d.Path, d.Major, d.Minor))
@@ -300,7 +300,7 @@ func FuzzLinks(f *testing.F) {
 			t.Fatal(err)
 		}
 		entries, _ := listed(t, "lib, "+list+"\nsym, "+list+"x\nlib, /a\nlib, /b\nlib, /c")
-		p, _ := Compile(root, entries)
+		p, _ := Compile(root, entries, Options{Wholes: true})
 		for _, m := range p.Mounts {
 			if m.Source != root+m.Path && !strings.HasPrefix(m.Source, root+AltRoot) {
 				t.Errorf("%+v is outside of the board's tree", m)

@@ -108,7 +108,7 @@ func TestWholes(t *testing.T) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
-			p, _ := Compile(root, entries)
+			p, _ := Compile(root, entries, Options{Wholes: true})
 			var got []string
 			for _, w := range p.Wholes {
 				got = append(got, fmt.Sprint(w.Path, " ", w.Entries))
@@ -141,7 +141,7 @@ func TestWholeIsWatched(t *testing.T) {
 		fmt.Fprintf(&list, "lib, %s\n", name)
 	}
 	entries, _ := listed(t, list.String())
-	p, _, w := Watched(root, entries)
+	p, _, w := Watched(root, entries, Options{Wholes: true})
 	if len(p.Wholes) != 1 || !w.Holds() {
 		t.Fatalf("wholes %v; want one, and that the watch holds", p.Wholes)
 	}
