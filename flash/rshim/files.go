@@ -156,5 +156,5 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 		case <-tick.C:
 		}
 	}
-	return fmt.Errorf("%w; the rshim driver does not react, restart it: systemctl restart rshim", context.Cause(ctx))
+	return fmt.Errorf("%w; %w", context.Cause(ctx), errDeaf)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"slipway/layers/engine"
@@ -101,6 +102,16 @@ func (m *Misc) field(line string) {
 	case "DISPLAY_LEVEL":
 		m.level = first
 	}
+}
+
+// bootTimeout is how long the driver waits until the DPU takes data. Its releases differ,
+// and a file from outside may say anything.
+func (m Misc) bootTimeout() time.Duration {
+	const usual, most = 300, 3600
+	if m.TimeoutSec <= 0 || m.TimeoutSec > most {
+		return usual * time.Second
+	}
+	return time.Duration(m.TimeoutSec) * time.Second
 }
 
 func (m Misc) value(key string) string {

@@ -2,6 +2,7 @@ package rshim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,9 +14,11 @@ import (
 	"slipway/layers/progress"
 )
 
-// Limits are how long a DPU may take. What the driver waits for itself, until the DPU
-// takes data, is its own BOOT_TIMEOUT.
+// Limits are how long a DPU may take. While the DPU takes no data, the driver waits for
+// its BOOT_TIMEOUT; some releases of it wait for ever (rshim-user-space#413).
 type Limits struct {
+	Notice   time.Duration // without a byte taken, after which the user is told
+	Stuck    time.Duration // without a byte taken, beyond the driver's own BOOT_TIMEOUT
 	First    time.Duration // until its first message, counted from the push's end
 	Silence  time.Duration // between two messages: an installer writes a whole disk meanwhile
 	Firmware time.Duration // the same while the NIC's firmware is written
@@ -27,6 +30,7 @@ type Limits struct {
 // Patient are the limits for real hardware. Half an hour for the firmware is what NVIDIA's
 // pages tell people to wait.
 var Patient = Limits{
+	Notice: 15 * time.Second, Stuck: time.Minute,
 	First: 5 * time.Minute, Silence: 20 * time.Minute, Firmware: 40 * time.Minute, All: 90 * time.Minute,
 	Gone: 2 * time.Minute, Poll: time.Second,
 }
@@ -51,8 +55,11 @@ func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Wri
 	var v Verdict
 	j, err := p.listen(ctx)
 	if err == nil {
-		f := &follower{port: p, journal: j, limits: limits, log: log}
+		f := &follower{port: p, journal: j, limits: limits, log: log, bootTimeout: m.bootTimeout()}
 		v, err = f.pushAndFollow(ctx, parts)
+	}
+	if errors.Is(err, errDeaf) {
+		return v, err // the driver would take no settings either
 	}
 	away, cancel := context.WithTimeout(context.WithoutCancel(ctx), restLimit)
 	defer cancel()
@@ -69,6 +76,8 @@ type follower struct {
 	journal *journal
 	limits  Limits
 	log     io.Writer
+
+	bootTimeout time.Duration // the driver's
 
 	verdict Verdict
 	step    *progress.Step
@@ -92,19 +101,62 @@ func (f *follower) push(ctx context.Context, parts []Part) error {
 	s := newStream(ctx, parts)
 	step := progress.Start(ctx, "push to "+f.port.name, s.sizeBytes, progress.Bytes)
 	step.Detail("the DPU resets")
+	var opened atomic.Bool
 	var pushed atomic.Int64 // a call that is broken off may still count
-	s.open = func() { step.Detail("") }
+	s.open = func() { opened.Store(true); step.Detail("") }
 	s.count = func(n int64) { pushed.Add(n); step.Add(n) }
-	err := f.port.wire.push(ctx, s)
+	watched, stop := f.watch(ctx, step, &pushed)
+	err := f.port.wire.push(watched, s)
+	stop()
 	if err != nil {
-		f.begun = !atOpen(err)
+		f.begun = opened.Load() && !atOpen(err)
 		err = f.port.explain("boot", err)
 	}
-	if n := pushed.Load(); err != nil && f.begun && n > 0 {
-		err = fmt.Errorf("after %d of %d bytes: %w", n, s.sizeBytes, err)
+	if n := pushed.Load(); err != nil && f.begun {
+		err = fmt.Errorf("after %d of %d bytes: %w%s", n, s.sizeBytes, err, f.unfinished(ctx))
 	}
 	step.End(fmt.Sprintf("%d bytes", s.sizeBytes), err)
 	return err
+}
+
+// unfinished is what a user who broke a push off has to know.
+func (f *follower) unfinished(ctx context.Context) string {
+	if ctx.Err() == nil {
+		return ""
+	}
+	return "; the DPU was reset and starts nothing before it gets a whole stream\n  next: run the same command again"
+}
+
+// watch tells the user of a push that stands still, and ends it when the driver itself
+// should have. The push is over before stop returns.
+func (f *follower) watch(ctx context.Context, step *progress.Step, pushed *atomic.Int64) (watched context.Context, stop func()) {
+	watched, end := context.WithCancelCause(ctx)
+	limit := f.bootTimeout + f.limits.Stuck
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(f.limits.Poll)
+		defer tick.Stop()
+		last, since := pushed.Load(), time.Now()
+		for {
+			select {
+			case <-watched.Done():
+				return
+			case <-tick.C:
+			}
+			still := time.Since(since).Round(time.Second)
+			switch now := pushed.Load(); {
+			case now != last:
+				last, since = now, time.Now()
+				step.Detail("")
+			case time.Since(since) > limit:
+				end(fmt.Errorf("the driver took nothing for %v, longer than its BOOT_TIMEOUT of %v: %w", still, f.bootTimeout, errStuck))
+			case time.Since(since) > f.limits.Notice:
+				step.Detail(fmt.Sprintf("the DPU has taken nothing for %v; the driver gives up after %v", still, f.bootTimeout))
+			}
+		}
+	}()
+	return watched, func() { end(nil); <-done }
 }
 
 // withLast adds what the DPU said last to an error of the push: there stands why it took

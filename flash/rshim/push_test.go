@@ -19,10 +19,13 @@ import (
 	"slipway/flash/rshim/rshimtest"
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
+	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // patient never lets a limit be over in a test that is not about it.
 var patient = Limits{
+	Notice: 10 * time.Minute, Stuck: 10 * time.Minute,
 	First: 10 * time.Minute, Silence: 10 * time.Minute, Firmware: 10 * time.Minute, All: 10 * time.Minute,
 	Gone: 10 * time.Minute, Poll: time.Millisecond,
 }
@@ -296,8 +299,9 @@ func TestPushEnds(t *testing.T) {
 			cancel(stop)
 		}()
 		parts, _ := some(5_000_000)
-		if _, err := p.Push(ctx, parts, patient, &journalOf{}); !errors.Is(err, stop) {
-			t.Errorf("error %v; want %v", err, stop)
+		_, err := p.Push(ctx, parts, patient, &journalOf{})
+		if !errors.Is(err, stop) || !strings.Contains(err.Error(), "of 5000000 bytes") || !strings.Contains(err.Error(), "next: run the same command again") {
+			t.Errorf("error %v; want %v, how far it came, and what is next", err, stop)
 		}
 		if p.conn != nil {
 			// Where a busy machine fell silent, the connection was given up, and the program
@@ -315,6 +319,28 @@ func TestPushEnds(t *testing.T) {
 		}
 		if _, clear := d.Settings(); clear != "0" && p.conn == nil {
 			t.Errorf("CLEAR_ON_READ is left at %s", clear)
+		}
+	})
+}
+
+// TestPushStuck has a driver that waits for ever.
+func TestPushStuck(t *testing.T) {
+	ways(t, func(t *testing.T, open func(string) *Port) {
+		d := &rshimtest.DPU{HangAfter: 65536, WaitSec: 1}
+		dir := rshimtest.Mount(t, d)[0]
+		told := &progresstest.Recorder{}
+		reporter := progress.New(told)
+		defer reporter.Close()
+		limits := patient
+		limits.Notice, limits.Stuck = 0, 0
+		parts, _ := some(5_000_000)
+		p := open(dir)
+		_, err := p.Push(progress.With(t.Context(), reporter), parts, limits, &journalOf{})
+		if !errors.Is(err, errStuck) || !strings.Contains(err.Error(), "longer than its BOOT_TIMEOUT of 1s") || !strings.Contains(err.Error(), "systemctl restart rshim") {
+			t.Errorf("error %v; want one that says that the push is stuck, and what is next", err)
+		}
+		if !told.Saw("push to "+p.name, "the DPU has taken nothing for") {
+			t.Error("the user was not told that the push stands still")
 		}
 	})
 }

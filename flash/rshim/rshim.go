@@ -191,6 +191,8 @@ var (
 	errInvalid = errors.New("invalid argument")
 	errTimeout = errors.New("timed out")
 	errGone    = errors.New("device is gone")
+	errStuck   = errors.New("the push is stuck")
+	errDeaf    = errors.New("the rshim driver does not react\n  next: systemctl restart rshim")
 )
 
 // atOpen tells what the driver says when boot is opened, before it resets the DPU.
@@ -215,8 +217,12 @@ func (p *Port) explain(file string, err error) error {
 		next = "the driver has let go of the DPU; if no other host uses it: echo 'DROP_MODE 0' > " + p.path("misc")
 	case errors.Is(err, errInvalid):
 		next = "this driver does not know the setting; update it"
+	case errors.Is(err, errDeaf):
+		return fmt.Errorf("%s: %w", name, err)
 	case errors.Is(err, errTimeout):
 		next = "the DPU took no data for the driver's BOOT_TIMEOUT, so its boot has stopped; its last messages say where, and a power cycle of the host may help"
+	case errors.Is(err, errStuck):
+		next = "restart the driver: systemctl restart rshim; if the next push is stuck too, switch the host off and on"
 	default:
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -35,6 +35,7 @@ type DPU struct {
 	CannotClr bool // an old driver, without CLEAR_ON_READ
 	KeepsLog  bool // through a reset
 	TakesOnly int  // of each write; 0: all of it
+	WaitSec   int  // its BOOT_TIMEOUT; 0: 300
 	DeafAfter int  // bytes after which boot times out; 0: never
 	HangAfter int  // bytes after which a write waits until it is broken off or TimeOut is called; 0: never
 	AwayFor   int  // readings of misc after a push for which the device is gone; -1: for good
@@ -287,7 +288,7 @@ func (d *DPU) show() string {
 		chip = "BlueField-3(Rev 1)"
 	}
 	field("BOOT_MODE", "1 (0:rshim, 1:emmc, 2:emmc-boot-swap)")
-	field("BOOT_TIMEOUT", "300 (seconds)")
+	field("BOOT_TIMEOUT", strconv.Itoa(cmp.Or(d.WaitSec, 300))+" (seconds)")
 	field("USB_TIMEOUT", "40 (seconds)")
 	field("DROP_MODE", strconv.Itoa(btoi(d.Dropped))+" (0:normal, 1:drop)")
 	field("SW_RESET", "0 (1: reset)")
