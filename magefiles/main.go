@@ -25,11 +25,17 @@ import (
 // options are what every command that builds or looks for builds shares.
 var options = images.Options{Dir: "build"}
 
-// run gives work a context that ends with a signal, and a place to report to.
-// Mage itself waits 5 s for work that a Ctrl-C ended, and knows no SIGTERM.
+// run gives work a context that ends with a signal, and a place to report to. A second
+// Ctrl-C ends the process at once. Mage itself waits 5 s for work that a Ctrl-C ended, and
+// knows no SIGTERM.
 func run(ctx context.Context, work func(context.Context) error) error {
+	signal.Reset(syscall.SIGINT)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		time.Sleep(passedOn)
+		stop()
+	})()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if underMage() {
@@ -39,6 +45,9 @@ func run(ctx context.Context, work func(context.Context) error) error {
 	defer reporter.Close()
 	return exit(work(progress.With(ctx, reporter)))
 }
+
+// passedOn is how long after a Ctrl-C other programs, such as mage, may pass the same one on.
+const passedOn = 300 * time.Millisecond
 
 // runPatiently is run for work that a first Ctrl-C asks to finish what it is at, and
 // a second to break that off: now is closed then. Nothing else waits.
@@ -54,8 +63,7 @@ func runPatiently(ctx context.Context, work func(ctx context.Context, now <-chan
 	go func() {
 		first := <-signals
 		cancel(fmt.Errorf("%v", first))
-		// Several programs may pass one Ctrl-C on.
-		for began := time.Now(); first == syscall.SIGINT && time.Since(began) < 300*time.Millisecond; {
+		for began := time.Now(); first == syscall.SIGINT && time.Since(began) < passedOn; {
 			first = <-signals
 		}
 		hurry()

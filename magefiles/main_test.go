@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"github.com/magefile/mage/mg"
@@ -48,5 +51,22 @@ func TestExitStatus(t *testing.T) {
 	err := runFor(t.Context(), "no-such-board", func(context.Context, images.Spec) error { return nil })
 	if got := mg.ExitStatus(err); got != 5 {
 		t.Errorf("a board that nobody knows: %v, status %d; want 5", err, got)
+	}
+}
+
+// Mage would end a command 5 s after a Ctrl-C, however much there is to clean up.
+func TestCtrlCIsNotMages(t *testing.T) {
+	mages := make(chan os.Signal, 1)
+	signal.Notify(mages, syscall.SIGINT)
+	defer signal.Stop(mages)
+	err := run(t.Context(), func(ctx context.Context) error {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	if err == nil || len(mages) > 0 {
+		t.Errorf("run = %v, and %d signals for Mage; want the work ended, and none", err, len(mages))
 	}
 }
