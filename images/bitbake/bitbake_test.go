@@ -1,6 +1,7 @@
 package bitbake
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -207,8 +208,48 @@ func TestRecordsOfDryRuns(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(tree.Dir, PageName)); err != nil {
 		t.Errorf("after a dry run: %v", err)
 	}
+	built := tree.record(Job{}).Log
+	for _, look := range []Job{{DryRun: true}, {Parse: true}} {
+		if log := tree.record(look).Log; log == built {
+			t.Errorf("%+v writes the log of the build, %s", look, log)
+		}
+	}
 	if tree.cutOff(RecordName) || !tree.cutOff(lookRecordName) {
 		t.Errorf("cut off: build %v, dry run %v; want the dry run alone", tree.cutOff(RecordName), tree.cutOff(lookRecordName))
+	}
+}
+
+// The page of a run that built nothing says so, and shows no task as one that ran.
+func TestPagesOfDryRuns(t *testing.T) {
+	tasks := []Task{{Recipe: "gcc", Task: "do_compile", TookMS: 3, Outcome: TaskSucceeded, Shared: Miss}}
+	for _, tt := range []struct {
+		r          Record
+		want, lack []string
+	}{
+		{Record{State: Succeeded}, []string{"<b>succeeded</b>", "<dd>build</dd>", "7 run", "Timeline", "Shared state"}, []string{"dry run", "parse"}},
+		{Record{State: Succeeded, DryRun: true}, []string{"<b>dry run ended</b>", "b dry run ended:", "build: not run", "7 would run"}, []string{"succeeded</b>", "Timeline", "Slowest", "Shared state"}},
+		{Record{State: Interrupted, DryRun: true}, []string{"<b>dry run interrupted</b>", "build: not run"}, []string{"<b>interrupted"}},
+		{Record{State: Failed, DryRun: true, Errors: []string{"no recipe"}}, []string{"<b>dry run failed</b>", "no recipe"}, nil},
+		{Record{State: Succeeded, Parse: true}, []string{"<b>parse ended</b>", "none: the recipes were read"}, []string{"succeeded</b>", "<dd>build"}},
+		{Record{State: Interrupted, Parse: true}, []string{"<b>parse interrupted</b>"}, nil},
+	} {
+		tt.r.Board, tt.r.Task, tt.r.Tasks, tt.r.Counts = "b", "build", tasks, Counts{Total: 9, Ran: 7}
+		page, err := tt.r.html()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, body, _ := strings.Cut(string(page), "</style>")
+		body = string(page[:bytes.Index(page, []byte("<style>"))]) + body
+		for _, want := range tt.want {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s, dry run %v, parse %v: no %q in the page\n%s", tt.r.State, tt.r.DryRun, tt.r.Parse, want, body)
+			}
+		}
+		for _, lack := range tt.lack {
+			if strings.Contains(body, lack) {
+				t.Errorf("%s, dry run %v, parse %v: the page says %q", tt.r.State, tt.r.DryRun, tt.r.Parse, lack)
+			}
+		}
 	}
 }
 

@@ -79,12 +79,37 @@ func TestRealBitbake(t *testing.T) {
 			if asked, err := tree.Variable(t.Context(), "DEPLOY_DIR_IMAGE"); err != nil || asked != rec.Variables["DEPLOY_DIR_IMAGE"] {
 				t.Errorf("Variable = %q, %v; want what the event log says", asked, err)
 			}
+			dryRunRealBitbake(t, tree)
 			failRealBitbake(t, tree)
 			now := make(chan struct{})
 			close(now)
 			stopRealBitbake(t, tree, now)
 			finishRealBitbake(t, tree)
 		})
+	}
+}
+
+// dryRunRealBitbake leaves everything of the last build as it was, and says what it is.
+func dryRunRealBitbake(t *testing.T, tree Tree) {
+	t.Helper()
+	was := map[string]string{}
+	for _, name := range []string{filepath.Join(tree.Dir, RecordName), filepath.Join(tree.Dir, PageName), tree.Log()} {
+		data, err := os.ReadFile(name)
+		must(t, err)
+		was[name] = string(data)
+	}
+	j := job("broken-image")
+	j.DryRun = true
+	rec, err := tree.Run(t.Context(), j)
+	must(t, err)
+	for name, before := range was {
+		if data, err := os.ReadFile(name); string(data) != before {
+			t.Errorf("a dry run changed %s of the last build, %v", name, err)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(tree.Dir, lookPageName))
+	if !strings.Contains(string(page), "<b>dry run ended</b>") || !onDisk(rec.Log) {
+		t.Errorf("the page of a dry run: %v, its log %s\n%s", err, rec.Log, page)
 	}
 }
 

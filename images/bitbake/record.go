@@ -21,6 +21,7 @@ const (
 
 	lookRecordName = "dryrun.json"
 	lookPageName   = "dryrun.html"
+	lookLogName    = "dryrun.log"
 )
 
 // The limits of a record. A large image has about 10,000 tasks.

@@ -36,6 +36,7 @@ func (r Record) html() ([]byte, error) {
 // view is a record as the page shows it.
 type view struct {
 	Record
+	Verdict  string
 	Headline string
 	Took     string
 	Facts    []fact
@@ -82,15 +83,32 @@ type tick struct {
 }
 
 func newView(r Record) view {
-	v := view{Record: r, Took: took(r.Took()), Chart: r.chart(), Shared: r.sharedRows()}
-	v.Headline = r.headline()
-	v.Facts = r.facts()
+	v := view{Record: r, Verdict: r.verdict(), Headline: r.headline(), Took: took(r.Took()), Facts: r.facts()}
+	if r.DryRun || r.Parse { // no task ran, so none took time or came from shared state
+		return v
+	}
+	v.Chart, v.Shared = r.chart(), r.sharedRows()
 	v.Slowest = slowest(r.Tasks, func(t Task) (string, string) { return t.Recipe + " " + t.Task, took(ms(t.StartMS)) + " in" })
 	v.Recipes = slowest(r.Tasks, func(t Task) (string, string) { return t.Recipe, t.Version })
 	return v
 }
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// verdict is how a run ended, and of one that builds nothing what it was.
+func (r Record) verdict() string {
+	ended := string(r.State)
+	if r.State == Succeeded {
+		ended = "ended"
+	}
+	switch {
+	case r.DryRun:
+		return "dry run " + ended
+	case r.Parse:
+		return "parse " + ended
+	}
+	return string(r.State)
+}
 
 func (r Record) headline() string {
 	switch {
@@ -108,7 +126,7 @@ func (r Record) facts() []fact {
 	all := []fact{
 		{"Board", r.Board},
 		{"Targets", strings.Join(r.Targets, ", ")},
-		{"Task", r.Task},
+		{"Task", r.taskFact()},
 		{"bitbake", r.Version},
 		{"Distribution", strings.TrimSpace(r.Variables["DISTRO"] + " " + r.Variables["DISTRO_VERSION"])},
 		{"Recipes", fmt.Sprintf("%d, read in %s", r.Parsed.Recipes, took(ms(r.Parsed.TookMS)))},
@@ -129,6 +147,16 @@ func (r Record) facts() []fact {
 		all = append(all, fact{c.Repo, c.Commit[:min(len(c.Commit), 12)] + edited})
 	}
 	return slices.DeleteFunc(all, func(f fact) bool { return f.Value == "" })
+}
+
+func (r Record) taskFact() string {
+	switch {
+	case r.DryRun:
+		return r.Task + ": not run, this was a dry run"
+	case r.Parse:
+		return "none: the recipes were read"
+	}
+	return r.Task
 }
 
 // slowest sums the tasks by name and gives the longest.

@@ -54,7 +54,7 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 		return Record{}, err
 	}
 	rec := t.record(j)
-	if err := remove(filepath.Join(t.Dir, lookRecordName), filepath.Join(t.Dir, lookPageName)); err != nil {
+	if err := remove(filepath.Join(t.Dir, lookRecordName), filepath.Join(t.Dir, lookPageName), filepath.Join(t.Dir, lookLogName)); err != nil {
 		return rec, err
 	}
 	if err := rec.save(t.Dir); err != nil {
@@ -76,7 +76,7 @@ func (t Tree) Run(ctx context.Context, j Job) (Record, error) {
 func (t Tree) record(j Job) Record {
 	return Record{
 		Board: j.Board, Machine: j.Machine, Targets: j.Targets, Task: j.Task, DryRun: j.DryRun, Parse: j.Parse,
-		Commits: j.Commits, Version: t.Version(), Log: t.Log(), Source: "events",
+		Commits: j.Commits, Version: t.Version(), Log: t.logOf(j), Source: "events",
 		State: Running, Started: time.Now().UTC(), Exit: -1, Tasks: []Task{},
 		Disk: Disk{FreeBytesBefore: freeBytes(t.Build)},
 	}
@@ -91,7 +91,7 @@ func (t Tree) watched(ctx context.Context, j Job, rec *Record, times forecast) e
 	go func() { read <- log.follow(t.eventLog(), ended) }()
 	err := engine.Run(ctx, engine.Command{
 		Argv: j.arguments(t), Dir: t.Build, Env: append(t.Environment(), "BBEVENTLOG="+t.eventLog()),
-		Stop: j.stop(w, ended), Log: t.Log(), Line: w.line,
+		Stop: j.stop(w, ended), Log: rec.Log, Line: w.line,
 	})
 	close(ended)
 	if broken := <-read; broken != nil {

@@ -65,8 +65,17 @@ func (t Tree) program(name string) string { return filepath.Join(t.Programs, nam
 
 func (t Tree) eventLog() string { return filepath.Join(t.Dir, "bitbake-events.json") }
 
-// Log is the file that keeps all that bitbake writes.
+// Log is the file that keeps all that bitbake writes while it builds.
 func (t Tree) Log() string { return filepath.Join(t.Dir, "bitbake.log") }
+
+// logOf is the log of a job. The page of the last build names Log, which a dry run
+// therefore leaves alone.
+func (t Tree) logOf(j Job) string {
+	if j.DryRun || j.Parse {
+		return filepath.Join(t.Dir, lookLogName)
+	}
+	return t.Log()
+}
 
 // What bitbake lets through from the environment besides its own short list and
 // the project's env: how to reach servers, and how much of the machine to use.

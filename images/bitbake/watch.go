@@ -493,6 +493,9 @@ func (r Record) summary(queue string) string {
 		return fmt.Sprintf("%d taken from shared state, %d not", r.Setscene.Hits, r.Setscene.Misses)
 	}
 	c := r.Counts
+	if r.DryRun {
+		return fmt.Sprintf("dry run: %d would run, %d are not needed", c.Ran, c.Existing+c.Covered)
+	}
 	return fmt.Sprintf("%d run, %d from shared state, %d not needed", c.Ran, r.Setscene.Hits, c.Existing+c.Covered)
 }
 
