@@ -43,7 +43,16 @@ func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	if done, err := parse(flags, cdiUsage, args, stdout, stderr); done {
 		return err
 	}
-	text, err := cdiText(*root, *mounts)
+	b, err := cdiBoard(*root, *mounts)
+	if err != nil {
+		return err
+	}
+	for _, g := range b.GPUs {
+		if g.Lacks != "" {
+			fmt.Fprintf(stderr, "slipway-hook: no CDI device is made for %v\n", printable(g.NotListed().Error()))
+		}
+	}
+	text, err := cdi.New(b).JSON()
 	if err != nil {
 		return err
 	}
@@ -62,39 +71,43 @@ func cdiCommand(args []string, stdout, stderr io.Writer) error {
 	return cdi.Write(*output, text)
 }
 
-func cdiText(root string, mounts bool) ([]byte, error) {
+func cdiBoard(root string, mounts bool) (cdi.Board, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
-		return nil, err
+		return cdi.Board{}, err
 	}
 	set, err := config.Read(root)
 	if err != nil {
-		return nil, err
+		return cdi.Board{}, err
 	}
 	p, err := boardPlan(root, set)
 	if err != nil {
-		return nil, err
+		return cdi.Board{}, err
 	}
 	b := cdi.Board{Root: root, Plan: p, GPUs: choose.GPUs(root, p), Version: set.CDIVersion}
 	if !mounts {
 		h, err := ownHook()
 		if err != nil {
-			return nil, err
+			return cdi.Board{}, err
 		}
 		if root != "/" {
 			h.Path = installed
 		}
 		b.Hook, b.Env = append([]string{h.Path}, h.Args[1:]...), h.Env
 	}
-	return cdi.New(b).JSON()
+	return b, nil
 }
 
 // boardPlan is all that the board whose file tree is root gives by its settings.
 func boardPlan(root string, set config.Config) (plan.Plan, error) {
 	dir := filepath.Join(root, set.CSVDir)
-	_, entries, _, err := csv.ReadDir(dir, request{Config: set}.lists())
+	wanted := request{Config: set}
+	files, entries, _, err := csv.ReadDir(dir, wanted.lists())
 	if err != nil {
 		return plan.Plan{}, err
+	}
+	if len(files) == 0 {
+		return plan.Plan{}, wanted.noLists(root)
 	}
 	p, _ := plan.Compile(root, entries, options(set))
 	if !set.Devices {

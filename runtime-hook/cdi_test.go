@@ -122,7 +122,7 @@ func TestCDI(t *testing.T) {
 	}
 	write(t, filepath.Join(root, "etc/slipway/hook.toml"), "csv-dir = \"/etc/none\"\n")
 	must(t, os.Chmod(filepath.Join(root, "etc/slipway/hook.toml"), 0o644))
-	if _, _, err := call("", "cdi", "--root", root); err == nil || !strings.Contains(err.Error(), "/etc/none: the lists there give nothing") {
+	if _, _, err := call("", "cdi", "--root", root); err == nil || !strings.Contains(err.Error(), "/etc/none: no *.csv there") {
 		t.Errorf("cdi of a board without lists = %v; want an error that says where", err)
 	}
 	empty := t.TempDir()
@@ -172,6 +172,78 @@ func TestCDIOfTwoGPUs(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("the devices are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A GPU whose node no list names is no CDI device: a container would get it without the
+// node. The command says what to list.
+func TestCDIOfUnlistedGPU(t *testing.T) {
+	root := t.TempDir()
+	for address, minor := range map[string]string{"0000:01:00.0": "0", "0000:02:00.0": "5"} {
+		write(t, filepath.Join(root, "proc/driver/nvidia/gpus", address, "information"), "GPU UUID: \t GPU-0"+minor+"\nDevice Minor: \t "+minor+"\n")
+	}
+	nodes(t, root, "nvidia0", "nvidia5", "nvidiactl")
+	names := func(stdout string) (out []string) {
+		var s struct {
+			Devices []struct{ Name string }
+		}
+		must(t, json.Unmarshal([]byte(stdout), &s))
+		for _, d := range s.Devices {
+			out = append(out, d.Name)
+		}
+		return out
+	}
+	const warning = `slipway-hook: no CDI device is made for GPU 1 (GPU-05): the board's lists give no /dev/nvidia5; next: add the line "dev, /dev/nvidia5" to a list`
+	for _, tt := range []struct {
+		settings, list string
+		want           []string
+		said           string
+	}{
+		{"", "dev, /dev/nvidia0\ndev, /dev/nvidiactl\n", []string{"0", "GPU-00", "all"}, warning + "\n"},
+		{"", "dev, /dev/nvidia*\n", []string{"0", "GPU-00", "1", "GPU-05", "all"}, ""},
+		{"devices = false", "dev, /dev/nvidia0\nlib, /opt/a\n", []string{"0", "GPU-00", "1", "GPU-05", "all"}, ""},
+	} {
+		write(t, filepath.Join(root, "etc/slipway/hook.toml"), tt.settings)
+		write(t, filepath.Join(root, "opt/a"), "a")
+		write(t, filepath.Join(root, csv.Dir, "devices.csv"), tt.list)
+		for _, args := range [][]string{nil, {"--mounts"}} {
+			stdout, stderr, err := call("", append([]string{"cdi", "--root", root, "--output", "-"}, args...)...)
+			must(t, err)
+			if got := names(stdout); !slices.Equal(got, tt.want) || stderr != tt.said {
+				t.Errorf("with the lists %q there are the devices %q, and it says %q; want %q, %q", tt.list, got, stderr, tt.want, tt.said)
+			}
+		}
+		_, _, err := call("", "check", "--root", root)
+		if (err == nil) != (tt.said == "") {
+			t.Errorf("check with the lists %q = %v; want an error where a GPU is not listed", tt.list, err)
+		}
+	}
+}
+
+// A board whose driver needs no lists is told what writes its CDI spec.
+func TestBoardWithoutLists(t *testing.T) {
+	tests := []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"JetPack 7", map[string]string{"proc/device-tree/compatible": "nvidia,p3971\x00nvidia,tegra264\x00", "usr/bin/nvidia-smi": ""}, "run nvidia-ctk cdi generate"},
+		{"a desktop", map[string]string{"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX  580.3.0\n"}, "run nvidia-ctk cdi generate"},
+		{"NVML", map[string]string{"usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1": ""}, "run nvidia-ctk cdi generate"},
+		{"an Orin", map[string]string{"proc/device-tree/compatible": "nvidia,tegra234\x00", "usr/sbin/nvidia-smi": ""}, "install the board's"},
+		{"no GPU", nil, "install the board's"},
+		{"no lists of NVIDIA's", map[string]string{"usr/bin/nvidia-smi": "", "etc/slipway/hook.toml": "base-files-only = true", csv.Dir + "/mine.csv": "dev, /dev/x"}, "says base-files-only"},
+	}
+	for _, tt := range tests {
+		root := t.TempDir()
+		for name, text := range tt.files {
+			write(t, filepath.Join(root, name), text)
+		}
+		for _, command := range []string{"cdi", "check"} {
+			if _, _, err := call("", command, "--root", root); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: %s = %v; want %q in it", tt.name, command, err, tt.want)
+			}
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"path/filepath"
 
@@ -77,16 +78,22 @@ func check(root string) (report, error) {
 		return report{}, err
 	}
 	if len(files) == 0 {
-		return report{}, errors.New(wanted.noLists(dir) + ", or name another --root")
+		return report{}, fmt.Errorf("%w, or name another --root", wanted.noLists(root))
 	}
 	p, more := plan.Compile(root, entries, options(set))
 	if !set.Devices {
 		p.Devices = nil
 	}
 	problems = append(append(problems, wrong...), more...)
+	gpus := choose.GPUs(root, p)
+	for _, g := range gpus {
+		if g.Lacks != "" {
+			problems = append(problems, csv.Problem{File: g.Address, Cause: csv.Missing, Unused: true, Why: g.NotListed().Error()})
+		}
+	}
 	return report{
 		Files: files, Problems: problems, Unused: len(unused(problems)),
-		Plan: p, Board: choose.ReadBoard(root, told(set)), GPUs: choose.GPUs(root, p),
+		Plan: p, Board: choose.ReadBoard(root, told(set)), GPUs: gpus,
 	}, nil
 }
 

@@ -18,7 +18,7 @@ const hookUsage = `slipway-hook hook [--devices NAMES]
 
 Runs as an OCI hook at prestart, createRuntime or createContainer: reads the
 container's state from standard input and, where the container's environment
-has NVIDIA_VISIBLE_DEVICES (other than empty, void or none), mounts what the
+has NVIDIA_VISIBLE_DEVICES (other than empty or void), mounts what the
 board's CSV files list into it. Each container leaves one line on standard error
 and in /run/slipway/hook.log. /etc/slipway/hook.toml changes that.
 

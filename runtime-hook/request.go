@@ -1,6 +1,10 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
 	"slipway/runtime-hook/internal/cache"
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/config"
@@ -64,7 +68,11 @@ func (r request) share() (share, error) {
 		return share{}, err
 	}
 	if len(lists) == 0 {
-		notes = append(notes, r.noLists(r.CSVDir))
+		why := r.noLists("/")
+		if errors.Is(why, errNoLists) {
+			return share{}, why
+		}
+		notes = append(notes, why.Error())
 	}
 	p, problems := cache.Compile(lists, options(r.Config))
 	p, left, err := r.Of("/", p)
@@ -95,10 +103,17 @@ func (r request) lists() func(name string) bool {
 	return csv.All
 }
 
-// noLists says that dir, where the lists should be, has none.
-func (r request) noLists(dir string) string {
+// errNoLists is a board that has a GPU, and its files in no list.
+var errNoLists = errors.New("the files of its driver are in no list")
+
+// noLists says why the board whose file tree is root has no lists that count.
+func (r request) noLists(root string) error {
+	dir := filepath.Join(root, r.CSVDir)
 	if r.BaseFilesOnly && !r.AllLists() {
-		return dir + ": no l4t.csv, drivers.csv or devices.csv there, and " + config.File + " says base-files-only"
+		return fmt.Errorf("%s: no l4t.csv, drivers.csv or devices.csv there, and %s says base-files-only", dir, config.File)
 	}
-	return dir + ": no *.csv there; install the board's"
+	if choose.WithoutLists(root) {
+		return fmt.Errorf("%s: no *.csv there, and the board has NVIDIA's driver of servers and desktops, as with JetPack 7: %w; next: install NVIDIA's toolkit and run nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or list the files in %s", dir, errNoLists, dir)
+	}
+	return fmt.Errorf("%s: no *.csv there; install the board's", dir)
 }

@@ -47,7 +47,9 @@ func TestRequests(t *testing.T) {
 		{"a newer CUDA without asking", "[board]\ncuda = '12.6'", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8", "NVIDIA_DISABLE_REQUIRE=true"}, everything, "gave 3 files"},
 		{"an unknown CUDA", "", []string{"NVIDIA_REQUIRE_CUDA=cuda>=12.8"}, everything, "1 warning: the image requires \"cuda>=12.8\""},
 		{"bad settings", "\ndevices = 'no'", nil, "", "/etc/slipway/hook.toml:2: devices: takes true or false"},
-		{"bad settings that do not matter", "\ndevices = 'no'", []string{"NVIDIA_VISIBLE_DEVICES=none"}, "", ""},
+		{"bad settings that do not matter", "\ndevices = 'no'", []string{"NVIDIA_VISIBLE_DEVICES=void"}, "", ""},
+		{"no GPU", "", []string{"NVIDIA_VISIBLE_DEVICES=none"}, "nvidiactl libEGL_nvidia.so.0 libcuda.so.1 libnvrm.so ", "gave 3 files, 0 folders, 0 links, 1 device\n"},
+		{"no GPU, to compute", "", []string{"NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_DRIVER_CAPABILITIES=compute"}, "nvidiactl libcuda.so.1 libnvrm.so ", "gave 2 files"},
 	}
 	for _, tt := range tests {
 		must(t, os.RemoveAll("/run/slipway"))

@@ -99,6 +99,9 @@ func New(b Board) Spec {
 	}
 	var all []string
 	for _, g := range gpus {
+		if g.Lacks != "" {
+			continue
+		}
 		all = append(all, g.Nodes...)
 		s.add(b, strconv.Itoa(g.Index), g.Nodes)
 		if g.UUID != "" {

@@ -2,7 +2,9 @@ package choose
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -85,8 +87,11 @@ var archs = map[string]string{
 	"tegra186": "6.2",
 	"tegra194": "7.2",
 	"tegra234": "8.7",
-	"tegra264": "11.0",
+	thor:       "11.0",
 }
+
+// thor is the first SoC whose GPU is on a PCI bus.
+const thor = "tegra264"
 
 // compatible are the names of the board in its device tree.
 const compatible = "/proc/device-tree/compatible"
@@ -104,6 +109,24 @@ func ReadBoard(root string, told Board) Board {
 	tell(&b.CUDA, drivers[branch])
 	tell(&b.Arch, archs[b.SoC])
 	return b
+}
+
+// smi are where NVIDIA's driver of servers and desktops has programs and libraries that
+// tell of its GPUs.
+var smi = []string{
+	"/proc/driver/nvidia/version", "/usr/bin/nvidia-smi", "/usr/sbin/nvidia-smi", "/usr/lib/libnvidia-ml.so.1",
+	"/usr/lib64/libnvidia-ml.so.1", "/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1",
+}
+
+// WithoutLists reports whether the board whose file tree is root has a GPU of which no
+// lists need tell: its driver has NVML, and NVIDIA's toolkit asks that. Jetsons up to
+// Orin have the driver too, and lists.
+func WithoutLists(root string) bool {
+	soc := soc(start(filepath.Join(root, compatible)))
+	return (soc == "" || soc == thor) && slices.ContainsFunc(smi, func(p string) bool {
+		_, err := os.Lstat(filepath.Join(root, p))
+		return err == nil
+	})
 }
 
 func tell(field *string, value string) {

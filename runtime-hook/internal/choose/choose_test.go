@@ -95,8 +95,9 @@ func TestFromWants(t *testing.T) {
 		{[]string{"NVIDIA_VISIBLE_DEVICES="}, false},
 		{[]string{"NVIDIA_VISIBLE_DEVICES= , "}, false},
 		{[]string{"NVIDIA_VISIBLE_DEVICES=void"}, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=none"}, false},
-		{[]string{"NVIDIA_VISIBLE_DEVICES=none", "NVIDIA_DRIVER_CAPABILITIES=flying"}, false},
+		{[]string{"NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_DRIVER_CAPABILITIES=flying"}, false},
+		{[]string{"NVIDIA_VISIBLE_DEVICES=none"}, true},
+		{[]string{"NVIDIA_VISIBLE_DEVICES=none,void"}, false},
 		{[]string{"NVIDIA_VISIBLE_DEVICES=0,void"}, false},
 		{[]string{"NVIDIA_VISIBLE_DEVICES=all"}, true},
 		{[]string{"NVIDIA_VISIBLE_DEVICES=0"}, true},
@@ -145,6 +146,7 @@ func TestOfGPUs(t *testing.T) {
 	nodes := []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidiactl", "/dev/dri/card0", "/dev/dri/card1", "/dev/dri/renderD129"}
 	first := []string{"/dev/nvidia1", "/dev/nvidia2", "/dev/nvidiactl", "/dev/dri/card0"}
 	second := []string{"/dev/nvidia0", "/dev/nvidia2", "/dev/nvidiactl", "/dev/dri/card0", "/dev/dri/card1", "/dev/dri/renderD129"}
+	unlisted := []string{"/dev/nvidia1", "/dev/nvidiactl"}
 	orin := []string{"/dev/nvgpu/igpu0/ctrl", "/dev/nvhost-ctrl-gpu", "/dev/nvidia0", "/dev/nvmap"}
 	tests := []struct {
 		root, devices string
@@ -162,6 +164,13 @@ func TestOfGPUs(t *testing.T) {
 		{two, "0,2", nodes, nil, "GPU 2; the board has GPU 0 (" + uuid0 + "), GPU 1 (" + uuid1 + ")"},
 		{two, uuid1[:len(uuid1)-1] + "3", nodes, nil, "000003; the board has"},
 		{two, "0", orin, []string{"/dev/nvgpu/igpu0/ctrl", "/dev/nvhost-ctrl-gpu", "/dev/nvmap"}, ""},
+		{two, "1", unlisted, nil, "names GPU 1 (" + uuid1 + "): the board's lists give no /dev/nvidia0; next: add the line \"dev, /dev/nvidia0\" to a list"},
+		{two, "0", unlisted, unlisted, ""},
+		{two, "all", unlisted, unlisted, ""},
+		{two, "none", nodes, []string{"/dev/nvidiactl", "/dev/dri/card0"}, ""},
+		{two, "none,0", unlisted, []string{"/dev/nvidiactl"}, ""},
+		{t.TempDir(), "none", orin, []string{"/dev/nvmap"}, ""},
+		{t.TempDir(), "none", []string{"/dev/nvidia0", "/dev/nvidia-uvm"}, []string{"/dev/nvidia-uvm"}, ""},
 		// One GPU, or one that only a display stands beside.
 		{t.TempDir(), "3", orin, orin, ""},
 		{t.TempDir(), uuid0, []string{"/dev/nvidia0", "/dev/nvmap"}, []string{"/dev/nvidia0", "/dev/nvmap"}, ""},

@@ -19,6 +19,7 @@ type GPU struct {
 	UUID    string   // "" where the board does not say
 	Address string   // on the PCI bus; "" for the SoC's own
 	Nodes   []string // of the plan, by path in the container
+	Lacks   string   // the node of the GPU that the plan does not have, though it has others
 }
 
 func (g GPU) String() string {
@@ -38,9 +39,15 @@ type name struct {
 // maxNames is more than any board has, and bounds what an image may ask.
 const maxNames = 256
 
-// names reads NVIDIA_VISIBLE_DEVICES. No names stand for all GPUs.
+// NotListed says that no list names the GPU's node.
+func (g GPU) NotListed() error {
+	return fmt.Errorf("%v: the board's lists give no %s; next: add the line \"dev, %s\" to a list", g, g.Lacks, g.Lacks)
+}
+
+// names reads NVIDIA_VISIBLE_DEVICES. Nil stands for all GPUs, and an empty list for none
+// of them: what the driver does without one is given still.
 func names(value string) (gpus []name, wants bool, err error) {
-	everything := false
+	everything, none := false, false
 	words := strings.Split(value, ",")
 	if len(words) > maxNames {
 		return nil, false, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names more than %d devices; use all", maxNames)
@@ -50,8 +57,11 @@ func names(value string) (gpus []name, wants bool, err error) {
 		switch word {
 		case "":
 			continue
-		case "void", "none":
+		case "void":
 			return nil, false, nil
+		case "none":
+			wants, none = true, true
+			continue
 		}
 		n, isAll, err := parseName(word)
 		if err != nil {
@@ -60,7 +70,10 @@ func names(value string) (gpus []name, wants bool, err error) {
 		wants, everything = true, everything || isAll
 		gpus = append(gpus, n)
 	}
-	if everything {
+	switch {
+	case none:
+		gpus = []name{}
+	case everything:
 		gpus = nil
 	}
 	return gpus, wants, nil
@@ -123,7 +136,10 @@ func (s Selection) others(root string, p plan.Plan) (map[string]string, error) {
 		return nil, nil
 	}
 	gpus := GPUs(root, p)
-	if len(gpus) < 2 {
+	if len(s.gpus) == 0 {
+		// Of what the driver does not tell, and of a display's, too.
+		gpus = append(byNode(p), gpus...)
+	} else if len(gpus) < 2 {
 		return nil, nil
 	}
 	chosen := map[int]bool{}
@@ -131,6 +147,9 @@ func (s Selection) others(root string, p plan.Plan) (map[string]string, error) {
 		i := slices.IndexFunc(gpus, n.is)
 		if i < 0 {
 			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names GPU %v; the board has %s", n, list(gpus))
+		}
+		if gpus[i].Lacks != "" {
+			return nil, fmt.Errorf("NVIDIA_VISIBLE_DEVICES names %w", gpus[i].NotListed())
 		}
 		chosen[i] = true
 	}
@@ -182,6 +201,7 @@ func GPUs(root string, p plan.Plan) []GPU {
 	}
 	cards := drm(root, gpus)
 	for i := range gpus {
+		gpus[i].keep(p)
 		gpus[i].Index = i
 		for _, d := range p.Devices {
 			if cards[d.Path] == gpus[i].Address && gpus[i].Address != "" {
@@ -190,6 +210,21 @@ func GPUs(root string, p plan.Plan) []GPU {
 		}
 	}
 	return gpus
+}
+
+// keep leaves of the GPU's nodes those that p has. Where p has no devices at all, the
+// board's settings leave them to others.
+func (g *GPU) keep(p plan.Plan) {
+	all := g.Nodes
+	g.Nodes = nil
+	for _, node := range all {
+		if slices.ContainsFunc(p.Devices, func(d plan.Device) bool { return d.Path == node }) {
+			g.Nodes = append(g.Nodes, node)
+		}
+	}
+	if len(g.Nodes) == 0 && len(all) > 0 && len(p.Devices) > 0 {
+		g.Lacks = all[0]
+	}
 }
 
 // maxGPUs is that of NVIDIA's driver.
@@ -248,7 +283,7 @@ func start(file string) string {
 // ownOnPCI reports whether the GPU of the SoC is on a PCI bus and the first there, as
 // Thor's is: what it has of older boards' nodes would be its own.
 func ownOnPCI(root string) bool {
-	return soc(start(filepath.Join(root, compatible))) == "tegra264"
+	return soc(start(filepath.Join(root, compatible))) == thor
 }
 
 // ownNodes are those of the GPU that is part of a SoC, up to Orin.

@@ -20,7 +20,7 @@ func TestIgnore(t *testing.T) {
 		{[]string{"/lib/b.so", "/conf/[y]", "/opt/share"}, []string{"/lib/a.so.1", "/conf/x", "-> /lib/a.so"}},
 		{[]string{"**/*.so"}, []string{"/opt/share", "/conf/x", "/conf/y"}},
 		{[]string{"/lib/*"}, []string{"/opt/share", "/conf/x", "/conf/y"}},
-		{[]string{"/*"}, []string{"/lib/a.so.1", "/lib/b.so", "/conf/x", "/conf/y", "-> /lib/a.so"}},
+		{[]string{"/opt/*"}, []string{"/lib/a.so.1", "/lib/b.so", "/conf/x", "/conf/y", "-> /lib/a.so"}},
 		{[]string{"/conf/*"}, []string{"/opt/share", "/lib/a.so.1", "/lib/b.so", "-> /lib/a.so"}},
 		{[]string{"**/*"}, nil},
 	}
