@@ -143,6 +143,9 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 	if r.URL == "" {
 		return mustExist(r, dir)
 	}
+	if err := r.checkCommit(); err != nil {
+		return err
+	}
 	t := treeIn(dir, c.lock)
 	if err := t.checkFinished(r); err != nil {
 		return err
@@ -289,14 +292,18 @@ func (t tree) bringTo(ctx context.Context, r Repo, ws Workspace) error {
 }
 
 func recordOf(r Repo, commit string) record {
-	return record{URL: r.URL, Ref: remoteRef(r), Commit: commit, Head: commit}
+	made := record{URL: r.URL, Ref: remoteRef(r), Commit: commit, Head: commit}
+	if r.Commit != commit {
+		made.Pin = r.Commit
+	}
+	return made
 }
 
 // obtain returns the commit that r asks for, which is here then. A tag beside a
 // commit has to be seen at it once.
 func (t tree) obtain(ctx context.Context, r Repo, ws Workspace, fresh bool) (string, error) {
 	want, err := t.wanted(ctx, r)
-	if err == nil && t.has(ctx, want) && t.tagSeen(ctx, r) {
+	if err == nil && t.tagSeen(ctx, r, want) {
 		return want, nil
 	}
 	if err := t.get(ctx, r, ws, fresh || t.shallow()); err != nil {
@@ -317,10 +324,10 @@ func (t tree) get(ctx context.Context, r Repo, ws Workspace, shallow bool) error
 	return t.checkTag(ctx, r, shallow)
 }
 
-func (t tree) tagSeen(ctx context.Context, r Repo) bool {
+func (t tree) tagSeen(ctx context.Context, r Repo, commit string) bool {
 	if r.Tag == "" || r.Commit == "" {
 		return true
 	}
 	at, err := t.commitOf(ctx, hereRef(r))
-	return err == nil && at == r.Commit
+	return err == nil && at == commit
 }

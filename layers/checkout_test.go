@@ -186,7 +186,7 @@ func TestCheckoutShowsNoPassword(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "from http://127.0.0.1:1/r;") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("Checkout = %v; want the url without its password", err)
 	}
-	if _, err := tip(t.Context(), p.Repos[0]); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := p.Repos[0].lookUp(t.Context()); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("tip = %v; want an error without the password", err)
 	}
 	made, err := os.ReadDir(ws.Mirrors)

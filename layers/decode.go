@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"slipway/layers/engine"
 )
 
 // What kas takes where a project file is silent (5.3 and later).
@@ -138,6 +140,9 @@ func (p *Project) readRepos() error {
 		}
 		folders[dir] = id
 		p.Repos = append(p.Repos, r)
+		if err := r.checkCommit(); err != nil {
+			p.Warnings = append(p.Warnings, err.Error())
+		}
 		for _, patch := range r.Patches {
 			if _, known := repos.entry(patch.Repo); !known {
 				return r.at.errorf("repos.%s.patches.%s: repos names no repository %q", id, patch.ID, patch.Repo)
@@ -220,20 +225,43 @@ func (p *Project) chooseCommit(r *Repo, v *value) error {
 	if c := over.get("commit"); c != nil {
 		r.Commit, r.Locked, r.commitAt = c.or(""), c.kind == text, c.at
 	}
+	r.shorten()
 	return nil
+}
+
+// shorten takes whole refs for the branches and tags that they name. Another one, as
+// refs/pull/1/head, stays whole in Branch.
+func (r *Repo) shorten() {
+	r.Tag = strings.TrimPrefix(strings.TrimPrefix(r.Tag, "refs/"), "tags/")
+	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok {
+		r.Branch, r.Tag, r.OrTag = "", tag, false
+	}
+	if branch, ok := strings.CutPrefix(r.Branch, "refs/heads/"); ok {
+		r.Branch, r.OrTag = branch, false
+	}
 }
 
 // useRefspec reads the one key that older files have for a commit, a branch and
 // a tag alike. Where spelling does not tell, the server will.
 func (r *Repo) useRefspec(refspec string) {
-	if wholeCommit.MatchString(refspec) {
+	switch {
+	case wholeCommit.MatchString(refspec):
 		r.Commit = refspec
-	} else if tag, ok := strings.CutPrefix(refspec, "refs/tags/"); ok {
-		r.Tag = tag
-	} else {
-		branch, ok := strings.CutPrefix(refspec, "refs/heads/")
-		r.Branch, r.OrTag = branch, !ok
+	case strings.HasPrefix(refspec, "tags/"):
+		r.Tag = refspec
+	default:
+		r.Branch, r.OrTag = refspec, !strings.HasPrefix(refspec, "refs/")
 	}
+}
+
+// checkCommit refuses to check out what is not a whole commit id: a shorter one, or a
+// branch's name, could name something else tomorrow. Reading such a project harms nobody.
+func (r Repo) checkCommit() error {
+	if r.URL == "" || r.Commit == "" || wholeCommit.MatchString(r.Commit) {
+		return nil
+	}
+	at := cmp.Or(r.commitAt, r.at)
+	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s, and write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, engine.Anonymous(r.URL))
 }
 
 // folder is where a repository with a url is checked out, below all checkouts.
@@ -262,8 +290,6 @@ func (r Repo) check() error {
 		return fail("url %q is not a repository's address", r.URL)
 	case r.Commit == "" && r.Tag == "" && r.Branch == "":
 		return fail("an override removed what to check out; name a commit, tag or branch")
-	case r.Commit != "" && !wholeCommit.MatchString(r.Commit):
-		return fail("commit %q is not a whole commit id (40 digits, lower case); a shorter one could name something else", r.Commit)
 	case r.Tag != "" && r.Branch != "":
 		return fail("has both a tag and a branch; keep one (a null removes a default)")
 	}

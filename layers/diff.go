@@ -54,6 +54,10 @@ func Diff(ctx context.Context, older, newer Project, ws Workspace, most int) ([]
 	group.SetLimit(parallel)
 	for i := range moves {
 		if m := &moves[i]; m.From != "" && m.To != "" {
+			if !wholeCommit.MatchString(m.From) || !wholeCommit.MatchString(m.To) {
+				m.Unknown = "the project pins no whole commit id"
+				continue
+			}
 			group.Go(func() error {
 				if err := ws.history(m.repo).name(ctx, m, most); err != nil {
 					m.Unknown = lastWords(err)

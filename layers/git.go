@@ -148,6 +148,9 @@ func remoteRef(r Repo) string {
 	if r.Tag != "" {
 		return "refs/tags/" + r.Tag
 	}
+	if strings.HasPrefix(r.Branch, "refs/") {
+		return r.Branch
+	}
 	return "refs/heads/" + r.Branch
 }
 
@@ -155,12 +158,12 @@ func hereRef(r Repo) string {
 	return "refs/slipway/at/" + strings.TrimPrefix(remoteRef(r), "refs/")
 }
 
-// wanted is the commit that r asks for, where it is known here.
+// wanted is the commit that r asks for, where it is here. A pin may be the id of a tag.
 func (g store) wanted(ctx context.Context, r Repo) (string, error) {
-	if r.Commit != "" {
-		return r.Commit, nil
+	if err := r.checkCommit(); err != nil {
+		return "", err
 	}
-	return g.commitOf(ctx, hereRef(r))
+	return g.commitOf(ctx, cmp.Or(r.Commit, hereRef(r)))
 }
 
 func (g store) commitOf(ctx context.Context, ref string) (string, error) {
@@ -200,11 +203,15 @@ func (g store) fetch(ctx context.Context, r Repo, shallow bool, kept string) err
 }
 
 func (g store) fetchTip(ctx context.Context, r Repo, shallow bool) error {
-	err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+hereRef(r))
-	if err != nil && r.OrTag && refused(err) && g.fetchRefs(ctx, shallow, "refs/tags/"+r.Branch+":"+hereRef(r)) == nil {
-		return nil
+	ref := remoteRef(r)
+	if r.OrTag {
+		found, err := r.lookUp(ctx)
+		if err != nil {
+			return err
+		}
+		ref = found.ref
 	}
-	return err
+	return g.fetchRefs(ctx, shallow, ref+":"+hereRef(r))
 }
 
 func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) error {
@@ -264,11 +271,12 @@ func (g store) checkTag(ctx context.Context, r Repo, shallow bool) error {
 	if err := g.fetchRefs(ctx, shallow, remoteRef(r)+":"+hereRef(r)); err != nil {
 		return err
 	}
-	at, err := g.commitOf(ctx, hereRef(r))
+	ids, err := g.git(ctx, "rev-parse", hereRef(r), hereRef(r)+"^{commit}")
 	if err != nil {
 		return err
 	}
-	if at != r.Commit {
+	object, at, _ := strings.Cut(ids, "\n")
+	if at != r.Commit && object != r.Commit {
 		return r.at.errorf("repos.%s: tag %s is commit %s, not the pinned %s; the tag was moved or the pin is wrong", r.ID, r.Tag, at, r.Commit)
 	}
 	return nil

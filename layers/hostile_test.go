@@ -119,7 +119,7 @@ func TestCheckoutRefusesAddressesThatRunCommands(t *testing.T) {
 				t.Errorf("Checkout of %q = %v; want it refused", url, err)
 			}
 		}
-		if _, err := tip(t.Context(), p.Repos[0]); err == nil || exists(ran) {
+		if _, err := p.Repos[0].lookUp(t.Context()); err == nil || exists(ran) {
 			t.Errorf("the tip of %q, %v; want it refused", url, err)
 		}
 	}

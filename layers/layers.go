@@ -38,8 +38,8 @@ type Repo struct {
 	ID      string
 	Name    string // of its folder
 	URL     string // "" for a folder that is here already
-	Branch  string
-	OrTag   bool // Branch may as well be a tag, where there is no such branch
+	Branch  string // or a whole ref, where it begins with refs/
+	OrTag   bool   // Branch may as well be a tag: see lookUp
 	Tag     string
 	Commit  string
 	Locked  bool // Commit comes from a lock file or another override
@@ -50,6 +50,8 @@ type Repo struct {
 
 	at       position
 	commitAt position // of a commit that an override names
+
+	tagObject string // that Lock found at the server
 }
 
 // Layer is one layer of a repository.

@@ -190,7 +190,6 @@ func TestLoadRefusesRepositories(t *testing.T) {
 		{"svn", repo("url: u, branch: b, type: svn"), `type "svn" is unknown`},
 		{"layer value", repo("url: u, branch: b, layers: {x: yes}"), `repos.r.layers.x is "true"; want nothing, disabled or a prio`},
 		{"a url with a line break", repo(`url: "a\nb", branch: b`), "holds a control character"},
-		{"short commit", repo("url: u, commit: 1d54d1c473"), "not a whole commit id"},
 		{"no ref", repo("url: u"), "no commit, tag or branch"},
 		{"dashed url", repo("url: --upload-pack=x, branch: b"), "not a repository's address"},
 		{"ext url", repo("url: 'ext::sh -c id', branch: b"), "not a repository's address"},

@@ -72,8 +72,8 @@ func pinned(ctx context.Context, r Repo) (Repo, error) {
 	if !r.floats() {
 		return r, nil
 	}
-	var err error
-	r.Commit, err = tip(ctx, r)
+	t, err := r.lookUp(ctx)
+	r.Commit, r.tagObject = t.commit, t.object
 	return r, err
 }
 
@@ -112,7 +112,7 @@ func (in *reading) update(ctx context.Context, repos []Repo) (int, error) {
 				continue
 			}
 			locked[r.ID] = true
-			if entry.get("commit").text == r.Commit {
+			if at := entry.get("commit").text; at == r.Commit || at == r.tagObject {
 				continue
 			}
 			if file.external {
@@ -192,10 +192,10 @@ func lockSetup(ctx context.Context, p Project) (string, error) {
 			continue
 		}
 		group.Go(func() error {
-			commit, err := tip(ctx, source.repo)
+			t, err := source.repo.lookUp(ctx)
 			mu.Lock()
 			defer mu.Unlock()
-			commits[id] = commit
+			commits[id] = t.commit
 			return err
 		})
 	}
@@ -209,31 +209,37 @@ func lockSetup(ctx context.Context, p Project) (string, error) {
 	return LockFile(p.File), writeChanged(LockFile(p.File), content)
 }
 
-// tip is the commit of r's branch or tag at its server.
-func tip(ctx context.Context, r Repo) (string, error) {
+// tip is what a server has for r: its branch or tag, the commit there and, of a tag that
+// is an object of its own, that.
+type tip struct{ ref, commit, object string }
+
+// lookUp asks r's server. Of a tag and a branch that one name may mean, the tag holds
+// unless the branch is the server's own: so does git in kas's clones.
+func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	refs := []string{remoteRef(r)}
 	if r.OrTag {
 		refs = append(refs, "refs/tags/"+r.Branch)
 	}
-	argv := []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--", r.URL}
+	argv := []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "--symref", "--", r.URL, "HEAD"}
 	for _, ref := range refs {
 		argv = append(argv, ref, ref+"^{}")
 	}
 	out, err := engine.Output(ctx, gitCommand("", argv))
 	if err != nil {
-		return "", err
+		return tip{}, err
 	}
 	found := map[string]string{}
 	for line := range strings.Lines(string(out)) { // a signed tag has a second line, for the commit that it holds
-		sha, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		found[strings.TrimSuffix(name, "^{}")] = sha
+		id, name, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		found[name] = cmp.Or(found[name], id) // of HEAD, the branch comes first
 	}
-	commit := found[refs[0]]
-	if r.OrTag {
-		commit = cmp.Or(commit, found[refs[1]])
+	ref := refs[0]
+	if r.OrTag && found[refs[1]] != "" && (found[ref] == "" || found["HEAD"] != "ref: "+ref) {
+		ref = refs[1]
 	}
-	if !wholeCommit.MatchString(commit) {
-		return "", r.at.errorf("repos.%s: %s has no %s", r.ID, engine.Anonymous(r.URL), strings.Join(refs, " or "))
+	t := tip{ref: ref, commit: cmp.Or(found[ref+"^{}"], found[ref]), object: found[ref]}
+	if !wholeCommit.MatchString(t.commit) {
+		return tip{}, r.at.errorf("repos.%s: %s has no %s", r.ID, engine.Anonymous(r.URL), strings.Join(refs, " or "))
 	}
-	return commit, nil
+	return t, nil
 }

@@ -12,11 +12,12 @@ import (
 // files, a checkout where nothing is to do needs no run of git.
 type record struct {
 	URL     string `json:"url"`
-	Ref     string `json:"ref"`     // the branch or tag that was asked for
-	Commit  string `json:"commit"`  // as the server has it
-	Patches string `json:"patches"` // a digest of those applied; "" for none
-	Count   int    `json:"count"`   // of patches
-	Head    string `json:"head"`    // the commit with the patches
+	Ref     string `json:"ref"`           // the branch or tag that was asked for
+	Commit  string `json:"commit"`        // as the server has it
+	Pin     string `json:"pin,omitempty"` // the tag by whose id the project pins the commit
+	Patches string `json:"patches"`       // a digest of those applied; "" for none
+	Count   int    `json:"count"`         // of patches
+	Head    string `json:"head"`          // the commit with the patches
 }
 
 // Files of git's and ours that are read here are this small, or not what they
@@ -59,7 +60,7 @@ func replaceFile(path string, content []byte) error {
 
 // fits says that the record is of what r asks for, but for its patches.
 func (c record) fits(r Repo) bool {
-	return c.Head != "" && c.URL == r.URL && c.Ref == remoteRef(r) && (r.Commit == "" || c.Commit == r.Commit)
+	return c.Head != "" && c.URL == r.URL && c.Ref == remoteRef(r) && (r.Commit == "" || c.Commit == r.Commit || c.Pin == r.Commit)
 }
 
 // stands says that the tree is where slipway brought it for r, patched or not.
