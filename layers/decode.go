@@ -3,6 +3,7 @@ package layers
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -47,7 +48,13 @@ func (in *reading) project() (Project, error) {
 	if err := p.checkWords(); err != nil {
 		return Project{}, err
 	}
+	if err := p.followEnvironment(); err != nil {
+		return Project{}, err
+	}
 	if err := p.readRepos(); err != nil {
+		return Project{}, err
+	}
+	if err := p.checkLayers(in.ws); err != nil {
 		return Project{}, err
 	}
 	return p, p.checkLocal()
@@ -111,7 +118,8 @@ func (p Project) checkWords() error {
 		words = append(words[:3], t.list...)
 	}
 	for _, w := range words {
-		if w != nil && !taskArg.MatchString(w.text) {
+		noDistro := w != nil && w.text == "" && w == p.merged.get("distro")
+		if w != nil && !taskArg.MatchString(w.text) && !noDistro {
 			return w.at.errorf("%q cannot be a machine, distro, task or target", w.text)
 		}
 	}
@@ -121,6 +129,41 @@ func (p Project) checkWords() error {
 		}
 	}
 	return nil
+}
+
+// followEnvironment has kas's variables hold over the files, and says so: a board is
+// another one with another machine.
+func (p *Project) followEnvironment() error {
+	for _, v := range []struct {
+		name string
+		into *string
+	}{{"KAS_MACHINE", &p.Machine}, {"KAS_DISTRO", &p.Distro}, {"KAS_TASK", &p.Task}} {
+		value, set := os.LookupEnv(v.name)
+		if !set || value == *v.into {
+			continue
+		}
+		if !taskArg.MatchString(value) && (value != "" || v.into != &p.Distro) {
+			return fmt.Errorf("%s: %q cannot be a machine, distro or task\nnext: unset %s", v.name, value, v.name)
+		}
+		p.followed(v.name, value, *v.into)
+		*v.into = value
+	}
+	asked := strings.Fields(os.Getenv("KAS_TARGET"))
+	if len(asked) == 0 || slices.Equal(asked, p.Targets) {
+		return nil
+	}
+	for _, target := range asked {
+		if !taskArg.MatchString(target) {
+			return fmt.Errorf("KAS_TARGET: %q cannot be a target\nnext: unset KAS_TARGET", target)
+		}
+	}
+	p.followed("KAS_TARGET", strings.Join(asked, " "), strings.Join(p.Targets, " "))
+	p.Targets = asked
+	return nil
+}
+
+func (p *Project) followed(name, value, was string) {
+	p.Warnings = append(p.Warnings, fmt.Sprintf("%s is followed, as kas does: %q in place of %q; \"unset %s\" ends that", name, value, was, name))
 }
 
 func (p *Project) readRepos() error {
@@ -145,7 +188,7 @@ func (p *Project) readRepos() error {
 		}
 		for _, patch := range r.Patches {
 			if _, known := repos.entry(patch.Repo); !known {
-				return r.at.errorf("repos.%s.patches.%s: repos names no repository %q", id, patch.ID, patch.Repo)
+				p.Warnings = append(p.Warnings, fmt.Sprintf("%s: repos.%s.patches.%s: repos names no repository %q, so a checkout will stop here", r.at, id, patch.ID, patch.Repo))
 			}
 		}
 	}
@@ -169,7 +212,7 @@ func (p *Project) readRepo(id string, v *value) (Repo, error) {
 		return Repo{}, err
 	}
 	var err error
-	if r.Layers, err = readLayers(id, v.get("layers")); err != nil {
+	if r.Layers, err = readLayers(r, v.get("layers")); err != nil {
 		return Repo{}, err
 	}
 	if r.Patches, err = p.readPatches(id, v.get("patches")); err != nil {
@@ -304,14 +347,18 @@ func (r Repo) check() error {
 // Besides "disabled", which kas's own documentation asks for, these leave a layer out.
 var disabled = []string{"disabled", "excluded", "n", "no", "0", "false"}
 
-func readLayers(id string, v *value) ([]Layer, error) {
+// readLayers reads r's layers. Of a folder that is here already, they may lie beside it,
+// in its git repository: see checkLayers.
+func readLayers(r Repo, v *value) ([]Layer, error) {
+	id := r.ID
 	if v == nil {
 		return []Layer{{}}, nil // the repository is a layer itself
 	}
 	var found []Layer
 	for _, layer := range v.keys {
 		e := v.dict[layer]
-		if layer != "" && !filepath.IsLocal(layer) || strings.ContainsAny(layer, "\"\\\n") {
+		out := layer != "" && !filepath.IsLocal(layer) && (r.URL != "" || filepath.IsAbs(layer))
+		if out || strings.ContainsAny(layer, "\"\\\n") {
 			return nil, e.at.errorf("repos.%s.layers: %q is not a folder of the repository", id, layer)
 		}
 		if e.kind&(text|number|boolean) != 0 {
@@ -329,13 +376,65 @@ func readLayers(id string, v *value) ([]Layer, error) {
 	return found, nil
 }
 
+// checkLayers refuses a layer that is outside of the git repository around its folder.
+func (p *Project) checkLayers(ws Workspace) error {
+	for _, r := range p.Repos {
+		for _, layer := range r.Layers {
+			if filepath.IsLocal(layer.Name) || layer.Name == "" {
+				continue
+			}
+			top, below := topOf(p.Dir(ws, r))
+			path := filepath.Join(top, below, layer.Name)
+			if rel, err := filepath.Rel(top, path); err != nil || !filepath.IsLocal(rel) || exists(path) && !inside(top, path) {
+				return r.at.errorf("repos.%s.layers: %q is not a folder of the repository %s", r.ID, layer.Name, top)
+			}
+		}
+	}
+	return nil
+}
+
+// topOf is the git repository around a folder, and where the folder lies in it.
+func topOf(dir string) (top, below string) {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	top = repositoryOf(dir)
+	below, err := filepath.Rel(top, dir)
+	if err != nil {
+		return dir, "."
+	}
+	return top, below
+}
+
+// orderedPatches are the names of patches in kas's order. It sorts numbers as such, and
+// cannot sort numbers and texts.
+func orderedPatches(id string, v *value) ([]string, error) {
+	names := slices.Sorted(slices.Values(v.keys))
+	if len(v.numbers) == 0 {
+		return names, nil
+	}
+	if len(v.numbers) < len(names) {
+		return nil, v.at.errorf("repos.%s.patches: some keys are numbers to kas and some are texts; write all in quotes", id)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		x, _ := strconv.Atoi(a) // both were written by parseInt
+		y, _ := strconv.Atoi(b)
+		return cmp.Compare(x, y)
+	})
+	return names, nil
+}
+
 // readPatches are in the order of their names; one that is null is left out.
 func (p *Project) readPatches(id string, v *value) ([]Patch, error) {
 	if v == nil {
 		return nil, nil
 	}
+	names, err := orderedPatches(id, v)
+	if err != nil {
+		return nil, err
+	}
 	var all []Patch
-	for _, name := range slices.Sorted(slices.Values(v.keys)) {
+	for _, name := range names {
 		e := v.dict[name]
 		if e.kind == null {
 			continue
@@ -344,7 +443,8 @@ func (p *Project) readPatches(id string, v *value) ([]Patch, error) {
 		switch {
 		case patch.Repo == "":
 			return nil, e.at.errorf("repos.%s.patches.%s: no repo says where the patch lies, and defaults.repos.patches has none", id, name)
-		case !filepath.IsLocal(patch.Path) || strings.ContainsFunc(patch.Path, isControl):
+		case !filepath.IsLocal(patch.Path) && (filepath.IsAbs(patch.Path) || p.merged.get("repos", patch.Repo, "url").or("") != ""),
+			patch.Path == "", strings.ContainsFunc(patch.Path, isControl):
 			return nil, e.at.errorf("repos.%s.patches.%s: path %q leaves its repository", id, name, patch.Path)
 		}
 		all = append(all, patch)

@@ -44,7 +44,7 @@ func (e *emitter) value(v *value, deep, list int) {
 	case v.kind == dict:
 		for _, key := range v.keys {
 			e.newline(deep)
-			e.entry(key, v.dict[key], deep)
+			e.entry(key, v.numbers[key], v.dict[key], deep)
 		}
 	case len(v.list) > 0:
 		for _, item := range v.list {
@@ -69,9 +69,13 @@ func (v *value) scalar() string {
 
 // entry writes a key and what it holds. A list below a simple key is not
 // indented.
-func (e *emitter) entry(key string, v *value, deep int) {
+func (e *emitter) entry(key string, number bool, v *value, deep int) {
 	if key != "" && utf8.RuneCountInString(key) < simpleKey {
-		e.text(key, deep, true)
+		if number {
+			e.flow(key, "", deep, false)
+		} else {
+			e.text(key, deep, true)
+		}
 		e.word(":", false)
 		e.spaced, e.fresh = false, false
 		e.value(v, deep+indentBy, deep)

@@ -3,6 +3,7 @@ package layers
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,10 +12,18 @@ import (
 	"slipway/layers/kastest"
 )
 
+// What a developer has set for kas is not for tests.
+func init() {
+	for _, name := range []string{"KAS_MACHINE", "KAS_DISTRO", "KAS_TARGET", "KAS_TASK"} {
+		os.Unsetenv(name)
+	}
+}
+
 // kasRun is one run of kas in a folder of its own.
 type kasRun struct {
 	Dir  string
 	Args []string
+	Env  map[string]string
 }
 
 // kasOutcome is what came of a run.
@@ -35,7 +44,7 @@ for run in json.load(sys.stdin):
     child = os.fork()
     if child == 0:
         os.chdir(run["Dir"])
-        os.environ.update(KAS_WORK_DIR=run["Dir"], KAS_BUILD_DIR=run["Dir"] + "/build")
+        os.environ.update(KAS_WORK_DIR=run["Dir"], KAS_BUILD_DIR=run["Dir"] + "/build", **(run["Env"] or {}))
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
         sys.argv = ["kas"] + run["Args"]

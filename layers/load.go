@@ -28,9 +28,10 @@ const maxFiles = 200 // includes and lock files together
 //
 // It differs from kas on purpose. Where a text is due, 12:30, no and 2024-01-02
 // are the texts that they look like, with a warning, since kas refuses the file.
-// Files of a repository with patches are read with them. A short commit, a layer
-// or an include outside its repository, and a key that is a number are errors.
-// kas's environment variables (KAS_MACHINE and others) change nothing.
+// Files of a repository with patches are read with them. A layer, a patch or an
+// include outside its git repository, and a key that is a number are errors; only
+// patches may have numbers. KAS_MACHINE, KAS_DISTRO, KAS_TARGET and KAS_TASK hold over
+// the files, as with kas, with a warning.
 func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	if file, choices, ok := cutSetup(files); ok {
 		p, err := loadSetup(file, choices, ws)

@@ -88,11 +88,11 @@ func digestOf(files []patchFile) string {
 func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 	var files []patchFile
 	for _, patch := range r.Patches {
-		dir, err := c.patchDir(r, patch)
+		top, below, err := c.patchDir(r, patch)
 		if err != nil {
 			return nil, err
 		}
-		more, err := readPatch(dir, patch)
+		more, err := readPatch(top, below, patch)
 		if err != nil {
 			return nil, r.at.errorf("repos.%s.patches.%s: %w", r.ID, patch.ID, err)
 		}
@@ -103,24 +103,35 @@ func (c *checkout) patchFiles(r Repo) ([]patchFile, error) {
 	return files, nil
 }
 
-func (c *checkout) patchDir(r Repo, patch Patch) (string, error) {
+// patchDir is the git repository that a patch lies in, and the folder in it from which
+// its path goes on.
+func (c *checkout) patchDir(r Repo, patch Patch) (top, below string, err error) {
 	for _, source := range c.p.Repos {
-		if source.ID == patch.Repo {
-			return c.p.Dir(c.ws, source), nil
+		if source.ID != patch.Repo {
+			continue
 		}
+		dir := c.p.Dir(c.ws, source)
+		if source.URL != "" {
+			return dir, ".", nil
+		}
+		top, below = topOf(dir)
+		return top, below, nil
 	}
-	return "", r.at.errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
+	return "", "", r.at.errorf("repos.%s.patches.%s: there is no repository %q", r.ID, patch.ID, patch.Repo)
 }
 
 // readPatch reads a patch, or those that a folder's series names. No path and no
 // link leads out of the repository.
-func readPatch(dir string, patch Patch) ([]patchFile, error) {
-	root, err := os.OpenRoot(dir)
+func readPatch(top, below string, patch Patch) ([]patchFile, error) {
+	name, err := filepath.Rel(top, filepath.Join(top, below, patch.Path))
+	if err != nil || !filepath.IsLocal(name) {
+		return nil, fmt.Errorf("path %q leaves its repository %s", patch.Path, top)
+	}
+	root, err := os.OpenRoot(top)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	name := path.Clean(patch.Path)
 	info, err := root.Stat(name)
 	if err != nil {
 		return nil, fmt.Errorf("no patch in repository %s: %w", patch.Repo, err)

@@ -31,7 +31,7 @@ func FuzzSeries(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(root, "p/series"), []byte(series), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		files, err := readPatch(root, Patch{ID: "fix", Repo: "r", Path: "p"})
+		files, err := readPatch(root, ".", Patch{ID: "fix", Repo: "r", Path: "p"})
 		for _, file := range files {
 			if string(file.content) != "inside" && string(file.content) != series {
 				t.Errorf("readPatch of %q read %q, %v", series, file.content, err)

@@ -8,11 +8,12 @@ import (
 
 // shape says what a part of a project file may be.
 type shape struct {
-	kinds   kind
-	keys    map[string]*shape // of a dict whose keys are fixed
-	needs   []string          // keys that must be there
-	each    *shape            // the values of a dict with free keys, and a list's items
-	refused string            // kas reads it and slipway does not; what to say and what to do
+	kinds    kind
+	keys     map[string]*shape // of a dict whose keys are fixed
+	needs    []string          // keys that must be there
+	each     *shape            // the values of a dict with free keys, and a list's items
+	numbered bool              // a key may be a number
+	refused  string            // kas reads it and slipway does not; what to say and what to do
 }
 
 var (
@@ -73,7 +74,7 @@ var repository = &shape{kinds: dict | null, keys: map[string]*shape{
 	"signed":          {kinds: boolean},
 	"allowed_signers": aList,
 	"layers":          {kinds: dict, each: &shape{kinds: text | number | boolean | null | dict, keys: map[string]*shape{"prio": aNumber}}},
-	"patches":         {kinds: dict, each: &shape{kinds: dict | null, needs: []string{"path"}, keys: map[string]*shape{"repo": aText, "path": aText}}},
+	"patches":         {kinds: dict, numbered: true, each: &shape{kinds: dict | null, needs: []string{"path"}, keys: map[string]*shape{"repo": aText, "path": aText}}},
 }}
 
 // below is the shape of what a dict holds under key.

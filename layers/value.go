@@ -56,6 +56,8 @@ type value struct {
 	list []*value
 	keys []string // of dict, in the order of the file
 	dict map[string]*value
+
+	numbers map[string]bool // the keys that are numbers to kas
 }
 
 // get follows keys down; a part that is not there is nil, on which all methods work.
@@ -104,6 +106,14 @@ func (v *value) set(key string, e *value) {
 	v.dict[key] = e
 }
 
+// number says that a key is a number to kas.
+func (v *value) number(key string) {
+	if v.numbers == nil {
+		v.numbers = map[string]bool{}
+	}
+	v.numbers[key] = true
+}
+
 // merge returns base with over's settings: dicts are merged, all else replaced.
 func merge(base, over *value) *value {
 	if base == nil || base.kind != dict || over.kind != dict {
@@ -112,6 +122,11 @@ func merge(base, over *value) *value {
 	out := &value{at: over.at, kind: dict, keys: slices.Clone(base.keys), dict: map[string]*value{}}
 	for k, v := range base.dict {
 		out.dict[k] = v
+	}
+	for _, v := range []*value{base, over} {
+		for k := range v.numbers {
+			out.number(k)
+		}
 	}
 	for _, k := range over.keys {
 		out.set(k, merge(out.dict[k], over.dict[k]))
@@ -262,21 +277,28 @@ func (r *reader) entries(v *value, n *yaml.Node, s *shape, path string, depth in
 	lines := map[string]int{}
 	for _, p := range pairs {
 		at := r.at(p.key)
-		below, err := s.below(p.key.Value, at, path)
+		key, number, err := r.key(p.key, s, path)
 		if err != nil {
 			return err
 		}
-		e, err := r.value(p.value, below, strings.TrimPrefix(path+"."+p.key.Value, "."), depth+1)
+		below, err := s.below(key, at, path)
 		if err != nil {
 			return err
 		}
-		if before, twice := lines[p.key.Value]; twice {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with kas, line %d holds", at, p.key.Value, before, at.line))
+		e, err := r.value(p.value, below, strings.TrimPrefix(path+"."+key, "."), depth+1)
+		if err != nil {
+			return err
+		}
+		if before, twice := lines[key]; twice {
+			r.warnings = append(r.warnings, fmt.Sprintf("%s: %q was already set in line %d; as with kas, line %d holds", at, key, before, at.line))
 		}
 		if !p.merged {
-			lines[p.key.Value] = at.line
+			lines[key] = at.line
 		}
-		v.set(p.key.Value, e)
+		if number {
+			v.number(key)
+		}
+		v.set(key, e)
 	}
 	return s.complete(v, path)
 }

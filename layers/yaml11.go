@@ -146,14 +146,24 @@ func (r *reader) merge(n *yaml.Node, path string, depth int) ([]pair, error) {
 	return all, nil
 }
 
-// checkKey refuses keys that kas would take for something else: it sorts 10
-// before 9 as texts, and after it as numbers.
+// key is a key's text. It refuses keys that kas would take for something else: it sorts
+// 10 before 9 as texts, and after it as numbers. Where a number may stand, 0010 is 8.
+func (r *reader) key(n *yaml.Node, s *shape, path string) (key string, isNumber bool, err error) {
+	k := kindOf(n)
+	if k == text || n.Value == "=" {
+		return n.Value, false, nil
+	}
+	id, err := parseInt(n.Value)
+	if k != number || !s.numbered || err != nil {
+		return "", false, r.at(n).errorf("the key %s in %s is %s to kas; write it in quotes", n.Value, name(path), k)
+	}
+	return strconv.FormatInt(id, 10), true, nil
+}
+
+// checkKey refuses keys that are not one line of text.
 func (r *reader) checkKey(n *yaml.Node, path string) error {
 	if n.Kind != yaml.ScalarNode || strings.ContainsFunc(n.Value, isControl) {
 		return r.at(n).errorf("a key in %s is not one line of text", name(path))
-	}
-	if k := kindOf(n); k != text && n.Value != "=" {
-		return r.at(n).errorf("the key %s in %s is %s to kas; write it in quotes", n.Value, name(path), k)
 	}
 	return nil
 }
