@@ -68,26 +68,83 @@ func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU
 		f.proves = ProvesParts
 		return c.withoutTraffic(f, pmd, out)
 	}
-	if err := t.before(ctx, f, c.port); err != nil {
+	if err := t.prove(ctx, f, c.aim, ruleset{}); err != nil || !f.ok() {
 		return err
 	}
-	rule, err := pmd.create(c.rule(d, t.toMAC.String(), out))
+	l := flowLife{flow: c, f: f, pmd: pmd, t: t}
+	if err := l.create(d, out); err != nil || !f.ok() {
+		return err
+	}
+	if err := l.compare(ctx); err != nil || !f.ok() {
+		return err
+	}
+	return l.destroy(ctx)
+}
+
+// flowLife is a rule of the ports, and a wider one that it comes before. The wider one is
+// older: only its priority puts it behind.
+type flowLife struct {
+	flow
+	f   *finding
+	pmd *testpmd
+	t   *traffic
+
+	there      ruleset
+	rule, wide int // their numbers
+}
+
+func (l *flowLife) create(d *images.DPU, out dpdkPort) (err error) {
+	pattern := "eth / ipv4 src is " + d.From.Address
+	if d.Other != nil {
+		if l.wide, err = l.pmd.create(routeRule("priority 1 ", pattern+" proto is 17", l.t.otherMAC.String(), out)); err == nil {
+			l.there.wide = true
+		}
+	}
+	if err == nil {
+		l.rule, err = l.pmd.create(routeRule("", fmt.Sprintf("%s / udp dst is %d", pattern, l.port), l.t.toMAC.String(), out))
+	}
 	if err != nil {
-		f.expect(false, "a rule that the driver takes", err.Error())
-		return nil
+		l.f.expect(false, "a rule that the driver takes", err.Error())
 	}
-	sent, err := t.shoot(ctx, c.aim)
-	if err != nil {
+	l.there.rule = true
+	return nil
+}
+
+// compare sends packets of all kinds, and compares the counters with what was sent.
+func (l *flowLife) compare(ctx context.Context) error {
+	if err := l.t.prove(ctx, l.f, l.aim, l.there); err != nil {
 		return err
 	}
-	t.judge(ctx, f, sent, out.mac)
-	if err := c.count(ctx, f, pmd, rule); err != nil {
+	for _, c := range []struct {
+		there  bool
+		name   string
+		number int
+		want   tally
+	}{{l.there.rule, "the rule", l.rule, l.t.rule}, {l.there.wide, "the wider rule", l.wide, l.t.wide}} {
+		if !c.there {
+			continue
+		}
+		if err := l.f.count(ctx, c.name, c.want, func() (tally, error) { return l.pmd.count(0, c.number) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// destroy takes the rules away, one after the other, and sends packets after each.
+func (l *flowLife) destroy(ctx context.Context) error {
+	if err := destroy(l.f, l.pmd, l.rule); err != nil {
 		return err
 	}
-	if err := destroy(f, pmd, rule); err != nil || !f.ok() {
+	l.there.rule = false
+	if err := l.compare(ctx); err != nil || !l.there.wide {
 		return err
 	}
-	return t.after(ctx, f, c.port, c.packets)
+	if err := destroy(l.f, l.pmd, l.wide); err != nil {
+		return err
+	}
+	l.there.wide = false
+	return l.compare(ctx)
 }
 
 // ports notes whose drivers work for a board's ports.
@@ -102,11 +159,11 @@ func (f *finding) ports(pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
 	return ports, nil
 }
 
-// rule is that of the posts on offloaded policy based routing: what is for a port goes to
+// routeRule is that of the posts on offloaded policy based routing: what matches goes to
 // another next hop, as a router would send it.
-func (c flow) rule(d *images.DPU, next string, out dpdkPort) string {
-	return fmt.Sprintf("flow create 0 ingress transfer pattern eth / ipv4 src is %s / udp dst is %d / end actions dec_ttl / "+
-		"set_mac_src mac_addr %s / set_mac_dst mac_addr %s / port_id id %d / count / end", d.From.Address, c.port, out.mac, next, out.number)
+func routeRule(attributes, pattern, next string, out dpdkPort) string {
+	return fmt.Sprintf("flow create 0 ingress %stransfer pattern %s / end actions dec_ttl / set_mac_src mac_addr %s / set_mac_dst mac_addr %s / port_id id %d / count / end",
+		attributes, pattern, out.mac, next, out.number)
 }
 
 // withoutTraffic shows that a rule can be made, asked for and taken away.
@@ -116,7 +173,7 @@ func (c flow) withoutTraffic(f *finding, pmd *testpmd, out dpdkPort) error {
 		f.expect(false, "a rule that the driver takes", err.Error())
 		return nil
 	}
-	if _, err := pmd.hits(0, rule); err != nil {
+	if _, err := pmd.count(0, rule); err != nil {
 		f.expect(false, "a count", err.Error())
 	}
 	return destroy(f, pmd, rule)
@@ -125,21 +182,36 @@ func (c flow) withoutTraffic(f *finding, pmd *testpmd, out dpdkPort) error {
 // counterLag is how long hardware may take to bring a counter up to date.
 const counterLag = 5 * time.Second
 
-// count wants the rule's counter to be what was sent, which it may reach a moment later.
-func (c flow) count(ctx context.Context, f *finding, pmd *testpmd, rule int) error {
-	var hits int64
-	var unread error
-	err := until(ctx, counterLag, counterLag/50, func() (bool, error) {
-		hits, unread = pmd.hits(0, rule)
-		return unread != nil || hits >= int64(c.packets), nil
-	})
-	if unread != nil {
-		f.expect(false, "a count", unread.Error())
-		return nil
+// count wants a rule's counter to be what was sent. That of hardware may be a moment late, and
+// hold the checksums of the frames too.
+func (f *finding) count(ctx context.Context, name string, want tally, read func() (tally, error)) error {
+	patience := counterLag
+	if f.proves == ProvesSoftware {
+		patience = 0
 	}
-	f.expect(hits == int64(c.packets), fmt.Sprintf("the rule counts %d packets", c.packets), fmt.Sprintf("the rule counts %d of %d packets", hits, c.packets))
+	var got tally
+	var unread error
+	err := until(ctx, patience, counterLag/50, func() (bool, error) {
+		got, unread = read()
+		return unread != nil || got.packets >= want.packets && got.bytes >= want.bytes, nil
+	})
+	if err == nil && unread == nil {
+		var again tally
+		if again, unread = read(); again != got {
+			unread = fmt.Errorf("%s counts %d packets and %d bytes, and when asked again %d and %d", name, got.packets, got.bytes, again.packets, again.bytes)
+		}
+	}
+	if unread != nil {
+		f.expect(false, name+"'s count", unread.Error())
+		return err
+	}
+	right := got == want || f.proves != ProvesSoftware && got == tally{want.packets, want.bytes + frameCheck*want.packets}
+	f.expect(right, fmt.Sprintf("%s counts %d packets, %d bytes", name, want.packets, want.bytes), fmt.Sprintf("%s counts %d packets, %d bytes", name, got.packets, got.bytes))
 	return err
 }
+
+// frameCheck is the bytes of a frame's own checksum.
+const frameCheck = 4
 
 // destroy takes the rule away, and wants it to be gone.
 func destroy(f *finding, pmd *testpmd, rule int) error {
@@ -147,12 +219,14 @@ func destroy(f *finding, pmd *testpmd, rule int) error {
 	if err != nil {
 		return err
 	}
-	f.expect(strings.Contains(out, fmt.Sprintf("Flow rule #%d destroyed", rule)), "the rule is destroyed", or(firstLine(out), "flow destroy said nothing"))
+	if !strings.Contains(out, fmt.Sprintf("Flow rule #%d destroyed", rule)) {
+		f.expect(false, "the rule is destroyed", or(firstLine(out), "flow destroy said nothing"))
+	}
 	out, err = pmd.do(fmt.Sprintf("flow query 0 %d count", rule))
 	if err != nil {
 		return err
 	}
 	gone := strings.Contains(out, fmt.Sprintf("Flow rule #%d not found", rule))
-	f.expect(gone, "no rule is left to ask", word(gone, "the rule is gone", "the rule still answers: "+firstLine(out)))
+	f.expect(gone, "no rule is left to ask", word(gone, fmt.Sprintf("rule %d is gone", rule), "the rule still answers: "+firstLine(out)))
 	return nil
 }

@@ -181,7 +181,7 @@ func (p policy) forget() []string { return append(p.withdraw(), "no pbr-map "+p.
 
 // prove takes a rule through its life.
 func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err error) {
-	if err := t.before(ctx, f, p.port); err != nil {
+	if err := t.prove(ctx, f, p.aim, ruleset{}); err != nil || !f.ok() {
 		return err
 	}
 	dns := onward(r.dpu)
@@ -197,14 +197,19 @@ func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err 
 			return err
 		}
 	}
-	if err := r.configure(ctx, slices.Concat(dns.rule(10, p.port), dns.apply())...); err != nil {
+	if err := r.configure(ctx, slices.Concat(dns.rule(ruleSeq, p.port), dns.apply())...); err != nil {
 		return err
 	}
-	if there, err := p.installed(ctx, f, r); err != nil || !there {
+	if err := p.installed(ctx, f, r); err != nil || !f.ok() {
 		return err
 	}
-	if err := p.compare(ctx, f, r, t); err != nil {
+	if err := p.compare(ctx, f, r, t, ruleset{true, p.wider}); err != nil || !f.ok() {
 		return err
+	}
+	if p.wider {
+		if err := p.narrow(ctx, f, r, t, dns); err != nil || !f.ok() {
+			return err
+		}
 	}
 	if err := r.configure(ctx, dns.forget()...); err != nil {
 		return err
@@ -212,7 +217,18 @@ func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err 
 	if err := gone(ctx, f, r); err != nil || !f.ok() {
 		return err
 	}
-	return t.after(ctx, f, p.port, p.packets)
+	return t.prove(ctx, f, p.aim, ruleset{})
+}
+
+// narrow takes the rule away and keeps the wider one, which must get its packets.
+func (p pbr) narrow(ctx context.Context, f *finding, r *router, t *traffic, dns policy) error {
+	if err := r.configure(ctx, dns.without(ruleSeq)); err != nil {
+		return err
+	}
+	if err := p.lost(ctx, f, r); err != nil || !f.ok() {
+		return err
+	}
+	return p.compare(ctx, f, r, t, ruleset{wide: true})
 }
 
 // widen has a rule for all UDP made before the one that is proved, which has a lower number:
@@ -232,42 +248,44 @@ func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
 	return err
 }
 
-const widerSeq = 20
+// The wider rule has the higher number: it is asked later.
+const ruleSeq, widerSeq = 10, 20
 
 func wideFlow(flows []pbrFlow, port string) []pbrFlow { return counted(of(flows, port, widerSeq), "") }
 
-// compare holds what arrived and what the flow counted against what was sent.
-func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic) error {
-	sent, err := t.shoot(ctx, p.aim)
-	if err != nil {
+// compare sends packets of all kinds, and compares the flows' counters with what was sent.
+func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic, rules ruleset) error {
+	if err := t.prove(ctx, f, p.aim, rules); err != nil {
 		return err
 	}
-	if sent.others, err = p.leftAlone(ctx, f, r, sent.others); err != nil {
-		return err
+	for _, c := range []struct {
+		there bool
+		name  string
+		want  tally
+		which func([]pbrFlow) []pbrFlow
+	}{
+		{rules.rule, "the flow", t.rule, func(flows []pbrFlow) []pbrFlow { return counted(flows, strconv.Itoa(int(p.port))) }},
+		{rules.wide, "the wider rule's flow", t.wide, func(flows []pbrFlow) []pbrFlow { return wideFlow(flows, r.dpu.Ports[0]) }},
+	} {
+		if !c.there {
+			continue
+		}
+		err := f.count(ctx, c.name, c.want, func() (tally, error) {
+			said, err := r.vtysh(ctx, r.plugin.flow)
+			mine := c.which(r.plugin.readFlows(said))
+			if err == nil && len(mine) != 1 {
+				err = fmt.Errorf("%d flows, not one:\n%s", len(mine), clean(said, 2000))
+			}
+			if err != nil {
+				return tally{}, err
+			}
+			return mine[0].tally, nil
+		})
+		if err != nil {
+			return err
+		}
 	}
-	t.judge(ctx, f, sent, t.outMAC)
-	mine := func(flows []pbrFlow) []pbrFlow { return counted(flows, strconv.Itoa(int(p.port))) }
-	if err := p.count(ctx, f, r, "the flow", p.packets, mine); err != nil || !p.wider {
-		return err
-	}
-	wider := func(flows []pbrFlow) []pbrFlow { return wideFlow(flows, r.dpu.Ports[0]) }
-	return p.count(ctx, f, r, "the wider rule's flow", p.otherPackets, wider)
-}
-
-// leftAlone are the packets that the kernel's own rule is not for either. FRR tells the
-// kernel no ports, unless it has our patch: then all of UDP goes to the next hop, some by
-// the flow and the rest by the kernel, and only the flow's counter tells them apart.
-func (p pbr) leftAlone(ctx context.Context, f *finding, r *router, all []sample) ([]sample, error) {
-	rules, err := r.kernelRules(ctx)
-	if err != nil {
-		return nil, err
-	}
-	named := slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule+" ", " dport "+strconv.Itoa(int(p.port))+" ") })
-	if named {
-		return all, nil
-	}
-	f.fact("the kernel's own rule names no port, so what else is UDP was sent and must not be counted, but may arrive anywhere")
-	return slices.DeleteFunc(all, func(s sample) bool { return s.protocol == protocolUDP }), nil
+	return nil
 }
 
 // kernelRules are those for what comes in by the board's ports.
@@ -283,7 +301,7 @@ func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 
 // meet makes the kernel ask for the MAC address of a next hop: zebra takes it from there.
 func (r *router) meet(ctx context.Context, p policy) error {
-	_, err := r.ask(ctx, "bash", "-c", sender, "bash", p.nexthop, "9", "1", "who are you")
+	_, err := r.ask(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
 	if err != nil {
 		return fmt.Errorf("send a packet to the next hop: %w", err)
 	}
@@ -301,31 +319,62 @@ func (r *router) forget(ctx context.Context, all ...policy) error {
 	return r.configure(ctx, commands...)
 }
 
-func (p pbr) installed(ctx context.Context, f *finding, r *router) (bool, error) {
+// installed wants the rule to be a flow of its own, and the kernel to have the same rule: a
+// packet that no flow takes must go the same way.
+func (p pbr) installed(ctx context.Context, f *finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) > 0 })
 	there := len(counted(flows, port)) == 1
 	f.expect(there, "one flow for port "+port, word(there, "the rule has a flow", "the rule has no flow of its own:\n"+or(clean(said, 2000), "(nothing)")))
-	return there, err
-}
-
-// count wants a flow's counter to be what was sent: the kernel has the same rule, so that
-// packets which arrive would not prove that the ports sent them on.
-func (p pbr) count(ctx context.Context, f *finding, r *router, name string, want int, which func([]pbrFlow) []pbrFlow) error {
-	have := int64(0)
-	_, _, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool {
-		if mine := which(flows); len(mine) > 0 {
-			have = mine[0].packets
-		}
-		return have >= int64(want)
-	})
-	f.expect(have == int64(want), fmt.Sprintf("%s counts %d packets", name, want), fmt.Sprintf("%s counts %d of %d packets", name, have, want))
+	if err != nil || !there {
+		return err
+	}
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return r.named(rules, p.port) })
+	named := r.named(rules, p.port)
+	f.expect(named, "a rule of the kernel's for port "+port, word(named, "the kernel has the rule too",
+		"the kernel's own rules name no port "+port+", so that they take all of UDP (FRR without our patch kernel-ports):\n"+strings.Join(rules, "\n")))
 	return err
 }
 
+func (r *router) named(rules []string, port uint16) bool {
+	return slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule+" ", fmt.Sprintf(" dport %d ", port)) })
+}
+
+func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) bool) (rules []string, err error) {
+	err = until(ctx, flowPatience, frrPause, func() (bool, error) {
+		rules, err = r.kernelRules(ctx)
+		return err == nil && wanted(rules), err
+	})
+	return rules, err
+}
+
+// lost wants the rule to have no flow any more, and the kernel no rule.
+func (p pbr) lost(ctx context.Context, f *finding, r *router) error {
+	port := strconv.Itoa(int(p.port))
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) == 0 })
+	none := len(counted(flows, port)) == 0
+	f.expect(none, "no flow for port "+port+" once the rule is gone", word(none, "the rule's flow is gone", "its flow is left:\n"+clean(said, 2000)))
+	if err != nil || !none {
+		return err
+	}
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return !r.named(rules, p.port) })
+	if r.named(rules, p.port) {
+		f.expect(false, "no rule of the kernel's for port "+port, "the kernel has it still:\n"+strings.Join(rules, "\n"))
+	}
+	return err
+}
+
+// gone wants no flow to be left, nor a rule of the kernel's.
 func gone(ctx context.Context, f *finding, r *router) error {
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
 	none := len(counted(flows, "")) == 0
 	f.expect(none, "no flow once the rule is gone", word(none, "the flow is gone", "flows are left:\n"+clean(said, 2000)))
+	if err != nil || !none {
+		return err
+	}
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return len(rules) == 0 })
+	if len(rules) > 0 {
+		f.expect(false, "no rule of the kernel's once the policy is gone", "the kernel has rules still:\n"+strings.Join(rules, "\n"))
+	}
 	return err
 }

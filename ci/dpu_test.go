@@ -2,8 +2,10 @@ package ci
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	endian "encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"slipway/flash/target"
 	"slipway/images"
@@ -22,6 +25,7 @@ import (
 // The addresses of the played DPU: its port p0, where packets come from, and the two
 // machines behind it.
 const (
+	portMAC            = "02:00:00:00:00:0a"
 	vfMAC, p0MAC       = "02:00:00:00:00:01", "02:00:00:00:00:02"
 	leaf1MAC, leaf2MAC = "02:00:00:00:01:01", "02:00:00:00:01:02"
 	leaf1IP, leaf2IP   = "192.0.2.1", "192.0.2.2"
@@ -35,8 +39,8 @@ var playedSpec = images.DPU{
 	Other: &images.Peer{Run: []string{"in", "leaf1"}, Interface: "eth0", Address: leaf1IP},
 }
 
-// playedDPU is a board that no package provides: ports that keep to one rule. It says what
-// testpmd, tcpdump and vtysh say, and has faults to be found.
+// playedDPU is a board that no package provides: ports that keep to a rule and a wider one. It
+// says what testpmd, tcpdump and vtysh say, and has faults to be found.
 type playedDPU struct {
 	driver string
 	faults map[string]bool
@@ -50,11 +54,14 @@ type playedDPU struct {
 	grow    int                   // KiB, each time that its memory is looked at
 	size    int
 	objects int
-	knocks  uint16
 
-	mu       sync.Mutex
-	rule     *playedRule
-	captures map[string]io.Writer // by peer
+	mu         sync.Mutex
+	rule, wide *playedRule
+	created    int                  // rules of testpmd's
+	sent       int                  // packets for the rule
+	captures   map[string]io.Writer // by peer, or port
+	ear        io.Writer            // of the socket at leaf2
+	kept       []byte               // a frame that goes out behind the next
 }
 
 // pbrRule is one of a policy's. A plugin that does not offload it says why.
@@ -62,13 +69,15 @@ type pbrRule struct {
 	seq  int
 	port uint16 // 0: any
 	why  string
-	hits int // of one for any port
 }
 
 type playedRule struct {
-	port uint16
-	hits int
+	number int
+	port   uint16 // 0: any
+	tally
 }
+
+func (d *playedDPU) faulty(what string) bool { return d.faults[what] }
 
 // session is one with the played board.
 func (d *playedDPU) session(spec *images.DPU) *session {
@@ -84,136 +93,199 @@ func (d *playedDPU) Run(ctx context.Context, argv ...string) (target.Result, err
 	}
 	answer := target.Result{}
 	switch {
+	case strings.HasSuffix(line, " --version"):
+		if d.faults["no "+strings.Fields(line)[0]] {
+			answer.Status = 127
+		}
 	case strings.HasPrefix(line, "sh -c command -v"):
 		if d.faults["no "+argv[len(argv)-1]] {
 			answer.Status = 127
 		}
-	case line == "cat /proc/sys/net/ipv4/ip_default_ttl":
-		answer.Stdout = []byte("64\n")
 	case line == "cat /proc/77/status":
 		d.size += d.grow
 		answer.Stdout = fmt.Appendf(nil, "Name:\tzebra\nVmRSS:\t   %d kB\n", 20480+d.size)
 	case line == "cat /sys/class/net/p0/address":
 		answer.Stdout = []byte(p0MAC + "\n")
+	case line == "cat /sys/class/net/pf0vf0/address":
+		answer.Stdout = []byte(portMAC + "\n")
 	case argv[0] == "vtysh":
 		return d.vtysh(argv)
 	case argv[0] == "ip":
 		answer.Stdout = []byte(d.kernel(argv[1]))
 	case line == "cat /sys/class/net/eth0/address":
-		answer.Stdout = []byte(map[string]string{"leaf1": leaf1MAC, "leaf2": leaf2MAC}[peer] + "\n")
-	case strings.HasPrefix(line, "bash -c"):
-		words := argv[slices.Index(argv, "-c")+1:] // script, bash, address, port, number, payload
-		port, _ := strconv.Atoi(words[3])
-		n, _ := strconv.Atoi(words[4])
-		for range n {
-			if words[0] == knocker {
-				d.open(uint16(port))
-			} else {
-				d.forward(uint16(port), words[5])
-			}
-		}
+		answer.Stdout = []byte(map[string]string{"vf0": vfMAC, "leaf1": leaf1MAC, "leaf2": leaf2MAC}[peer] + "\n")
+	case strings.HasPrefix(line, "bash -c echo hello"):
 	default:
 		return d.plays.Run(ctx, argv...)
 	}
 	return answer, nil
 }
 
-// forward moves a packet as the rule says, or else as the kernel does.
-func (d *playedDPU) forward(port uint16, payload string) {
+// forward moves a frame as the rules say, or else as the kernel does.
+func (d *playedDPU) forward(frame []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.rule == nil || d.rule.port != port || d.wide() != nil && d.faults["does the older rule"] {
-		if d.rule != nil && d.faults["a kernel without ports"] {
-			d.deliver("leaf2", frame(p0MAC, leaf2MAC, 63, port, payload))
-			return
-		}
-		if wide := d.wide(); wide != nil {
-			wide.hits++
-		}
-		d.deliver("leaf1", frame(p0MAC, leaf1MAC, 63, port, payload))
+	rule := d.match(frame)
+	if rule == nil {
+		d.slow(frame)
 		return
 	}
-	if d.rule.hits++; d.faults["counts twice"] {
-		d.rule.hits++
+	if rule.packets++; d.faulty("counts twice") {
+		rule.packets++
 	}
-	from, to, ttl, leaf := p0MAC, leaf2MAC, 63, "leaf2"
-	if d.faults["keeps the source"] {
-		from = vfMAC
+	if rule.bytes += int64(len(frame)); d.faulty("counts no headers") {
+		rule.bytes -= etherBytes
 	}
-	if d.faults["keeps the destination"] {
-		to = vfMAC
+	leaf, mac := "leaf2", leaf2MAC
+	if rule == d.wide {
+		leaf, mac = "leaf1", leaf1MAC
 	}
-	if d.faults["keeps the TTL"] {
-		ttl = 64
+	d.sent++
+	out := d.damage(routed(frame, parseMAC(p0MAC), parseMAC(mac)))
+	if out != nil {
+		d.deliver(leaf, out)
 	}
-	if d.faults["moves to leaf1"] {
-		leaf = "leaf1"
+	if d.faulty("sends it twice") {
+		d.deliver(leaf, out)
 	}
-	out := frame(from, to, ttl, port, payload)
-	if d.faults["keeps the checksum"] {
-		out[14+10] ^= 1
-	}
-	d.deliver(leaf, out)
-	if d.faults["sends a copy"] {
-		d.deliver("leaf1", frame(p0MAC, leaf1MAC, 63, port, payload))
-	}
-}
-
-// wide is the rule for any port, if there is one.
-func (d *playedDPU) wide() *pbrRule {
-	for policy := range d.applied {
-		if i := slices.IndexFunc(d.rules[policy], func(r *pbrRule) bool { return r.port == 0 && r.why == "" }); i >= 0 {
-			return d.rules[policy][i]
-		}
-	}
-	return nil
-}
-
-// open opens a connection, the first one with a packet that is sent again.
-func (d *playedDPU) open(port uint16) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.knocks++
-	out := opening(p0MAC, leaf1MAC, 40000+d.knocks, port)
-	d.deliver("leaf1", out)
-	if d.knocks == 1 {
+	if d.faulty("floods") && leaf == "leaf2" {
 		d.deliver("leaf1", out)
 	}
-	if d.rule != nil && d.faults["moves TCP too"] {
-		d.deliver("leaf2", opening(p0MAC, leaf2MAC, 40000+d.knocks, port))
+	if d.faulty("sends a copy") {
+		d.slow(frame)
+	}
+	if d.faulty("tells the kernel") {
+		d.deliver("pf0vf0", frame)
+	}
+	if d.faulty("sends it back") {
+		d.deliver("vf0", out)
 	}
 }
 
-func (d *playedDPU) deliver(leaf string, b []byte) {
-	if w := d.captures[leaf]; w != nil {
+// match is the rule for a frame.
+func (d *playedDPU) match(frame []byte) *playedRule {
+	if endian.BigEndian.Uint16(frame[12:]) == etherTagged {
+		if !d.faulty("takes tags") {
+			return nil
+		}
+		frame = slices.Concat(frame[:12], frame[16:])
+	}
+	ip := frame[etherBytes:]
+	body := ip[headerBytes(frame):]
+	if d.faulty("does not know options") {
+		body = ip[ipv4Bytes:]
+	}
+	fragment := endian.BigEndian.Uint16(ip[ipFragment:])&^dontFragment != 0
+	switch {
+	case ip[ipTTL] <= 1 && !d.faulty("takes TTL 1"):
+		return nil
+	case ip[ipProtocol] != protocolUDP && !d.faulty("moves TCP too"), !bytes.Equal(ip[12:16], netip.MustParseAddr(vfIP).AsSlice()) && !d.faulty("takes any source"):
+		return nil
+	}
+	port := endian.BigEndian.Uint16(body[2:])
+	if d.faulty("does the older rule") && d.wide != nil {
+		return d.wide
+	}
+	if d.rule != nil && (d.rule.port == port && (!fragment || d.faulty("takes fragments")) || d.faulty("takes any port")) {
+		return d.rule
+	}
+	return d.wide
+}
+
+// damage is what a fault makes of a frame on its way out.
+func (d *playedDPU) damage(out []byte) []byte {
+	ip := etherBytes
+	switch {
+	case d.faulty("keeps the source"):
+		copy(out[6:], parseMAC(vfMAC))
+	case d.faulty("keeps the destination"):
+		copy(out, parseMAC(portMAC))
+	case d.faulty("sets a wrong MAC"):
+		out[5] ^= 0x40
+	case d.faulty("keeps the TTL"):
+		out[ip+ipTTL]++
+		sumHeader(out[ip : ip+headerBytes(out)])
+	case d.faulty("keeps the checksum"):
+		out[ip+ipChecksum] ^= 1
+	case d.faulty("breaks the sum of UDP"):
+		out[ip+headerBytes(out)+udpChecksum] ^= 1
+	case d.faulty("breaks the payload"):
+		out[len(out)-1] ^= 1
+	case d.faulty("cuts a byte"):
+		out = out[:len(out)-1]
+	case d.faulty("adds a byte"):
+		out = append(out, 0)
+	case d.faulty("loses every 20th") && d.sent%20 == 0:
+		return nil
+	case d.faulty("swaps two"):
+		out, d.kept = d.kept, out
+		if d.sent%2 == 0 {
+			d.deliver("leaf2", d.kept)
+			d.kept = nil
+		}
+	}
+	return out
+}
+
+// slow is the kernel's way.
+func (d *playedDPU) slow(frame []byte) {
+	d.deliver("pf0vf0", frame)
+	if endian.BigEndian.Uint16(frame[12:]) == etherTagged || frame[etherBytes+ipTTL] <= 1 {
+		return
+	}
+	leaf, mac := "leaf1", leaf1MAC
+	if netip.AddrFrom4([4]byte(frame[etherBytes+16:])) == netip.MustParseAddr(leaf2IP) {
+		leaf, mac = "leaf2", leaf2MAC
+	}
+	out := routed(frame, parseMAC(p0MAC), parseMAC(mac))
+	d.deliver("p0", out)
+	d.deliver(leaf, out)
+}
+
+// deliver shows a frame to a capture, and to the socket if it is for that.
+func (d *playedDPU) deliver(place string, b []byte) {
+	if w := d.captures[place]; w != nil {
 		w.Write(record(b))
 	}
+	if place != "leaf2" || d.ear == nil || len(b) < etherBytes+ipv4Bytes || netip.AddrFrom4([4]byte(b[etherBytes+16:])) != netip.MustParseAddr(leaf2IP) {
+		return
+	}
+	fmt.Fprintf(d.ear, "%x\n", b[etherBytes+headerBytes(b)+udpBytes:])
 }
 
-// frame is an Ethernet frame with UDP in IPv4.
-func frame(from, to string, ttl int, port uint16, payload string) []byte {
-	udp := endian.BigEndian.AppendUint16([]byte{0xc0, 0}, port)
-	udp = endian.BigEndian.AppendUint16(udp, uint16(8+len(payload)))
-	return ipv4(from, to, ttl, protocolUDP, append(append(udp, 0, 0), payload...))
+func parseMAC(text string) net.HardwareAddr {
+	m, _ := net.ParseMAC(text)
+	return m
 }
 
-// opening is the first packet of a connection by TCP.
-func opening(from, to string, fromPort, port uint16) []byte {
-	tcp := endian.BigEndian.AppendUint16(nil, fromPort)
-	tcp = append(endian.BigEndian.AppendUint16(tcp, port), make([]byte, tcpBytes-4)...)
-	tcp[12], tcp[13] = 5<<4, tcpSYN
-	return ipv4(from, to, 63, protocolTCP, tcp)
-}
-
-func ipv4(from, to string, ttl int, protocol byte, rest []byte) []byte {
-	source, _ := net.ParseMAC(from)
-	dest, _ := net.ParseMAC(to)
-	b := append(append([]byte(dest), source...), 8, 0)
-	ip := []byte{0x45, 0, 0, byte(20 + len(rest)), 0, 0, 0, 0, byte(ttl), protocol, 0, 0}
-	a, z := netip.MustParseAddr(vfIP).As4(), netip.MustParseAddr(leaf1IP).As4()
-	ip = append(append(ip, a[:]...), z[:]...)
-	endian.BigEndian.PutUint16(ip[10:], checksum(ip))
-	return append(append(b, ip...), rest...)
+// python is a program of a peer's: the socket that listens, or what sends.
+func (d *playedDPU) python(ctx context.Context, stdin io.Reader, stdout io.Writer) (int, error) {
+	text, _ := io.ReadAll(stdin)
+	if string(text) == listener {
+		if d.faulty("no socket") {
+			return 1, nil
+		}
+		d.mu.Lock()
+		d.ear = stdout
+		d.mu.Unlock()
+		io.WriteString(stdout, "ready\n")
+		<-ctx.Done()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.ear = nil
+		return 0, context.Cause(ctx)
+	}
+	for _, line := range strings.Fields(strings.Split(string(text), `"""`)[1]) {
+		frame, err := hex.DecodeString(line)
+		if err != nil {
+			return 1, err
+		}
+		d.forward(frame)
+		if d.ear != nil {
+			fmt.Fprintln(stdout, map[bool]int{true: 300_000, false: 700}[d.faulty("is late") && d.rule != nil])
+		}
+	}
+	return 0, nil
 }
 
 func record(b []byte) []byte {
@@ -223,10 +295,17 @@ func record(b []byte) []byte {
 
 var captureHeader = endian.LittleEndian.AppendUint32([]byte("\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00"), 1)
 
-// stream is tcpdump.
-func (d *playedDPU) stream(ctx context.Context, _ io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
+// stream is what runs until it is ended: tcpdump, daemons, and a peer's Python.
+func (d *playedDPU) stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
 	if strings.HasSuffix(argv[0], "/zebra") || strings.HasSuffix(argv[0], "/pbrd") {
 		return d.daemon(ctx, stdout, argv)
+	}
+	if slices.Contains(argv, "python3") {
+		return d.python(ctx, stdin, stdout)
+	}
+	place := argv[1]
+	if argv[0] == "tcpdump" {
+		place = argv[2]
 	}
 	if d.faults["tcpdump fails"] {
 		io.WriteString(stderr, "tcpdump: eth0: No such device exists\n")
@@ -234,13 +313,13 @@ func (d *playedDPU) stream(ctx context.Context, _ io.Reader, stdout, stderr io.W
 	}
 	stdout.Write(captureHeader)
 	d.mu.Lock()
-	d.captures[argv[1]] = stdout
+	d.captures[place] = stdout
 	d.mu.Unlock()
-	io.WriteString(stderr, "tcpdump: listening on eth0, link-type EN10MB (Ethernet), snapshot length 256 bytes\n")
+	io.WriteString(stderr, "tcpdump: listening on eth0, link-type EN10MB (Ethernet), snapshot length 2048 bytes\n")
 	<-ctx.Done()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.captures, argv[1])
+	delete(d.captures, place)
 	return 0, context.Cause(ctx)
 }
 
@@ -268,33 +347,66 @@ func (d *playedDPU) terminal(_ context.Context, talk func(io.Writer, io.Reader) 
 	return talk(keys, screen)
 }
 
-var udpPort = regexp.MustCompile(`udp dst is (\d+) `)
+var (
+	udpPort    = regexp.MustCompile(`udp dst is (\d+) `)
+	ruleNumber = regexp.MustCompile(` 0 (?:rule )?(\d+)\b`)
+)
 
 func (d *playedDPU) answer(line string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch words := strings.Fields(line); {
+	words := strings.Fields(line)
+	switch {
 	case words[0] == "show":
 		return "Number of available ports: 2\nPort MAC Address       Name         Driver         Status   Link\n" +
-			fmt.Sprintf("0    02:00:00:00:00:0A net_swflow0  %s     up       25 Gbps\n1    %s net_swflow1  %s     up       25 Gbps\n", d.driver, p0MAC, d.driver)
+			fmt.Sprintf("0    %s net_swflow0  %s     up       25 Gbps\n1    %s net_swflow1  %s     up       25 Gbps\n", strings.ToUpper(portMAC), d.driver, p0MAC, d.driver)
 	case d.faults["refuses"] && words[1] == "create":
 		return "port_flow_complain(): Caught PMD error type 16 (specific action): cause: 0x7ffd, no such action: Operation not supported\n"
 	case words[1] == "create":
-		port, _ := strconv.Atoi(udpPort.FindStringSubmatch(line)[1])
-		d.rule = &playedRule{port: uint16(port)}
-		return "Flow rule #0 created\n"
-	case words[1] == "query" && (d.rule != nil || d.faults["answers for ever"]):
-		hits := 0
-		if d.rule != nil {
-			hits = d.rule.hits
-		}
-		return fmt.Sprintf("COUNT:\n hits_set: 1\n bytes_set: 1\n hits: %d\n bytes: %d\n", hits, 60*hits)
-	case words[1] == "query":
-		return "Flow rule #0 not found\n"
-	case !d.faults["keeps the rule"]:
-		d.rule = nil
+		return d.create(line)
 	}
-	return "Flow rule #0 destroyed\n"
+	number, _ := strconv.Atoi(ruleNumber.FindStringSubmatch(line)[1])
+	rule := &d.rule
+	if d.wide != nil && d.wide.number == number {
+		rule = &d.wide
+	}
+	switch {
+	case words[1] == "query" && (*rule != nil || d.faulty("answers for ever")):
+		return d.query(*rule)
+	case words[1] == "query":
+		return fmt.Sprintf("Flow rule #%d not found\n", number)
+	case d.faulty("destroys the other rule") && rule == &d.rule && d.wide != nil:
+		d.wide = nil
+	case !d.faulty("keeps the rule"):
+		*rule = nil
+	}
+	return fmt.Sprintf("Flow rule #%d destroyed\n", number)
+}
+
+func (d *playedDPU) create(line string) string {
+	rule := &playedRule{number: d.created}
+	d.created++
+	if m := udpPort.FindStringSubmatch(line); m != nil {
+		port, _ := strconv.Atoi(m[1])
+		rule.port, d.rule = uint16(port), rule
+	} else {
+		d.wide = rule
+	}
+	return fmt.Sprintf("Flow rule #%d created\n", rule.number)
+}
+
+func (d *playedDPU) query(rule *playedRule) string {
+	var t tally
+	if rule != nil {
+		t = rule.tally
+	}
+	if d.faulty("knows nothing yet") {
+		t = tally{}
+	}
+	if d.faulty("forgets its count") && rule != nil {
+		rule.tally = tally{}
+	}
+	return fmt.Sprintf("COUNT:\n hits_set: 1\n bytes_set: 1\n hits: %d\n bytes: %d\n", t.packets, t.bytes)
 }
 
 // prove runs the one check of a suite on the played board.
@@ -310,7 +422,7 @@ func (d *playedDPU) prove(t *testing.T, spec *images.DPU, suite string) CheckRes
 // shorten keeps tests from waiting for what does not arrive: the played board is never
 // late.
 func shorten(t *testing.T) {
-	was, flows, settle := lull, flowPatience, settlePatience
-	lull, flowPatience, settlePatience = 0, 0, 0
-	t.Cleanup(func() { lull, flowPatience, settlePatience = was, flows, settle })
+	was, arrival, flows, settle := lull, arrivalTime, flowPatience, settlePatience
+	lull, arrivalTime, flowPatience, settlePatience = 20*time.Millisecond, 200*time.Millisecond, 0, 0
+	t.Cleanup(func() { lull, arrivalTime, flowPatience, settlePatience = was, arrival, flows, settle })
 }

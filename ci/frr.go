@@ -211,7 +211,7 @@ type pbrFlow struct {
 	port    string // destination, "" for any
 	counted bool   // it has a flow
 	refused string // why it has none, by the plugin
-	packets int64
+	tally
 }
 
 const (
@@ -220,7 +220,7 @@ const (
 )
 
 var (
-	flowStats = regexp.MustCompile(`^\s*DPDK stats: packets (\d{1,19}) bytes \d{1,19}\s*$`)
+	flowStats = regexp.MustCompile(`^\s*DPDK stats: packets (\d{1,19}) bytes (\d{1,19})\s*$`)
 	flowPort  = regexp.MustCompile(`^\s*DST Port Match: (\d{1,5})\s*$`)
 	flowSeq   = regexp.MustCompile(`^\s*Seq (\d{1,9}) pri \d+\s*$`)
 	flowNone  = regexp.MustCompile(`^\s*DPDK: not offloaded: (.*)$`)
@@ -248,6 +248,7 @@ func parseFlows(text string) (all []pbrFlow) {
 		}
 		if m := flowStats.FindStringSubmatch(line); m != nil {
 			f.packets, _ = strconv.ParseInt(m[1], 10, 64)
+			f.bytes, _ = strconv.ParseInt(m[2], 10, 64)
 			f.counted = true
 		}
 	}

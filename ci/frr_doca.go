@@ -34,6 +34,7 @@ func parseDOCAFlows(text string) (all []pbrFlow) {
 			Seq     int
 			DstPort uint16
 			Packets int64
+			Bytes   int64
 			Refused string
 		}
 	}
@@ -41,7 +42,7 @@ func parseDOCAFlows(text string) (all []pbrFlow) {
 		return nil
 	}
 	for _, f := range said.Flows[:min(len(said.Flows), maxFlows)] {
-		flow := pbrFlow{iface: clean(f.In, 64), seq: f.Seq, refused: clean(f.Refused, maxReason), counted: f.Refused == "" && f.Packets >= 0, packets: f.Packets}
+		flow := pbrFlow{iface: clean(f.In, 64), seq: f.Seq, refused: clean(f.Refused, maxReason), counted: f.Refused == "" && f.Packets >= 0, tally: tally{f.Packets, f.Bytes}}
 		if f.DstPort > 0 {
 			flow.port = strconv.Itoa(int(f.DstPort))
 		}

@@ -156,8 +156,7 @@ func driverProof(names ...string) Proof {
 
 var (
 	ruleCreated = regexp.MustCompile(`Flow rule #(\d{1,9}) created`)
-	ruleHits    = regexp.MustCompile(`(?m)^ *hits: (\d{1,19})\s*$`)
-	ruleSet     = regexp.MustCompile(`(?m)^ *hits_set: 1\s*$`)
+	ruleCount   = regexp.MustCompile(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
 )
 
 // create makes a rule, and returns its number.
@@ -173,20 +172,24 @@ func (t *testpmd) create(rule string) (int, error) {
 	return strconv.Atoi(m[1])
 }
 
-// hits is how many packets a rule says it has had.
-func (t *testpmd) hits(port, rule int) (int64, error) {
+// count is what a rule says that it has had.
+func (t *testpmd) count(port, rule int) (tally, error) {
 	out, err := t.do(fmt.Sprintf("flow query %d %d count", port, rule))
 	if err != nil {
-		return 0, err
+		return tally{}, err
 	}
-	return parseHits(out)
+	return parseCount(out)
 }
 
-func parseHits(out string) (int64, error) {
-	out = strings.ReplaceAll(out, "\r", "")
-	m := ruleHits.FindStringSubmatch(out)
-	if m == nil || !ruleSet.MatchString(out) {
-		return 0, fmt.Errorf("the rule has no count:\n%s", out)
+func parseCount(out string) (c tally, err error) {
+	said := map[string]int64{}
+	for _, m := range ruleCount.FindAllStringSubmatch(strings.ReplaceAll(out, "\r", ""), 8) {
+		if said[m[1]], err = strconv.ParseInt(m[2], 10, 64); err != nil {
+			return c, fmt.Errorf("the rule's count: %w", err)
+		}
 	}
-	return strconv.ParseInt(m[1], 10, 64)
+	if said["hits_set"] != 1 || said["bytes_set"] != 1 {
+		return c, fmt.Errorf("the rule has no count of packets and bytes:\n%s", out)
+	}
+	return tally{said["hits"], said["bytes"]}, nil
 }

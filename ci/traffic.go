@@ -1,32 +1,41 @@
 package ci
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"slipway/images"
 )
 
-// traffic is packets that are sent past the board, and what arrives on its other sides.
+// traffic is packets that are sent past the board, and what is seen of them: where they must
+// arrive, on the board's ports as the kernel has them, and where they come from.
 type traffic struct {
 	*session
-	from      images.Peer
-	target    string   // address that they are sent to
-	to, other *capture // other is nil where the board's board.yml names none
-	ttl       int      // that they are sent with
+	dpu  *images.DPU
+	from images.Peer
+	mark []byte
 
-	toMAC, otherMAC net.HardwareAddr
-	outMAC          string // of the port that rewritten packets leave by
+	source, another, target, direct netip.Addr // another stands for a machine beside from
+	fromMAC, gateway, outMAC        net.HardwareAddr
+	toMAC, otherMAC                 net.HardwareAddr
+	to, other, home, in, out        *capture // other is nil where the board's board.yml names none
+	more                            chan struct{}
+
+	samples    []*sample
+	rule, wide tally
+	answers    time.Duration // half of them came within this while there was no rule
 }
+
+// tally is what the counter of a rule must be.
+type tally struct{ packets, bytes int64 }
 
 // noTraffic says why nothing can be sent, or "".
 func noTraffic(d *images.DPU) string {
@@ -36,38 +45,90 @@ func noTraffic(d *images.DPU) string {
 	return ""
 }
 
-// startTraffic watches where packets may arrive. Nothing is sent yet.
+// startTraffic watches where packets may come by. Nothing is sent yet.
 func (s *session) startTraffic(ctx context.Context, d *images.DPU) (t *traffic, err error) {
-	t = &traffic{session: s, from: *d.From, target: d.To.Address}
+	t = &traffic{session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
+	rand.Read(t.mark)
 	defer func() {
 		if err != nil {
 			t.stop()
 		}
 	}()
-	if t.ttl, err = s.defaultTTL(ctx, t.from); err != nil {
+	for _, p := range []images.Peer{*d.From, *d.To} {
+		if err := s.wantThere(ctx, p, "python3"); err != nil {
+			return t, err
+		}
+	}
+	if err := t.findAddresses(ctx); err != nil {
 		return t, err
 	}
-	mac, err := s.macOf(ctx, images.Peer{Interface: d.Ports[1]})
-	if err != nil {
-		return t, err
+	return t, t.watch(ctx)
+}
+
+func (t *traffic) findAddresses(ctx context.Context) (err error) {
+	t.source, t.direct = netip.MustParseAddr(t.from.Address), netip.MustParseAddr(t.dpu.To.Address) // Load has parsed them
+	near := t.source.As4()
+	near[3] = 20 + byte((int(near[3])+100)%200)
+	t.another, t.target = netip.AddrFrom4(near), t.direct
+	if t.dpu.Other != nil {
+		t.target = netip.MustParseAddr(t.dpu.Other.Address)
 	}
-	t.outMAC = mac.String()
-	if t.toMAC, err = s.macOf(ctx, *d.To); err != nil {
-		return t, err
+	for _, m := range []struct {
+		mac  *net.HardwareAddr
+		peer *images.Peer
+	}{
+		{&t.fromMAC, &t.from},
+		{&t.gateway, &images.Peer{Interface: t.dpu.Ports[0]}},
+		{&t.outMAC, &images.Peer{Interface: t.dpu.Ports[1]}},
+		{&t.toMAC, t.dpu.To},
+		{&t.otherMAC, t.dpu.Other},
+	} {
+		if m.peer == nil {
+			continue
+		}
+		if *m.mac, err = t.macOf(ctx, *m.peer); err != nil {
+			return err
+		}
 	}
-	if t.to, err = s.capture(ctx, *d.To, t.from.Address); err != nil || d.Other == nil {
-		return t, err
+	return nil
+}
+
+func (t *traffic) watch(ctx context.Context) error {
+	for _, w := range []struct {
+		capture   **capture
+		what      string
+		peer      *images.Peer
+		direction string
+	}{
+		{&t.to, "to", t.dpu.To, "in"},
+		{&t.other, "other", t.dpu.Other, "in"},
+		{&t.home, "from", &t.from, "in"},
+		{&t.in, "the kernel's " + t.dpu.Ports[0], &images.Peer{Interface: t.dpu.Ports[0]}, "inout"},
+		{&t.out, "the kernel's " + t.dpu.Ports[1], &images.Peer{Interface: t.dpu.Ports[1]}, "inout"},
+	} {
+		if w.peer == nil {
+			continue
+		}
+		*w.capture = &capture{what: w.what, mark: t.mark, more: t.more}
+		if err := (*w.capture).start(ctx, t.session, *w.peer, w.direction, []string{t.source.String(), t.another.String()}); err != nil {
+			return err
+		}
 	}
-	t.target = d.Other.Address
-	if t.otherMAC, err = s.macOf(ctx, *d.Other); err != nil {
-		return t, err
+	return nil
+}
+
+func (t *traffic) captures() []*capture { return append(t.ends(), t.home, t.in, t.out) }
+
+// ends are the captures where packets arrive.
+func (t *traffic) ends() []*capture {
+	if t.other == nil {
+		return []*capture{t.to}
 	}
-	t.other, err = s.capture(ctx, *d.Other, t.from.Address)
-	return t, err
+	return []*capture{t.to, t.other}
 }
 
 func (t *traffic) stop() {
-	for _, c := range []*capture{t.to, t.other} {
+	for _, c := range t.captures() {
 		if c != nil {
 			c.stop()
 		}
@@ -77,16 +138,11 @@ func (t *traffic) stop() {
 // there is a command that is run where a peer is.
 func there(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
 
-func (s *session) defaultTTL(ctx context.Context, p images.Peer) (int, error) {
-	out, err := s.ask(ctx, there(p, "cat", "/proc/sys/net/ipv4/ip_default_ttl")...)
-	if err != nil {
-		return 0, err
+func (s *session) wantThere(ctx context.Context, p images.Peer, program string) error {
+	if _, err := s.ask(ctx, there(p, program, "--version")...); err != nil {
+		return missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, shellLine(there(p, program))))
 	}
-	ttl, err := strconv.Atoi(strings.TrimSpace(out))
-	if err != nil || ttl < 2 || ttl > 255 {
-		return 0, fmt.Errorf("packets are sent with a TTL of %q", clean(out, 100))
-	}
-	return ttl, nil
+	return nil
 }
 
 func (s *session) macOf(ctx context.Context, p images.Peer) (net.HardwareAddr, error) {
@@ -101,169 +157,112 @@ func (s *session) macOf(ctx context.Context, p images.Peer) (net.HardwareAddr, e
 	return mac, nil
 }
 
-// sender is bash's own way to send UDP, as every Debian has it, on a rig and on a host
-// of a BlueField's: a fixed text, which gets address, port, number and payload as words.
-// A program of ours would have to be built for each kind of machine, and python3 and
-// socat are on few boards.
-const sender = `for ((i = 0; i < $3; i++)); do printf %s "$4" > "/dev/udp/$1/$2" || exit 1; done`
+// claim says which rules packets are for.
+type claim int
 
-// knocker opens connections by TCP in the same way. Nobody has to listen: that it is
-// refused, or not answered, is no error.
-const knocker = `for ((i = 0; i < $3; i++)); do timeout 2 bash -c ': 2> /dev/null < "/dev/tcp/$0/$1"' "$1" "$2"; [ $? -lt 125 ] || exit 1; done`
+const (
+	forRule claim = iota // the rule that is proved
+	forWide              // a wider one, for all UDP, where there is one
+	forNone
+	forNobody // nor may the kernel send them on
+)
 
-// sample is packets of one kind that were sent.
+// ruleset is the rules that are there while packets are sent.
+type ruleset struct{ rule, wide bool }
+
+func (r ruleset) when() string {
+	switch {
+	case r.rule && r.wide:
+		return "with both rules: "
+	case r.rule:
+		return "with the rule: "
+	case r.wide:
+		return "with the wider rule: "
+	}
+	return "without a rule: "
+}
+
+// way is where packets go.
+type way int
+
+const (
+	offloaded  way = iota // rewritten by the rule to to
+	offWide               // rewritten by the wider rule to other
+	byKernel              // the slow path, to other
+	kernelOnly            // to the kernel, and no further
+)
+
+func (r ruleset) way(k claim) way {
+	switch {
+	case k == forNobody:
+		return kernelOnly
+	case k == forRule && r.rule:
+		return offloaded
+	case (k == forRule || k == forWide) && r.wide:
+		return offWide
+	}
+	return byKernel
+}
+
+// sample is packets of one kind that are sent.
 type sample struct {
-	what     string // for a person
-	protocol byte
-	count    int
-	holds    func(packet) bool
+	what   string // for a person
+	number int
+	claim  claim
+	target netip.Addr
+	frames [][]byte
 }
 
-// send sends packets of UDP with a payload of their own.
-func (t *traffic) send(ctx context.Context, port uint16, n int) (sample, error) {
-	payload := "slipway " + rand.Text()
-	s := sample{fmt.Sprintf("UDP to port %d", port), protocolUDP, n, func(p packet) bool { return string(p.payload) == payload }}
-	return s, t.emit(ctx, s, sender, port, payload)
-}
+// sourcePort is where packets of UDP and TCP come from.
+const sourcePort = 49_153
 
-// knock opens connections. Their first packets have no payload, and each has a port of
-// its own that it comes from.
-func (t *traffic) knock(ctx context.Context, port uint16, n int) (sample, error) {
-	s := sample{fmt.Sprintf("TCP to port %d", port), protocolTCP, n, func(p packet) bool { return p.protocol == protocolTCP && p.toPort == port }}
-	return s, t.emit(ctx, s, knocker, port)
-}
+// Values that make it hard to be right by chance. Of a header's checksum some are chosen that
+// carry when the TTL goes down.
+var (
+	payloadSizes = []int{26, 27, 200, 1001, 1440}
+	ttls         = []byte{64, 2, 255, 128}
+	checksums    = []uint16{0xfeff, 0xff00, 0xfffe, 0, 0x00ff}
+)
 
-func (t *traffic) emit(ctx context.Context, s sample, script string, port uint16, more ...string) error {
-	argv := append([]string{"bash", "-c", script, "bash", t.target, strconv.Itoa(int(port)), strconv.Itoa(s.count)}, more...)
-	if _, err := t.ask(ctx, there(t.from, argv...)...); err != nil {
-		return fmt.Errorf("send %d packets, %s: %w", s.count, s.what, err)
+// sample makes packets like one, each with a mark and a payload of its own.
+func (t *traffic) sample(what string, k claim, n int, like datagram) *sample {
+	s := &sample{what: what, number: len(t.samples), claim: k}
+	t.samples = append(t.samples, s)
+	if !like.source.IsValid() {
+		like.source = t.source
 	}
-	return nil
-}
-
-// capture is a tcpdump that runs.
-type capture struct {
-	peer   images.Peer
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // once it is done
-
-	mu      sync.Mutex
-	packets []packet
-	more    chan struct{} // there is one more
-}
-
-// watched are the packets that are read of a capture, in tcpdump's words.
-const watched = "(udp or tcp[tcpflags] & (tcp-syn | tcp-ack) == tcp-syn) and src host "
-
-// capture starts tcpdump for what one address sends, and waits until it listens.
-func (s *session) capture(ctx context.Context, p images.Peer, source string) (*capture, error) {
-	if _, err := s.ask(ctx, there(p, "sh", "-c", `command -v "$1"`, "sh", "tcpdump")...); err != nil {
-		return nil, missing("there is no tcpdump where packets must arrive: " + shellLine(there(p, "tcpdump")))
+	if !like.target.IsValid() {
+		like.target = t.target
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	c := &capture{peer: p, cancel: cancel, done: make(chan struct{}), more: make(chan struct{}, 1)}
-	errs := &awaited{want: "listening on", seen: make(chan struct{})}
-	out, in := io.Pipe()
-	go func() {
-		defer close(c.done)
-		argv := there(p, "tcpdump", "-i", p.Interface, "-n", "-p", "-U", "--immediate-mode", "-Q", "in", "-s", "256", "-w", "-", watched+source)
-		_, c.err = s.stream(ctx, nil, in, errs, argv...)
-		in.Close()
-	}()
-	go func() {
-		out.CloseWithError(readPackets(out, c.take))
-	}()
-	select {
-	case <-errs.seen:
-		return c, nil
-	case <-c.done:
-		err := fmt.Errorf("tcpdump on %s ended: %s", p.Interface, or(clean(errs.String(), 500), "no output"))
-		return nil, errors.Join(err, c.err)
-	}
-}
-
-func (c *capture) take(p packet) {
-	c.mu.Lock()
-	c.packets = append(c.packets, p)
-	c.mu.Unlock()
-	select {
-	case c.more <- struct{}{}:
-	default:
-	}
-}
-
-func (c *capture) stop() {
-	c.cancel()
-	<-c.done
-}
-
-// of returns the packets of a sample. TCP sends one again that nobody answers in time.
-func (c *capture) of(s sample) []packet {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []packet
-	again := map[uint16]bool{}
-	for _, p := range c.packets {
-		if s.holds(p) && !again[p.fromPort] {
-			all = append(all, p)
-			again[p.fromPort] = p.protocol == protocolTCP
+	s.target = like.target
+	for i := range n {
+		d := like
+		d.payload = append(marked(t.mark, s.number, i), make([]byte, payloadSizes[i%len(payloadSizes)]-markedBytes)...)
+		rand.Read(d.payload[markedBytes:])
+		if d.ttl == 0 {
+			d.ttl = ttls[i%len(ttls)]
 		}
-	}
-	return all
-}
-
-// arrival is how long packets that were sent may take.
-const arrival = 10 * time.Second
-
-// lull is how long packets are waited for that should not arrive.
-var lull = 2 * time.Second
-
-// await waits until all packets of a sample have arrived, or are unlikely to.
-func (c *capture) await(ctx context.Context, s sample) []packet {
-	late := time.After(arrival)
-	for {
-		all := c.of(s)
-		if len(all) >= s.count {
-			return all
+		d.tos, d.whole = byte(i%3*0x48), i%2 == 1
+		if d.checksum = uint16(i*257) % 0xffff; i < len(checksums) {
+			d.checksum = checksums[i]
 		}
-		select {
-		case <-c.more:
-		case <-c.done:
-			return c.of(s)
-		case <-late:
-			return all
-		case <-ctx.Done():
-			return all
-		}
+		s.frames = append(s.frames, d.frame(t.fromMAC, t.gateway))
 	}
+	return s
 }
 
-// awaited keeps the beginning of what is written, and tells when it holds a text.
-type awaited struct {
-	want string
-	seen chan struct{}
-
-	mu    sync.Mutex
-	text  []byte
-	found bool
-}
-
-func (a *awaited) Write(b []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.text = append(a.text, b[:min(len(b), maxSawBytes-len(a.text))]...)
-	if !a.found && strings.Contains(string(a.text), a.want) {
-		a.found = true
-		close(a.seen)
+// fragments makes datagrams in two pieces, each with a mark.
+func (t *traffic) fragments(what string, k claim, n int, like datagram) *sample {
+	const first = 48 // bytes after the header of IPv4
+	s := t.sample(what, k, 0, like)
+	for i := range n {
+		d := like
+		d.source, d.target, d.ttl, d.checksum = t.source, t.target, 64, uint16(0x1000+i)
+		one, two := marked(t.mark, s.number, 2*i), marked(t.mark, s.number, 2*i+1)
+		d.payload = slices.Concat(one, make([]byte, first-udpBytes-len(one)), two, make([]byte, 101))
+		s.frames = append(s.frames, split(d.frame(t.fromMAC, t.gateway), first)...)
 	}
-	return len(b), nil
-}
-
-func (a *awaited) String() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return string(a.text)
+	return s
 }
 
 // aim is what a rule is for, and how much is sent to see that it keeps to that.
@@ -274,7 +273,7 @@ type aim struct {
 	otherPackets int
 }
 
-const maxSent = 10_000 // packets of one check
+const maxSent = 10_000 // packets of one sample
 
 func readAim(e *entry) aim {
 	a := aim{
@@ -287,120 +286,248 @@ func readAim(e *entry) aim {
 	return a
 }
 
-// sent is what went out for a rule, and beside it.
-type sent struct {
-	matching sample
-	others   []sample
+// all are packets of each kind that can be mistaken for another: for the rule, for the wider
+// one, and what differs from both in one thing.
+func (t *traffic) all(a aim) []*sample {
+	udp := func(from, to uint16) datagram { return datagram{protocol: protocolUDP, fromPort: from, toPort: to} }
+	to := func(d datagram, change func(*datagram)) datagram { change(&d); return d }
+	rule := udp(sourcePort, a.port)
+	port := fmt.Sprintf("to port %d", a.port)
+	trap := []byte{0x9e, 4, byte(a.port >> 8), byte(a.port)} // an option for experiments, where ports are without options
+	some := a.otherPackets
+	tag := t.sample("UDP "+port+" with a VLAN tag", forNobody, some, rule)
+	for i, frame := range tag.frames {
+		tag.frames[i] = tagged(frame, strangeVLAN)
+	}
+	return []*sample{
+		t.sample("UDP "+port, forRule, a.packets, rule),
+		t.sample("UDP "+port+" with IP options", forRule, some, to(rule, func(d *datagram) { d.options = []byte{1, 1, 1, 1, 1, 1, 1, 1} })),
+		t.sample(fmt.Sprintf("UDP to port %d", a.others), forWide, some, udp(sourcePort, a.others)),
+		t.sample(fmt.Sprintf("UDP from port %d to port %d", a.port, a.others), forWide, some, udp(a.port, a.others)),
+		t.sample(fmt.Sprintf("UDP to port %d with %d in an IP option", a.others, a.port), forWide, some, to(udp(sourcePort, a.others), func(d *datagram) { d.options = trap })),
+		t.sample("TCP "+port, forNone, some, to(rule, func(d *datagram) { d.protocol = protocolTCP })),
+		t.sample("UDP "+port+" from another address", forNone, some, to(rule, func(d *datagram) { d.source = t.another })),
+		t.fragments("fragments of UDP "+port, forWide, some, rule),
+		tag,
+		t.sample("UDP "+port+" with TTL 1", forNobody, some, to(rule, func(d *datagram) { d.ttl = 1 })),
+	}
 }
 
-// shoot sends what the rule is for, and beside it what differs in the port alone and in
-// the protocol alone.
-func (t *traffic) shoot(ctx context.Context, a aim) (s sent, err error) {
-	if s.matching, err = t.send(ctx, a.port, a.packets); err != nil {
-		return s, err
+// prove sends packets of all kinds and wants each to go its way.
+func (t *traffic) prove(ctx context.Context, f *finding, a aim, rules ruleset) error {
+	samples := t.all(a)
+	var frames [][]byte
+	for _, s := range samples {
+		frames = append(frames, s.frames...)
 	}
-	udp, err := t.send(ctx, a.others, a.otherPackets)
-	if err != nil {
-		return s, err
+	if _, err := t.emit(ctx, frames); err != nil {
+		return err
 	}
-	tcp, err := t.knock(ctx, a.port, a.otherPackets)
-	s.others = []sample{udp, tcp}
-	return s, err
-}
-
-// before wants packets to arrive elsewhere while there is no rule: what a rule is to
-// change must be so without it.
-func (t *traffic) before(ctx context.Context, f *finding, port uint16) error {
-	if t.other == nil {
-		return nil
-	}
-	one, err := t.send(ctx, port, 1)
+	err := t.settle(ctx, func() bool {
+		return !slices.ContainsFunc(samples, func(s *sample) bool { return !t.arrived(s, rules) })
+	})
 	if err != nil {
 		return err
 	}
-	got := len(t.other.await(ctx, one))
-	f.expect(got == 1, "a packet arrives at other before there is a rule", fmt.Sprintf("without a rule %d of 1 packets arrived at other", got))
+	before := len(f.want)
+	for _, s := range samples {
+		t.judge(f, s, rules)
+	}
+	if len(f.want) == before {
+		f.fact(t.summary(samples, rules))
+	}
+	if rules.way(forRule) == offWide {
+		return nil // the wider rule sends it to other, which has not the socket's address
+	}
+	return t.talk(ctx, f, a, rules)
+}
+
+// How long packets that were sent may take, and how long it must be quiet before no more are
+// expected.
+var arrivalTime, lull = 10 * time.Second, time.Second
+
+// settle waits until packets have arrived, or are unlikely to, and then until no more come.
+func (t *traffic) settle(ctx context.Context, arrived func() bool) error {
+	late := time.After(arrivalTime)
+	for quiet := time.After(lull); ; {
+		select {
+		case <-t.more:
+			quiet = time.After(lull)
+		case <-quiet:
+			if arrived() {
+				return t.broken()
+			}
+			quiet = time.After(max(lull, 10*time.Millisecond))
+		case <-late:
+			return t.broken()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// broken says that a capture has ended: what it has not seen proves nothing.
+func (t *traffic) broken() error {
+	for _, c := range t.captures() {
+		select {
+		case <-c.done:
+			return errors.Join(fmt.Errorf("the capture at %s ended by itself", c.what), c.err)
+		default:
+		}
+	}
 	return nil
 }
 
-// judge holds what arrived against what a rule had to make of it.
-func (t *traffic) judge(ctx context.Context, f *finding, s sent, sourceMAC string) {
-	got, n := t.to.await(ctx, s.matching), s.matching.count
-	f.expect(len(got) == n, fmt.Sprintf("%d packets at to", n), fmt.Sprintf("%d of %d packets arrived at to", len(got), n))
-	for _, wrong := range t.wrong(got, sourceMAC) {
-		f.expect(false, "packets as a router sends them on", wrong)
+// expected is how many packets of a sample each capture must have.
+func (t *traffic) expected(s *sample, rules ruleset) map[*capture]int {
+	n := len(s.frames)
+	want := map[*capture]int{t.to: 0, t.other: 0, t.in: 0, t.out: 0}
+	switch rules.way(s.claim) {
+	case offloaded:
+		want[t.to] = n
+	case offWide:
+		want[t.other] = n
+	case byKernel:
+		want[t.in], want[t.out] = n, n
+		if s.target == t.direct {
+			want[t.to] = n
+		} else {
+			want[t.other] = n
+		}
+	case kernelOnly:
+		want[t.in] = n
 	}
-	if len(got) > 0 && f.ok() {
-		f.fact(fmt.Sprintf("all of them from %s to %s, TTL %d of %d", sourceMAC, t.toMAC, t.ttl-1, t.ttl))
-	}
-	for _, other := range s.others {
-		t.judgeOther(ctx, f, other)
-	}
-	if t.other == nil {
-		return
-	}
-	// What comes from to was sent on by it, as by a router; the rule had it before.
-	strays := slices.DeleteFunc(addressed(t.other.of(s.matching), t.otherMAC), func(p packet) bool { return p.from.String() == t.toMAC.String() })
-	if n := len(strays); n > 0 {
-		f.expect(false, "no packet of the rule's at other", fmt.Sprintf("%d of the rule's packets arrived at other, from %s with TTL %d", n, strays[0].from, strays[0].ttl))
-	}
+	delete(want, nil)
+	return want
 }
 
-// judgeOther wants what a rule is not for to go where it went without.
-func (t *traffic) judgeOther(ctx context.Context, f *finding, s sample) {
-	if t.other != nil {
-		n := len(t.other.await(ctx, s))
-		f.expect(n == s.count, fmt.Sprintf("%d others at other, %s", s.count, s.what), fmt.Sprintf("%d of %d others arrived at other, %s", n, s.count, s.what))
+// at are the packets of a sample that a capture has and that are for its machine: a bridge
+// that does not know yet where a machine is sends to all sides. What to sends on to other,
+// as a router, had arrived before.
+func (t *traffic) at(c *capture, s *sample) []arrival {
+	own := map[*capture]net.HardwareAddr{t.to: t.toMAC, t.other: t.otherMAC}[c]
+	if own == nil {
+		return c.of(s.number)
 	}
-	if n := len(addressed(t.to.of(s), t.toMAC)); n > 0 {
-		f.expect(false, "no other packet at to", fmt.Sprintf("%d others arrived at to, %s", n, s.what))
-	}
+	return slices.DeleteFunc(slices.Clone(c.of(s.number)), func(a arrival) bool {
+		return !bytes.Equal(a.frame[:6], own) || c == t.other && bytes.Equal(a.frame[6:12], t.toMAC)
+	})
 }
 
-// addressed are the packets that are for a MAC: a bridge that does not know yet where a
-// machine is sends to all sides.
-func addressed(all []packet, mac net.HardwareAddr) []packet {
-	return slices.DeleteFunc(all, func(p packet) bool { return p.to.String() != mac.String() })
-}
-
-// wrong says, each once, what is wrong with packets that a rule has rewritten.
-func (t *traffic) wrong(all []packet, sourceMAC string) (wrong []string) {
-	note := func(right bool, format string, args ...any) {
-		if text := fmt.Sprintf(format, args...); !right && !slices.Contains(wrong, text) && len(wrong) < maxProblems {
-			wrong = append(wrong, text)
+func (t *traffic) arrived(s *sample, rules ruleset) bool {
+	for c, want := range t.expected(s, rules) {
+		if len(t.at(c, s)) < want {
+			return false
 		}
 	}
-	for _, p := range all {
-		note(p.from.String() == sourceMAC, "a packet comes from %s, not from %s", p.from, sourceMAC)
-		note(p.to.String() == t.toMAC.String(), "a packet is for %s, not for %s", p.to, t.toMAC)
-		note(p.ttl == t.ttl-1, "a packet has TTL %d, sent with %d", p.ttl, t.ttl)
-		note(p.checksum, "the checksum of a packet's IPv4 header is wrong")
+	return true
+}
+
+// judge compares what was seen of a sample with what its way is, and adds it to what the
+// counters of the rules must be.
+func (t *traffic) judge(f *finding, s *sample, rules ruleset) {
+	switch rules.way(s.claim) {
+	case offloaded:
+		t.rule.add(s)
+	case offWide:
+		t.wide.add(s)
+	}
+	wrong := t.misplaced(s, rules)
+	if rules.way(s.claim) != kernelOnly {
+		for _, c := range t.ends() {
+			wrong = append(wrong, t.damaged(c, s)...)
+		}
+	}
+	if len(wrong) > 0 {
+		f.expect(false, s.what+" "+wayWords[rules.way(s.claim)], rules.when()+s.what+": "+strings.Join(wrong[:min(len(wrong), 5)], "; "))
+	}
+}
+
+var wayWords = map[way]string{
+	offloaded: "rewritten to to", offWide: "rewritten to other", byKernel: "by the kernel", kernelOnly: "no further",
+}
+
+// summary says where samples went.
+func (t *traffic) summary(samples []*sample, rules ruleset) string {
+	var words []string
+	for _, w := range []way{offloaded, offWide, byKernel, kernelOnly} {
+		n := 0
+		for _, s := range samples {
+			if rules.way(s.claim) == w {
+				n += len(s.frames)
+			}
+		}
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, wayWords[w]))
+		}
+	}
+	return rules.when() + strings.Join(words, ", ")
+}
+
+func (c *tally) add(s *sample) {
+	for _, frame := range s.frames {
+		c.packets, c.bytes = c.packets+1, c.bytes+int64(len(frame))
+	}
+}
+
+// misplaced says where there are too many packets of a sample, or too few.
+func (t *traffic) misplaced(s *sample, rules ruleset) (wrong []string) {
+	expected := t.expected(s, rules)
+	for _, c := range t.captures() {
+		got := t.at(c, s)
+		if want := expected[c]; len(got) != want {
+			wrong = append(wrong, fmt.Sprintf("%d packets at %s, not %d", len(got), c.what, want))
+		}
+		if n := len(strays(c.of(s.number), t.toMAC, t.otherMAC, t.outMAC, t.gateway)); n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d packets at %s are for a MAC that nobody has", n, c.what))
+		}
 	}
 	return wrong
 }
 
-// after wants the same packets not to arrive any more once the rule is gone. What arrives
-// elsewhere in their place shows that they were sent; without other, waiting has to do.
-func (t *traffic) after(ctx context.Context, f *finding, port uint16, n int) error {
-	s, err := t.send(ctx, port, n)
-	if err != nil {
-		return err
-	}
-	if t.other != nil {
-		got := len(t.other.await(ctx, s))
-		f.expect(got == n, fmt.Sprintf("%d packets at other once the rule is gone", n), fmt.Sprintf("without the rule %d of %d packets arrived at other", got, n))
-	} else {
-		t.settle(ctx)
-	}
-	late := len(addressed(t.to.of(s), t.toMAC))
-	f.expect(late == 0, "no packet at to once the rule is gone", fmt.Sprintf("without the rule %d packets arrived at to", late))
-	return nil
+// strays are packets for none of the machines.
+func strays(all []arrival, known ...net.HardwareAddr) []arrival {
+	return slices.DeleteFunc(slices.Clone(all), func(a arrival) bool {
+		return slices.ContainsFunc(known, func(m net.HardwareAddr) bool { return bytes.Equal(a.frame[:6], m) })
+	})
 }
 
-// settle gives packets that should not arrive a moment to do so.
-func (t *traffic) settle(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(lull):
+// damaged says, each once, what is wrong with packets that arrived: twice, in another order,
+// or not as a router sends them on.
+func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
+	mac := t.toMAC
+	if c == t.other {
+		mac = t.otherMAC
 	}
+	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
+	counts, first := map[string]int{}, []difference{}
+	for _, a := range t.at(c, s) {
+		if a.number >= len(s.frames) {
+			counts["number"]++
+			continue
+		}
+		if seen[a.number] {
+			twice++
+		} else if a.number < last {
+			behind++
+		}
+		seen[a.number], last = true, max(last, a.number)
+		for _, d := range differences(routed(s.frames[a.number], t.outMAC, mac), a.captured) {
+			if counts[d.part]++; counts[d.part] == 1 {
+				first = append(first, d)
+			}
+		}
+	}
+	for _, n := range []struct {
+		n    int
+		what string
+	}{{twice, "arrived twice"}, {behind, "arrived behind later ones"}, {counts["number"], "have a number that was not sent"}} {
+		if n.n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d packets at %s %s", n.n, c.what, n.what))
+		}
+	}
+	for _, d := range first {
+		wrong = append(wrong, fmt.Sprintf("%s, of %d packets at %s", d.text, counts[d.part], c.what))
+	}
+	return wrong
 }

@@ -25,7 +25,11 @@ type DPU struct {
 
 	// Packets are sent from From to Other's address, where they arrive without a rule.
 	// Those that a rule moves arrive at To. Without From and To checks with traffic are
-	// skipped, and without Other those of it that want the rest to arrive.
+	// skipped, and without Other those with a second rule.
+	//
+	// From needs python3, To python3 and tcpdump, Other tcpdump, and each of them root's
+	// rights there. The gateway of From is the first port. Some packets come from another
+	// address beside From's. To needs a route back to From.
 	From  *Peer `yaml:"from" json:"from,omitempty"`
 	To    *Peer `yaml:"to" json:"to,omitempty"`
 	Other *Peer `yaml:"other" json:"other,omitempty"`

@@ -126,7 +126,8 @@ func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 	return session, err
 }
 
-// end asks the program and its children to stop, then makes them.
+// end asks the program and its children to stop, and kills them after a second. It does not
+// wait for longer than they do: a server has ten sessions for a connection.
 func end(link *link, session *ssh.Session, pid int) {
 	defer session.Close()
 	other, err := link.NewSession()
@@ -135,7 +136,7 @@ func end(link *link, session *ssh.Session, pid int) {
 	}
 	defer other.Close()
 	group := strconv.Itoa(pid)
-	other.Run("kill -TERM -" + group + "; sleep 1; kill -KILL -" + group)
+	other.Run("kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group)
 }
 
 // command writes argv for the POSIX shell that sshd hands it to. Every word is
