@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,8 +27,7 @@ func (m machine) look(dir string, d *Device) {
 	key := fmt.Sprintf("%s %s %d", d.Number, d.sequence, d.SizeBytes)
 	a, known := m.memory.get(key)
 	if !known {
-		sector, _ := strconv.Atoi(text(dir, "queue/logical_block_size")) // 0: not known
-		if a, known = m.ask(path, d.SizeBytes, sector); !known {
+		if a, known = m.ask(path, d.SizeBytes, int(d.SectorBytes)); !known {
 			d.Refused = cmp.Or(d.Refused, "does not answer: it could not be read in time")
 			return
 		}

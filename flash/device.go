@@ -35,6 +35,8 @@ type Device struct {
 	Removable bool   `json:"removable"`
 	Number    string `json:"number,omitempty"` // the kernel's, major:minor
 
+	SectorBytes int64 `json:"sectorBytes,omitempty"` // by which the kernel reads a partition table
+
 	probe.Content           // of the whole disk, where that is a file system
 	Table         string    `json:"table,omitempty"`  // gpt or dos
 	Faults        []string  `json:"faults,omitempty"` // of the table
@@ -163,6 +165,9 @@ func (c Content) String() string {
 	}
 	return strings.Join(fields, " ")
 }
+
+// exactText is a size to compare with another one that can look the same.
+func exactText(n int64) string { return fmt.Sprintf("%s (%d bytes)", sizeText(n), n) }
 
 func sizeText(n int64) string {
 	const units = "KMGTP"

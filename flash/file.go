@@ -192,7 +192,7 @@ func (j *imageJob) room(dir string) error {
 		need += j.seed.blocks.Mapped()
 	}
 	if free := int64(st.Bavail) * int64(st.Frsize); free < need {
-		return fmt.Errorf("%s has room for %s, the image needs %s", dir, sizeText(free), sizeText(need))
+		return fmt.Errorf("%s has room for %s, the image needs %s\nnext: free some space, or name a file in another folder", dir, exactText(free), exactText(need))
 	}
 	return nil
 }

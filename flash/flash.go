@@ -40,6 +40,7 @@ type Options struct {
 	ForceRecovery bool                 // bring Jetsons into recovery mode by the board's command
 	PKC, SBK      string               // files with keys that a Jetson's boot files are signed and encrypted with
 	Config        string               // a bf.cfg for the installer in a BlueField's boot stream
+	Raw           bool                 // write also what is no image of a whole disk, see probe.Judge
 	DryRun        bool                 // stop before the first write
 	Out           io.Writer            // where the device and what will be done is shown; nil shows nothing
 }
@@ -73,6 +74,7 @@ type Receipt struct {
 	BytesPerSecond int64     `json:"bytesPerSecond,omitempty"` // of data
 	Finished       time.Time `json:"finished"`
 	DryRun         bool      `json:"dryRun,omitempty"`
+	Raw            bool      `json:"raw,omitempty"` // written without a look at its partition table
 
 	DPU *rshim.Verdict `json:"dpu,omitempty"` // what a BlueField said of its boot
 }
@@ -188,6 +190,8 @@ func (o Options) strange(kind string) error {
 		return errors.New("only Jetsons, as usb:1-2, are brought into recovery mode: leave -forcerecovery out")
 	case (o.PKC != "" || o.SBK != "") && kind != Tegra:
 		return errors.New("only the packages of Jetsons, as usb:1-2, are signed as they are flashed: leave -pkc and -sbk out")
+	case o.Raw && kind != File && kind != Block:
+		return errors.New("only disks, cards and files take an image without a partition table: leave -raw out")
 	case o.Config != "" && kind != RShim:
 		return errors.New("only the installer of a BlueField, as /dev/rshim0, reads a bf.cfg: leave -config out")
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -59,7 +60,29 @@ func artifact(t *testing.T) images.Artifact {
 	if err := f.Truncate(imageSize); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := f.WriteAt(tableOf(imageSize), tableAt); err != nil {
+		t.Fatal(err)
+	}
 	return describe(t, dir, mapOf(t, f))
+}
+
+// tableAt is where the old kind of partition table lies.
+const tableAt = 446
+
+// tableOf is a table with one partition, which an image of this size can have for
+// sectors of 512 bytes and for those of 4096.
+func tableOf(size int) []byte {
+	p := make([]byte, 66)
+	p[4], p[8] = 0x83, 1
+	binary.LittleEndian.PutUint32(p[12:], uint32(size/4096-1))
+	p[64], p[65] = 0x55, 0xaa
+	return p
+}
+
+// tabled gives an image a partition table.
+func tabled(p []byte) []byte {
+	copy(p[tableAt:], tableOf(len(p)))
+	return p
 }
 
 // describe writes the artifact.json of the disk.img in dir.

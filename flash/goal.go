@@ -33,7 +33,7 @@ func (j *imageJob) receipt(d Device) Receipt {
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: d,
 		Image: filepath.Base(j.file.Name()), Form: j.source.Form(),
 		ImageSHA256: j.sha256, MapSHA256: j.mapSum, ImageBytes: j.size,
-		Holes: j.options.Holes, DryRun: j.options.DryRun,
+		Holes: j.options.Holes, DryRun: j.options.DryRun, Raw: j.options.Raw,
 	}
 	if j.image.path != "" {
 		r.Image, r.Key = j.image.name, "" // the key is of what the artifact was made of

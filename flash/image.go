@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"slipway/flash/probe"
 	"slipway/flash/source"
 	"slipway/flash/write"
 	"slipway/images"
@@ -54,7 +55,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 	if h := r.options.Holes; !slices.Contains([]string{"", write.Zero, write.Discard, write.Keep}, h) {
 		return nil, fmt.Errorf("holes %q: unknown (have %s, %s, %s)", h, write.Zero, write.Discard, write.Keep)
 	}
-	for _, step := range []func(context.Context) error{j.cardImage, j.openImage, j.openMap, j.measure, j.fits, j.sample} {
+	for _, step := range []func(context.Context) error{j.cardImage, j.openImage, j.openMap, j.measure, j.judge, j.fits, j.sample} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -207,6 +208,7 @@ func (j *imageJob) measure(ctx context.Context) error {
 	if err := j.proveFile(ctx); err != nil || j.size >= 0 {
 		return err
 	}
+	j.size = 0
 	for i := range j.source.Sections() {
 		err := j.source.Decode(ctx, i, nil, func(p source.Piece) error {
 			j.size = p.Off + p.Len
@@ -249,11 +251,45 @@ func (j *imageJob) sameDigest(got string) error {
 	return nil
 }
 
+// judgedBytes is how much of a packed image is looked at: more than lies before the
+// first partition.
+const judgedBytes = 4 << 20
+
+// judge refuses what is no image of a whole disk, such as an error page of a server, a
+// root file system, or an image that was cut off.
+func (j *imageJob) judge(ctx context.Context) error {
+	if j.options.Raw && j.size > 0 {
+		return nil
+	}
+	var image io.ReaderAt = j.file
+	if j.source.Form() != "raw" {
+		head, err := j.source.Head(ctx, judgedBytes)
+		if err != nil {
+			return err
+		}
+		image = bytes.NewReader(head)
+	}
+	for _, d := range j.devices {
+		if err := probe.Judge(image, j.size, d.SectorBytes); err != nil {
+			return fmt.Errorf("%s: %w", j.file.Name(), several(j.paths(), d.Path, err))
+		}
+	}
+	return nil
+}
+
+func (j *imageJob) paths() []string {
+	paths := make([]string, len(j.devices))
+	for i, d := range j.devices {
+		paths[i] = d.Path
+	}
+	return paths
+}
+
 // fits looks whether there is room for the image, and in it for the identity.
 func (j *imageJob) fits(context.Context) (err error) {
 	for _, d := range j.devices {
 		if d.Kind == Block && d.SizeBytes < j.size {
-			return fmt.Errorf("%s has %s, the image needs %s", d.Path, sizeText(d.SizeBytes), sizeText(j.size))
+			return fmt.Errorf("%s has %s, the image needs %s\nnext: take a larger one", d.Path, exactText(d.SizeBytes), exactText(j.size))
 		}
 	}
 	if j.options.Identity != nil {
@@ -362,7 +398,7 @@ func (j *imageJob) run(ctx context.Context) ([]Receipt, error) {
 	defer j.release()
 	for _, g := range j.goals {
 		if err := g.open(ctx); err != nil {
-			return nil, several(j.names(), g.device.Path, err)
+			return nil, several(j.paths(), g.device.Path, err)
 		}
 	}
 	proof, err := j.write(ctx, began)
@@ -377,14 +413,6 @@ func (j *imageJob) run(ctx context.Context) ([]Receipt, error) {
 		}
 	}
 	return receipts, err
-}
-
-func (j *imageJob) names() []string {
-	names := make([]string, len(j.goals))
-	for i, g := range j.goals {
-		names[i] = g.device.Path
-	}
-	return names
 }
 
 // plant makes the file system that carries the identity.
@@ -458,7 +486,7 @@ func (j *imageJob) receipts() (found []Receipt, err error) {
 			found = append(found, g.receipt)
 			continue
 		}
-		failed = append(failed, several(j.names(), g.device.Path, g.err))
+		failed = append(failed, several(j.paths(), g.device.Path, g.err))
 	}
 	return found, errors.Join(failed...)
 }

@@ -48,6 +48,9 @@ echo "Successfully finished at now"
 echo "Creating partitions"
 echo "Writing partitions"
 head -c 1000000 /dev/zero | tr '\0' 'x' > "$4" && truncate -s $(($2 * 512)) "$4" || exit 1
+head -c 64 /dev/zero | dd of="$4" bs=1 seek=446 conv=notrunc status=none
+printf '\203\000\000\000\001\000\000\000\000\001' | dd of="$4" bs=1 seek=450 conv=notrunc status=none
+printf '\125\252' | dd of="$4" bs=1 seek=510 conv=notrunc status=none
 echo "[OK: $4]"
 `
 )

@@ -19,7 +19,7 @@ import (
 func TestRefusedBeforeTheFirstByte(t *testing.T) {
 	a := little(t)
 	img := image(t, a)
-	packed, another := gzipped(t, img), gzipped(t, bytes.Repeat([]byte("another."), littleImage/8))
+	packed, another := gzipped(t, img), gzipped(t, tabled(bytes.Repeat([]byte("another."), littleImage/8)))
 	tests := []struct {
 		name    string
 		size    int64 // of the card; 0 is enough
@@ -27,17 +27,17 @@ func TestRefusedBeforeTheFirstByte(t *testing.T) {
 		board   string
 		wantErr string
 	}{
-		{name: "a card with too little room", size: littleImage - 512, wantErr: "the image needs 2.0 MiB"},
+		{name: "a card with too little room", size: littleImage - 512, wantErr: "has 2.0 MiB (2096640 bytes), the image needs 2.0 MiB (2097152 bytes)"},
 		{name: "a card with too little room for what is packed", size: littleImage - 512, prepare: func(t *testing.T, s *shelf, o *Options) {
 			s.put(t, "disk.img.gz", packed)
 			o.Image, o.BlockMap = s.path("disk.img.gz"), s.path("disk.bmap")
-		}, wantErr: "the image needs 2.0 MiB"},
+		}, wantErr: "has 2.0 MiB (2096640 bytes), the image needs 2.0 MiB (2097152 bytes)"},
 		{name: "a map of a larger image", prepare: func(t *testing.T, s *shelf, o *Options) {
 			s.put(t, "disk.img", append(slices.Clone(img), make([]byte, mib)...))
 			o.Image, o.BlockMap = s.path("disk.img"), s.path("disk.bmap")
 		}, wantErr: "the block map is of another image"},
 		{name: "a map of another image of the same size", prepare: func(t *testing.T, s *shelf, o *Options) {
-			s.put(t, "disk.img", bytes.Repeat([]byte("another."), littleImage/8))
+			s.put(t, "disk.img", tabled(bytes.Repeat([]byte("another."), littleImage/8)))
 			o.Image, o.BlockMap = s.path("disk.img"), s.path("disk.bmap")
 		}, wantErr: "the block map says"},
 		{name: "a map of another image of the same size, packed", prepare: func(t *testing.T, s *shelf, o *Options) {

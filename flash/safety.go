@@ -2,7 +2,6 @@ package flash
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -134,7 +133,7 @@ func admit(spec images.Spec, d Device) error {
 	}
 	largest := int64(cmp.Or(spec.Flash.LargestGiB, defaultLargestGiB))
 	if d.Kind == Block && d.SizeBytes > largest<<30 {
-		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in images/boards/%s/board.yml", sizeText(d.SizeBytes), largest, spec.Board, spec.Board)
+		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in images/boards/%s/board.yml", exactText(d.SizeBytes), largest, spec.Board, spec.Board)
 	}
 	if d.Kind == File && d.exists {
 		return overArtifact(spec, d.Path)
@@ -172,15 +171,12 @@ func (d Device) changed(now Device) error {
 		{"number", d.Number, now.Number},
 		{"serial", d.Serial, now.Serial},
 		{"port", d.Port, now.Port},
-		{"size", sizeText(d.SizeBytes), sizeText(now.SizeBytes)},
+		{"size", exactText(d.SizeBytes), exactText(now.SizeBytes)},
 		{"place in the kernel's count of disks", d.sequence, now.sequence},
 	} {
 		if f.then != f.now {
 			return fmt.Errorf("it is not the device any more that was shown and confirmed: its %s was %q, and is %q; nothing was written", f.what, f.then, f.now)
 		}
-	}
-	if d.SizeBytes != now.SizeBytes {
-		return errors.New("it is not the device any more that was shown and confirmed: its size has changed; nothing was written")
 	}
 	if now.Guarded != d.Guarded {
 		return fmt.Errorf("what is on it is not what was shown and confirmed: %s; nothing was written", cmp.Or(now.Guarded, d.Guarded))

@@ -142,6 +142,7 @@ func (m machine) device(dir string, uses uses) Device {
 		exists:    true,
 		sequence:  text(dir, "diskseq"),
 	}
+	d.SectorBytes, _ = strconv.ParseInt(text(dir, "queue/logical_block_size"), 10, 32) // 0: not known
 	d.Model, d.Serial = identity(dir, d.Bus)
 	d.Port = m.port(dir, d.Bus)
 	for _, p := range partitions(dir) {

@@ -68,14 +68,14 @@ func (w wholeFile) decode(_ int, to *cutter) error {
 
 var errPeeked = errors.New("enough was seen")
 
-// peek unpacks the first bytes of an image, which are rarely in several sections.
-func peek(d decoder) ([]byte, error) {
+// peek unpacks the first n bytes of an image, which are rarely in several sections.
+func peek(ctx context.Context, d decoder, n int64) ([]byte, error) {
 	var head []byte
 	for i, s := range d.sections() {
-		if s.Off >= headBytes {
+		if s.Off >= n {
 			break
 		}
-		p, err := peekSection(d, i, s)
+		p, err := peekSection(ctx, d, i, n)
 		if err != nil {
 			return nil, err
 		}
@@ -84,15 +84,19 @@ func peek(d decoder) ([]byte, error) {
 	return head, nil
 }
 
-func peekSection(d decoder, i int, s Section) ([]byte, error) {
+func peekSection(ctx context.Context, d decoder, i int, n int64) ([]byte, error) {
 	var head []byte
-	to := newCutter(context.Background(), s, []Span{{0, headBytes}}, func(p Piece) error {
+	s := d.sections()[i]
+	to := newCutter(ctx, s, []Span{{0, n}}, func(p Piece) error {
 		defer p.Free()
-		head = append(head, p.Data...)
 		if p.Data == nil {
-			head = append(head, make([]byte, min(p.Len, headBytes))...)
+			p.Data = make([]byte, min(p.Len, n))
 		}
-		return errPeeked
+		head = append(head, p.Data...)
+		if s.Off+int64(len(head)) >= n {
+			return errPeeked
+		}
+		return nil
 	})
 	defer to.drop()
 	err := d.decode(i, to)
@@ -105,9 +109,18 @@ func peekSection(d decoder, i int, s Section) ([]byte, error) {
 	return head, err
 }
 
+// Head unpacks the first n bytes of the image, or all of a shorter one.
+func (m *Image) Head(ctx context.Context, n int64) ([]byte, error) {
+	head, err := peek(ctx, m.decoder, n)
+	if err != nil && context.Cause(ctx) == nil {
+		err = fmt.Errorf("%s: %w", m.name, cut(err))
+	}
+	return head, err
+}
+
 // lookInside refuses what is packed and is no image, and knows a sparse one.
 func lookInside(d decoder, form, name string) (decoder, error) {
-	head, err := peek(d)
+	head, err := peek(context.Background(), d, headBytes)
 	switch {
 	case err != nil:
 		return nil, err

@@ -1,0 +1,163 @@
+package flash
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// packers make packed files of an image, of which nobody knows what it is before it is
+// unpacked.
+var packers = map[string]func(t *testing.T, p []byte) []byte{
+	".img":     func(_ *testing.T, p []byte) []byte { return p },
+	".img.gz":  gzipped,
+	".img.zst": func(t *testing.T, p []byte) []byte { return piped(t, p, "zstd", "-q", "-c") },
+	".img.xz":  func(t *testing.T, p []byte) []byte { return piped(t, p, "xz", "-c") },
+	".img.bz2": func(t *testing.T, p []byte) []byte { return piped(t, p, "bzip2", "-c") },
+}
+
+func piped(t *testing.T, p []byte, argv ...string) []byte {
+	t.Helper()
+	if _, err := exec.LookPath(argv[0]); err != nil {
+		t.Skipf("%s is missing (Debian package of that name)", argv[0])
+	}
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Stdin = bytes.NewReader(p)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestNoDiskImage tries what people give for the image of a disk, in each form. Nothing
+// is written, and -raw writes what was meant.
+func TestNoDiskImage(t *testing.T) {
+	a := little(t)
+	whole := image(t, a)
+	copy(whole[tableAt:], tableOf(8*littleImage)) // for sectors of 512 bytes
+	ext := filepath.Join(t.TempDir(), "rootfs.ext4")
+	if err := os.WriteFile(ext, make([]byte, littleImage), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, e2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", ext)
+	tests := []struct {
+		name, wantErr string
+		image         []byte
+	}{
+		{"404", "a text that begins with \"404: Not Found\"", []byte("404: Not Found")},
+		{"a root file system", "one ext4 and no partition table", read(t, ext)},
+		{"a cut image", "the image has 1048576 bytes: it is cut off", whole[:mib]},
+		{"a program", "a program (ELF)", read(t, "/proc/self/exe")[:mib]},
+		{"zeros", "bytes of zeros", make([]byte, littleImage)},
+	}
+	device, file := loop(t, littleDevice)
+	for _, test := range tests {
+		for ending, pack := range packers {
+			t.Run(test.name+ending, func(t *testing.T) {
+				s := newShelf(t, a)
+				s.put(t, "x"+ending, pack(t, test.image))
+				before := read(t, file)
+				o := Options{Yes: []string{device}, Image: s.path("x" + ending)}
+				for _, o.DryRun = range []bool{true, false} {
+					_, err := Write(t.Context(), spec, a, device, o)
+					if err == nil || !strings.Contains(err.Error(), test.wantErr) || !strings.Contains(err.Error(), "next: ") {
+						t.Errorf("Write = %v; want an error with %q, and what is next", err, test.wantErr)
+					}
+				}
+				same(t, "device", read(t, file), before)
+				o.Raw = true
+				receipt, err := Write(t.Context(), spec, a, device, o)
+				if err != nil || !receipt.Raw {
+					t.Fatalf("Write with Raw = %+v, %v", receipt, err)
+				}
+				same(t, "device", read(t, file)[:len(test.image)], test.image)
+			})
+		}
+	}
+}
+
+// TestForeignFiles are packed in ways that nobody unpacks here, or disks of virtual
+// machines: they are refused also with Raw.
+func TestForeignFiles(t *testing.T) {
+	a := little(t)
+	device, file := loop(t, littleDevice)
+	before := read(t, file)
+	for magic, want := range map[string]string{
+		"\x02\x21\x4c\x18":                 "packed by lz4, in its legacy form",
+		"\x04\x22\x4d\x18":                 "packed by lz4",
+		"\x89LZO\x00\r\n\x1a\n":            "packed by lzop",
+		"QFI\xfb":                          "a qcow2 disk",
+		"KDMV":                             "a VMware disk",
+		"# Disk DescriptorFile\nversion=1": "a VMware disk's description",
+		"conectix":                         "a VHD disk",
+		"vhdxfile":                         "a Hyper-V disk",
+		strings.Repeat("<", 64) + "\x7f\x10\xda\xbe": "a VirtualBox disk",
+		"7z\xbc\xaf\x27\x1c":                         "a 7z archive",
+		strings.Repeat("\x00", 257) + "ustar":        "a tar archive",
+	} {
+		for ending, pack := range packers {
+			s := newShelf(t, a)
+			s.put(t, "x"+ending, pack(t, append([]byte(magic), make([]byte, 1000)...)))
+			for _, raw := range []bool{true, false} {
+				_, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}, Image: s.path("x" + ending), Raw: raw})
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s of %q: Write = %v; want an error with %q", ending, magic, err, want)
+				}
+			}
+		}
+	}
+	same(t, "device", read(t, file), before)
+}
+
+// An image for sectors of 512 bytes is none for a disk with sectors of 4096.
+func TestSectorsOfAnotherDisk(t *testing.T) {
+	a := artifact(t)
+	damaged := image(t, a)
+	copy(damaged[tableAt:], tableOf(4*mib))
+	path := filepath.Join(t.TempDir(), "disk.wic")
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	device, file := loop(t, deviceSize, "--sector-size=4096")
+	before := read(t, file)
+	_, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}, Image: path})
+	if want := "made for sectors of 512 bytes, and the device has sectors of 4096"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Write = %v; want an error with %q", err, want)
+	}
+	same(t, "device", read(t, file), before)
+	small, _ := loop(t, deviceSize)
+	if _, err := Write(t.Context(), spec, a, small, Options{Yes: []string{small}, Image: path}); err != nil {
+		t.Errorf("on a disk with sectors of 512 bytes: %v", err)
+	}
+	_, err = WriteAll(t.Context(), spec, a, []string{small, device}, Options{Yes: []string{small, device}, Image: path})
+	if err == nil || !strings.Contains(err.Error(), device+": its partition table") {
+		t.Errorf("WriteAll = %v; want it to name %s", err, device)
+	}
+}
+
+// An empty image is refused in each form, also where it is meant.
+func TestEmptyImage(t *testing.T) {
+	a := little(t)
+	for ending, pack := range packers {
+		s := newShelf(t, a)
+		s.put(t, "x"+ending, pack(t, nil))
+		for _, raw := range []bool{true, false} {
+			if _, err := Write(t.Context(), spec, a, filepath.Join(t.TempDir(), "x.img"), Options{Image: s.path("x" + ending), Raw: raw}); err == nil || !strings.Contains(err.Error(), "empty") {
+				t.Errorf("%s: Write = %v; want it refused as empty", ending, err)
+			}
+		}
+	}
+}
+
+// The boot files of boards are never judged as disks.
+func TestRawIsForDisks(t *testing.T) {
+	_, err := Write(t.Context(), spec, little(t), "/dev/rshim0", Options{Raw: true, Out: io.Discard})
+	if err == nil || !strings.Contains(err.Error(), "leave -raw out") {
+		t.Errorf("Write = %v; want -raw refused", err)
+	}
+}

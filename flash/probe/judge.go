@@ -1,0 +1,234 @@
+package probe
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// mostBytes is more than any disk has: a table is read as it stands, also where it
+// names places behind the image's end.
+const mostBytes = 1 << 50
+
+// Judge says why an image is none of a whole disk: it has no partition table, or one
+// that names places which the image does not have. sectorBytes is the device's; 0 where
+// the image goes to a file. Of r only the first sizeBytes count, and what cannot be read
+// of them counts as zeros: of a packed image only the beginning is known.
+func Judge(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
+	s := &source{r: padded{r, sizeBytes}, size: mostBytes}
+	if sizeBytes <= 0 {
+		return errors.New("it is empty\nnext: fetch or build it again")
+	}
+	if string(s.read(max(0, sizeBytes-512), 8)) == "conectix" {
+		return errors.New("it is a fixed VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img")
+	}
+	whole := &source{r: s.r, size: sizeBytes}
+	holds := whole.content()
+	l, err := s.layout(holds.Type)
+	switch {
+	case err != nil:
+		return err
+	case l == nil:
+		return whole.noTable(holds)
+	}
+	return l.judge(sizeBytes, sectorBytes)
+}
+
+// padded reads zeros where r has nothing.
+type padded struct {
+	r         io.ReaderAt
+	sizeBytes int64
+}
+
+func (p padded) ReadAt(b []byte, off int64) (int, error) {
+	clear(b)
+	if n := min(int64(len(b)), p.sizeBytes-off); n > 0 {
+		_, _ = p.r.ReadAt(b[:n], off)
+	}
+	return len(b), nil
+}
+
+// layout is a partition table as it stands.
+type layout struct {
+	gpt    bool
+	sector int64 // of a GPT; of the old kind nothing says it
+	parts  []extent
+	end    uint64 // sectors that the disk has by the table; 0 where it does not say
+}
+
+// extent is a partition, in sectors.
+type extent struct {
+	number int
+	end    uint64 // behind its last one
+}
+
+func (s *source) layout(holds string) (*layout, error) {
+	old := s.oldLayout(holds)
+	guarded := old != nil && old.gpt
+	for _, sector := range []int64{512, 4096} {
+		if h := s.gptHeader(sector, sector); h != nil && old != nil {
+			return &layout{gpt: true, sector: sector, parts: h.extents(), end: h.other + 1}, nil
+		} else if h != nil {
+			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repair the table (gdisk), or add -raw to write it as it is")
+		}
+	}
+	if guarded {
+		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: fetch or build it again, or add -raw to write it as it is")
+	}
+	return old, nil
+}
+
+func (h *gptHeader) extents() (all []extent) {
+	for i := 0; (i+1)*h.each <= len(h.entries); i++ {
+		if e := h.entries[i*h.each:]; guid(e[:16]) != "" {
+			all = append(all, extent{i + 1, le.Uint64(e[40:]) + 1})
+		}
+	}
+	return all
+}
+
+// oldLayout reads the first sector's table; gpt says that it only protects one. The
+// first partition of an ISO image for USB sticks begins with the image.
+func (s *source) oldLayout(holds string) *layout {
+	p := s.at(0, 512)
+	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
+		return nil
+	}
+	l := &layout{}
+	for i, e := range mbrEntries(p) {
+		switch {
+		case e.boot&0x7f != 0: // a boot sector, not a table
+			return nil
+		case e.kind == protective:
+			l.gpt = true
+		case e.count > 0 && (e.kind != 0 && e.start > 0 || holds == "iso9660"):
+			l.parts = append(l.parts, extent{i + 1, uint64(e.start + e.count)})
+		}
+	}
+	if !l.gpt && len(l.parts) == 0 {
+		return nil
+	}
+	return l
+}
+
+// judge compares a table with what it lies on.
+func (l *layout) judge(sizeBytes, sectorBytes int64) error {
+	sector := cmp.Or(l.sector, l.oldSector(sizeBytes, sectorBytes))
+	if sectorBytes != 0 && sector != sectorBytes {
+		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: make the image for such sectors (wic create --sector-size %[2]d), or take another device; -raw writes it as it is", sector, sectorBytes)
+	}
+	sectors := uint64(sizeBytes / sector)
+	for _, p := range l.parts {
+		if p.end == 0 || p.end > sectors {
+			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add -raw to write it as it is", p.number, bytesOf(p.end, sector), sizeBytes)
+		}
+	}
+	if l.end > sectors || l.gpt && l.end == 0 {
+		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add -raw to write it as it is", bytesOf(l.end, sector), sizeBytes)
+	}
+	if len(l.parts) == 0 {
+		return errors.New("its partition table has no partitions\nnext: build it again, or add -raw to write it as it is")
+	}
+	return nil
+}
+
+// bytesOf writes a number of sectors in bytes; what no number holds has a sign.
+func bytesOf(sectors uint64, sector int64) string {
+	if sectors == 0 || sectors > mostBytes {
+		return fmt.Sprintf("%d or more", int64(mostBytes))
+	}
+	return fmt.Sprint(sectors * uint64(sector))
+}
+
+// oldSector guesses for which sectors an old table was made: for those of 4096 bytes
+// only where the partitions then fill the image, and the device has such sectors too.
+func (l *layout) oldSector(sizeBytes, sectorBytes int64) int64 {
+	if sectorBytes != 4096 {
+		return 512
+	}
+	end := uint64(0)
+	for _, p := range l.parts {
+		end = max(end, p.end)
+	}
+	if sectors := uint64(sizeBytes / 4096); end <= sectors && end > sectors/2 {
+		return 4096
+	}
+	return 512
+}
+
+// strangers are files that people give for the image of a disk, and what they are for.
+var strangers = []struct {
+	at                int
+	magic, what, next string
+}{
+	{0, "!<arch>\ndebian-binary", "a Debian package", "install it on the board with dpkg -i"},
+	{0, "!<arch>\n", "an archive of ar", ""},
+	{110, "sw-description", "a bundle of SWUpdate", "slipway update BOARD HOST FILE"},
+	{0, "070701", "a cpio archive, as an initramfs is", ""},
+	{0, "070702", "a cpio archive, as an initramfs is", ""},
+	{0, "070707", "a cpio archive, as an initramfs is", ""},
+	{0, "\x7fELF", "a program (ELF)", ""},
+	{0, "UF2\n", "a UF2 file for the boot loaders of microcontrollers", "copy it to the drive that the board shows"},
+	{0, "ANDROID!", "an Android boot image", "fastboot flash boot FILE"},
+	{0, "VNDRBOOT", "an Android boot image", "fastboot flash vendor_boot FILE"},
+	{0, "\x42\x66\x02\x13", "a boot stream of a BlueField (BFB)", "slipway flash BOARD /dev/rshim0 -image=FILE"},
+	{0, "\xd0\x0d\xfe\xed", "a device tree, or a FIT image", ""},
+	{0, "\x27\x05\x19\x56", "an image for U-Boot", ""},
+	{56, "ARMd", "a Linux kernel", ""},
+	{0x202, "HdrS", "a Linux kernel", ""},
+	{0, "MZ", "a program for EFI or Windows", ""},
+	{0, "UBI#", "a UBI image for flash chips", ""},
+}
+
+const give = "give the image of the whole disk (of bitbake: the .wic), or add -raw to write this as it is"
+
+// noTable says what an image without a partition table is.
+func (s *source) noTable(holds Content) error {
+	head := s.read(0, int(min(s.size, 1<<20)))
+	next := give
+	what := ""
+	for _, x := range strangers {
+		if len(head) > x.at && bytes.HasPrefix(head[x.at:], []byte(x.magic)) {
+			what, next = x.what, cmp.Or(x.next, give)
+			break
+		}
+	}
+	switch {
+	case what != "":
+	case holds.Type == "squashfs" && s.rauc():
+		what, next = "a bundle of RAUC", "slipway update BOARD HOST FILE"
+	case holds.Type == "iso9660":
+		what = "an ISO image that only optical drives boot"
+	case holds.Type != "":
+		what = named("one "+holds.Type+" and no partition table", holds.Label)
+	case len(bytes.Trim(head, "\x00")) == 0:
+		what = fmt.Sprintf("%d bytes of zeros at its beginning, where a partition table belongs", len(head))
+	case printable(head):
+		line, _, _ := strings.Cut(string(head[:min(len(head), 80)]), "\n")
+		what, next = fmt.Sprintf("a text that begins with %q", text([]byte(line))), "look at where it comes from: a server may have sent an error instead of the image"
+	default:
+		return fmt.Errorf("it has no partition table\nnext: %s", next)
+	}
+	return fmt.Errorf("it is %s\nnext: %s", what, next)
+}
+
+// rauc says whether a signature follows: its length stands at the end, and it is DER.
+func (s *source) rauc() bool {
+	if s.size < 16 {
+		return false
+	}
+	n := be.Uint64(s.read(s.size-8, 8))
+	return n > 0 && n < 1<<20 && int64(n) < s.size-8 && s.read(s.size-8-int64(n), 1)[0] == 0x30
+}
+
+// printable is true of text.
+func printable(p []byte) bool {
+	const most = 4096
+	return !bytes.ContainsFunc(bytes.TrimRight(p[:min(len(p), most)], "\x00"), func(c rune) bool {
+		return c < ' ' && !strings.ContainsRune("\t\n\f\r\x1b", c) || c == '\ufffd'
+	})
+}
