@@ -23,6 +23,13 @@ import (
 )
 
 // writeArtifact makes the artifact of a disk of 8 MiB in a board's folder.
+// partitioned gives an image a partition table with one small partition.
+func partitioned(p []byte) []byte {
+	clear(p[446:510])
+	p[450], p[454], p[458], p[510], p[511] = 0x83, 1, 1, 0x55, 0xaa
+	return p
+}
+
 func writeArtifact(t *testing.T, dir string, a images.Artifact) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -33,7 +40,7 @@ func writeArtifact(t *testing.T, dir string, a images.Artifact) {
 		t.Fatal(err)
 	}
 	defer disk.Close()
-	if _, err := disk.Write(bytes.Repeat([]byte("whatever"), 1<<20)); err != nil {
+	if _, err := disk.Write(partitioned(bytes.Repeat([]byte("whatever"), 1<<20))); err != nil {
 		t.Fatal(err)
 	}
 	blocks, err := bmap.Create(t.Context(), disk)
@@ -113,7 +120,7 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{flash.File}}}
 	opt := images.Options{Dir: t.TempDir(), Cache: t.TempDir()}
 	image := filepath.Join(t.TempDir(), "other.img")
-	data := bytes.Repeat([]byte("whatever"), 1<<17)
+	data := partitioned(bytes.Repeat([]byte("whatever"), 1<<17))
 	if err := os.WriteFile(image, data, 0o644); err != nil {
 		t.Fatal(err)
 	}

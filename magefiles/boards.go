@@ -152,7 +152,8 @@ func firstError(err error, then func() error) error {
 // or several of them with commas between. It is refused when it is in use, the system's
 // own, too small, or not removable unless its serial is given.
 //
-// The image may be packed (gz, xz, zst, bz2, zip, sparse). Only what differs from what
+// The image may be packed (gz, xz, zst, bz2, zip, sparse). It must be that of a whole
+// disk, with a partition table that fits into it, unless -raw is given. Only what differs from what
 // the device holds is written, and that is read back; so a flash that was cut off goes
 // on when it is called again. Until a disk is whole it has no partition table; what it
 // had for one is kept in build/BOARD/replaced.
@@ -174,6 +175,7 @@ func Flash(ctx context.Context, board, device string,
 	sbk *string, // key (words of hex) that they are encrypted with besides
 	forceRecovery *bool, // bring Jetsons into recovery mode by the command of board.yml
 	config *string, // a bf.cfg for the installer in a BlueField's boot stream; bfb:config makes one
+	raw *bool, // write an image that has no partition table, or one that does not fit, as it is
 	dryRun *bool, // compare with what is there, write nothing
 	json *bool, // print the receipts as JSON
 ) error {
@@ -181,7 +183,7 @@ func Flash(ctx context.Context, board, device string,
 		return ci.Flash(ctx, os.Stdout, spec, options, list(device), flash.Options{
 			Image: given(image, ""), BlockMap: given(blockMap, ""), Digest: given(digest, ""), Signers: given(signers, ""),
 			Holes: given(holes, ""), Blind: given(blind, false), ForceRecovery: given(forceRecovery, false), Config: given(config, ""),
-			PKC: given(pkc, ""), SBK: given(sbk, ""),
+			PKC: given(pkc, ""), SBK: given(sbk, ""), Raw: given(raw, false),
 			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		}, given(json, false))
 	})

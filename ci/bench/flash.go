@@ -268,7 +268,7 @@ func (b *flashBench) run(ctx context.Context, w flashWay, watched string, to []s
 		c.Argv = w.argv(image, to[0])
 	} else {
 		devices := strings.Join(to, ",")
-		c.Argv = append([]string{b.programs.slipway, "flash", b.in.board, devices, "-yes=" + devices}, w.ours...)
+		c.Argv = append([]string{b.programs.slipway, "flash", b.in.board, devices, "-yes=" + devices, "-raw"}, w.ours...)
 	}
 	c.Argv = append([]string{b.programs.stopwatch, watched}, c.Argv...)
 	return engine.Run(ctx, c)

@@ -52,7 +52,7 @@ func flashed(ctx context.Context, spec images.Spec, device, yes string) error {
 	if err != nil {
 		return err
 	}
-	_, err = flash.WriteAll(ctx, spec, artifact, []string{device}, flash.Options{Yes: []string{strings.TrimPrefix(yes, "-yes=")}})
+	_, err = flash.WriteAll(ctx, spec, artifact, []string{device}, flash.Options{Yes: []string{strings.TrimPrefix(yes, "-yes=")}, Raw: true})
 	return err
 }
 
