@@ -537,7 +537,7 @@ var swappedWays = []wrongWay{
 	})},
 	{"another card of the same model", `its serial was "4C530001", and is "4C539999"`, becomes(stickPort + "/serial = 4C539999")},
 	{"another card with the same serial", `its place in the kernel's count of disks was "7", and is "8"`, becomes(stick + "/diskseq = 8")},
-	{"a larger card with the same serial", `its size was "1.0 GiB", and is "2.0 GiB"`, becomes(stick + "/size = 4194304")},
+	{"a larger card with the same serial", `its size was "1.0 GiB (1073741824 bytes)", and is "2.0 GiB (2147483648 bytes)"`, becomes(stick + "/size = 4194304")},
 	{"a card larger by a sector", "its size was \"1.0 GiB (1073741824 bytes)\", and is \"1.0 GiB (1073742336 bytes)\"", becomes(stick + "/size = 2097153")},
 	{"a disk that took its name", `its number was "8:0", and is "8:16"`, becomes(stick + "/dev = 8:16")},
 	{"mounted meanwhile, by another kernel's account", "refused: in use: sda1: mounted on /srv", becomes(`proc/self/mountinfo = 3 1 8:1 / /srv rw - vfat /dev/sda1 rw`)},
