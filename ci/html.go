@@ -37,6 +37,7 @@ func pageOf(r Report, past []Report) ([]byte, error) {
 // view is the report as the page shows it.
 type view struct {
 	Board, Headline, Began, Took string
+	Program                      string // that asked
 	Verdict                      Status
 	Host                         Host
 	Facts                        []fact
@@ -87,6 +88,10 @@ func newView(r Report, past []Report) view {
 	}
 	if r.Failed() {
 		v.Verdict = Failed
+	}
+	if p := r.Slipway; p.Version != "" {
+		p.Commit = p.Commit[:min(len(p.Commit), shownKey)]
+		v.Program = "Slipway " + p.String()
 	}
 	v.Headline, v.Gauges = r.headline(), r.gauges(past)
 	if len(r.Stages) > 0 {

@@ -36,17 +36,18 @@ const (
 // Report is what came of a run: the stages that led to the board, and the checks
 // on it.
 type Report struct {
-	Version   int           `json:"version"`
-	Board     string        `json:"board"`
-	Target    string        `json:"target,omitempty"` // what it was reached as
-	Started   time.Time     `json:"started"`
-	ElapsedMS int64         `json:"elapsedMs"`
-	Reason    string        `json:"reason,omitempty"` // unreachable, check, suite or other, where it failed
-	Host      Host          `json:"host"`
-	Identity  Identity      `json:"identity"`
-	Stages    []Stage       `json:"stages"`
-	Suites    []SuiteResult `json:"suites"`
-	Logs      []Log         `json:"logs,omitempty"`
+	Version   int            `json:"version"`
+	Board     string         `json:"board"`
+	Target    string         `json:"target,omitempty"` // what it was reached as
+	Started   time.Time      `json:"started"`
+	ElapsedMS int64          `json:"elapsedMs"`
+	Reason    string         `json:"reason,omitempty"` // unreachable, check, suite or other, where it failed
+	Slipway   images.Program `json:"slipway,omitzero"` // that asked
+	Host      Host           `json:"host"`
+	Identity  Identity       `json:"identity"`
+	Stages    []Stage        `json:"stages"`
+	Suites    []SuiteResult  `json:"suites"`
+	Logs      []Log          `json:"logs,omitempty"`
 }
 
 // Host is the machine that asked.
@@ -162,7 +163,7 @@ const (
 )
 
 func newReport(spec images.Spec) Report {
-	return Report{Board: spec.Board, Started: time.Now().UTC(), Host: thisHost()}
+	return Report{Board: spec.Board, Started: time.Now().UTC(), Slipway: images.ThisProgram(), Host: thisHost()}
 }
 
 // Failed says whether anything failed. A report of which nothing passed failed
@@ -319,6 +320,7 @@ func (r Report) tidy() Report {
 	r.Version, r.Target = reportVersion, clean(r.Target, 200)
 	r.Board, r.Host.Name, r.Host.OS = clean(r.Board, 200), clean(r.Host.Name, 200), clean(r.Host.OS, 200)
 	r.Reason = clean(r.Reason, 200)
+	r.Slipway.Version, r.Slipway.Commit = clean(r.Slipway.Version, 200), clean(r.Slipway.Commit, 200)
 	id := &r.Identity
 	for _, p := range []*string{
 		&id.Hostname, &id.Model, &id.Serial, &id.MachineID, &id.BootID,

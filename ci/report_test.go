@@ -176,6 +176,7 @@ const hostileText = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m\x00\x08\u202edrow
 func TestHostileTextIsHarmless(t *testing.T) {
 	r := failing()
 	r.Board, r.Identity.Hostname = hostileText, hostileText
+	r.Slipway.Version, r.Slipway.Commit = hostileText, hostileText
 	r.Stages[0].Saw, r.Stages[0].Next = hostileText, hostileText
 	for i := range r.Suites {
 		for j := range r.Suites[i].Checks {
@@ -231,7 +232,7 @@ func FuzzReport(f *testing.F) {
 		r := Report{
 			Board: text, Stages: []Stage{{Name: text, Status: Failed, Saw: text, Next: text}},
 			Suites: []SuiteResult{{Name: text, Checks: []CheckResult{{Name: text, Status: Failed, Saw: text, Want: text}, {Name: text, Status: Skipped, Saw: text}}}},
-			Logs:   []Log{{Name: text, Text: text, File: text}},
+			Logs:   []Log{{Name: text, Text: text, File: text}}, Slipway: images.Program{Version: text, Commit: text},
 		}.tidy()
 		data, err := junitOf([]Report{r})
 		if err != nil {

@@ -36,6 +36,7 @@ type Artifact struct {
 	Arch       string           `json:"arch"`
 	Key        string           `json:"key"` // hash of what it was made of
 	Built      time.Time        `json:"built"`
+	Slipway    Program          `json:"slipway,omitzero"` // that made it
 	Files      []File           `json:"files"`
 	Layers     []bitbake.Commit `json:"layers,omitempty"`     // what bitbake built of; a local folder is marked
 	Partitions []Partition      `json:"partitions,omitempty"` // of the disk image

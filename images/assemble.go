@@ -101,7 +101,7 @@ const (
 // publish describes the files of d and moves them into the board's folder. The
 // old description goes first, so that it never speaks of new files.
 func publish(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
-	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Partitions: d.partitions(), dir: opt.dir(d.spec)}
+	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Slipway: ThisProgram(), Partitions: d.partitions(), dir: opt.dir(d.spec)}
 	if err := mapBlocks(ctx, d.path(diskName), d.path(bmapName)); err != nil {
 		return Artifact{}, err
 	}

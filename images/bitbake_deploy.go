@@ -49,7 +49,7 @@ func (b *projectBuild) collect(ctx context.Context, spec Spec, record bitbake.Re
 	if len(images) == 0 && others {
 		return Artifact{}, nil
 	}
-	a := Artifact{Board: spec.Board, Arch: spec.Arch, Built: time.Now().UTC(), dir: b.dir}
+	a := Artifact{Board: spec.Board, Arch: spec.Arch, Built: time.Now().UTC(), Slipway: ThisProgram(), dir: b.dir}
 	for _, s := range b.states {
 		a.Layers = append(a.Layers, commitOf(s))
 	}

@@ -25,6 +25,7 @@ func init() {
 		os.Exit(2)
 	}
 	os.Args = append(os.Args[:1], line...)
+	describeSource()
 }
 
 func understood(args []string) ([]string, error) {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"slipway/ci"
@@ -48,6 +49,22 @@ func show(report ci.Report, err error, form *ci.Form) error {
 	}
 	report.Summary(os.Stdout)
 	return err
+}
+
+// Version prints which Slipway this is, and of which commit it was compiled.
+//
+// "unknown" is what nobody recorded: see the README for how the program is compiled with
+// both. Reports and artifacts say the same.
+//
+// Examples: "version"; "version -json"; "--version".
+func Version(
+	json *bool, // print it as JSON
+) error {
+	if given(json, false) {
+		return printJSON(images.ThisProgram())
+	}
+	fmt.Println("slipway", images.ThisProgram())
+	return nil
 }
 
 // Boards lists the boards that Slipway knows.

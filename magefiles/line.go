@@ -130,6 +130,8 @@ func mageOptions(args []string, known map[string]command) (own, rest []string, e
 			own = append(own, "-h")
 		case "l", "-l", "v", "-v":
 			own = append(own, "-"+strings.TrimLeft(arg, "-"))
+		case "version", "-version":
+			return own, slices.Concat([]string{"version"}, args[i+1:]), nil
 		default:
 			return nil, nil, misplaced(args, i, known)
 		}

@@ -39,6 +39,8 @@ func TestUnderstand(t *testing.T) {
 		"-h":                               "-h",
 		"--help":                           "-h",
 		"-v boards":                        "-v boards",
+		"--version":                        "version",
+		"-version -json":                   "version -json=true",
 		"up -h":                            "-h up",
 		"flash virt typo -bogus --help":    "-h flash",
 		"-h flash":                         "-h flash",
@@ -74,6 +76,7 @@ func TestNotUnderstood(t *testing.T) {
 		"-t 5s boards":                         `"-t" is not understood before a command` + "\nnext: NAME -h",
 		"-- boards":                            `"--" is not understood before a command`,
 		"-l boards":                            `"boards" is one word too many: -l stands alone`,
+		"--version boards":                     `version: "boards" is one word too many`,
 		"-h boards x":                          `"x" is one word too many`,
 		"flsh virt d":                          `unknown command "flsh": did you mean flash?` + "\nnext: NAME -l",
 		"boards devices":                       `boards: "devices" is one word too many: it takes no words`,
@@ -263,6 +266,9 @@ func TestStrayWords(t *testing.T) {
 	}
 }
 
+// commit is what the compiled program shall say that it was compiled of.
+const commit = "0123456789abcdef0123456789abcdef01234567"
+
 // compiled is the program that Mage makes of a copy of these files: it writes beside
 // them, where other tests compile.
 func compiled(t *testing.T) (program, copied string) {
@@ -285,7 +291,8 @@ func compiled(t *testing.T) (program, copied string) {
 		}
 	}
 	program = filepath.Join(t.TempDir(), "slipway")
-	if out, err := exec.CommandContext(t.Context(), "go", "tool", "mage", "-d", dir, "-compile", program).CombinedOutput(); err != nil {
+	described := "-X slipway/images.described=v9.8-7-g" + commit
+	if out, err := exec.CommandContext(t.Context(), "go", "tool", "mage", "-d", dir, "-ldflags", described, "-compile", program).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program, dir
@@ -412,6 +419,8 @@ func smokesAnywhere(t *testing.T, program string) {
 	}{
 		{"smoke lab -suite=my.yml", 0, "PASSED  " + lab},
 		{"smoke lab -suite=my.yml -as=json", 0, fmt.Sprintf(`"board": %q`, lab)},
+		{"smoke lab -suite=my.yml -as=json", 0, `"version": "v9.8-7",` + "\n" + `    "commit": "` + commit + `"`},
+		{"--version", 0, "slipway v9.8-7, commit " + commit + "\n"},
 		{"smoke lab -suite=my.yml,bad.yml", 4, "1 of 2 checks failed"},
 		{"smoke lab -suite=wrong.yml", 5, `unknown section "fiel"`},
 		{"smoke 127.0.0.1:1 -suite=none.yml", 5, "none.yml: no such suite file"},

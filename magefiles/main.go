@@ -5,13 +5,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -137,6 +141,28 @@ func underMage() bool {
 		cache = filepath.Join(home, ".magefile")
 	}
 	return filepath.Dir(self) == cache
+}
+
+// describeSource asks git what this program was compiled of: mage has just done it, in the
+// clone that it was started in.
+func describeSource() {
+	if !underMage() || !compiledHere() {
+		return
+	}
+	if text, err := exec.Command(images.Describe[0], images.Describe[1:]...).Output(); err == nil {
+		images.Described(string(text))
+	}
+}
+
+// compiledHere holds these files against those of the clone: with -w, or with
+// MAGEFILE_HASHFAST, a program of other ones may run here.
+func compiledHere() bool {
+	names, err := fs.Glob(sources, "*.go")
+	return err == nil && !slices.ContainsFunc(names, func(name string) bool {
+		compiled, _ := sources.ReadFile(name)
+		now, err := os.ReadFile(filepath.Join("magefiles", name))
+		return err != nil || !bytes.Equal(compiled, now)
+	})
 }
 
 // watchParent ends the work when mage is gone: a SIGTERM ends mage at once and
