@@ -29,7 +29,7 @@ var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_./-]+$`)
 // dialUnix opens a connection to a socket of the board's. Where its SSH server forwards
 // none, as dropbear, or was told not to, a program there does.
 func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Conn, error) {
-	conn, err := link.DialContext(ctx, "unix", address)
+	conn, err := link.dial(ctx, "unix", address)
 	var refused *ssh.OpenChannelError
 	if !errors.As(err, &refused) || !plainPath.MatchString(address) {
 		return conn, err

@@ -160,7 +160,7 @@ func (d *dirUpload) sendSmall(ctx context.Context, names []string, step *progres
 	}
 	defer func() {
 		if err != nil {
-			d.clean(temps)
+			d.clean(ctx, temps)
 		}
 	}()
 	err = eachAtOnce(ctx, b, len(names), func(ctx context.Context, i int) (err error) {
@@ -215,7 +215,7 @@ func (d *dirUpload) sendOne(ctx context.Context, b boardFiles, name, temp string
 		return "", err
 	}
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:]), b.settle(ctx, temp, d.want[name].mode)
+	return hex.EncodeToString(sum[:]), b.settle(ctx, temp, int64(len(data)), d.want[name].mode)
 }
 
 func writeWhole(ctx context.Context, b boardFiles, name string, data []byte) error {
@@ -231,8 +231,8 @@ func writeWhole(ctx context.Context, b boardFiles, name string, data []byte) err
 }
 
 // clean takes away what was not renamed, also after a Ctrl-C.
-func (d *dirUpload) clean(temps []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), slowest)
+func (d *dirUpload) clean(ctx context.Context, temps []string) {
+	ctx, cancel := tidying(ctx)
 	defer cancel()
 	_ = d.do(ctx, "clean up", removeFiles, temps) // a lost connection leaves hidden files
 }

@@ -16,6 +16,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/pkg/sftp"
 	"golang.org/x/crypto/ssh"
@@ -45,8 +47,8 @@ type boardFiles interface {
 	open(name string) (pieceWriter, error)
 	pieceBytes() int64
 	inFlight() int
-	// settle brings a file to the disk and gives it its mode.
-	settle(ctx context.Context, name string, mode fs.FileMode) error
+	// settle brings a file of size bytes to the disk and gives it its mode.
+	settle(ctx context.Context, name string, size int64, mode fs.FileMode) error
 	readBack(ctx context.Context, name string, to io.Writer) error
 	// rename replaces what has the name, also where that is a symlink.
 	rename(ctx context.Context, from, to string) error
@@ -59,9 +61,16 @@ type sftpFiles struct {
 	conn    *Conn
 	link    *link
 	session *ssh.Session
+	in      io.WriteCloser
+	out     io.Reader
 	sftp    *sftp.Client
 	packet  int
+	traffic traffic
+	sync    atomic.Int64 // nanoseconds that a sync may take
 }
+
+// syncRate is how fast a slow card takes what is synced, in bytes a second.
+const syncRate = 1 << 20
 
 func (c *Conn) sftpFiles(ctx context.Context) (*sftpFiles, error) {
 	link, err := c.client()
@@ -73,26 +82,32 @@ func (c *Conn) sftpFiles(ctx context.Context) (*sftpFiles, error) {
 		return nil, err
 	}
 	b := &sftpFiles{conn: c, link: link, session: session, packet: smallPacket}
-	if err := b.do(ctx, b.start); err != nil {
+	if err = link.during(ctx, func() { session.Close() }, b.request); err == nil {
+		err = b.do(ctx, b.start)
+	}
+	if err != nil {
 		b.close()
 		return nil, fmt.Errorf("start sftp: %w", err)
 	}
 	return b, nil
 }
 
-func (b *sftpFiles) start() error {
-	in, err := b.session.StdinPipe()
-	if err != nil {
+// request asks for the server's other end.
+func (b *sftpFiles) request() (err error) {
+	if b.in, err = b.session.StdinPipe(); err != nil {
 		return err
 	}
-	out, err := b.session.StdoutPipe()
-	if err != nil {
+	if b.out, err = b.session.StdoutPipe(); err != nil {
 		return err
 	}
 	if err := b.session.RequestSubsystem("sftp"); err != nil {
 		return fmt.Errorf("%w; the board needs an sftp-server", err)
 	}
-	b.sftp, err = sftp.NewClientPipe(out, in, sftp.UseConcurrentWrites(true), sftp.UseConcurrentReads(true), sftp.MaxConcurrentRequestsPerFile(mostInFlight))
+	return nil
+}
+
+func (b *sftpFiles) start() (err error) {
+	b.sftp, err = sftp.NewClientPipe(trafficIn{b.out, &b.traffic}, trafficOut{b.in, &b.traffic}, sftp.UseConcurrentWrites(true), sftp.UseConcurrentReads(true), sftp.MaxConcurrentRequestsPerFile(mostInFlight))
 	if err != nil {
 		return err
 	}
@@ -107,7 +122,12 @@ func (b *sftpFiles) start() error {
 func (b *sftpFiles) close() { go b.session.Close() }
 
 func (b *sftpFiles) do(ctx context.Context, work func() error) error {
-	return b.link.during(ctx, func() { b.session.Close() }, func() (err error) {
+	return b.doUnless(ctx, func() time.Duration { return b.traffic.quiet() - time.Duration(b.sync.Load()) }, work)
+}
+
+// doUnless is do with another measure of silence.
+func (b *sftpFiles) doUnless(ctx context.Context, quiet func() time.Duration, work func() error) error {
+	return b.link.watch(ctx, watch{quiet: quiet, stop: func() { b.session.Close() }}, func() (err error) {
 		defer func() { err = cmp.Or(nonsense(recover()), err) }()
 		return work()
 	})
@@ -211,7 +231,10 @@ func answered(err error) error {
 	return err
 }
 
-func (b *sftpFiles) settle(ctx context.Context, name string, mode fs.FileMode) error {
+func (b *sftpFiles) settle(ctx context.Context, name string, size int64, mode fs.FileMode) error {
+	syncing := time.Duration(size/syncRate) * time.Second
+	b.sync.Add(int64(syncing))
+	defer b.sync.Add(-int64(syncing))
 	return b.do(ctx, func() error {
 		f, err := b.sftp.OpenFile(name, os.O_WRONLY)
 		if err != nil {
@@ -232,13 +255,14 @@ func (b *sftpFiles) settle(ctx context.Context, name string, mode fs.FileMode) e
 }
 
 func (b *sftpFiles) readBack(ctx context.Context, name string, to io.Writer) error {
-	return b.do(ctx, func() error {
+	moves := &pulse{last: time.Now()} // answers without data are none
+	return b.doUnless(ctx, moves.quiet, func() error {
 		f, err := b.sftp.Open(name)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		_, err = f.WriteTo(to)
+		_, err = f.WriteTo(heardWriter{to, moves})
 		return err
 	})
 }

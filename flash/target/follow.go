@@ -86,7 +86,7 @@ func (r *containerRun) removeOutput(ctx context.Context, piped bool) {
 		_ = r.script(ctx, removePipes, r.pipes()) // of no use without the container
 		return
 	}
-	r.t.conn.removeFile(r.log)
+	r.t.conn.removeFile(ctx, r.log)
 }
 
 func (r *containerRun) script(ctx context.Context, script, arg string) error {

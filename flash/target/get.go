@@ -70,11 +70,12 @@ func (r *Reading) Begin(from int64) {
 // line there and back.
 func (r *Reading) pump(from int64) {
 	defer close(r.ended)
-	err := r.files.do(r.ctx, func() error {
+	moves := &pulse{last: time.Now()}
+	err := r.files.doUnless(r.ctx, moves.quiet, func() error {
 		if _, err := r.file.Seek(from, io.SeekStart); err != nil {
 			return err
 		}
-		_, err := r.file.WriteTo(r.in)
+		_, err := r.file.WriteTo(heardWriter{r.in, moves})
 		return err
 	})
 	if err != nil && r.ctx.Err() == nil {

@@ -119,7 +119,8 @@ type passage struct {
 func (p *passage) Close() error {
 	p.once.Do(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		go p.hop.during(ctx, func() { p.Conn.Close() }, func() error {
+		slow := func() bool { return p.hop.wire.silence() < slowest/4 }
+		go p.hop.watch(ctx, watch{untimed, func() { p.Conn.Close() }, slow}, func() error {
 			cancel()
 			_, err := io.Copy(io.Discard, p.Conn)
 			return err

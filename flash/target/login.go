@@ -40,7 +40,8 @@ type login struct {
 	via          *gate // nil: it is reached directly
 	isHop        bool  // what it enters is on the way to a board
 	patience     time.Duration
-	pace         *pace // nil: none
+	silence      time.Duration // as SilenceVariable says
+	pace         *pace         // nil: none
 	trust        *trust
 	identities   []identity
 	certificates []*ssh.Certificate
@@ -61,7 +62,11 @@ func newLogin(a Address) (*login, error) {
 	if err := checkPins(a.Pins); err != nil {
 		return nil, err
 	}
-	l := &login{addr: a, patience: dialLimit * time.Duration(1+a.hops())}
+	silence, err := silenceLimit()
+	if err != nil {
+		return nil, err
+	}
+	l := &login{addr: a, patience: min(dialLimit, silence) * time.Duration(1+a.hops()), silence: silence}
 	if a.Via != nil {
 		if l.via, err = newGate(*a.Via); err != nil {
 			return nil, err
@@ -188,7 +193,7 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 	if err != nil {
 		return nil, l.explain(err, untrusted)
 	}
-	return newLink(ssh.NewClient(conn, chans, reqs), w), nil
+	return newLink(ssh.NewClient(conn, chans, reqs), w, l.silence), nil
 }
 
 func (l *login) explain(err, untrusted error) error {

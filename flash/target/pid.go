@@ -71,8 +71,8 @@ func (p *pidLine) flush() {
 // soon is the number, for which it waits a moment: the program's output may have come
 // before it.
 func (p *pidLine) soon() int {
-	for end := time.Now().Add(grace / 2); p.number() == 0 && time.Now().Before(end); {
-		time.Sleep(grace / 100)
+	for end := time.Now().Add(quick); p.number() == 0 && time.Now().Before(end); {
+		time.Sleep(quick / 50)
 	}
 	return p.number()
 }

@@ -79,7 +79,7 @@ func (p *proxy) Close() error {
 func (p *proxy) explain(err error) error {
 	select {
 	case <-p.ended:
-	case <-time.After(grace):
+	case <-time.After(2 * quick):
 	}
 	words := printable(string(p.words.bytes()))
 	if words == "" {

@@ -132,7 +132,7 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 func (c *Conn) abandon(ctx context.Context, p part, has int64, err error) error {
 	var f fault
 	if !p.found || has == 0 || ctx.Err() == nil && errors.As(err, &f) {
-		c.removeFile(p.name)
+		c.removeFile(ctx, p.name)
 		return err
 	}
 	return fmt.Errorf("%w; %d MiB of it lie on the board, where the same command goes on from them (if that is not wanted: rm %s)", err, has>>20, Quote(p.name))
@@ -164,7 +164,7 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, remote s
 	if err := w.own(ctx, p.name, src.owner); err != nil {
 		return "", err
 	}
-	if err := w.files.settle(ctx, p.name, mode); err != nil {
+	if err := w.files.settle(ctx, p.name, src.size, mode); err != nil {
 		return "", answered(err)
 	}
 	got, others, err := p.digest, true, error(nil)
@@ -200,7 +200,7 @@ func (w *way) renew(ctx context.Context, name string) bool {
 	if err == nil && r.Status == 0 {
 		return true
 	}
-	w.conn.removeFile(fresh)
+	w.conn.removeFile(ctx, fresh)
 	return false
 }
 
@@ -222,8 +222,8 @@ func tempName(remote string) string { return hiddenName(remote, rand.Text()[:10]
 
 // removeFile takes away what a failed upload left, with a new channel: the old
 // one may be what failed.
-func (c *Conn) removeFile(name string) {
-	ctx, cancel := context.WithTimeout(context.Background(), slowest)
+func (c *Conn) removeFile(ctx context.Context, name string) {
+	ctx, cancel := tidying(ctx)
 	defer cancel()
 	b, err := c.files(ctx)
 	if err != nil {
@@ -231,6 +231,15 @@ func (c *Conn) removeFile(name string) {
 	}
 	defer b.close()
 	_ = b.remove(ctx, name)
+}
+
+// tidying is for what is left to do after ctx, be it over or not.
+func tidying(ctx context.Context) (context.Context, context.CancelFunc) {
+	after := context.WithoutCancel(ctx)
+	if ctx.Err() != nil {
+		after = hasty(after)
+	}
+	return context.WithTimeout(after, slowest)
 }
 
 type sum struct {

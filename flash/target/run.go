@@ -42,8 +42,10 @@ func (c *Conn) Feed(ctx context.Context, stdin io.Reader, argv ...string) (Resul
 }
 
 func (c *Conn) feed(ctx context.Context, stdin io.Reader, most int, argv ...string) (Result, error) {
-	var stderr capped
-	stdout := capped{most: most}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stderr := capped{endless: cancel}
+	stdout := capped{most: most, endless: cancel}
 	began := time.Now()
 	status, err := c.Stream(ctx, stdin, &stdout, &stderr, argv...)
 	return Result{
@@ -61,10 +63,18 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	defer func() { go session.Close() }()
 
 	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: stderr}
-	session.Stdin, session.Stdout, session.Stderr = stdin, stdout, pid
-	err = link.during(ctx, func() { end(link, session, pid.soon()) }, func() error {
+	moves := &pulse{last: time.Now()}
+	if stdin != nil {
+		session.Stdin = heardReader{stdin, moves}
+	}
+	session.Stdout, session.Stderr = heardWriter{stdout, moves}, heardWriter{pid, moves}
+	ended := make(chan struct{})
+	go link.attend(moves, pid, ended)
+	stopping := stopper{link: link, session: session, pid: pid}
+	err = link.watch(ctx, watch{quiet: moves.quiet, stop: stopping.end, reacted: stopping.said.heard.Load}, func() error {
 		return session.Run(pid.prefix() + command(argv))
 	})
+	close(ended)
 	pid.flush()
 	var exit *ssh.ExitError
 	if errors.As(err, &exit) {
@@ -126,17 +136,27 @@ func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 	return session, err
 }
 
-// end asks the program and its children to stop, and kills them after a second. It does not
-// wait for longer than they do: a server has ten sessions for a connection.
-func end(link *link, session *ssh.Session, pid int) {
-	defer session.Close()
-	other, err := link.NewSession()
+// stopper asks a program and its children to stop, and kills them after a second. It does
+// not wait for longer than they do: a server has ten sessions for a connection.
+type stopper struct {
+	link    *link
+	session *ssh.Session
+	pid     *pidLine
+	said    spoken // once a shell is at it
+}
+
+func (e *stopper) end() {
+	defer e.session.Close()
+	pid := e.pid.soon()
+	other, err := e.link.NewSession()
 	if err != nil || pid <= 1 {
 		return
 	}
 	defer other.Close()
+	e.said.word = rand.Text()
+	other.Stdout = &e.said
 	group := strconv.Itoa(pid)
-	other.Run("kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group)
+	other.Run(e.said.command() + "; kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group)
 }
 
 // command writes argv for the POSIX shell that sshd hands it to. Every word is
@@ -166,18 +186,35 @@ func Quote(s string) string {
 // that a program that never stops talking costs no memory. A connection that is
 // given up may still write while its owner reads.
 type capped struct {
-	most int // 0: maxOutputBytes
+	most    int         // 0: maxOutputBytes
+	endless func(error) // is told of an output that does not end; nil: it may go on
 
-	mu   sync.Mutex
-	buf  bytes.Buffer
-	more bool
+	mu      sync.Mutex
+	buf     bytes.Buffer
+	more    bool
+	dropped int
+	since   time.Time // when it was full
 }
+
+// A program that prints this much more than is kept, and for this long, has no end.
+const (
+	endlessBytes = 64 << 20
+	endlessAfter = 5 * time.Second
+)
+
+var errEndless = errors.New("its output has no end")
 
 func (c *capped) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	keep := p[:min(len(p), cmp.Or(c.most, maxOutputBytes)-c.buf.Len())]
-	c.more = c.more || len(keep) < len(p)
+	if len(keep) < len(p) && !c.more {
+		c.more, c.since = true, time.Now()
+	}
+	c.dropped += len(p) - len(keep)
+	if c.endless != nil && c.dropped > endlessBytes && time.Since(c.since) > endlessAfter {
+		c.endless(errEndless)
+	}
 	c.buf.Write(keep)
 	return len(p), nil
 }

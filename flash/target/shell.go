@@ -50,7 +50,7 @@ func (c *Conn) files(ctx context.Context) (boardFiles, error) {
 	if err == nil {
 		return b, nil
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, ErrSilent) {
 		return nil, err
 	}
 	r, bad := c.Run(ctx, "sh", "-c", needScript, "sh", "dd", "mkdir", "df", "sync", "chmod", "mv", "rm")
@@ -165,7 +165,7 @@ func (c Counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s shellFiles) settle(ctx context.Context, name string, mode fs.FileMode) error {
+func (s shellFiles) settle(ctx context.Context, name string, _ int64, mode fs.FileMode) error {
 	_, err := s.run(ctx, nil, settleScript, name, fmt.Sprintf("%04o", mode.Perm()))
 	return err
 }

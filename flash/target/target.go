@@ -19,8 +19,7 @@ import (
 // Bounds on how long a board may keep us waiting.
 const (
 	dialLimit  = 20 * time.Second // one connection, from the first packet to the login
-	grace      = 3 * time.Second  // silence after "stop this" until the connection is given up
-	slowest    = 20 * time.Second // the same for a board that is alive, but slow
+	slowest    = 20 * time.Second // for a board that reacts to "stop this", but is slow
 	probeAfter = 10 * time.Second // silence after which the board is asked for a sign of life
 	goneAfter  = 35 * time.Second // silence after which the connection counts as lost
 )
@@ -119,39 +118,10 @@ func (c *Conn) DialContext(ctx context.Context, network, address string) (net.Co
 	if network == "unix" {
 		conn, err = c.dialUnix(ctx, link, address)
 	} else {
-		conn, err = link.DialContext(ctx, network, address)
+		conn, err = link.dial(ctx, network, address)
 	}
 	if err != nil {
 		return nil, said(fmt.Sprintf("open %s %s on %s", network, address, c.addr), err)
 	}
 	return conn, nil
-}
-
-// during does work that waits for the board and knows no context. When ctx ends
-// it calls stop; a board that does not react to that loses its connection,
-// because nothing else wakes what is blocked on it.
-func (l *link) during(ctx context.Context, stop func(), work func() error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	done := make(chan error, 1)
-	go func() { done <- work() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	go stop() // it may block too
-	tick := time.NewTicker(grace / 10)
-	defer tick.Stop()
-	for stopped := time.Now(); ; {
-		select {
-		case <-done:
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-		if waited := time.Since(stopped); waited > slowest || waited > grace && l.wire.silence() > grace {
-			l.Close()
-		}
-	}
 }

@@ -34,11 +34,12 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	if err != nil {
 		return err
 	}
+	stopping := stopper{link: link, session: session, pid: pid}
 	stop := func() {
 		screen.Close() // wakes talk
-		end(link, session, pid.soon())
+		stopping.end()
 	}
-	return link.during(ctx, stop, func() error {
+	err = link.during(ctx, stop, func() error {
 		err := session.RequestPty("dumb", terminalRows, terminalColumns, ssh.TerminalModes{ssh.ECHO: 0})
 		if err != nil {
 			return said(fmt.Sprintf("get a terminal of %s; is devpts mounted there, and PermitTTY on for its sshd?", c.addr), err)
@@ -46,6 +47,12 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 		if err = session.Start(pid.prefix() + command(argv)); err != nil {
 			return said(fmt.Sprintf("run %s at a terminal of %s", argv[0], c.addr), err)
 		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return link.watch(ctx, watch{untimed, stop, stopping.said.heard.Load}, func() error {
 		return converse(session, pid, talk, keys, screen, output)
 	})
 }

@@ -58,10 +58,12 @@ type link struct {
 	wire  *wire
 	gone  chan struct{} // closed when the connection has ended
 	asked atomic.Bool   // for a sign of life that has not come yet
+	dumb  atomic.Bool   // it was ended because nothing came any more
+	limit time.Duration // of silence
 }
 
-func newLink(client *ssh.Client, w *wire) *link {
-	l := &link{Client: client, wire: w, gone: make(chan struct{})}
+func newLink(client *ssh.Client, w *wire, limit time.Duration) *link {
+	l := &link{Client: client, wire: w, gone: make(chan struct{}), limit: limit}
 	go func() {
 		l.Wait()
 		close(l.gone)
@@ -118,7 +120,9 @@ func (l *login) dial(ctx context.Context) (net.Conn, error) {
 // keep closes the link when the board has fallen silent, so that whoever waits for
 // it gets an error instead of waiting for ever.
 func (l *link) keep() {
-	tick := time.NewTicker(probeAfter)
+	gone := min(goneAfter, l.limit)
+	ask := min(probeAfter, gone/4)
+	tick := time.NewTicker(ask)
 	defer tick.Stop()
 	for {
 		select {
@@ -127,9 +131,10 @@ func (l *link) keep() {
 		case <-tick.C:
 		}
 		switch silence := l.wire.silence(); {
-		case silence > goneAfter:
-			l.Close()
-		case silence >= probeAfter/2:
+		case silence > gone:
+			l.dumb.Store(true)
+			l.drop()
+		case silence >= ask/2:
 			go l.probe()
 		}
 	}

@@ -1,0 +1,372 @@
+package target
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// SilenceVariable names how long a board may keep us waiting with nothing that moves:
+// no answer, no output, no byte of a file. A program there may be silent for as long as it
+// runs; the board is asked whether it does.
+const SilenceVariable = "SLIPWAY_SILENCE"
+
+const (
+	defaultSilence = time.Minute
+	leastSilence   = time.Second
+	quick          = 1500 * time.Millisecond // the same after "stop this"
+)
+
+// ErrSilent is of a board that holds the connection and answers nothing.
+var ErrSilent = errors.New("the board is silent")
+
+func silenceLimit() (time.Duration, error) {
+	text := os.Getenv(SilenceVariable)
+	if text == "" {
+		return defaultSilence, nil
+	}
+	limit, err := time.ParseDuration(text)
+	if err != nil || limit < leastSilence {
+		return 0, fmt.Errorf("%s=%q: want a duration from %s on, such as 90s or 5m", SilenceVariable, text, leastSilence)
+	}
+	return limit, nil
+}
+
+func silent(limit time.Duration) error {
+	return fmt.Errorf("%w: no progress for %s; %s sets this limit", ErrSilent, limit, SilenceVariable)
+}
+
+type hastyKey struct{}
+
+// hasty is for what tidies up after a Ctrl-C.
+func hasty(ctx context.Context) context.Context { return context.WithValue(ctx, hastyKey{}, true) }
+
+// watch is how one wait for the board ends.
+type watch struct {
+	quiet   func() time.Duration // how long nothing has moved
+	stop    func()               // asks for the end; it may block
+	reacted func() bool          // the board does what stop asked for; nil: it answers or not
+}
+
+// during does work that waits for the board and knows no context. When ctx ends, or the
+// board is silent, it calls stop; a board that does not react to that loses its
+// connection, because nothing else wakes what is blocked on it.
+func (l *link) during(ctx context.Context, stop func(), work func() error) error {
+	began := time.Now()
+	return l.watch(ctx, watch{quiet: func() time.Duration { return time.Since(began) }, stop: stop}, work)
+}
+
+// untimed is for waits that have no end of their own.
+func untimed() time.Duration { return 0 }
+
+func (l *link) watch(ctx context.Context, w watch, work func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	limit := l.limit
+	if ctx.Value(hastyKey{}) != nil {
+		limit = quick
+	}
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	tick := time.NewTicker(min(limit, quick) / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return l.lost(err)
+		case <-ctx.Done():
+			l.end(w, done, tick)
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		if w.quiet() >= limit {
+			l.end(w, done, tick)
+			return silent(limit)
+		}
+	}
+}
+
+// end waits for work that was told to stop.
+func (l *link) end(w watch, done <-chan error, tick *time.Ticker) {
+	go w.stop()
+	for stopped := time.Now(); ; {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if waited := time.Since(stopped); waited > slowest || waited > quick && (w.reacted == nil || !w.reacted()) {
+			l.drop()
+		}
+	}
+}
+
+// drop ends the connection. It does not wait for the library, which may wait for the board.
+func (l *link) drop() {
+	l.wire.Close()
+	go l.Close()
+}
+
+// lost adds to an error why the connection was ended.
+func (l *link) lost(err error) error {
+	if err != nil && l.dumb.Load() && !errors.Is(err, ErrSilent) {
+		return fmt.Errorf("%w (%w)", silent(min(goneAfter, l.limit)), err)
+	}
+	return err
+}
+
+// dial is DialContext with the limit.
+func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.limit, silent(l.limit))
+	defer cancel()
+	conn, err := l.DialContext(ctx, network, address)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return conn, err
+}
+
+// pulse is when something of a program last moved. While we are at work, or wait for
+// data of our own, it is not the board that is silent.
+type pulse struct {
+	mu   sync.Mutex
+	last time.Time
+	ours int
+}
+
+func (p *pulse) beat() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = time.Now()
+}
+
+// busy is for the time until the function that it returns is called.
+func (p *pulse) busy() (end func()) {
+	p.count(1)
+	return func() { p.count(-1) }
+}
+
+func (p *pulse) count(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ours += n
+	p.last = time.Now()
+}
+
+func (p *pulse) quiet() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ours > 0 {
+		return 0
+	}
+	return time.Since(p.last)
+}
+
+// heardWriter is an output of a program's.
+type heardWriter struct {
+	to    io.Writer
+	pulse *pulse
+}
+
+func (w heardWriter) Write(b []byte) (int, error) {
+	defer w.pulse.busy()()
+	return w.to.Write(b)
+}
+
+// ReadFrom has the small buffer of those that are content with it.
+func (w heardWriter) ReadFrom(r io.Reader) (int64, error) {
+	size := 32 << 10
+	if _, small := w.to.(io.ReaderFrom); small {
+		size = 4 << 10
+	}
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, size))
+}
+
+// heardReader is what a program reads: who asks for more has brought what was before.
+type heardReader struct {
+	from  io.Reader
+	pulse *pulse
+}
+
+func (r heardReader) Read(b []byte) (int, error) {
+	defer r.pulse.busy()()
+	return r.from.Read(b)
+}
+
+// attend asks the board whether a silent program still runs, until ended.
+func (l *link) attend(p *pulse, pid *pidLine, ended <-chan struct{}) {
+	tick := time.NewTicker(l.limit / 8)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		if p.quiet() > l.limit/3 && l.runs(pid.number()) {
+			p.beat()
+		}
+	}
+}
+
+// runs is whether a program, or one that it started, is there.
+func (l *link) runs(pid int) bool {
+	if pid <= 1 {
+		return false
+	}
+	session, err := l.NewSession()
+	if err != nil {
+		var refused *ssh.OpenChannelError
+		return errors.As(err, &refused) // the board answers, and takes no more sessions
+	}
+	defer session.Close()
+	said := spoken{word: rand.Text()}
+	session.Stdout = &said
+	number := strconv.Itoa(pid)
+	err = session.Run("{ [ -d /proc/" + number + " ] || kill -0 -" + number + "; } && " + said.command())
+	return err == nil && said.heard.Load()
+}
+
+// spoken knows whether a shell has run a command, and not only taken or repeated it.
+type spoken struct {
+	word  string
+	heard atomic.Bool
+	seen  []byte
+}
+
+func (s *spoken) command() string { return "echo '" + s.word[:10] + "''" + s.word[10:] + "'" }
+
+func (s *spoken) Write(b []byte) (int, error) {
+	if room := maxHeldBytes - len(s.seen); room > 0 {
+		s.seen = append(s.seen, b[:min(room, len(b))]...)
+	}
+	if strings.Contains(string(s.seen), s.word) {
+		s.heard.Store(true)
+	}
+	return len(b), nil
+}
+
+// traffic is what moves on an SFTP channel. The board is silent where it takes no byte of
+// a request, or owes an answer and sends none.
+type traffic struct {
+	mu          sync.Mutex
+	last        time.Time
+	writing     int
+	owed        int
+	requests    frames
+	answers     frames
+	someAnswers int // bytes of an answer that is not whole
+}
+
+// trickle is how much of an answer counts as progress, where it is not whole.
+const trickle = 4 << 10
+
+func (t *traffic) quiet() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.writing == 0 && t.owed <= 0 {
+		return 0
+	}
+	return time.Since(t.last)
+}
+
+func (t *traffic) begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.writing == 0 && t.owed <= 0 {
+		t.last = time.Now()
+	}
+	t.writing++
+}
+
+func (t *traffic) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.writing--
+}
+
+func (t *traffic) sent(b []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.owed += t.requests.whole(b)
+	t.last = time.Now()
+}
+
+func (t *traffic) got(b []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.answers.whole(b)
+	t.owed -= n
+	if t.someAnswers += len(b); n > 0 || t.someAnswers >= trickle {
+		t.last, t.someAnswers = time.Now(), 0
+	}
+}
+
+// frames counts packets of SFTP's, each with its length before it.
+type frames struct {
+	head int    // bytes of the length that were there
+	size uint32 // of the packet, from there
+	left uint32
+}
+
+func (f *frames) whole(b []byte) (n int) {
+	for len(b) > 0 {
+		if f.head < 4 {
+			f.size = f.size<<8 | uint32(b[0])
+			b = b[1:]
+			if f.head++; f.head < 4 {
+				continue
+			}
+			f.left = f.size
+		}
+		take := min(f.left, uint32(len(b)))
+		b, f.left = b[take:], f.left-take
+		if f.left == 0 {
+			n++
+			*f = frames{}
+		}
+	}
+	return n
+}
+
+// trafficIn and trafficOut are the two sides of the channel.
+type trafficIn struct {
+	io.Reader
+	traffic *traffic
+}
+
+func (r trafficIn) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.traffic.got(b[:n])
+	return n, err
+}
+
+type trafficOut struct {
+	io.WriteCloser
+	traffic *traffic
+}
+
+// Write goes by what SSH puts into a packet, so that each that the board takes is seen.
+func (w trafficOut) Write(b []byte) (n int, err error) {
+	w.traffic.begin()
+	defer w.traffic.end()
+	for n < len(b) && err == nil {
+		var some int
+		some, err = w.WriteCloser.Write(b[n:min(len(b), n+smallPacket)])
+		w.traffic.sent(b[n : n+some])
+		n += some
+	}
+	return n, err
+}
