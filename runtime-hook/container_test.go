@@ -322,6 +322,41 @@ func TestImageHasIt(t *testing.T) {
 	})
 }
 
+// A folder that is listed behind a link of the board is where the list says, in images
+// with that link and in others, and at the link's end; once at each place.
+func TestListedFolder(t *testing.T) {
+	images := []struct {
+		name   string
+		image  func(l *lab)
+		mounts string
+	}{
+		{"the image has nothing there", func(*lab) {}, "2"},
+		{"the image has a folder", func(l *lab) { write(l.t, l.rootfs("/opt/lib/own"), "") }, "2"},
+		{"the image has the board's link", func(l *lab) { link(l.t, l, "usr/lib", "/opt/lib") }, "1"},
+		{"the image has another link", func(l *lab) {
+			write(l.t, l.rootfs("/opt/other/own"), "")
+			link(l.t, l, "other", "/opt/lib")
+		}, "2"},
+	}
+	everywhere(t, func(t *testing.T, l *lab, stage string) {
+		l.shell()
+		write(t, "/opt/usr/lib/fw/x", "board x")
+		must(t, os.Symlink("usr/lib", "/opt/lib"))
+		l.lists("dir, /opt/lib/fw")
+		for _, tt := range images {
+			must(t, os.RemoveAll(l.rootfs("/opt")))
+			tt.image(l)
+			out, err := l.run(container{stage: stage, env: all, script: `
+				cat /opt/lib/fw/x /opt/usr/lib/fw/x
+				grep -c /fw.ro,nosuid,nodev /proc/self/mountinfo`})
+			if want := "board xboard x" + tt.mounts + "\n"; err != nil || out != want {
+				t.Errorf("%s: the container saw %q, %v; want %q", tt.name, out, err, want)
+			}
+		}
+		l.quiet()
+	})
+}
+
 // escapes are what a hostile image has at and above the listed paths.
 var escapes = map[string]func(t *testing.T, l *lab){
 	"folder to proc": func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim"), "/opt/board/lib") },
@@ -340,7 +375,13 @@ var escapes = map[string]func(t *testing.T, l *lab){
 	"link to proc":   func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim/file"), "/opt/board/lib/a") },
 	"given folder":   func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim"), "/opt/board/share") },
 	"device to file": func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim/file"), "/opt/board/full") },
-	"circle":         func(t *testing.T, l *lab) { link(t, l, "lib", "/opt/board/lib") },
+	"listed folder":  func(t *testing.T, l *lab) { link(t, l, l.board("/opt/victim"), "/opt/board/outer") },
+	"listed folder relative": func(t *testing.T, l *lab) {
+		link(t, l, strings.Repeat("../", 30)+"opt/victim", "/opt/board/outer")
+	},
+	"listed folder to a kernel setting": func(t *testing.T, l *lab) { link(t, l, "/proc/sys/kernel", "/opt/board/outer") },
+	"listed folder to the root":         func(t *testing.T, l *lab) { link(t, l, "/", "/opt/board/outer/dir") },
+	"circle":                            func(t *testing.T, l *lab) { link(t, l, "lib", "/opt/board/lib") },
 	"chain": func(t *testing.T, l *lab) {
 		link(t, l, "x", "/opt/board/lib")
 		link(t, l, l.board("/opt/victim"), "/opt/board/x")
@@ -402,7 +443,9 @@ func escape(t *testing.T, l *lab, stage string, attack func(*testing.T, *lab), m
 	write(t, "/opt/board/share/s", "board s")
 	must(t, os.Symlink("a.so", "/opt/board/lib/a"))
 	must(t, unix.Mknod("/opt/board/full", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
-	list := []string{"lib, /opt/board/lib/a.so", "sym, /opt/board/lib/a", "dir, /opt/board/share", "dev, /opt/board/full"}
+	write(t, "/opt/board/inner/dir/s", "board s")
+	must(t, os.Symlink("inner", "/opt/board/outer"))
+	list := []string{"lib, /opt/board/lib/a.so", "sym, /opt/board/lib/a", "dir, /opt/board/share", "dir, /opt/board/outer/dir", "dev, /opt/board/full"}
 	l.lists(append(list, l.libraries("/opt/board/lib", more)...)...)
 	if more > 0 {
 		l.wholeFolders()

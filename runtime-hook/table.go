@@ -100,6 +100,9 @@ func (r report) text(w io.Writer) error {
 	row("KIND", "IN THE CONTAINER", "FROM THE BOARD", "FOR", "GPU", "LISTED AT")
 	for _, m := range r.Plan.Mounts {
 		row(mountKind(m), m.Path, m.Source, uses[m.Path].Capabilities, "-", m.From)
+		if m.Listed != "" {
+			row(mountKind(m), m.Listed, m.Source, uses[m.Path].Capabilities, "-", m.From)
+		}
 	}
 	for _, l := range r.Plan.Links {
 		row("link", l.Path, "-> "+l.Target, uses[l.Path].Capabilities, "-", l.From)

@@ -180,6 +180,9 @@ var options = []string{"ro", "nosuid", "nodev", "bind", "private"}
 func (b Board) mounts() (mounts []mount) {
 	for _, m := range b.Plan.Mounts {
 		mounts = append(mounts, mount{b.onBoard(m.Source), m.Path, options})
+		if m.Listed != "" {
+			mounts = append(mounts, mount{b.onBoard(m.Source), m.Listed, options})
+		}
 	}
 	for _, l := range b.Plan.Links {
 		if l.File != "" {

@@ -19,15 +19,19 @@ func (r *Root) Lacks(p plan.Plan) plan.Plan {
 	return p
 }
 
-// hasMount reports whether the container has at the path the very file of the board,
-// which no image can have.
 func (r *Root) hasMount(m plan.Mount) bool {
-	f, err := r.resolve(m.Path)
+	return r.has(m.Source, m.Path) && (m.Listed == "" || r.has(m.Source, m.Listed))
+}
+
+// has reports whether the container has at p the very file source of the board, which
+// no image can have.
+func (r *Root) has(source, p string) bool {
+	f, err := r.resolve(p)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	same, err := sameFile(int(f.Fd()), m.Source)
+	same, err := sameFile(int(f.Fd()), source)
 	return err == nil && same
 }
 

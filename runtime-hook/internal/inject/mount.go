@@ -15,25 +15,40 @@ import (
 const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV
 
 func (r *Root) mount(m plan.Mount) error {
-	if m.Folder {
-		at, err := r.folder(m.Path)
-		if err != nil {
-			return err
-		}
-		// What was resolved below it before now names what the mount hides.
-		defer delete(r.dirs, m.Path)
-		defer at.Close()
-		if err := r.mayCover(at.File, m.Path); err != nil {
-			return err
-		}
-		err = r.bind(m.Source, m.Path, place{dir: at.File}, unix.S_IFDIR, flags)
-		// No user namespace may see what a mount of the board hides.
-		if errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
-		}
+	if !m.Folder {
+		return r.cover(m.Source, m.Path, unix.S_IFREG, flags)
+	}
+	if err := r.mountFolder(m.Source, m.Path); err != nil || m.Listed == "" {
 		return err
 	}
-	return r.cover(m.Source, m.Path, unix.S_IFREG, flags)
+	// Where the container has the board's links, it is there now.
+	if r.has(m.Source, m.Listed) {
+		return nil
+	}
+	err := r.mountFolder(m.Source, m.Listed)
+	if errors.Is(err, unix.EROFS) {
+		return inTheWay("%s is given, and not at %s too: %v", m.Path, m.Listed, err)
+	}
+	return err
+}
+
+func (r *Root) mountFolder(source, p string) error {
+	at, err := r.folder(p)
+	if err != nil {
+		return err
+	}
+	// What was resolved below it before now names what the mount hides.
+	defer delete(r.dirs, p)
+	defer at.Close()
+	if err := r.mayCover(at.File, p); err != nil {
+		return err
+	}
+	err = r.bind(source, p, place{dir: at.File}, unix.S_IFDIR, flags)
+	// No user namespace may see what a mount of the board hides.
+	if errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%w; a container with a user namespace gets no folder in which the board has a mount: list what is wanted of it", err)
+	}
+	return err
 }
 
 // place is where something is mounted: on base in dir, or on dir itself where base

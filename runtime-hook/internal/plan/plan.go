@@ -32,6 +32,10 @@ type Mount struct {
 	Path   string `json:"path"`   // in the container
 	Folder bool   `json:"folder,omitempty"`
 	From   string `json:"from"`
+
+	// A folder's path in a list, where the board gets from there to Path by links, as
+	// from /lib to /usr/lib, and the container may not.
+	Listed string `json:"listed,omitempty"`
 }
 
 // Link is a symbolic link that is made in the container.
@@ -169,7 +173,7 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	if err == nil {
 		switch e.Kind {
 		case csv.Folder:
-			err = c.addFolder(t, e, at)
+			err = c.addFolder(t, e, p, at)
 		case csv.Device:
 			err = c.addDevice(t, e, at)
 		default:
@@ -187,7 +191,7 @@ func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
 	}
 }
 
-func (c *compiler) addFolder(t *tree, e csv.Entry, at string) error {
+func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 	end, info, err := t.stat(at)
 	if err != nil {
 		return err
@@ -201,7 +205,11 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, at string) error {
 	if strings.Count(at, "/") == 1 || wide[at] {
 		c.problem(e, csv.Dangerous, false, "%s hides all that the image has there", at)
 	}
-	c.mount(e, Mount{t.host(end), at, true, from(e)})
+	m := Mount{Source: t.host(end), Path: at, Folder: true, From: from(e)}
+	if listed != at {
+		m.Listed = listed
+	}
+	c.mount(e, m)
 	return nil
 }
 

@@ -70,6 +70,9 @@ func compiled(t *testing.T, root, list string) []string {
 		if source := strings.TrimPrefix(m.Source, root); source != m.Path {
 			line += " from " + source
 		}
+		if m.Listed != "" {
+			line += " and " + m.Listed
+		}
 		out = append(out, line)
 	}
 	for _, l := range p.Links {
@@ -125,6 +128,12 @@ func TestCompile(t *testing.T) {
 			[]string{"lib -> usr/lib", "usr/lib/a.so -> /lib/b.so", "usr/lib/b.so"},
 			"sym, /lib/a.so",
 			[]string{"file /usr/lib/b.so", "link /usr/lib/a.so -> /usr/lib/b.so"},
+		},
+		{
+			"a folder behind a link keeps its listed path",
+			[]string{"lib -> usr/lib", "usr/lib/fw1/", "usr/lib/fw2/", "opt/fw -> /usr/lib/fw1"},
+			"dir, /lib/fw*\ndir, /usr/lib/fw2\ndir, /opt/fw",
+			[]string{"folder /opt/fw from /usr/lib/fw1", "folder /usr/lib/fw1 and /lib/fw1", "folder /usr/lib/fw2 and /lib/fw2"},
 		},
 		{
 			".. after a link climbs from where that leads",
