@@ -8,6 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/runtime-hook/internal/choose"
+	"slipway/runtime-hook/internal/compat"
+	"slipway/runtime-hook/internal/config"
 	"slipway/runtime-hook/internal/inject"
 	"slipway/runtime-hook/internal/ldcache"
 	"slipway/runtime-hook/internal/oci"
@@ -88,13 +91,13 @@ func give(state oci.State, config oci.Config, wanted request) (line, details str
 	}
 	p := s.Plan
 	p.Devices = nodes
-	res, err := apply(process, config, p)
+	res, err := wanted.apply(process, config, p)
 	res.Devices += len(s.Devices) - len(nodes)
 	return summary(res, append(res.Skipped, s.notes...)), wanted.details(s, res), err
 }
 
 // apply makes in the container what p lists.
-func apply(process inject.Process, config oci.Config, p plan.Plan) (inject.Result, error) {
+func (r request) apply(process inject.Process, config oci.Config, p plan.Plan) (inject.Result, error) {
 	if err := process.Enter(); err != nil {
 		return inject.Result{}, err
 	}
@@ -114,7 +117,22 @@ func apply(process inject.Process, config oci.Config, p plan.Plan) (inject.Resul
 	res, err := root.Apply(lacks)
 	res.Before = len(p.Mounts) + len(p.Links) - len(lacks.Mounts) - len(lacks.Links)
 	if err == nil {
-		res.Skipped = append(res.Skipped, ldcache.Update(root, p.Libraries)...)
+		used := r.compat(root)
+		res.Compat = used.Dir
+		res.Skipped = append(res.Skipped, ldcache.Update(root, append(used.Libraries, p.Libraries...))...)
 	}
 	return res, err
+}
+
+// compat are the CUDA driver libraries of the image, where they are newer than the board's.
+func (r request) compat(root *inject.Root) compat.Used {
+	dir := r.CompatDir
+	if dir == "" || dir == config.Auto && !root.Has("/usr/local/cuda") {
+		return compat.Used{}
+	}
+	board := choose.ReadBoard("/", told(r.Config))
+	if dir == config.Auto {
+		dir = board.CompatDir()
+	}
+	return compat.Find(root, dir, board.CUDA)
 }

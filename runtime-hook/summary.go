@@ -20,6 +20,9 @@ func summary(res inject.Result, notes []string) string {
 	if res.Before > 0 {
 		s += fmt.Sprintf(", and has %d already", res.Before)
 	}
+	if res.Compat != "" {
+		s += ", and the image's newer CUDA in " + res.Compat + " is used"
+	}
 	if len(notes) == 0 {
 		return s
 	}

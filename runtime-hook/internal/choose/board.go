@@ -111,6 +111,24 @@ func ReadBoard(root string, told Board) Board {
 	return b
 }
 
+// Where images have CUDA driver libraries of their own: those for Orin's driver lie apart.
+const (
+	compatDir  = "/usr/local/cuda/compat"
+	compatOrin = compatDir + "_orin"
+)
+
+// CompatDir is where images have such libraries for the board, "" where its driver takes
+// none: those of Jetsons before JetPack 6 do not.
+func (b Board) CompatDir() string {
+	switch {
+	case b.SoC == "" || b.SoC == thor:
+		return compatDir
+	case b.SoC == "tegra234" && !Newer("36", b.L4T) && b.L4T != "":
+		return compatOrin
+	}
+	return ""
+}
+
 // smi are where NVIDIA's driver of servers and desktops has programs and libraries that
 // tell of its GPUs.
 var smi = []string{

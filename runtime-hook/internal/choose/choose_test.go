@@ -197,6 +197,27 @@ func TestOfGPUs(t *testing.T) {
 	}
 }
 
+func TestCompatDir(t *testing.T) {
+	tests := []struct {
+		b    Board
+		want string
+	}{
+		{Board{}, "/usr/local/cuda/compat"},
+		{Board{Driver: "580.1"}, "/usr/local/cuda/compat"},
+		{Board{SoC: "tegra264", L4T: "38.2"}, "/usr/local/cuda/compat"},
+		{Board{SoC: "tegra234", L4T: "36.4"}, "/usr/local/cuda/compat_orin"},
+		{Board{SoC: "tegra234", L4T: "39.2"}, "/usr/local/cuda/compat_orin"},
+		{Board{SoC: "tegra234", L4T: "35.6"}, ""},
+		{Board{SoC: "tegra234"}, ""},
+		{Board{SoC: "tegra194", L4T: "35.6"}, ""},
+	}
+	for _, tt := range tests {
+		if got := tt.b.CompatDir(); got != tt.want {
+			t.Errorf("%+v.CompatDir() = %q; want %q", tt.b, got, tt.want)
+		}
+	}
+}
+
 // Thor's GPU is one, whichever of the older boards' nodes it has too.
 func TestThorWithOldNodes(t *testing.T) {
 	root := twoGPUs(t)

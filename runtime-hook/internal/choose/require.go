@@ -112,6 +112,16 @@ const maxParts = 8
 
 var errVersion = errors.New("not a version such as 11.4")
 
+// Newer reports whether a is a version, and a newer one than b.
+func Newer(a, b string) bool {
+	x, err := parseVersion(a)
+	if err != nil {
+		return false
+	}
+	y, err := parseVersion(b)
+	return err == nil && compareVersions(x, y) > 0
+}
+
 func parseVersion(s string) ([]int, error) {
 	var out []int
 	for _, part := range strings.SplitN(strings.TrimPrefix(s, "v"), ".", maxParts+1) {

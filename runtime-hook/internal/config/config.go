@@ -34,19 +34,25 @@ type Config struct {
 	CUDA          string   // these three for what the board does not tell, or tells wrongly
 	JetPack       string
 	Arch          string
+	CompatDir     string // where images have CUDA driver libraries; Auto, or "" for nowhere
 	CDIVersion    string // "" for the oldest that can say all
 }
 
 // Defaults are what holds without a file.
 func Defaults() Config {
 	return Config{
-		CSVDir:   csv.Dir,
-		Devices:  true,
-		LogFile:  "/run/slipway/hook.log",
-		LogLevel: Line,
-		Runtimes: []string{"runc", "crun"},
+		CSVDir:  csv.Dir,
+		Devices: true,
+
+		CompatDir: Auto,
+		LogFile:   "/run/slipway/hook.log",
+		LogLevel:  Line,
+		Runtimes:  []string{"runc", "crun"},
 	}
 }
+
+// Auto leaves a setting to what the board is.
+const Auto = "auto"
 
 // Level is how much the log says of each container.
 type Level string

@@ -31,6 +31,8 @@ func TestParse(t *testing.T) {
 		{"[runtime]\nruntimes = [\n 'crun', # first\n '/opt/runc',\n]", with(func(c *Config) { c.Runtimes = []string{"crun", "/opt/runc"} })},
 		{"[board]\ncuda = 12.10\njetpack = '6.2'\narch = 9", with(func(c *Config) { c.CUDA, c.JetPack, c.Arch = "12.10", "6.2", "9" })},
 		{"ignore = [ '**/*.so', # of all\n '/dev/dri/card[1-9]' ]", with(func(c *Config) { c.Ignore = []string{"**/*.so", "/dev/dri/card[1-9]"} })},
+		{"compat-dir = ''", with(func(c *Config) { c.CompatDir = "" })},
+		{"compat-dir = '/opt/compat'", with(func(c *Config) { c.CompatDir = "/opt/compat" })},
 		{"[cdi]\nversion = '0.5.0'", with(func(c *Config) { c.CDIVersion = "0.5.0" })},
 	}
 	for _, tt := range tests {
@@ -75,6 +77,7 @@ func TestParseFaults(t *testing.T) {
 		{"ignore = ['**//a']", []string{"1 ignore: "}},
 		{"ignore = ['/a[']", []string{"1 ignore: "}},
 		{"ignore = [" + strings.Repeat("'/a',", 257) + "]", []string{"1 ignore: has more than 256"}},
+		{"compat-dir = 'compat'", []string{`1 compat-dir: "compat" is not an absolute path`}},
 		{"[cdi]\nversion = '0.6.0'", []string{`2 cdi.version: unknown version "0.6.0" (have 0.5.0, 0.7.0)`}},
 		{"[cdi]\nversion = 0.5", []string{"2 cdi.version: takes text"}},
 		{"devices = true\ncsv-dir = ", []string{"2 not TOML: "}},

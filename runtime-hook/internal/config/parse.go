@@ -19,6 +19,7 @@ var keys = map[string]func(*Config, *unstable.Node) error{
 	"csv-dir":          func(c *Config, v *unstable.Node) error { return absolute(&c.CSVDir, v) },
 	"base-files-only":  func(c *Config, v *unstable.Node) error { return boolean(&c.BaseFilesOnly, v) },
 	"ignore":           func(c *Config, v *unstable.Node) error { return patterns(&c.Ignore, v) },
+	"compat-dir":       func(c *Config, v *unstable.Node) error { return compatDir(&c.CompatDir, v) },
 	"devices":          func(c *Config, v *unstable.Node) error { return boolean(&c.Devices, v) },
 	"whole-folders":    func(c *Config, v *unstable.Node) error { return boolean(&c.WholeFolders, v) },
 	"log.file":         func(c *Config, v *unstable.Node) error { return logFile(&c.LogFile, v) },
@@ -147,6 +148,15 @@ func absolute(field *string, v *unstable.Node) error {
 	}
 	*field = s
 	return err
+}
+
+// compatDir may be empty, or the word for the board's own.
+func compatDir(field *string, v *unstable.Node) error {
+	if s, err := text(v); err == nil && s == Auto {
+		*field = s
+		return nil
+	}
+	return logFile(field, v)
 }
 
 // logFile may be empty.

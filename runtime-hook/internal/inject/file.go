@@ -27,6 +27,16 @@ func (r *Root) Has(p string) bool {
 // ReadFile reads the regular file p of the container, of at most max bytes, as the
 // container's root may.
 func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
+	f, err := r.OpenFile(p)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAll(f, max)
+}
+
+// OpenFile opens the regular file p of the container, as the container's root may.
+func (r *Root) OpenFile(p string) (*os.File, error) {
 	at, err := r.resolve(p)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
 		return nil, ErrNoFile
@@ -50,11 +60,7 @@ func (r *Root) ReadFile(p string, max int64) ([]byte, error) {
 		f, err = os.OpenFile(fdPath(at), os.O_RDONLY|unix.O_NONBLOCK, 0)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readAll(f, max)
+	return f, err
 }
 
 func readAll(f *os.File, max int64) ([]byte, error) {

@@ -35,6 +35,7 @@ type Result struct {
 	Files, Folders, Links, Devices int
 	Before                         int      // what the container had from the board already
 	Skipped                        []string // what the image did not let in, and why
+	Compat                         string   // the image's folder of newer CUDA libraries, which are used
 }
 
 // Root is the root folder of one container. Its methods must run on the thread

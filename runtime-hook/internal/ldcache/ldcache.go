@@ -83,6 +83,10 @@ func folders(libs []plan.Library) (out []string) {
 // writable reports whether a folder can be named in a file of lines.
 func writable(dir string) bool { return !strings.ContainsAny(dir, "\n#= \t\r") }
 
+// compat is where images have CUDA libraries that are entered while they are newer than
+// the board's.
+const compat = "/usr/local/cuda/compat"
+
 // updateCache enters libs. What an earlier hook entered, when the board gave more, leads
 // to empty files by now, and goes.
 func updateCache(root *inject.Root, libs []plan.Library) error {
@@ -99,7 +103,7 @@ func updateCache(root *inject.Root, libs []plan.Library) error {
 	}
 	before := c.entries
 	if c.ours || root.GivenBefore() {
-		c.remove(root.RemoveBlank)
+		c.remove(func(p string) bool { return strings.HasPrefix(p, compat) || root.RemoveBlank(p) })
 	}
 	if len(libs) > 0 {
 		c.add(entries(libs))
