@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"slipway/images"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
