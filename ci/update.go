@@ -109,7 +109,8 @@ const restartLimit = 15 * time.Minute
 type updating struct {
 	spec    images.Spec
 	how     UpdateOptions
-	bus     string
+	pause   time.Duration // before a new connection, the second time; then twice that, and so on
+	find    func(context.Context) (boardupdate.Engine, error)
 	restart func(context.Context) error
 	prove   func(context.Context) (Report, error)
 
@@ -125,7 +126,10 @@ type updating struct {
 }
 
 func newUpdating(spec images.Spec, artifact images.Artifact, how UpdateOptions) *updating {
-	u := &updating{spec: spec, how: how, bus: boardupdate.SystemBus}
+	u := &updating{spec: spec, how: how, pause: 2 * time.Second}
+	u.find = func(ctx context.Context) (boardupdate.Engine, error) {
+		return boardupdate.Find(ctx, u.conn, boardupdate.SystemBus)
+	}
 	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
 	u.prove = func(ctx context.Context) (Report, error) { return Smoke(ctx, u.conn, spec, artifact, Reboots(false)) }
 	return u
@@ -144,14 +148,14 @@ func (u *updating) run(ctx context.Context, connect func(context.Context) error)
 	report := &u.outcome.Report
 	var err error
 	if connect != nil {
-		err = report.stage(ctx, stage{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "mend that, then run update again"})
+		err = report.stage(ctx, stage{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "fix that, then run update again"})
 	}
 	if err == nil {
 		defer hurry(u.conn, u.how.Now)()
 	}
 	err = u.stages(ctx, err, []stage{
-		{"preflight", u.preflight, "mend what was refused, then run update again"},
-		{"install", u.install, "the board stays on the system that runs; mend that, then run update again"},
+		{"preflight", u.preflight, "fix what was refused, then run update again"},
+		{"install", u.install, "the board stays on the system that runs; fix that, then run update again"},
 	})
 	if err == nil {
 		var done func()
@@ -183,7 +187,9 @@ func (u *updating) stages(ctx context.Context, err error, all []stage) error {
 			report.Stages = append(report.Stages, Stage{Name: s.name, Status: Skipped})
 			continue
 		}
-		err = report.stage(ctx, s)
+		if err = report.stage(ctx, s); errors.Is(err, boardupdate.ErrBusy) && ctx.Err() == nil {
+			report.Stages[len(report.Stages)-1].Next = "wait until that installation has ended (with RAUC, on the board: rauc status), then run update again"
+		}
 	}
 	return err
 }
@@ -268,7 +274,7 @@ func (u *updating) preflight(ctx context.Context) (string, error) {
 
 // examine looks at the board and the bundle. The error is the refusal too.
 func (u *updating) examine(ctx context.Context) (err error) {
-	if u.engine, err = boardupdate.Find(ctx, u.conn, u.bus); err != nil {
+	if u.engine, err = u.find(ctx); err != nil {
 		return err
 	}
 	u.outcome.Engine = u.engine.Name()
@@ -301,10 +307,17 @@ func (u *updating) judgeNow(ctx context.Context) error {
 }
 
 func (u *updating) judge(ctx context.Context, from *boardupdate.Source) error {
-	judged := boardupdate.Judge(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
+	judged, err := boardupdate.Judge(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
+	if err != nil {
+		return err
+	}
+	err = boardupdate.Refusal(judged)
+	if err != nil && u.lost(ctx, err) { // it was not the engine that refused it
+		return err
+	}
 	u.judged = true
 	u.outcome.Findings = append(u.outcome.Findings, judged...)
-	return boardupdate.Refusal(judged)
+	return err
 }
 
 // show lists what was found, for a person.
@@ -329,24 +342,25 @@ const (
 func (u *updating) install(ctx context.Context) (saw string, err error) {
 	step := progress.Start(ctx, "install", 100, progress.Tasks)
 	defer func() { step.End(saw, err) }()
-	var broken []string
-	for range installTries {
-		err = u.installOnce(ctx, step)
-		if err == nil || ctx.Err() != nil || !u.lost(ctx, err) {
+	var broken breaks
+	for try := 1; ; try++ {
+		if err = u.installOnce(ctx, step); !broken.note(ctx, u, err) {
+			err = broken.explain(err)
 			break
 		}
-		why := err
-		broken = append(broken, why.Error())
 		step.Detail("the connection broke; connecting again")
 		var done bool
-		if done, err = u.resume(ctx); done || err != nil {
+		if done, err = u.resume(ctx, &broken); done || err != nil {
 			break
 		}
-		err = why // after the last try too, nothing is installed
+		if try == installTries {
+			err = broken.exhausted(ctx)
+			break
+		}
 	}
 	saw = fmt.Sprintf("%s, %.1f MiB to the board", u.outcome.Way, float64(u.outcome.SentBytes)/(1<<20))
-	if len(broken) > 0 {
-		saw += fmt.Sprintf("; the connection broke %d times: %s", len(broken), strings.Join(broken, "; "))
+	if broken.n > 0 {
+		saw += "; " + broken.String()
 	}
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w; the board stays on the system that runs, and the slot that was to be written is not started", err)
@@ -395,11 +409,24 @@ func (u *updating) lost(ctx context.Context, err error) bool {
 	return err != nil
 }
 
-// resume connects again and asks the engine whether it got to its end without us.
-func (u *updating) resume(ctx context.Context) (done bool, err error) {
-	if err := u.conn.Redial(ctx, redialLimit); err != nil {
-		return false, err
+// resume connects again and asks the engine whether it got to its end without us, also
+// where that breaks.
+func (u *updating) resume(ctx context.Context, broken *breaks) (done bool, err error) {
+	for try := 1; ; try++ {
+		if err := u.redial(ctx, redialLimit, try); err != nil {
+			return false, broken.explain(err)
+		}
+		if done, err = u.settled(ctx); !broken.note(ctx, u, err) {
+			return done, broken.explain(err)
+		}
+		if try == breakTries {
+			return false, broken.exhausted(ctx)
+		}
 	}
+}
+
+// settled waits for the end of an installation, and says whether it was the good one.
+func (u *updating) settled(ctx context.Context) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	if err := u.engine.Settle(limited); err != nil {
@@ -453,15 +480,30 @@ func (u *updating) look(ctx context.Context) error {
 // overBreaks does something again, on a new connection, where the old one broke. limit is
 // how long the board may take to be there again.
 func (u *updating) overBreaks(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+	var broken breaks
 	for try := 1; ; try++ {
 		err := do(ctx)
-		if err == nil || try == breakTries || ctx.Err() != nil || !u.lost(ctx, err) {
-			return err
+		if !broken.note(ctx, u, err) {
+			return broken.explain(err)
 		}
-		if failed := u.conn.Redial(ctx, limit); failed != nil {
-			return errors.Join(err, failed)
+		if try == breakTries {
+			return broken.exhausted(ctx)
+		}
+		if err := u.redial(ctx, limit, try); err != nil {
+			return broken.explain(err)
 		}
 	}
+}
+
+// redial connects again. An engine that ended is given longer to start, the more often
+// that was tried.
+func (u *updating) redial(ctx context.Context, limit time.Duration, try int) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Duration(try-1) * u.pause):
+	}
+	return u.conn.Redial(ctx, limit)
 }
 
 // onNew is overBreaks for what is done to the new system alone: a connection also breaks
@@ -484,12 +526,12 @@ func (u *updating) onNew(ctx context.Context, do func(context.Context) error) er
 
 // runs notes which system runs.
 func (u *updating) runs(status boardupdate.Status) {
-	was, _ := u.before.Booted()
+	was, known := u.before.Booted()
 	is, ok := status.Booted()
 	switch {
 	case !ok:
 		u.outcome.System = UnknownSystem
-	case is.Name == was.Name:
+	case !known, is.Name == was.Name: // before the preflight has ended, nothing was restarted
 		u.outcome.System = OldSystem
 	default:
 		u.outcome.System = NewSystem
@@ -519,11 +561,15 @@ func (u *updating) commit(ctx context.Context) (string, error) {
 // rollBack has the old system started, and proves that it runs.
 func (u *updating) rollBack(ctx context.Context) (string, error) {
 	u.logs(ctx, "the new system", "0")
-	if err := u.onNew(ctx, u.engine.MarkBad); err != nil {
+	err := u.onNew(ctx, u.engine.MarkBad)
+	if u.outcome.System == OldSystem { // the boot loader was faster
+		return u.outcome.Slot + " runs again", nil
+	}
+	if err != nil {
 		return "", err
 	}
 	step := progress.Start(ctx, "roll back", 0, "")
-	err := u.reboot(ctx)
+	err = u.reboot(ctx)
 	if err != nil {
 		u.outcome.System = UnknownSystem
 		step.End("", err)
@@ -563,7 +609,11 @@ func (u *updating) askLast(ctx context.Context) {
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), alive)
 	defer cancel()
-	if status, err := u.engine.Status(limited); err == nil {
+	status, err := u.engine.Status(limited)
+	if err != nil && ctx.Err() == nil && u.conn.Redial(ctx, alive) == nil {
+		status, err = u.engine.Status(ctx)
+	}
+	if err == nil {
 		u.runs(status)
 		u.outcome.Waiting = status.Waiting()
 	}

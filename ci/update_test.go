@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"slipway/flash/target"
 	boardupdate "slipway/flash/target/update"
@@ -19,7 +20,7 @@ import (
 // service is started again as if the boot loader's slot ran.
 func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updating {
 	u := &updating{
-		spec: images.Spec{Board: "test", Suites: Suites()[:1]}, bus: r.Bus, conn: conn,
+		spec: images.Spec{Board: "test", Suites: Suites()[:1]}, conn: conn, pause: 10 * time.Millisecond,
 		how: UpdateOptions{Out: io.Discard},
 		restart: func(context.Context) error {
 			r.Restart(t)
@@ -32,6 +33,7 @@ func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) 
 			return Report{}, nil
 		},
 	}
+	u.find = func(ctx context.Context) (boardupdate.Engine, error) { return boardupdate.Find(ctx, conn, r.Bus) }
 	u.begin("here", bundle)
 	return u
 }
@@ -164,10 +166,14 @@ func TestUpdateCutBefore(t *testing.T) {
 }
 
 // cutting is an engine to which the connection breaks each time.
-type cutting struct{ boardupdate.Engine }
+type cutting struct {
+	boardupdate.Engine
+	times int
+}
 
-func (cutting) Install(context.Context, *boardupdate.Source, func(int, string)) error {
-	return boardupdate.ErrLost
+func (c *cutting) Install(context.Context, *boardupdate.Source, func(int, string)) error {
+	c.times++
+	return fmt.Errorf("%w: cut %d", boardupdate.ErrLost, c.times)
 }
 
 // A board that was never given all of a bundle has nothing that a restart would start.
@@ -178,9 +184,15 @@ func TestUpdateCutEachTime(t *testing.T) {
 	if _, err := u.preflight(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	u.engine = cutting{u.engine}
-	if saw, err := u.install(t.Context()); !errors.Is(err, boardupdate.ErrLost) || u.outcome.Waiting || !strings.Contains(saw, "broke 5 times") {
+	u.engine = &cutting{Engine: u.engine}
+	saw, err := u.install(t.Context())
+	if !errors.Is(err, boardupdate.ErrLost) || u.outcome.Waiting {
 		t.Errorf("install = %q, %v, waiting %v; want %v", saw, err, u.outcome.Waiting, boardupdate.ErrLost)
+	}
+	for _, text := range []string{saw, fmt.Sprint(err)} {
+		if first := strings.Index(text, "cut 1"); !strings.Contains(text, "broke 5 times") || first < 0 || first > strings.Index(text, "cut 5") {
+			t.Errorf("install says %q; want what broke first, and what broke last", text)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func (r *run) take(ctx context.Context, j *job) (Result, *Note) {
 	defer cancel()
 	err := t.all(limited)
 	lost := t.lost(limited, err)
-	if limited.Err() != nil && ctx.Err() == nil && err != nil && !t.updated.Restarted {
+	if limited.Err() != nil && ctx.Err() == nil && err != nil && !t.updated.Restarted && !errors.Is(err, errSlow) {
 		err = fmt.Errorf("%w: %w", errSlow, err)
 	}
 	if changed := r.unchanged(ctx); changed != nil && (err == nil || !t.updated.Restarted) {
@@ -237,7 +237,11 @@ func (t *turn) finish(r *Result, err error) {
 			t.halt(fmt.Errorf("the report of %s cannot be written: %w", r.Host, werr))
 		}
 	}
-	t.step.End(r.words(), r.err())
+	words := r.words()
+	if t.triedAgain(t.job, r.Kind) {
+		words += "; it is tried again after the others"
+	}
+	t.step.End(words, r.err(words))
 }
 
 func tally(r ci.Report) (passed, all int) {
@@ -267,9 +271,9 @@ func (r Result) words() string {
 	return text
 }
 
-func (r Result) err() error {
+func (r Result) err(words string) error {
 	if r.Kind.done() {
 		return nil
 	}
-	return errors.New(r.words())
+	return errors.New(words)
 }

@@ -355,10 +355,11 @@ type run struct {
 	total   *progress.Step
 	journal *journal
 
-	mu      sync.Mutex // of the history too
-	failing int
-	stop    string // why no board is begun any more
-	atWork  int
+	mu       sync.Mutex // of the history too
+	failing  int
+	stop     string // why no board is begun any more
+	atWork   int
+	finished int // and not tried again
 }
 
 // newRun begins the record of a run, in the place of the one before.
@@ -460,6 +461,11 @@ func (r *run) worthAnother(jobs []*job) []*job {
 	})
 }
 
+// triedAgain says that a board gets another turn, unless the run is stopped before.
+func (p *plan) triedAgain(j *job, kind Kind) bool {
+	return kinds[kind.rank()].again && j.tries <= p.ask.Retries
+}
+
 // each does something with boards, so many at a time, until ctx ends.
 func each(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 	queue := make(chan *job)
@@ -540,7 +546,8 @@ func (r *run) end(j *job, result Result, note *Note) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.atWork--
-	if j.tries == 1 {
+	if !r.triedAgain(j, result.Kind) {
+		r.finished++
 		r.total.Add(1)
 	}
 	if result.Kind.failed() {
@@ -556,5 +563,5 @@ func (r *run) end(j *job, result Result, note *Note) {
 
 func (r *run) say() {
 	n := r.outcome.counts()
-	r.total.Detail(fmt.Sprintf("%d passed, %d failed, %d at work, %d waiting", n[Passed]+n[Already], r.failing, r.atWork, max(0, n[NotBegun]-r.atWork)))
+	r.total.Detail(fmt.Sprintf("%d passed, %d failed, %d at work, %d waiting", n[Passed]+n[Already], r.failing, r.atWork, len(r.jobs)-r.finished-r.atWork))
 }

@@ -170,6 +170,9 @@ func TestEachFailure(t *testing.T) {
 		if strings.ContainsAny(r.Saw, "\x1b\n\x00") {
 			t.Errorf("%s: %q has control characters", b.Name, r.Saw)
 		}
+		if strings.Count(r.Saw, errSlow.Error()) > 1 {
+			t.Errorf("%s: %q says twice why it ended", b.Name, r.Saw)
+		}
 	}
 	p.checkFiles(outcome)
 }
@@ -291,7 +294,9 @@ func TestStopAfter(t *testing.T) {
 func TestRetries(t *testing.T) {
 	p := play(t, 1, fleettest.Refused, fleettest.NoLogin)
 	p.ask.Parallel, p.ask.Retries = 1, 2
-	outcome, _ := p.run(t.Context())
+	sink := &events{}
+	outcome, _ := p.run(progress.With(t.Context(), progress.New(sink)))
+	sink.wantOpen(t, "board-001", 2)
 	got := map[Kind]int{}
 	for _, r := range outcome.Results {
 		got[r.Kind] = r.Tries
@@ -370,6 +375,26 @@ func (e *events) Event(one progress.Event) {
 }
 
 func (*events) Close() {}
+
+// wantOpen wants a board that was tried so often before its last time: as long as it is to
+// be tried again, it does not count as done.
+func (e *events) wantOpen(t *testing.T, board string, tries int) {
+	t.Helper()
+	announced, complete := 0, false
+	for _, one := range e.all {
+		switch {
+		case one.Step == "fleet":
+			complete = complete || one.Count == one.Total
+		case one.Step == board && complete:
+			t.Errorf("all boards count as done, and then: %+v", one)
+		case one.Step == board && strings.Contains(one.Detail, "tried again after the others"):
+			announced++
+		}
+	}
+	if announced != tries {
+		t.Errorf("%s was announced to be tried again %d times; want %d", board, announced, tries)
+	}
+}
 
 // Each board has a line of its own, which says how it ended; and there is one for all.
 func TestLines(t *testing.T) {

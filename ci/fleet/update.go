@@ -44,7 +44,9 @@ func (t *turn) updateKind(err error) error {
 		return kinded{OnTrial, err}
 	case o.Restarted:
 		return kinded{Unsure, err}
-	case errors.Is(err, boardupdate.ErrRefused), errors.Is(err, boardupdate.ErrNoEngine), errors.Is(err, boardupdate.ErrBusy):
+	case errors.Is(err, boardupdate.ErrBusy):
+		return kinded{Busy, err}
+	case errors.Is(err, boardupdate.ErrRefused), errors.Is(err, boardupdate.ErrNoEngine):
 		return kinded{NotTaken, err}
 	case errors.Is(err, boardupdate.ErrLost):
 		return kinded{Lost, err}

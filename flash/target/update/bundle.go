@@ -22,6 +22,7 @@ type Bundle struct {
 
 	file    *os.File
 	digest  string   // of its beginning and its end, which no other bundle shares
+	signed  validity // of the certificate of who signed it, where that is in the bundle
 	capsule *capsule // firmware for a Jetson in it; nil: none
 }
 
@@ -148,7 +149,7 @@ func readRAUC(b *Bundle) error {
 	if err != nil {
 		return fmt.Errorf("the bundle's signature: %w", err)
 	}
-	b.Format, b.Signer = "plain", s.signer
+	b.Format, b.Signer, b.signed = "plain", s.signer, s.valid
 	if len(s.content) == 0 {
 		return nil
 	}

@@ -81,15 +81,18 @@ func Preflight(ctx context.Context, c *target.Conn, e Engine, b *Bundle, rules R
 }
 
 // Judge has the engine judge a bundle that was offered to it, and holds what it
-// reads there to the same rules: a plain bundle of RAUC's says nothing to others.
-func Judge(ctx context.Context, e Engine, from *Source, board Status, rules Rules) []Finding {
+// reads there to the same rules: a plain bundle of RAUC's says nothing to others. The
+// error is of a board that could not be asked, which says nothing of the bundle.
+func Judge(ctx context.Context, e Engine, from *Source, board Status, rules Rules) ([]Finding, error) {
 	claims, err := e.Inspect(ctx, from)
 	signature := checked("%s trusts it", e.Name())
 	switch {
+	case errors.Is(err, ErrLost), errors.Is(err, ErrBusy):
+		return nil, err
 	case errors.Is(err, ErrUnjudged):
 		signature = noMatter("%v", err)
 	case err != nil:
-		signature = refused("take a bundle that was signed for this board and is whole", "%v", err)
+		signature = from.distrusted(ctx, err)
 	}
 	signature.Name = "signature"
 	all := []Finding{signature}
@@ -98,7 +101,7 @@ func Judge(ctx context.Context, e Engine, from *Source, board Status, rules Rule
 		kind.Name, version.Name = "compatible, by the engine", "version, by the engine"
 		all = append(all, kind, version)
 	}
-	return all
+	return all, nil
 }
 
 // Refusal is an error that names what was refused, nil where nothing was.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,10 +103,25 @@ func (r *rauc) call(ctx context.Context, b *bus, about, method string, into []an
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("RAUC on %s, %s: %w", r.c.Address().Host, about, context.Cause(ctx))
+	what := fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	case unanswered(err):
+		return fmt.Errorf("%w: %w", ErrLost, said(what, err))
+	case strings.Contains(err.Error(), "already processing a different method"):
+		return fmt.Errorf("%w: %w", ErrBusy, said(what, err))
 	}
-	return said(fmt.Sprintf("RAUC on %s, %s", r.c.Address().Host, about), err)
+	return said(what, err)
+}
+
+// unanswered tells an error for which nobody answered: the service ended, or its D-Bus.
+func unanswered(err error) bool {
+	var failed dbus.Error
+	if errors.As(err, &failed) {
+		return slices.Contains([]string{"NoReply", "ServiceUnknown", "NameHasNoOwner", "Disconnected"}, strings.TrimPrefix(failed.Name, "org.freedesktop.DBus.Error."))
+	}
+	return errors.Is(err, dbus.ErrClosed) || errors.Is(err, io.EOF)
 }
 
 // startsStill tells an error of a D-Bus that waited for a service in vain: the service
@@ -127,7 +143,13 @@ func (r *rauc) property(ctx context.Context, b *bus, name string) (string, error
 
 // open connects for one question or one installation: nothing is kept that a
 // reboot would break.
-func (r *rauc) open(ctx context.Context) (*bus, error) { return openBus(ctx, r.c, r.socket) }
+func (r *rauc) open(ctx context.Context) (*bus, error) {
+	b, err := openBus(ctx, r.c, r.socket)
+	if err != nil && ctx.Err() == nil { // it was there when the engine was found
+		err = fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	return b, err
+}
 
 type slotStatus struct {
 	Name   string
@@ -150,7 +172,7 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 	var s Status
 	// RAUC gives an error where no slot can be booted, which a board that runs
 	// shows after its own slot was marked bad.
-	if err := r.ask(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && ctx.Err() != nil {
+	if err := r.ask(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy)) {
 		return Status{}, err
 	}
 	s.Primary = clip(engine.OneLine(s.Primary), maxTextBytes)
@@ -191,6 +213,9 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 		return Claims{}, err
 	}
 	defer b.close()
+	if err := r.idle(ctx, b); err != nil {
+		return Claims{}, err
+	}
 	var info map[string]dbus.Variant
 	var old Claims
 	err = r.ask(ctx, b, "InspectBundle", []any{&info}, from.Where, map[string]dbus.Variant{})
@@ -235,8 +260,8 @@ func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)
 		return err
 	}
 	defer b.close()
-	if operation, err := r.property(ctx, b, "Operation"); err != nil || operation != "idle" {
-		return or(err, fmt.Errorf("%w (RAUC says %q); wait for its end: rauc status", ErrBusy, operation))
+	if err := r.idle(ctx, b); err != nil {
+		return err
 	}
 	for _, match := range interests {
 		if err := b.conn.AddMatchSignalContext(ctx, match...); err != nil {
@@ -247,6 +272,15 @@ func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)
 		return err
 	}
 	return r.follow(ctx, b, tell)
+}
+
+// idle refuses a board that installs already.
+func (r *rauc) idle(ctx context.Context, b *bus) error {
+	operation, err := r.property(ctx, b, "Operation")
+	if err == nil && operation != "idle" {
+		err = fmt.Errorf("%w (RAUC says %q)", ErrBusy, operation)
+	}
+	return err
 }
 
 // follow waits for the end of an installation.
@@ -269,7 +303,7 @@ func (r *rauc) follow(ctx context.Context, b *bus, tell func(int, string)) error
 		case completed:
 			return r.failure(ctx, b)
 		case gone:
-			return errors.New("RAUC's service on the board ended while it installed; look there: journalctl -u rauc")
+			return fmt.Errorf("%w: RAUC's service on the board ended while it installed; look there: journalctl -u rauc", ErrLost)
 		}
 	}
 }
@@ -340,13 +374,6 @@ func (r *rauc) mark(ctx context.Context, state, slot string) error {
 	defer b.close()
 	var name, message string
 	return r.ask(ctx, b, "Mark", []any{&name, &message}, state, slot)
-}
-
-func or(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }
 
 // older compares versions as people write them: numbers by their value, the rest

@@ -26,6 +26,8 @@ type Source struct {
 	Where string    // an address or a path, for the board
 	Data  io.Reader // where it is piped
 
+	board     *target.Conn
+	signed    validity // the certificate of who signed it
 	sizeBytes int64
 	served    atomic.Int64
 	close     func()
@@ -42,7 +44,7 @@ func (s *Source) Close() { s.close() }
 // know. A board that opens no port for us gets a file.
 func Offer(ctx context.Context, c *target.Conn, e Engine, b *Bundle) (*Source, error) {
 	way, why := e.Way(ctx, b)
-	s := &Source{Way: way, Why: why, sizeBytes: b.SizeBytes}
+	s := &Source{Way: way, Why: why, board: c, signed: b.signed, sizeBytes: b.SizeBytes}
 	switch way {
 	case Piped:
 		s.Data = target.Counted{Reader: io.NewSectionReader(b.file, 0, b.SizeBytes), Bytes: &s.served}

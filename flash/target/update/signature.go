@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/big"
 	"strings"
+	"time"
 
 	"golang.org/x/crypto/cryptobyte"
 	der "golang.org/x/crypto/cryptobyte/asn1"
@@ -20,8 +21,12 @@ import (
 // what, where that is inside. Nothing is proved by reading it.
 type signature struct {
 	signer  string
+	valid   validity
 	content []byte
 }
+
+// validity is when a certificate counts; zero where nobody knows.
+type validity struct{ from, until time.Time }
 
 var (
 	signedData    = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 7, 2}
@@ -57,8 +62,8 @@ func parseSignature(message []byte) (signature, error) {
 	if !ok {
 		return signature{}, errNotSigned
 	}
-	name, err := signerOf(signers, certificates)
-	return signature{signer: name, content: content}, err
+	name, valid, err := signerOf(signers, certificates)
+	return signature{signer: name, valid: valid, content: content}, err
 }
 
 // encapsulatedContent is what was signed, nil where that lies elsewhere.
@@ -77,15 +82,15 @@ func encapsulatedContent(s cryptobyte.String) ([]byte, bool) {
 
 // signerOf names the certificate of the first signer, or what the message says of
 // a certificate that it does not hold.
-func signerOf(signers, certificates cryptobyte.String) (string, error) {
+func signerOf(signers, certificates cryptobyte.String) (string, validity, error) {
 	var signer, id, issuer cryptobyte.String
 	var version int
 	if !signers.ReadASN1(&signer, der.SEQUENCE) || !signer.ReadASN1Integer(&version) {
-		return "", errors.New("nobody signed it")
+		return "", validity{}, errors.New("nobody signed it")
 	}
 	serial := new(big.Int)
 	if !signer.ReadASN1(&id, der.SEQUENCE) || !id.ReadASN1Element(&issuer, der.SEQUENCE) || !id.ReadASN1Integer(serial) {
-		return "a certificate that is named by its key alone", nil
+		return "a certificate that is named by its key alone", validity{}, nil
 	}
 	for !certificates.Empty() {
 		var one cryptobyte.String
@@ -94,10 +99,10 @@ func signerOf(signers, certificates cryptobyte.String) (string, error) {
 		}
 		c, err := x509.ParseCertificate(one)
 		if err == nil && c.SerialNumber.Cmp(serial) == 0 && bytes.Equal(c.RawIssuer, issuer) {
-			return engine.OneLine(c.Subject.String()), nil
+			return engine.OneLine(c.Subject.String()), validity{c.NotBefore, c.NotAfter}, nil
 		}
 	}
-	return fmt.Sprintf("a certificate that is not in it, with the serial number %d", serial), nil
+	return fmt.Sprintf("a certificate that is not in it, with the serial number %d", serial), validity{}, nil
 }
 
 // manifest is what RAUC's manifest says that we want to know.

@@ -268,7 +268,7 @@ func (b *Bundle) readSigner(e entry) error {
 	message, err := b.content(e)
 	b.Signer = "a key without a name"
 	if s, err := parseSignature(message); err == nil {
-		b.Signer = s.signer
+		b.Signer, b.signed = s.signer, s.valid
 	}
 	return err
 }

@@ -128,7 +128,7 @@ type Claims struct {
 var (
 	ErrNoEngine = errors.New("no update engine")
 	ErrBusy     = errors.New("an installation is under way on the board")
-	ErrLost     = errors.New("the board could not be asked what became of the installation")
+	ErrLost     = errors.New("no answer from the board's engine")
 	ErrUnjudged = errors.New("the engine judges a bundle only while it installs it")
 )
 

@@ -1,0 +1,283 @@
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/flash/target"
+	"slipway/flash/target/relay"
+	boardupdate "slipway/flash/target/update"
+	"slipway/flash/target/update/updatetest"
+)
+
+// cutter cuts the line to a board so many times at each place: before something is asked
+// of the board, or when it was done and the answer is on its way.
+type cutter struct {
+	conn   *target.Conn
+	relay  *relay.Relay
+	before map[string]int
+	after  map[string]int
+	cuts   int
+}
+
+func (c *cutter) at(ctx context.Context, place string, do func() error) error {
+	if c.before[place] > 0 {
+		c.before[place]--
+		c.cut()
+	}
+	err := do()
+	if err == nil && c.after[place] > 0 {
+		c.after[place]--
+		c.cut()
+		_, err = c.conn.Run(ctx, "true")
+	}
+	return err
+}
+
+func (c *cutter) cut() {
+	c.cuts++
+	c.relay.Cut()
+}
+
+// cutEngine is an engine whose answers come over such a line.
+type cutEngine struct {
+	boardupdate.Engine
+	*cutter
+	settling bool // the questions are those of resume
+}
+
+func (e *cutEngine) Status(ctx context.Context) (s boardupdate.Status, err error) {
+	err = e.at(ctx, map[bool]string{true: "settled", false: "status"}[e.settling], func() error {
+		s, err = e.Engine.Status(ctx)
+		return err
+	})
+	e.settling = false
+	return s, err
+}
+
+func (e *cutEngine) Inspect(ctx context.Context, from *boardupdate.Source) (c boardupdate.Claims, err error) {
+	return c, e.at(ctx, "inspect", func() error {
+		c, err = e.Engine.Inspect(ctx, from)
+		return err
+	})
+}
+
+func (e *cutEngine) Install(ctx context.Context, from *boardupdate.Source, tell func(int, string)) error {
+	return e.at(ctx, "install", func() error { return e.Engine.Install(ctx, from, tell) })
+}
+
+func (e *cutEngine) Settle(ctx context.Context) error {
+	e.settling = true
+	return e.at(ctx, "settle", func() error { return e.Engine.Settle(ctx) })
+}
+
+func (e *cutEngine) MarkGood(ctx context.Context) error {
+	return e.at(ctx, "commit", func() error { return e.Engine.MarkGood(ctx) })
+}
+
+func (e *cutEngine) MarkBad(ctx context.Context) error {
+	return e.at(ctx, "roll back", func() error { return e.Engine.MarkBad(ctx) })
+}
+
+// cutUpdate is an update over such a line.
+func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updating, *cutter) {
+	conn, line := updatetest.ConnectBy(t)
+	u := onRAUC(board, r, conn, bundle)
+	c := &cutter{conn: conn, relay: line, before: map[string]int{}, after: map[string]int{}}
+	find, restart, prove := u.find, u.restart, u.prove
+	u.find = func(ctx context.Context) (e boardupdate.Engine, err error) {
+		err = c.at(ctx, "find", func() error {
+			e, err = find(ctx)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &cutEngine{Engine: e, cutter: c}, nil
+	}
+	u.restart = func(ctx context.Context) error {
+		return c.at(ctx, "restart", func() error {
+			if _, err := conn.Run(ctx, "true"); err != nil { // as Reboot asks for the boot id
+				return err
+			}
+			return restart(ctx)
+		})
+	}
+	u.prove = func(ctx context.Context) (report Report, err error) {
+		return report, c.at(ctx, "smoke", func() error {
+			if _, err := conn.Run(ctx, "true"); err != nil {
+				return ErrFailed // as the checks do
+			}
+			report, err = prove(ctx)
+			return err
+		})
+	}
+	return u, c
+}
+
+// A line that breaks at any stage, once, twice or four times, ends no update; the fifth
+// time it does, and what broke first is told.
+func TestUpdateCutAtEachStage(t *testing.T) {
+	board := t // the service outlives the cases
+	r := updatetest.StartRAUC(t)
+	version := 1
+	counts := map[string][]int{"before": {1, 2, breakTries}, "after": {2}}
+	if os.Getenv("SLIPWAY_LONG") != "" {
+		counts = map[string][]int{"before": {1, 2, 3, 4, breakTries}, "after": {1, 2, 3, 4, breakTries}}
+	}
+	for _, place := range []string{
+		"find", "status", "inspect", "install", "settle", "settled", "restart", "smoke", "commit", "roll back",
+	} {
+		for _, when := range []string{"before", "after"} {
+			for _, times := range counts[when] {
+				if when+place == "afterinstall" {
+					times = 1 // then it is installed
+				}
+				t.Run(fmt.Sprintf("%s %s, %d times", when, place, times), func(t *testing.T) {
+					version++
+					content := fmt.Sprint("system ", version)
+					if place == "roll back" {
+						content = fmt.Sprint("broken ", version)
+					}
+					was := r.Booted()
+					u, c := cutUpdate(t, board, r, r.Make(board, updatetest.Bundle{Name: fmt.Sprint("v", version), Version: fmt.Sprint(version), Content: content}))
+					map[string]map[string]int{"before": c.before, "after": c.after}[when][place] = times
+					if strings.HasPrefix(place, "settle") { // where a line broke already
+						c.before["install"] = 1
+					}
+					err := u.run(t.Context(), already)
+					u.close()
+					c.want(t, u, err, place, times, was, r)
+					if got := r.Slot(r.Booted()); u.outcome.System == NewSystem && got != content {
+						t.Errorf("%q runs; want %q", got, content)
+					}
+					settle(board, r)
+				})
+			}
+		}
+	}
+}
+
+// want compares how an update came out with what it must come to.
+func (c *cutter) want(t *testing.T, u *updating, err error, place string, times int, was string, r *updatetest.RAUC) {
+	t.Helper()
+	if c.cuts < times {
+		t.Errorf("the line was cut %d times; want %d", c.cuts, times)
+	}
+	switch {
+	case times == breakTries:
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("broke %d times", c.cuts)) || !errors.Is(err, ErrUnreachable) && place != "roll back" || errors.Is(err, boardupdate.ErrRefused) {
+			t.Errorf("run() = %v; want an error that says how often it broke, and no refusal", err)
+		}
+	case place == "roll back":
+		if !errors.Is(err, ErrFailed) || u.outcome.System != OldSystem || r.Booted() != was {
+			t.Errorf("run() = %v, the %s system runs in %s; want the old one in %s", err, u.outcome.System, r.Booted(), was)
+		}
+	case err != nil || !u.outcome.Committed || u.outcome.System != NewSystem || r.Booted() == was:
+		t.Errorf("run() = %v, %s", err, u.outcome)
+	}
+	runs := map[bool]System{true: OldSystem, false: NewSystem}[r.Booted() == was]
+	if u.outcome.Restarted && u.outcome.System != runs {
+		t.Errorf("the outcome says that the %s system runs; it is the %s one", u.outcome.System, runs)
+	}
+}
+
+// settle starts what waits, and has what runs stay, for the next update.
+func settle(t *testing.T, r *updatetest.RAUC) {
+	t.Helper()
+	e, err := boardupdate.Find(t.Context(), updatetest.Connect(t), r.Bus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := e.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Waiting() {
+		r.Restart(t)
+	}
+	if err := e.MarkGood(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// RAUC's service ends while it installs, and is started again, as by systemd.
+func TestUpdateServiceEnds(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
+	u.pause = 2 * time.Second
+	ended := make(chan error, 1)
+	go func() { ended <- u.run(t.Context(), already) }()
+	r.Waiting(t)
+	r.Go(t)
+	r.Boot(t, "A")
+	if err := <-ended; err != nil {
+		t.Fatalf("run() = %v", err)
+	}
+	if saw := u.outcome.Report.Stages[2].Saw; r.Slot("B") != "system 2" || !u.outcome.Committed || !strings.Contains(saw, "RAUC's service on the board ended while it installed") {
+		t.Errorf("slot B holds %q, %v; the stage says %q", r.Slot("B"), u.outcome, saw)
+	}
+}
+
+// A line that breaks while the engine judges the bundle leaves nothing unjudged.
+func TestUpdateCutJudges(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
+	if err := first.run(t.Context(), already); err != nil {
+		t.Fatal(err)
+	}
+	u, c := cutUpdate(t, t, r, r.Make(t, updatetest.Bundle{Name: "one", Version: "1", Content: "system 1 again"}))
+	c.before["inspect"] = 1
+	if err := u.run(t.Context(), already); !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "-downgrade") || c.cuts != 1 {
+		t.Errorf("run() = %v after %d cuts; want the older version refused", err, c.cuts)
+	}
+}
+
+// A certificate that does not count yet where the board's clock is wrong is no fault of
+// the bundle's.
+func TestUpdateClock(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	r.KeyFrom(t, "trusted", time.Now().Add(time.Hour))
+	bundle := r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"})
+	for want, settings := range map[string][]string{
+		"take a bundle that was signed for this board": nil,
+		"the board's clock says 2016-01-28 11:45 UTC":  {r.Clock(t, time.Date(2016, 1, 28, 11, 45, 0, 0, time.UTC))},
+	} {
+		u := onRAUC(t, r, updatetest.Connect(t, settings...), bundle)
+		err := u.run(t.Context(), already)
+		if !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), want) {
+			t.Errorf("run() = %v; want %q", err, want)
+		}
+		if told := strings.Contains(fmt.Sprint(err), "date -u -s"); told != (settings != nil) {
+			t.Errorf("run() = %v; want the command that sets the clock: %v", err, !told)
+		}
+	}
+}
+
+// A board that installs already is waited for, and its bundle not blamed.
+func TestUpdateBusy(t *testing.T) {
+	r := updatetest.StartRAUC(t)
+	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
+	ended := make(chan error, 1)
+	go func() { ended <- first.run(t.Context(), already) }()
+	r.Waiting(t)
+	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
+	err := u.run(t.Context(), already)
+	r.Go(t)
+	if !errors.Is(err, boardupdate.ErrBusy) || errors.Is(err, boardupdate.ErrRefused) {
+		t.Errorf("run() = %v; want %v", err, boardupdate.ErrBusy)
+	}
+	for _, s := range u.outcome.Report.Stages {
+		if s.Status == Failed && !strings.HasPrefix(s.Next, "wait until that installation has ended") {
+			t.Errorf("stage %s: next %q", s.Name, s.Next)
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the first one: %v", err)
+	}
+}

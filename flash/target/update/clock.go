@@ -1,0 +1,50 @@
+package update
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// distrusted is the finding about a bundle that the board's engine does not take. A board
+// whose clock is wrong takes none, whoever signed it.
+func (s *Source) distrusted(ctx context.Context, why error) Finding {
+	board, err := s.boardClock(ctx)
+	here := time.Now()
+	wrong := err == nil && board.Sub(here).Abs() > clockSlack
+	if !wrong || !s.signed.dated(board, why) {
+		return refused("take a bundle that was signed for this board and is whole", "%v", why)
+	}
+	next := fmt.Sprintf("set the board's clock, then run update again; on the board: date -u -s '%s'", here.UTC().Format(time.DateTime))
+	return refused(next, "the board's clock says %s, and this machine's %s: %v", clockWords(board), clockWords(here), why)
+}
+
+// clockSlack is how far two clocks may be apart where certificates last for years.
+const clockSlack = 10 * time.Minute
+
+func clockWords(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 MST") }
+
+// dated says whether the board's clock can be why a certificate does not count there:
+// the engine says so, or the time lies outside of the certificate's.
+func (v validity) dated(board time.Time, why error) bool {
+	for _, word := range []string{"not yet valid", "expired"} {
+		if strings.Contains(why.Error(), word) {
+			return true
+		}
+	}
+	return !v.from.IsZero() && (board.Before(v.from) || board.After(v.until))
+}
+
+func (s *Source) boardClock(ctx context.Context) (time.Time, error) {
+	r, err := s.board.Run(ctx, "date", "+%s")
+	if err != nil {
+		return time.Time{}, err
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(r.Stdout)), 10, 64)
+	if err != nil || seconds < 0 || seconds > 1<<40 {
+		return time.Time{}, fmt.Errorf("the board's date says what is no time: status %d", r.Status)
+	}
+	return time.Unix(seconds, 0), nil
+}
