@@ -33,14 +33,14 @@ func WithLayers() (Spec, error) {
 	return First("is built of layers", func(s Spec) bool { return s.Debian == nil })
 }
 
-// LockLayers pins the branches of a board's layers to where they are now, in the
-// lock file beside its project file.
-func LockLayers(ctx context.Context, spec Spec, opt Options) error {
+// LockLayers pins the branches of a board's layers in the lock file beside its project
+// file. Pins stay, but for those of the repositories in update: see layers.Lock.
+func LockLayers(ctx context.Context, spec Spec, opt Options, update []string) error {
 	p, err := loadProject(ctx, spec, opt)
 	if err != nil {
 		return err
 	}
-	return layers.Lock(ctx, p, opt.workspace(spec))
+	return layers.Lock(ctx, p, opt.workspace(spec), update)
 }
 
 // DumpLayers writes a board's project file with all that it includes.

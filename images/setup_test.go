@@ -29,7 +29,7 @@ func TestBuildSetupBoard(t *testing.T) {
 	t.Chdir(clone)
 	spec := Spec{Board: "b", Arch: "arm64", lineage: []string{"b"}}
 	opt := Options{Dir: filepath.Join(clone, "build"), Ask: Ask{Targets: []string{"tiny-image"}}}
-	if err := LockLayers(t.Context(), spec, opt); err != nil {
+	if err := LockLayers(t.Context(), spec, opt, nil); err != nil {
 		t.Fatal(err)
 	}
 	if lock, err := os.ReadFile(layers.LockFile(file)); err != nil || !strings.Contains(string(lock), git(t, bitbake, "rev-parse", "HEAD")) {

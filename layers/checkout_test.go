@@ -316,7 +316,7 @@ func TestLockMovesABranch(t *testing.T) {
 	p := load(t, dir, repoFile("url: "+url+", branch: main"))
 	for range 2 { // the second time over the lock that the first one wrote
 		run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "more")
-		if err := Lock(t.Context(), p, Workspace{Dir: dir}); err != nil {
+		if err := Lock(t.Context(), p, Workspace{Dir: dir}, []string{AllPins}); err != nil {
 			t.Fatal(err)
 		}
 		var err error

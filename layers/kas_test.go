@@ -21,7 +21,7 @@ import (
 
 // scene is a project of testdata/kas with its repositories. In an archive, the
 // folder project holds the project and each other folder a repository, whose
-// address and commit the files name as {{oe}} and {{oe.commit}}. Words in the
+// address, commit and tag object the files name as {{oe}}, {{oe.commit}} and {{oe.tag}}. Words in the
 // first lines say what is to be compared.
 type scene struct {
 	name       string
@@ -98,12 +98,12 @@ func (s scene) makeRepos(t *testing.T, files []txtar.File) {
 		if repo == "project" && !s.git {
 			continue
 		}
-		words = append(words, "{{"+repo+".commit}}", commitAll(t, dir, repo, byRepo[repo]))
+		words = append(words, "{{"+repo+".commit}}", commitAll(t, dir, repo, byRepo[repo]), "{{"+repo+".tag}}", readRef(t, dir, "refs/tags/signed"))
 	}
 }
 
 // commitAll makes dir a repository with one commit, which is all of its branches
-// and its tag. It starts git once, since that takes long on a busy machine.
+// and tags. It starts git once, since that takes long on a busy machine.
 func commitAll(t *testing.T, dir, message string, files map[string]string) string {
 	t.Helper()
 	write(t, dir, map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": "[core]\n\trepositoryFormatVersion = 0\n", ".git/objects/info/f": "", ".git/refs/f": ""})
@@ -112,13 +112,21 @@ func commitAll(t *testing.T, dir, message string, files map[string]string) strin
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		fmt.Fprintf(&in, "M 100644 inline %s\ndata %d\n%s\n", path, len(files[path]), files[path])
 	}
-	in.WriteString("reset refs/tags/v1\nfrom refs/heads/main\n\nreset refs/heads/next\nfrom refs/heads/main\n\n")
+	in.WriteString("reset refs/tags/v1\nfrom refs/heads/main\n\nreset refs/heads/next\nfrom refs/heads/main\n\ntag signed\nfrom refs/heads/main\ntagger t <t@localhost> 0 +0000\ndata 0\n\n")
 	err := engine.Run(t.Context(), engine.Command{Argv: []string{"git", "fast-import", "--quiet"}, Dir: dir, Stdin: strings.NewReader(in.String())})
-	commit, readErr := os.ReadFile(filepath.Join(dir, ".git/refs/heads/main"))
-	if err != nil || readErr != nil {
-		t.Fatal(err, readErr)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return strings.TrimSpace(string(commit))
+	return readRef(t, dir, "refs/heads/main")
+}
+
+func readRef(t *testing.T, dir, ref string) string {
+	t.Helper()
+	id, err := os.ReadFile(filepath.Join(dir, ".git", ref))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(id))
 }
 
 // result is what a program makes of a project.
@@ -258,10 +266,20 @@ func TestAsOldKas(t *testing.T) {
 	})
 }
 
-// Lock files are byte for byte those of kas, also where there are some already.
+// Lock files are byte for byte those of kas, also where there are some already. Without
+// --update, pins stay.
 func TestLockAsKas(t *testing.T) {
 	kas := mustFind(t, kastest.Testing)
-	names := []string{"defaults", "relock", "elsewhere", "json", "outside"}
+	for mode, update := range map[string][]string{"kept": nil, "updated": {AllPins}} {
+		t.Run(mode, func(t *testing.T) { lockAsKas(t, kas, update) })
+	}
+}
+
+func lockAsKas(t *testing.T, kas kastest.Kas, update []string) {
+	names := []string{"defaults", "tagged", "elsewhere", "json", "outside"}
+	if update != nil {
+		names = append(names, "relock") // pins commits that are nowhere, where kas stops
+	}
 	all := scenes(t, func(s scene) bool { return slices.Contains(names, s.name) })
 	var runs []kasRun
 	for _, name := range names {
@@ -273,7 +291,11 @@ func TestLockAsKas(t *testing.T) {
 		if err := os.Mkdir(theirs, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		runs = append(runs, kasRun{Dir: theirs, Args: []string{"lock", "--update", strings.ReplaceAll(s.files, s.dir, copied)}})
+		args := []string{"lock"}
+		if update != nil {
+			args = append(args, "--update")
+		}
+		runs = append(runs, kasRun{Dir: theirs, Args: append(args, strings.ReplaceAll(s.files, s.dir, copied))})
 	}
 	done := runKas(t, kas, runs)
 	for i, name := range names {
@@ -284,7 +306,7 @@ func TestLockAsKas(t *testing.T) {
 			if err != nil || done[i].err != nil {
 				t.Fatalf("Load = %v, kas lock: %v; want both to read it", err, done[i].err)
 			}
-			if err := Lock(t.Context(), p, ws); err != nil {
+			if err := Lock(t.Context(), p, ws, update); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(lockFiles(t, filepath.Join(s.dir, "copied/project")), lockFiles(t, filepath.Join(s.dir, "project"))); diff != "" {

@@ -52,13 +52,13 @@ func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 // loader reads a project's files again and again, until the repositories that
 // they include files from are checked out as those files themselves demand.
 type loader struct {
-	given   string   // to Load
-	files   []string // the same, with whole paths
-	root    string
-	ws      Workspace
-	placed  map[string]Repo // checked out so far, by id
-	noLocks bool            // lock files are found and not merged
-	pin     func(context.Context, Repo) (Repo, error)
+	given  string   // to Load
+	files  []string // the same, with whole paths
+	root   string
+	ws     Workspace
+	placed map[string]Repo // checked out so far, by id
+	update []string        // repositories whose pins do not hold: see Lock
+	pin    func(context.Context, Repo) (Repo, error)
 }
 
 func newLoader(files string, ws Workspace) (*loader, error) {
@@ -239,8 +239,11 @@ func (in *reading) file(path string, from source) error {
 	if from.lock {
 		in.locks = append(in.locks, lock{path, v, from.external})
 	}
-	if !from.lock || !in.noLocks {
+	switch {
+	case !from.lock:
 		in.merged = merge(in.merged, v)
+	case !slices.Contains(in.update, AllPins):
+		in.merged = merge(in.merged, in.kept(v))
 	}
 	return nil
 }

@@ -424,6 +424,7 @@ func checkLoad(t *testing.T, dir string) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("header: {version: 0x0E}\nenv: &e {A: , B: c}\nlocal_conf_header: {<<: [*e, *e], c: \"d\\t\\n\\n\"}\n"))
 	f.Add([]byte("header: {version: 1}\nrepos:\n  r: {url: u, commit: " + sha + ", layers: {a: , b: no, c: {prio: 3}}}\nmenu_configuration: {a: yes, b: 1}\n"))
+	f.Add([]byte("header: {version: 1}\ndistro: ''\nrepos:\n  h: {layers: {../m: }}\n  r: {url: u, commit: main, patches: {0010: {path: ../p, repo: h}, 9: , 0x7: {path: q, repo: n}}}\n"))
 	f.Add([]byte("header: {version: 1}\nbblayers_conf_header:\n  ? a\n  : |2+\n     b\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, _, err := parse("p.yml", data, project)

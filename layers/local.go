@@ -58,14 +58,18 @@ func (p *Project) takeLocal(r *Repo) error {
 func (p *Project) checkLocal() error {
 	for _, id := range slices.Sorted(maps.Keys(p.local)) {
 		if !slices.ContainsFunc(p.Repos, func(r Repo) bool { return r.ID == id }) {
-			var have []string
-			for _, r := range p.Repos {
-				have = append(have, r.ID)
-			}
-			return fmt.Errorf("local folder %s: the project has no repository %q (have %s)", p.local[id], id, strings.Join(have, ", "))
+			return fmt.Errorf("local folder %s: the project has no repository %q (have %s)", p.local[id], id, strings.Join(p.ids(), ", "))
 		}
 	}
 	return nil
+}
+
+func (p Project) ids() []string {
+	ids := make([]string, len(p.Repos))
+	for i, r := range p.Repos {
+		ids[i] = r.ID
+	}
+	return ids
 }
 
 // localTree is the work tree that a local folder is in, which may be a part of it.

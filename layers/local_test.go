@@ -90,7 +90,7 @@ func TestLocalFolderIsNotLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Lock(t.Context(), p, Workspace{Dir: ws.Dir}); err != nil {
+	if err := Lock(t.Context(), p, Workspace{Dir: ws.Dir}, []string{AllPins}); err != nil {
 		t.Fatal(err)
 	}
 	if again, err := Load(t.Context(), file, Workspace{Dir: ws.Dir}); err != nil || again.Repos[1].Commit != first {

@@ -26,27 +26,34 @@ type lock struct {
 	external bool // of another repository, which is not ours to change
 }
 
-// Lock asks the servers where the project's branches and tags stand and pins
-// them in its lock files, as "kas lock --update" does: a repository where it is
-// locked already, any other in the lock file beside the first project file.
-// Commits that the project files themselves pin stay theirs. A file in which
-// nothing changes is not written.
-func Lock(ctx context.Context, p Project, ws Workspace) error {
+// AllPins stands for every repository in what Lock updates.
+const AllPins = "all"
+
+// Lock pins the project's branches and tags in its lock files, as "kas lock" does: a
+// repository that is not pinned at the commit of its checkout or, without one, where its
+// server has it. Pins stay, but for those of the repositories in update, which move to
+// where their servers are now, as all do with "kas lock --update". Commits that the
+// project files themselves pin stay theirs. A file in which nothing changes is not
+// written.
+func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
+	if err := p.checkUpdate(update); err != nil {
+		return err
+	}
 	return progress.Run(ctx, "lock", func(step *progress.Step) (string, error) {
 		if p.setup != nil {
-			return lockSetup(ctx, p)
+			return lockSetup(ctx, p, update)
 		}
 		ws.Local = p.local
 		l, err := newLoader(p.File, ws)
 		if err != nil {
 			return "", err
 		}
-		l.noLocks = true
+		l.update = update
 		l.pin = func(ctx context.Context, r Repo) (Repo, error) {
 			if r.floats() {
 				step.Detail(r.ID)
 			}
-			return pinned(ctx, r)
+			return l.pinned(ctx, r)
 		}
 		in, err := l.settle(ctx)
 		if err != nil {
@@ -57,19 +64,52 @@ func Lock(ctx context.Context, p Project, ws Workspace) error {
 			return "", err
 		}
 		if len(floating) == 0 {
-			return "the project files pin every repository themselves", nil
+			return "every repository is pinned already; -update moves pins", nil
 		}
 		all := len(floating)
-		moved, err := in.update(ctx, floating)
+		moved, err := in.write(ctx, floating)
 		return fmt.Sprintf("%d of %d repositories moved", moved, all), err
 	})
+}
+
+// checkUpdate refuses what no pin can be moved of.
+func (p Project) checkUpdate(update []string) error {
+	for _, id := range update {
+		i := slices.Index(p.ids(), id)
+		switch {
+		case id == AllPins:
+		case i < 0:
+			return fmt.Errorf("the project has no repository %q (have %s)", id, strings.Join(p.ids(), ", "))
+		case p.Repos[i].Local:
+			return fmt.Errorf("repository %s is the local folder %s, so its pin stays; lock it without SLIPWAY_LOCAL", id, p.Repos[i].Path)
+		}
+	}
+	return nil
+}
+
+// moves says whether Lock is to move a pin that holds already.
+func moves(update []string, id string) bool {
+	return slices.Contains(update, id) || slices.Contains(update, AllPins)
+}
+
+// kept is a lock file without the pins that are to move.
+func (l *loader) kept(lock *value) *value {
+	out := merge(newDict(), lock)
+	for _, id := range l.update {
+		out.replace(nil, "overrides", "repos", id, "commit")
+	}
+	return out
 }
 
 // floats says whether a server decides which commit r is at.
 func (r Repo) floats() bool { return r.URL != "" && r.Commit == "" }
 
-func pinned(ctx context.Context, r Repo) (Repo, error) {
+func (l *loader) pinned(ctx context.Context, r Repo) (Repo, error) {
 	if !r.floats() {
+		return r, nil
+	}
+	if now := treeIn((Project{Root: l.root}).Dir(l.ws, r), nil).record(); now.fits(r) && !moves(l.update, r.ID) {
+		r.Commit = now.Commit
 		return r, nil
 	}
 	t, err := r.lookUp(ctx)
@@ -77,8 +117,8 @@ func pinned(ctx context.Context, r Repo) (Repo, error) {
 	return r, err
 }
 
-// floating are the repositories without a commit of their own, with the commits
-// that servers have for them.
+// floating are the repositories without a commit of their own, with the commits that
+// they are to be pinned at.
 func (in *reading) floating(ctx context.Context) ([]Repo, error) {
 	p, err := in.project()
 	if err != nil {
@@ -92,17 +132,17 @@ func (in *reading) floating(ctx context.Context) ([]Repo, error) {
 			if placed, ok := in.placed[r.ID]; ok {
 				r = placed // its files were read at that commit
 			}
-			repos[i], err = pinned(ctx, r)
+			repos[i], err = in.pinned(ctx, r)
 			return err
 		})
 	}
 	return repos, group.Wait()
 }
 
-// update writes the commits of repositories into every lock file that has them,
+// write puts the commits of repositories into every lock file that has them,
 // and of those that none has into the first. It says how many moved. kas leaves
 // a second entry as it is, though the later file's entry holds.
-func (in *reading) update(ctx context.Context, repos []Repo) (int, error) {
+func (in *reading) write(ctx context.Context, repos []Repo) (int, error) {
 	moved, locked := map[string]bool{}, map[string]bool{}
 	for _, file := range in.locks {
 		changed := 0
@@ -182,13 +222,19 @@ func (f lock) write(changes int) error {
 }
 
 // lockSetup pins the sources of a bitbake-setup file, all in its one lock file.
-func lockSetup(ctx context.Context, p Project) (string, error) {
+func lockSetup(ctx context.Context, p Project, update []string) (string, error) {
 	var mu sync.Mutex
 	commits := map[string]string{}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for id, source := range p.setup.toLock {
 		if !source.repo.floats() {
+			continue
+		}
+		if i := slices.IndexFunc(p.Repos, func(r Repo) bool { return r.ID == id && r.Locked && r.URL == source.repo.URL }); i >= 0 && !moves(update, id) {
+			mu.Lock()
+			commits[id] = p.Repos[i].Commit
+			mu.Unlock()
 			continue
 		}
 		group.Go(func() error {

@@ -2,11 +2,14 @@ package layers
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // An entry that is in two lock files is set in both: the one in the file that is
@@ -30,7 +33,7 @@ func TestLockSetsEveryEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Lock(t.Context(), p, ws); err != nil {
+		if err := Lock(t.Context(), p, ws, []string{AllPins}); err != nil {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]string{"p.lock.yml": second, "a.lock.yml": second, "not.lock.yml": first} {
@@ -45,6 +48,84 @@ func TestLockSetsEveryEntry(t *testing.T) {
 			if err := os.Chtimes(path, long, long); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// What was built is what is pinned, and a pin moves only when that is asked for.
+func TestLockKeepsPins(t *testing.T) {
+	url, first, second := server(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"p.yml":      "header: {version: 14}\nrepos:\n" + strings.ReplaceAll("  a: {url: U, branch: main}\n  b: {url: U, branch: main}\n  c: {url: U, branch: main}\n  d: {url: U, branch: main}\n", "U", url),
+		"p.lock.yml": "header: {version: 14}\noverrides: {repos: {a: {commit: " + first + "}, b: {commit: " + first + "}}}\n",
+	})
+	ws := Workspace{Dir: filepath.Join(dir, "w")}
+	loaded := func() Project {
+		t.Helper()
+		p, err := Load(t.Context(), filepath.Join(dir, "p.yml"), ws)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := loaded()
+	p.Repos = p.Repos[:3] // d is never checked out
+	if err := Checkout(t.Context(), p, ws); err != nil {
+		t.Fatal(err)
+	}
+	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
+	third := headOf(t, url)
+	for _, step := range []struct {
+		update []string
+		want   map[string]string
+	}{
+		{nil, map[string]string{"a": first, "b": first, "c": second, "d": third}},
+		{nil, map[string]string{"a": first, "b": first, "c": second, "d": third}},
+		{[]string{"b"}, map[string]string{"a": first, "b": third, "c": second, "d": third}},
+		{[]string{AllPins}, map[string]string{"a": third, "b": third, "c": third, "d": third}},
+	} {
+		if err := Lock(t.Context(), loaded(), ws, step.update); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, loaded().pins()); diff != "" {
+			t.Errorf("pins after Lock of %q (-want +got):\n%s", step.update, diff)
+		}
+	}
+	if err := Lock(t.Context(), loaded(), ws, []string{"none"}); err == nil || !strings.Contains(err.Error(), `no repository "none" (have a, b, c, d)`) {
+		t.Errorf("Lock of no repository = %v; want it refused", err)
+	}
+	ws.Local = map[string]string{"a": dir}
+	if err := Lock(t.Context(), loaded(), ws, []string{"a"}); err == nil || !strings.Contains(err.Error(), "its pin stays") {
+		t.Errorf("Lock of a local folder = %v; want it refused", err)
+	}
+}
+
+// bitbake-setup's lock file keeps its pins, too.
+func TestLockKeepsPinsOfSetup(t *testing.T) {
+	url, first, second := server(t)
+	dir := t.TempDir()
+	write(t, dir, map[string]string{
+		"x.conf.json":                    setupText(fmt.Sprintf(`"oe": {"git-remote": {"uri": %q, "rev": "main"}}, "b": {"git-remote": {"uri": %[1]q, "rev": "main"}}`, url), setupOne),
+		"x.sources-fixed-revisions.json": fmt.Sprintf(`{"sources": {"oe": {"git-remote": {"uri": %q, "rev": %q}}}}`, url, first),
+	})
+	for _, step := range []struct {
+		update []string
+		oe     string
+	}{{nil, first}, {[]string{"b"}, first}, {[]string{"oe"}, second}} {
+		p, err := Load(t.Context(), filepath.Join(dir, "x.conf.json"), Workspace{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Lock(t.Context(), p, Workspace{}, step.update); err != nil {
+			t.Fatal(err)
+		}
+		v, _, err := readJSON(filepath.Join(dir, "x.sources-fixed-revisions.json"), setupOverrides)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if oe, b := v.get("sources", "oe", "git-remote", "rev").text, v.get("sources", "b", "git-remote", "rev").text; oe != step.oe || b != second {
+			t.Errorf("Lock of %q pins %s and %s; want %s and %s", step.update, oe, b, step.oe, second)
 		}
 	}
 }
@@ -95,7 +176,7 @@ func TestRefspecOfATag(t *testing.T) {
 					t.Errorf("Checkout of refspec %s = %v; want it at %s", refspec, err, want)
 				}
 			}
-			if err := Lock(t.Context(), p, ws); err != nil {
+			if err := Lock(t.Context(), p, ws, []string{AllPins}); err != nil {
 				t.Fatal(err)
 			}
 			lock, err := os.ReadFile(filepath.Join(dir, "p.lock.yml"))
@@ -144,7 +225,7 @@ func TestLockKeepsOtherOverrides(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"p.lock.yml": "header: {version: 14}\noverrides: {repos: {r: {url: " + url + "}}}\n"})
 	p := load(t, dir, repoFile("url: "+url+", branch: main"))
-	if err := Lock(t.Context(), p, Workspace{Dir: dir}); err != nil {
+	if err := Lock(t.Context(), p, Workspace{Dir: dir}, []string{AllPins}); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := os.ReadFile(filepath.Join(dir, "p.lock.yml"))

@@ -254,7 +254,7 @@ func (w setupWorld) sameDump(p Project, theirs, ours string, local map[string]st
 // other's.
 func sameLock(w setupWorld, file string) {
 	p, _ := w.ours("locked", file, "plain")
-	if err := Lock(w.t.Context(), p, Workspace{}); err != nil {
+	if err := Lock(w.t.Context(), p, Workspace{}, []string{AllPins}); err != nil {
 		w.t.Fatal(err)
 	}
 	ours, err := os.ReadFile(LockFile(p.File))

@@ -466,7 +466,7 @@ func TestLockSetup(t *testing.T) {
 		if said := strings.Join(p.Warnings, "\n"); !strings.Contains(said, step.warning) || step.warning == "" && said != "" {
 			t.Errorf("Load of %s at %s warns %q; want %q", step.uri, step.rev, said, step.warning)
 		}
-		if err := Lock(t.Context(), p, Workspace{}); err != nil {
+		if err := Lock(t.Context(), p, Workspace{}, []string{AllPins}); err != nil {
 			t.Fatal(err)
 		}
 		v, _, err := readJSON(lock, setupOverrides)

@@ -26,13 +26,15 @@ func (Layers) Checkout(ctx context.Context, board string) error {
 	})
 }
 
-// Lock pins the branches of a board's layers to where they are now, in the lock file
-// beside its project file.
+// Lock pins the branches of a board's layers in the lock file beside its project file, at
+// the commits of their checkouts or, without those, at their servers'. Pins stay.
 //
-// Example: "layers:lock jetson-orin-nano-devkit".
-func (Layers) Lock(ctx context.Context, board string) error {
+// Examples: "layers:lock jetson-orin-nano-devkit"; "layers:lock jetson-orin-nano-devkit -update=meta-tegra".
+func (Layers) Lock(ctx context.Context, board string,
+	update *string, // repositories whose pins move to where their servers are now, with commas; -update alone moves all
+) error {
 	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
-		return images.LockLayers(ctx, spec, options)
+		return images.LockLayers(ctx, spec, options, words(given(update, "")))
 	})
 }
 

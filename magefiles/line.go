@@ -42,6 +42,9 @@ var boardless = map[string]string{"smoke": "suite"}
 // argv is the flag that takes what comes after "--".
 const argv = "argv"
 
+// bare are the flags that may stand without a value, and what that means.
+var bare = map[string]string{"update": "all"}
+
 // hints say where a missing word is to be had.
 var hints = map[string]string{
 	"board": "boards lists them", "device": "devices lists them", "host": "the board's address", "inventory": "a file of Ansible's",
@@ -247,6 +250,8 @@ func (l *line) readFlag(arg, next string) error {
 			return fmt.Errorf("-%s %s: write it as -%[1]s=%s", f.name, next)
 		}
 		value = "true"
+	case !valued && bare[f.name] != "":
+		value = bare[f.name]
 	case !valued:
 		return fmt.Errorf("-%s has no value: write it as -%[1]s=%s", f.name, cmp.Or(next, "VALUE"))
 	}
