@@ -36,7 +36,7 @@ type kind struct {
 var kinds = []kind{
 	{"command", "a program's exit status and output", []string{"exec", "argv", "exit-status", "stdout", "stderr"}, readCommand},
 	{"file", "a file, folder, link or device node", []string{
-		"path", "exists", "mode", "size", "owner", "group", "filetype", "linked-to",
+		"path", "exists", "mode", "size", "owner", "group", "uid", "gid", "filetype", "linked-to",
 		"contents", "contains", "md5", "sha256", "sha512",
 	}, readFile},
 	{"service", "a systemd unit", []string{"name", "enabled", "running"}, readService},
@@ -54,7 +54,7 @@ var kinds = []kind{
 	}, readHTTP},
 	{"interface", "a network interface", []string{"name", "exists", "addrs", "mtu", "operstate"}, readInterface},
 	{"kernel-param", "a value below /proc/sys", []string{"name", "value"}, readKernelParam},
-	{"matching", "a value of the suite itself", []string{"content", "matches"}, readMatching},
+	{"matching", "a value of the suite itself", []string{"content", "as-reader", "matches"}, readMatching},
 
 	{"units", "the board has come up, and no unit has failed", []string{"ignore"}, readUnits},
 	{"clock", "the board's time, beside this machine's", []string{"within"}, readClock},
@@ -133,7 +133,7 @@ func (f *finding) expect(ok bool, want, saw string) {
 }
 
 // match holds a value against what is wanted of it.
-func (f *finding) match(name string, m matcher, value, saw string) {
+func (f *finding) match(name string, m matcher, value any, saw string) {
 	if m.empty() {
 		return
 	}

@@ -17,23 +17,24 @@ type account struct {
 
 // accountField is one of a line of the database.
 type accountField struct {
-	name string
-	at   int
-	want matcher
+	name   string
+	at     int
+	number bool
+	want   matcher
 }
 
 func readUser(e *entry) probe {
 	return readAccount(e, account{database: "passwd", name: e.text("username", e.name), groups: e.matcher("groups", listValue), fields: []accountField{
-		{"uid", 2, e.matcher("uid", numberValue)},
-		{"gid", 3, e.matcher("gid", numberValue)},
-		{"home", 5, e.matcher("home", stringValue)},
-		{"shell", 6, e.matcher("shell", stringValue)},
+		{"uid", 2, true, e.matcher("uid", numberValue)},
+		{"gid", 3, true, e.matcher("gid", numberValue)},
+		{"home", 5, false, e.matcher("home", stringValue)},
+		{"shell", 6, false, e.matcher("shell", stringValue)},
 	}})
 }
 
 func readGroup(e *entry) probe {
 	return readAccount(e, account{database: "group", name: e.text("groupname", e.name), fields: []accountField{
-		{"gid", 2, e.matcher("gid", numberValue)},
+		{"gid", 2, true, e.matcher("gid", numberValue)},
 	}})
 }
 
@@ -64,7 +65,11 @@ func (a account) run(ctx context.Context, s *session) (finding, error) {
 		return f, nil
 	}
 	for _, field := range a.fields {
-		f.match(field.name, field.want, found[field.at], field.name+" "+found[field.at])
+		value := any(found[field.at])
+		if field.number {
+			value = answeredNumber(found[field.at])
+		}
+		f.match(field.name, field.want, value, field.name+" "+found[field.at])
 	}
 	if a.groups.empty() {
 		return f, nil
@@ -73,7 +78,7 @@ func (a account) run(ctx context.Context, s *session) (finding, error) {
 	if err != nil {
 		return f, err
 	}
-	f.match("groups", a.groups, strings.Join(strings.Fields(groups), "\n"), "groups "+strings.TrimSpace(groups))
+	f.match("groups", a.groups, strings.Fields(groups), "groups "+strings.TrimSpace(groups))
 	return f, nil
 }
 

@@ -43,7 +43,7 @@ func (r results) run(ctx context.Context, s *session) (finding, error) {
 // Without a reader its output is only shown.
 func judgeResults(r target.Result, status matcher, read func(string) outcome) finding {
 	var f finding
-	f.match("exit status", status, fmt.Sprint(r.Status), "exit status "+fmt.Sprint(r.Status))
+	f.match("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
 	if read == nil {
 		if !f.ok() {
 			f.saw = []string{describe(r)}

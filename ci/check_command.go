@@ -44,7 +44,7 @@ func readCommand(e *entry) probe {
 // exitStatus is 0 unless the suite says otherwise.
 func (e *entry) exitStatus() matcher {
 	if e.fields["exit-status"] == nil {
-		return matcher{words: "0", ok: func(v string) bool { return v == "0" }}
+		return matcher{words: "0", test: func(v any) (bool, error) { return v == 0, nil }}
 	}
 	return e.matcher("exit-status", numberValue)
 }
@@ -55,7 +55,7 @@ func (c command) run(ctx context.Context, s *session) (finding, error) {
 		return finding{}, err
 	}
 	var f finding
-	f.match("exit status", c.exitStatus, fmt.Sprint(r.Status), "exit status "+fmt.Sprint(r.Status))
+	f.match("exit status", c.exitStatus, r.Status, "exit status "+fmt.Sprint(r.Status))
 	outIsCut, errIsCut := cut(r)
 	f.whole("stdout", c.stdout, outIsCut)
 	f.whole("stderr", c.stderr, errIsCut)

@@ -44,7 +44,7 @@ func (c containerd) run(ctx context.Context, s *session) (finding, error) {
 	if err != nil {
 		return f, err
 	}
-	f.match("version", c.version, version, "version "+version)
+	f.match("version", c.version, strings.TrimPrefix(version, "v"), "version "+version)
 	f.fact("containerd " + clean(version, 100) + " answers")
 	return f, nil
 }
@@ -93,7 +93,7 @@ func (c container) run(ctx context.Context, s *session) (finding, error) {
 		return f, err
 	}
 	status := fmt.Sprintf("exit status %d", exit.Status)
-	f.match("exit status", c.exitStatus, fmt.Sprint(exit.Status), status)
+	f.match("exit status", c.exitStatus, int(exit.Status), status)
 	f.whole("output", c.output, exit.Truncated)
 	f.match("output", c.output, string(exit.Output), "output: "+quoteOutput(exit.Output))
 	if exit.Truncated {

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // maxFileBytes of a file are read for its contents.
@@ -16,11 +21,12 @@ const maxFileBytes = 1 << 20
 type file struct {
 	path     string
 	exists   *bool
-	mode     string
-	filetype string
+	mode     matcher
+	filetype matcher
 	size     matcher
 	owner    matcher
 	group    matcher
+	uid, gid matcher
 	linkedTo matcher
 	contents matcher
 	digests  []digest
@@ -43,6 +49,8 @@ func readFile(e *entry) probe {
 		exists:   e.flag("exists"),
 		mode:     e.mode(),
 		filetype: e.fileType(),
+		uid:      e.matcher("uid", numberValue),
+		gid:      e.matcher("gid", numberValue),
 		size:     e.matcher("size", numberValue),
 		owner:    e.matcher("owner", stringValue),
 		group:    e.matcher("group", stringValue),
@@ -63,39 +71,29 @@ func readFile(e *entry) probe {
 	return f
 }
 
-// mode takes 0755 and "0755" alike: YAML would read the first as a number.
-func (e *entry) mode() string {
-	n := e.scalar("mode", "an octal mode like \"0755\"")
-	if n == nil {
-		return ""
+var modePattern = regexp.MustCompile(`^[0-7]{4}$`)
+
+// mode is text: what YAML makes of 0755 without quotes equals no mode.
+func (e *entry) mode() matcher {
+	n := e.fields["mode"]
+	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern.MatchString(n.Value)) {
+		e.fail(n, "mode must be four octal digits in quotes, like \"0755\", not %s", n.Value)
 	}
-	v, err := strconv.ParseUint(strings.TrimPrefix(n.Value, "0o"), 8, 16)
-	if err != nil || v > 0o7777 {
-		e.fail(n, "mode must be an octal mode like \"0755\", not %q", n.Value)
-	}
-	return fmt.Sprintf("%04o", v)
+	return e.matcher("mode", stringValue)
 }
 
-func (e *entry) fileType() string {
-	want := e.text("filetype", "")
-	if want == "" {
-		return ""
+func (e *entry) fileType() matcher {
+	n := e.fields["filetype"]
+	if known := slices.Sorted(maps.Values(fileTypes)); n != nil && n.Kind == yaml.ScalarNode && !slices.Contains(known, n.Value) {
+		e.fail(n, "filetype %q is not one of %s", n.Value, strings.Join(known, ", "))
 	}
-	var known []string
-	for _, bits := range []uint64{0o100000, 0o040000, 0o120000, 0o140000, 0o010000, 0o020000, 0o060000} {
-		if fileTypes[bits] == want {
-			return want
-		}
-		known = append(known, fileTypes[bits])
-	}
-	e.fail(e.fields["filetype"], "filetype %q is not one of %s", want, strings.Join(known, ", "))
-	return ""
+	return e.matcher("filetype", stringValue)
 }
 
 func (f file) run(ctx context.Context, s *session) (finding, error) {
 	var found finding
 	// In another language the error would read otherwise.
-	r, err := s.board.Run(ctx, "env", "LC_ALL=C", "stat", "-c", "%f %s %U %G", f.path)
+	r, err := s.board.Run(ctx, "env", "LC_ALL=C", "stat", "-c", "%f %s %U %G %u %g", f.path)
 	if err != nil {
 		return found, err
 	}
@@ -125,7 +123,7 @@ func existence(what string, there bool) string {
 // stat holds what stat said against what is wanted.
 func (f file) stat(found *finding, out string) error {
 	fields := strings.Fields(out)
-	if len(fields) != 4 {
+	if len(fields) != 6 {
 		return fmt.Errorf("stat %s answered %q", f.path, clean(out, 200))
 	}
 	bits, err := strconv.ParseUint(fields[0], 16, 32)
@@ -133,15 +131,13 @@ func (f file) stat(found *finding, out string) error {
 		return fmt.Errorf("stat %s answered %q", f.path, clean(out, 200))
 	}
 	mode, filetype := fmt.Sprintf("%04o", bits&0o7777), fileTypes[bits&0o170000]
-	if f.mode != "" {
-		found.expect(mode == f.mode, "mode "+f.mode, "mode "+mode)
-	}
-	if f.filetype != "" {
-		found.expect(filetype == f.filetype, "a "+f.filetype, "a "+filetype)
-	}
-	found.match("size", f.size, fields[1], fields[1]+" bytes")
+	found.match("mode", f.mode, mode, "mode "+mode)
+	found.match("filetype", f.filetype, filetype, "a "+filetype)
+	found.match("size", f.size, answeredNumber(fields[1]), fields[1]+" bytes")
 	found.match("owner", f.owner, fields[2], "owner "+fields[2])
 	found.match("group", f.group, fields[3], "group "+fields[3])
+	found.match("uid", f.uid, answeredNumber(fields[4]), "uid "+fields[4])
+	found.match("gid", f.gid, answeredNumber(fields[5]), "gid "+fields[5])
 	return nil
 }
 
@@ -152,7 +148,7 @@ func (f file) read(ctx context.Context, s *session, found *finding) error {
 		if err != nil {
 			return err
 		}
-		found.match("linked-to", f.linkedTo, out, "links to "+chomp(out))
+		found.match("linked-to", f.linkedTo, chomp(out), "links to "+chomp(out))
 	}
 	if !f.contents.empty() {
 		if err := f.readContents(ctx, s, found); err != nil {

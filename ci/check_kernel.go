@@ -100,7 +100,7 @@ func (m module) run(ctx context.Context, s *session) (finding, error) {
 	f.expect(have == m.loaded, m.name+word(m.loaded, " is loaded or built in", " is not loaded"),
 		m.name+word(have, " is loaded or built in", " is not loaded"))
 	if have && m.loaded {
-		version := strings.TrimSpace(string(r.Stdout))
+		version := strings.TrimPrefix(strings.TrimSpace(string(r.Stdout)), "v")
 		f.match("version", m.version, version, "version "+or(version, "(it tells none)"))
 	}
 	return f, nil

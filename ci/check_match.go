@@ -2,40 +2,60 @@ package ci
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/blang/semver/v4"
 	"go.yaml.in/yaml/v4"
 )
 
-// matcher says what a value must be, in goss's words. A value is text; what goss
-// calls an array is text of one element a line.
+// matcher says what a value must be, in goss's words and with goss's verdicts. A
+// value is text, a number, true or false, a list, or what JSON holds. One that
+// cannot be judged, such as text by gt, matches neither a matcher nor its `not`.
 type matcher struct {
 	words string
-	ok    func(value string) bool
-	all   []matcher // instead of ok: each of them
+	test  func(value any) (bool, error)
+	all   []matcher // instead of test: each of them
 }
 
-func (m matcher) empty() bool { return m.ok == nil && len(m.all) == 0 }
+func (m matcher) empty() bool { return m.test == nil && len(m.all) == 0 }
 
 // misses returns, in words, what value lacks.
-func (m matcher) misses(value string) []string {
+func (m matcher) misses(value any) []string {
 	var misses []string
 	for _, part := range m.all {
 		misses = append(misses, part.misses(value)...)
 	}
-	if m.ok != nil && !m.ok(value) {
+	if m.test == nil {
+		return misses
+	}
+	switch ok, err := m.test(value); {
+	case err != nil:
+		misses = append(misses, m.words+" ("+err.Error()+")")
+	case !ok:
 		misses = append(misses, m.words)
 	}
 	return misses
 }
 
-func (m matcher) matches(value string) bool { return len(m.misses(value)) == 0 }
+// holds says whether value matches, or why that cannot be said.
+func (m matcher) holds(value any) (bool, error) {
+	for _, part := range m.all {
+		if ok, err := part.holds(value); !ok || err != nil {
+			return false, err
+		}
+	}
+	if m.test == nil {
+		return true, nil
+	}
+	return m.test(value)
+}
 
 func (m matcher) String() string {
-	if m.ok != nil {
+	if m.test != nil {
 		return m.words
 	}
 	words := make([]string, len(m.all))
@@ -45,14 +65,16 @@ func (m matcher) String() string {
 	return strings.Join(words, " and ")
 }
 
-// valueType is how the plain words of a matcher are read.
+// valueType is what a matcher is held against. What goss would never match is
+// refused when the suite is read.
 type valueType int
 
 const (
 	textValue   valueType = iota // output or a file: a list is patterns for its lines
 	listValue                    // a list is elements that must be there
-	stringValue                  // one word
+	stringValue                  // one text
 	numberValue
+	anyValue // what JSON holds, or a suite: any of these
 )
 
 // matcher reads the attribute key as a matcher; an absent one matches everything.
@@ -61,14 +83,30 @@ func (e *entry) matcher(key string, t valueType) matcher {
 	if n == nil {
 		return matcher{}
 	}
-	r := matchReader{entry: e, key: key, value: t}
-	return r.read(n)
+	return matchReader{entry: e, key: key, value: t}.read(n)
 }
 
 type matchReader struct {
 	*entry
 	key   string
 	value valueType
+}
+
+// of is a reader for what stands within a matcher. There goss takes a list for
+// elements, which a text has not.
+func (r matchReader) of(t valueType) matchReader {
+	if t == textValue {
+		t = stringValue
+	}
+	return matchReader{r.entry, r.key, t}
+}
+
+// inner is the type of a list's elements.
+func (t valueType) inner() valueType {
+	if t == anyValue {
+		return anyValue
+	}
+	return stringValue
 }
 
 func (r matchReader) read(n *yaml.Node) matcher {
@@ -78,44 +116,62 @@ func (r matchReader) read(n *yaml.Node) matcher {
 	case yaml.MappingNode:
 		return r.readNamed(n)
 	}
-	if n.ShortTag() == "!!null" {
-		r.fail(n, "%s is empty; leave it out or write []", r.key)
-		return matcher{}
+	return r.readScalar(n)
+}
+
+// readScalar reads a plain value. goss turns what it finds into text for a text,
+// and into a number for a number.
+func (r matchReader) readScalar(n *yaml.Node) matcher {
+	switch want := r.scalarOf(n).(type) {
+	case string:
+		if number, err := strconv.Atoi(want); r.value == numberValue && (err != nil || strconv.Itoa(number) != want) {
+			r.fail(n, "%s must be a number, not %q", r.key, want)
+		}
+		return matcher{words: strconv.Quote(want), test: func(v any) (bool, error) { return textOf(v) == want, nil }}
+	case bool:
+		if r.value != anyValue {
+			r.fail(n, "%s is never %s, as it is no truth value; for a text, write %q", r.key, n.Value, n.Value)
+		}
+		return matcher{words: n.Value, test: func(v any) (bool, error) { return v == want, nil }}
 	}
-	if r.value == numberValue {
-		return r.compare(n, "", func(a, b float64) bool { return a == b })
+	return r.compare(n, "", func(order int) bool { return order == 0 })
+}
+
+// scalarOf is a plain value as YAML has it: text, int, float64 or bool.
+func (r matchReader) scalarOf(n *yaml.Node) any {
+	var value any
+	if n.Kind == yaml.ScalarNode {
+		if err := n.Decode(&value); err != nil {
+			r.fail(n, "%s: %v", r.key, err)
+		}
 	}
-	if r.value == listValue {
-		return element(equals(n.Value))
+	switch value := value.(type) {
+	case string, int, float64, bool:
+		return value
+	case nil:
+		r.fail(n, "%s is %s; leave it out or write []", r.key, kindOf(n))
+	default:
+		r.fail(n, "%s: YAML takes %s for a %s; write it in quotes", r.key, kindOf(n), strings.TrimPrefix(n.ShortTag(), "!!"))
 	}
-	return equals(n.Value)
+	return ""
 }
 
 func (r matchReader) readList(n *yaml.Node) matcher {
-	if r.value == numberValue || r.value == stringValue {
-		r.fail(n, "%s must be one value or a matcher, not a list", r.key)
-		return matcher{}
+	switch r.value {
+	case textValue:
+		return r.patterns(n)
+	case listValue, anyValue:
+		return r.elements(n, listOf)
 	}
-	var m matcher
-	for _, c := range n.Content {
-		switch {
-		case c.Kind != yaml.ScalarNode:
-			m.all = append(m.all, element(r.read(c)))
-		case r.value == textValue:
-			m.all = append(m.all, r.pattern(c))
-		default:
-			m.all = append(m.all, element(equals(c.Value)))
-		}
-	}
-	return m
+	r.fail(n, "%s must be one value or a matcher, not a list; for lines use have-patterns or contain-elements", r.key)
+	return matcher{}
 }
 
-// matcherNames are what a mapping may say. Of goss's they lack those for mappings
-// (have-key, have-key-with-value), since no answer of a board is one.
+// matcherNames are what a mapping may say.
 var matcherNames = []string{
 	"and", "or", "not", "equal", "have-prefix", "have-suffix", "contain-substring", "match-regexp",
 	"gt", "ge", "lt", "le", "contain-element", "contain-elements", "consist-of", "have-len", "have-patterns",
-	"semver-constraint", "gjson",
+	"have-key", "semver-constraint", "gjson",
 }
 
 // readNamed reads a mapping like {have-prefix: v}.
@@ -133,57 +189,63 @@ func (r matchReader) readNamed(n *yaml.Node) matcher {
 	case "and", "or":
 		return r.combine(name.Value, arg)
 	case "not":
-		inner := r.read(arg)
-		return matcher{words: "not " + inner.String(), ok: func(v string) bool { return !inner.matches(v) }}
+		inner := r.of(r.value).read(arg)
+		return matcher{words: "not " + inner.String(), test: func(v any) (bool, error) {
+			ok, err := inner.holds(v)
+			return !ok && err == nil, err
+		}}
+	case "equal":
+		return r.equal(arg)
 	case "contain-elements":
-		return matchReader{r.entry, r.key, listValue}.readList(r.want(arg, yaml.SequenceNode))
+		return r.elements(r.want(arg, yaml.SequenceNode), linesOf)
 	case "consist-of":
 		return r.consistOf(r.want(arg, yaml.SequenceNode))
 	case "have-patterns":
-		return matchReader{r.entry, r.key, textValue}.readList(r.want(arg, yaml.SequenceNode))
+		return r.patterns(r.want(arg, yaml.SequenceNode))
 	case "gjson":
 		return r.gjson(r.want(arg, yaml.MappingNode))
+	case "have-key":
+		return r.haveKey(arg)
 	case "contain-element":
-		return element(matchReader{r.entry, r.key, stringValue}.read(arg))
-	case "equal":
-		if arg.Kind == yaml.SequenceNode {
-			return equals(strings.Join(values(arg), "\n"))
-		}
+		return r.containElement(arg)
 	}
 	return r.readOne(name.Value, r.want(arg, yaml.ScalarNode))
 }
 
-// readOne reads a matcher whose argument is one word.
+// readOne reads a matcher whose argument is one word or number.
 func (r matchReader) readOne(name string, arg *yaml.Node) matcher {
-	word := arg.Value
 	switch name {
-	case "equal":
-		return equals(word)
-	case "have-prefix":
-		return matcher{fmt.Sprintf("begins with %q", word), func(v string) bool { return strings.HasPrefix(v, word) }, nil}
-	case "have-suffix":
-		return matcher{fmt.Sprintf("ends with %q", word), func(v string) bool { return strings.HasSuffix(chomp(v), word) }, nil}
-	case "contain-substring":
-		return matcher{fmt.Sprintf("contains %q", word), func(v string) bool { return strings.Contains(v, word) }, nil}
+	case "gt":
+		return r.compare(arg, "more than ", func(order int) bool { return order > 0 })
+	case "ge":
+		return r.compare(arg, "at least ", func(order int) bool { return order >= 0 })
+	case "lt":
+		return r.compare(arg, "less than ", func(order int) bool { return order < 0 })
+	case "le":
+		return r.compare(arg, "at most ", func(order int) bool { return order <= 0 })
 	case "have-len":
 		return r.length(arg)
-	case "semver-constraint":
-		allows, err := parseConstraint(word)
-		if err != nil {
-			r.fail(arg, "%s: %v", r.key, err)
-		}
-		return semver(word, allows)
-	case "match-regexp":
-		re := r.regexp(arg, word)
-		return matcher{fmt.Sprintf("matches /%s/", word), re.MatchString, nil}
-	case "gt":
-		return r.compare(arg, "more than ", func(a, b float64) bool { return a > b })
-	case "ge":
-		return r.compare(arg, "at least ", func(a, b float64) bool { return a >= b })
-	case "lt":
-		return r.compare(arg, "less than ", func(a, b float64) bool { return a < b })
 	}
-	return r.compare(arg, "at most ", func(a, b float64) bool { return a <= b })
+	word, ok := r.scalarOf(arg).(string)
+	if !ok {
+		r.fail(arg, "%s: %s needs a text; write %q", r.key, name, arg.Value)
+	}
+	switch name {
+	case "have-prefix":
+		return onText("begins with", word, strings.HasPrefix)
+	case "have-suffix":
+		return onText("ends with", word, strings.HasSuffix)
+	case "contain-substring":
+		return onText("contains", word, strings.Contains)
+	case "semver-constraint":
+		return r.semver(arg, word)
+	}
+	re := r.regexp(arg, word)
+	return matcher{words: fmt.Sprintf("matches /%s/", word), test: func(v any) (bool, error) { return re.MatchString(textOf(v)), nil }}
+}
+
+func onText(verb, word string, holds func(text, word string) bool) matcher {
+	return matcher{words: fmt.Sprintf("%s %q", verb, word), test: func(v any) (bool, error) { return holds(textOf(v), word), nil }}
 }
 
 // want returns n where it is of a kind, or else an empty node of that kind.
@@ -198,7 +260,7 @@ func (r matchReader) want(n *yaml.Node, k yaml.Kind) *yaml.Node {
 func (r matchReader) combine(name string, arg *yaml.Node) matcher {
 	var parts []matcher
 	for _, c := range r.want(arg, yaml.SequenceNode).Content {
-		parts = append(parts, r.read(c))
+		parts = append(parts, r.of(r.value).read(c))
 	}
 	if len(parts) == 0 {
 		r.fail(arg, "%s: %s needs a list of matchers", r.key, name)
@@ -210,110 +272,73 @@ func (r matchReader) combine(name string, arg *yaml.Node) matcher {
 	for i, p := range parts {
 		words[i] = p.String()
 	}
-	return matcher{words: strings.Join(words, " or "), ok: func(v string) bool {
-		return slices.ContainsFunc(parts, func(p matcher) bool { return p.matches(v) })
+	return matcher{words: strings.Join(words, " or "), test: func(v any) (bool, error) {
+		for _, p := range parts {
+			if ok, err := p.holds(v); ok || err != nil {
+				return ok && err == nil, err
+			}
+		}
+		return false, nil
 	}}
 }
 
-// length counts the elements of a list, and the bytes of anything else.
+// equal wants the same value of the same type: the number 5 is neither the text
+// "5" nor, out of JSON, whose numbers are all fractions, the whole number 5.
+func (r matchReader) equal(arg *yaml.Node) matcher {
+	var want any
+	if err := arg.Decode(&want); err != nil {
+		r.fail(arg, "%s: %v", r.key, err)
+	}
+	words := "equals " + kindOf(arg)
+	switch arg.Kind {
+	case yaml.ScalarNode:
+		words = strconv.Quote(arg.Value)
+	case yaml.SequenceNode:
+		words = "equals " + textOf(want)
+	}
+	return matcher{words: words, test: func(v any) (bool, error) {
+		if v == nil && want == nil {
+			return false, fmt.Errorf("goss compares nothing with nothing never")
+		}
+		return reflect.DeepEqual(v, want), nil
+	}}
+}
+
+// length counts the elements of a list, and the bytes of a text.
 func (r matchReader) length(arg *yaml.Node) matcher {
-	want, err := strconv.Atoi(arg.Value)
-	if err != nil || want < 0 {
+	want, ok := r.scalarOf(arg).(int)
+	if !ok || want < 0 {
 		r.fail(arg, "%s: have-len needs a number, not %s", r.key, kindOf(arg))
 	}
+	unit := "bytes"
 	if r.value == listValue {
-		return matcher{words: fmt.Sprintf("%d elements", want), ok: func(v string) bool { return len(lines(v)) == want }}
+		unit = "elements"
 	}
-	return matcher{words: fmt.Sprintf("%d bytes", want), ok: func(v string) bool { return len(v) == want }}
-}
-
-// consistOf wants these elements, and no others, in any order.
-func (r matchReader) consistOf(arg *yaml.Node) matcher {
-	var parts []matcher
-	var words []string
-	for _, c := range arg.Content {
-		m := matchReader{r.entry, r.key, stringValue}.read(c)
-		parts, words = append(parts, m), append(words, m.String())
-	}
-	return matcher{words: "these lines alone: " + strings.Join(words, ", "), ok: func(v string) bool {
-		have := lines(v)
-		return len(have) == len(parts) && pairUp(parts, have)
+	return matcher{words: fmt.Sprintf("%d %s", want, unit), test: func(v any) (bool, error) {
+		if text, ok := v.(string); ok {
+			return len(text) == want, nil
+		}
+		all, err := listOf(v)
+		return err == nil && len(all) == want, err
 	}}
 }
 
-// pairUp gives every matcher a line of its own, where that can be done: a line that
-// two could have is handed on while there is another for one of them.
-func pairUp(parts []matcher, have []string) bool {
-	owner := map[int]int{} // which matcher has a line
-	var place func(part int, tried map[int]bool) bool
-	place = func(part int, tried map[int]bool) bool {
-		for i, line := range have {
-			if tried[i] || !parts[part].matches(line) {
-				continue
-			}
-			tried[i] = true
-			if old, taken := owner[i]; !taken || place(old, tried) {
-				owner[i] = part
-				return true
-			}
-		}
-		return false
-	}
-	for part := range parts {
-		if !place(part, map[int]bool{}) {
-			return false
-		}
-	}
-	return true
-}
-
-// gjson holds what stands at places of a JSON text against matchers.
-func (r matchReader) gjson(arg *yaml.Node) matcher {
-	var all []matcher
-	for k, v := range pairs(arg) {
-		if err := checkJSONPath(k.Value); err != nil {
-			r.fail(k, "%s: gjson: %v", r.key, err)
-		}
-		path, m := k.Value, matchReader{r.entry, r.key, stringValue}.read(v)
-		all = append(all, matcher{words: path + " in the JSON: " + m.String(), ok: func(text string) bool {
-			value, err := jsonAt(text, path)
-			return err == nil && m.matches(value)
-		}})
-	}
-	if len(all) == 0 {
-		r.fail(arg, "%s: gjson needs places and what to find there", r.key)
-	}
-	return matcher{all: all}
-}
-
-func (r matchReader) compare(n *yaml.Node, words string, holds func(a, b float64) bool) matcher {
-	want, err := strconv.ParseFloat(n.Value, 64)
-	if err != nil {
+// compare wants a number, and reads text as one.
+func (r matchReader) compare(n *yaml.Node, words string, holds func(order int) bool) matcher {
+	want := r.scalarOf(n)
+	switch want.(type) {
+	case int, float64:
+	default:
 		r.fail(n, "%s must be a number, not %s", r.key, kindOf(n))
 	}
-	return matcher{words: words + n.Value, ok: func(v string) bool {
-		have, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
-		return err == nil && holds(have, want)
+	return matcher{words: words + n.Value, test: func(v any) (bool, error) {
+		have, err := numberOf(v)
+		if err != nil {
+			return false, err
+		}
+		order, ok := compareNumbers(have, want)
+		return ok && holds(order), nil
 	}}
-}
-
-// pattern reads goss's patterns for lines: foo, !foo, /regex/, !/regex/, and \!
-// or \/ where a text begins with these.
-func (r matchReader) pattern(n *yaml.Node) matcher {
-	text, absent := strings.CutPrefix(n.Value, "!")
-	words, ok := fmt.Sprintf("a line with %q", text), func(line string) bool { return strings.Contains(line, text) }
-	switch {
-	case len(text) > 2 && strings.HasPrefix(text, "/") && strings.HasSuffix(text, "/"):
-		re := r.regexp(n, text[1:len(text)-1])
-		words, ok = "a line that matches "+text, re.MatchString
-	case strings.HasPrefix(text, `\!`) || strings.HasPrefix(text, `\/`):
-		text = text[1:]
-		words = fmt.Sprintf("a line with %q", text)
-	}
-	if absent {
-		words = "no" + strings.TrimPrefix(words, "a")
-	}
-	return matcher{words: words, ok: func(v string) bool { return slices.ContainsFunc(lines(v), ok) != absent }}
 }
 
 func (r matchReader) regexp(n *yaml.Node, text string) *regexp.Regexp {
@@ -325,32 +350,32 @@ func (r matchReader) regexp(n *yaml.Node, text string) *regexp.Regexp {
 	return re
 }
 
-func equals(word string) matcher {
-	return matcher{words: strconv.Quote(word), ok: func(v string) bool { return chomp(v) == chomp(word) }}
-}
-
-// element matches text of which one line matches m.
-func element(m matcher) matcher {
-	words := m.String()
-	if strings.HasPrefix(words, `"`) {
-		words = "is " + words
+// semver wants a version, or each of a list, to be one that the constraint allows.
+func (r matchReader) semver(n *yaml.Node, text string) matcher {
+	allows, err := semver.ParseRange(text)
+	if err != nil {
+		r.fail(n, "%s: %q is not a constraint such as \">=1.2.0 <2.0.0\": %v", r.key, text, err)
 	}
-	return matcher{words: "a line that " + words, ok: func(v string) bool { return slices.ContainsFunc(lines(v), m.matches) }}
-}
-
-func values(n *yaml.Node) []string {
-	var out []string
-	for _, c := range n.Content {
-		out = append(out, c.Value)
-	}
-	return out
-}
-
-func chomp(text string) string { return strings.TrimSuffix(text, "\n") }
-
-func lines(text string) []string {
-	if text == "" {
-		return nil
-	}
-	return strings.Split(chomp(text), "\n")
+	return matcher{words: "a version " + text, test: func(v any) (bool, error) {
+		all := []any{v}
+		if _, ok := v.(string); !ok {
+			var err error
+			if all, err = listOf(v); err != nil {
+				return false, err
+			}
+		}
+		if len(all) == 0 {
+			return false, fmt.Errorf("there is no version")
+		}
+		ok := true
+		for _, one := range all {
+			text, _ := one.(string)
+			version, err := semver.Parse(text)
+			if err != nil {
+				return false, fmt.Errorf("%q is not a version such as 1.2.0", clean(text, 40))
+			}
+			ok = ok && allows(version)
+		}
+		return ok, nil
+	}}
 }

@@ -2,27 +2,28 @@ package ci
 
 import (
 	"context"
-	"strings"
-
-	"go.yaml.in/yaml/v4"
+	"fmt"
 )
 
 // matching holds a value of the suite itself against a matcher; it asks the board
 // nothing. goss files use it, mostly with values of their own making.
 type matching struct {
-	content string
+	content any
 	matches matcher
 }
 
 func readMatching(e *entry) probe {
-	m, t := matching{}, stringValue
-	switch n := e.fields["content"]; {
-	case n == nil:
+	m, t := matching{}, anyValue
+	n := e.fields["content"]
+	if n == nil {
 		e.fail(e.key, "a matching needs content and matches")
-	case n.Kind == yaml.SequenceNode:
-		m.content, t = strings.Join(e.list("content"), "\n"), listValue
-	default:
-		m.content = e.text("content", "")
+		return m
+	}
+	if err := n.Decode(&m.content); err != nil {
+		e.fail(n, "content: %v", err)
+	}
+	if isTrue(e.flag("as-reader")) { // as if a command had printed it
+		m.content, t = fmt.Sprint(m.content), textValue
 	}
 	if m.matches = e.matcher("matches", t); m.matches.empty() {
 		e.fail(e.key, "a matching needs content and matches")
@@ -32,8 +33,10 @@ func readMatching(e *entry) probe {
 
 func (m matching) run(context.Context, *session) (finding, error) {
 	var f finding
-	f.match("content", m.matches, m.content, quoteOutput([]byte(m.content)))
+	f.match("content", m.matches, m.content, quoteOutput([]byte(textOf(m.content))))
 	return f, nil
 }
 
-func (m matching) next() string { return "mend the suite: it holds a value of its own against this" }
+func (m matching) next() string {
+	return "change the suite: it compares a value of its own with this matcher"
+}

@@ -112,10 +112,8 @@ func readMetric(e *entry) probe {
 	if scale := e.decimal("scale"); scale != nil {
 		m.scale = *scale
 	}
-	if m.path != "" {
-		if err := checkJSONPath(m.path); err != nil {
-			e.fail(e.fields["json"], "json: %v", err)
-		}
+	if len(m.path) > maxJSONPathBytes {
+		e.fail(e.fields["json"], "json: a path of more than %d bytes", maxJSONPathBytes)
 	}
 	m.readPattern(e)
 	return m
@@ -158,10 +156,11 @@ func (m metric) find(out string) (float64, error) {
 	text := out
 	switch {
 	case m.path != "":
-		var err error
-		if text, err = jsonAt(out, m.path); err != nil {
+		value, err := jsonAt(out, m.path)
+		if err != nil {
 			return 0, err
 		}
+		text = textOf(value)
 	case m.pattern != nil:
 		found := m.pattern.FindStringSubmatch(out)
 		if found == nil {

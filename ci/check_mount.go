@@ -3,6 +3,7 @@ package ci
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -100,34 +101,30 @@ func (m mount) run(ctx context.Context, s *session) (finding, error) {
 	}
 	f.match("filesystem", m.filesystem, at.filesystem, at.filesystem)
 	f.match("source", m.source, at.source, "from "+at.source)
-	f.match("opts", m.opts, strings.ReplaceAll(at.opts, ",", "\n"), "opts "+at.opts)
-	f.match("vfs-opts", m.vfsOpts, strings.ReplaceAll(at.vfsOpts, ",", "\n"), "vfs-opts "+at.vfsOpts)
+	f.match("opts", m.opts, strings.Split(at.opts, ","), "opts "+at.opts)
+	f.match("vfs-opts", m.vfsOpts, strings.Split(at.vfsOpts, ","), "vfs-opts "+at.vfsOpts)
 	if m.usage.empty() {
 		return f, nil
 	}
-	out, err := s.ask(ctx, "df", "-P", m.dir)
+	out, err := s.ask(ctx, "stat", "-f", "-c", "%b %f", m.dir)
 	if err != nil {
 		return f, err
 	}
 	used, err := parseUsage(out)
 	if err == nil {
-		f.match("usage", m.usage, used, used+" % in use")
+		f.match("usage", m.usage, used, fmt.Sprintf("%d %% in use", used))
 	}
 	return f, err
 }
 
-// parseUsage reads the percentage of df -P.
-func parseUsage(text string) (string, error) {
-	all := lines(text)
-	if len(all) < 2 {
-		return "", fmt.Errorf("df answered %q", clean(text, 200))
+// parseUsage reads how many blocks there are and how many are free, and returns
+// goss's percentage. That of df also counts what is kept for root.
+func parseUsage(text string) (int, error) {
+	var blocks, free uint64
+	if n, err := fmt.Sscanf(text, "%d %d", &blocks, &free); err != nil || n != 2 || free > blocks || blocks == 0 {
+		return 0, fmt.Errorf("stat -f answered %q, not blocks and free blocks", clean(text, 200))
 	}
-	for _, field := range strings.Fields(all[len(all)-1]) {
-		if used, ok := strings.CutSuffix(field, "%"); ok {
-			return used, nil
-		}
-	}
-	return "", fmt.Errorf("df answered %q", clean(text, 200))
+	return int(math.Round((1 - float64(free)/float64(blocks)) * 100)), nil
 }
 
 func mountedAt(dir string, there bool) string {

@@ -49,7 +49,7 @@ func (d dns) run(ctx context.Context, s *session) (finding, error) {
 	f.expect(d.resolvable == (len(addrs) > 0), d.name+word(d.resolvable, " is resolved", " is not resolved"),
 		d.name+word(found != "", " is "+found, " is not resolved"))
 	if d.resolvable && len(addrs) > 0 {
-		f.match("addrs", d.addrs, strings.Join(addrs, "\n"), found)
+		f.match("addrs", d.addrs, addrs, found)
 	}
 	return f, nil
 }
@@ -113,7 +113,7 @@ func (i networkInterface) run(ctx context.Context, s *session) (finding, error) 
 	if !have || !i.exists {
 		return f, nil
 	}
-	f.match("mtu", i.mtu, files[dir+"/mtu"], "mtu "+files[dir+"/mtu"])
+	f.match("mtu", i.mtu, answeredNumber(files[dir+"/mtu"]), "mtu "+files[dir+"/mtu"])
 	f.match("operstate", i.state, files[dir+"/operstate"], "it is "+files[dir+"/operstate"])
 	if i.addrs.empty() {
 		return f, nil
@@ -123,7 +123,7 @@ func (i networkInterface) run(ctx context.Context, s *session) (finding, error) 
 		return f, err
 	}
 	addrs := parseAddrs(out)
-	f.match("addrs", i.addrs, strings.Join(addrs, "\n"), "addresses "+or(strings.Join(addrs, ", "), "(none)"))
+	f.match("addrs", i.addrs, addrs, "addresses "+or(strings.Join(addrs, ", "), "(none)"))
 	return f, nil
 }
 

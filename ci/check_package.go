@@ -50,7 +50,7 @@ func (p installedPackage) run(ctx context.Context, s *session) (finding, error) 
 	have := len(versions) > 0
 	f.expect(have == p.installed, p.name+word(p.installed, " is installed", " is not installed"), p.name+word(have, " is installed", " is not installed"))
 	if have && p.installed {
-		f.match("versions", p.versions, strings.Join(versions, "\n"), "version "+strings.Join(versions, ", "))
+		f.match("versions", p.versions, versions, "version "+strings.Join(versions, ", "))
 	}
 	return f, nil
 }

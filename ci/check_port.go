@@ -43,9 +43,9 @@ type socket struct {
 	port     uint16
 }
 
-// listens are the states in /proc/net: a TCP socket that listens, and a UDP
-// socket that takes from everybody.
-var listens = map[string]string{"tcp": "0A", "udp": "07"}
+// tcpListen is the state of a TCP socket that listens. A UDP socket has none: as
+// in goss, one of any state counts.
+const tcpListen = "0A"
 
 // parseSockets reads what grep -H shows of /proc/net/tcp, tcp6, udp and udp6.
 func parseSockets(text string) []socket {
@@ -54,7 +54,7 @@ func parseSockets(text string) []socket {
 		file, rest, ok := strings.Cut(line, ":")
 		protocol := file[strings.LastIndexByte(file, '/')+1:]
 		fields := strings.Fields(rest)
-		if !ok || len(fields) < 4 || fields[3] != listens[strings.TrimSuffix(protocol, "6")] {
+		if !ok || len(fields) < 4 || strings.HasPrefix(protocol, "tcp") && fields[3] != tcpListen {
 			continue
 		}
 		address, number, _ := strings.Cut(fields[1], ":")
@@ -117,7 +117,7 @@ func (p port) judge(f *finding, all []socket) {
 	}
 	f.expect(p.listening == (len(ips) > 0), word(p.listening, "something listens on "+name, "nothing listens on "+name), saw)
 	if p.listening && len(ips) > 0 {
-		f.match("ip", p.ip, strings.Join(ips, "\n"), "at "+strings.Join(ips, ", "))
+		f.match("ip", p.ip, ips, "at "+strings.Join(ips, ", "))
 	}
 }
 

@@ -49,7 +49,7 @@ func (p process) run(ctx context.Context, s *session) (finding, error) {
 	}
 	f.expect(p.running == (n > 0), word(p.running, p.name+" runs", p.name+" does not run"),
 		word(n > 0, fmt.Sprintf("%d of %s run", n, p.name), p.name+" does not run"))
-	f.match("count", p.count, fmt.Sprint(n), fmt.Sprintf("%d of them", n))
+	f.match("count", p.count, n, fmt.Sprintf("%d of them", n))
 	return f, nil
 }
 

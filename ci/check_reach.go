@@ -36,8 +36,11 @@ func readAddr(e *entry) probe {
 	a := addr{reachable: true, timeout: e.timeout()}
 	name := e.text("address", e.name)
 	protocol, address, ok := strings.Cut(name, "://")
+	if !ok {
+		protocol, address = "tcp", name
+	}
 	host, port, err := net.SplitHostPort(address)
-	if !ok || protocol != "tcp" || err != nil || host == "" || port == "" {
+	if protocol != "tcp" || err != nil || host == "" || port == "" {
 		e.fail(e.key, "%q is not an address like tcp://192.0.2.1:443 (SSH forwards no UDP)", name)
 	}
 	a.address = address
@@ -177,7 +180,7 @@ func (h httpRequest) client(s *session) *http.Client {
 }
 
 func (h httpRequest) judge(f *finding, r *http.Response) error {
-	f.match("status", h.status, fmt.Sprint(r.StatusCode), "status "+r.Status)
+	f.match("status", h.status, r.StatusCode, "status "+r.Status)
 	headers := headerLines(r.Header)
 	f.match("headers", h.wantHeaders, headers, "headers: "+quoteOutput([]byte(headers)))
 	if h.answer.empty() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"strconv"
 	"strings"
 )
 
@@ -49,7 +48,7 @@ func (c sriov) run(ctx context.Context, s *session) (f finding, err error) {
 		return f, err
 	}
 	reps := parseRepresentors(out, c.pf)
-	f.match("VFs", c.vfs, strconv.Itoa(len(reps)), fmt.Sprintf("%d VFs with a representor on the switch of %s: %s", len(reps), c.pf, strings.Join(reps, ", ")))
+	f.match("VFs", c.vfs, len(reps), fmt.Sprintf("%d VFs with a representor on the switch of %s: %s", len(reps), c.pf, strings.Join(reps, ", ")))
 	f.proves = ProvesParts
 	return f, nil
 }

@@ -89,11 +89,11 @@ func TestCommandAndFile(t *testing.T) {
 		{"command: {'false': {}}", "failed: exit status 1, no output / exit status: 0"},
 		{"command: {'exec sleep 60': {timeout: 200}}", "failed: no answer in time (200ms) / an answer"},
 		{"command: {'false': {skip: true}}", "skipped: the suite says skip"},
-		{"file: {x: {path: $D/a file, mode: 0640, filetype: file, size: 8, owner: $U, contents: [one, '!three']}}", "passed: $D/a file exists; mode 0640; a file; 8 bytes; owner $U; contents: \n  one\n  two"},
-		{"file: {$D/a file: {mode: '0600', contents: [three]}}", "failed: mode 0640\ncontents: \n  one\n  two / mode 0600\ncontents: a line with \"three\""},
+		{"file: {x: {path: $D/a file, mode: '0640', uid: {ge: 0}, filetype: file, size: 8, owner: $U, contents: [one, '!three']}}", "passed: $D/a file exists; mode 0640; a file; 8 bytes; owner $U; uid $I; contents: \n  one\n  two"},
+		{"file: {$D/a file: {mode: '0600', contents: [three]}}", "failed: mode 0640\ncontents: \n  one\n  two / mode: \"0600\"\ncontents: a line with \"three\""},
 		{"file: {$D/a file: {sha256: 5bcd7a2e3b1f}}", "failed: sha256 c3f9c8c283a2b1f2f1896f27a01cbe3cddc0c9d93f752e4639035a0f5b36f6e8 / sha256: \"5bcd7a2e3b1f\""},
 		{"file: {$D/link: {filetype: symlink, linked-to: a file, contains: ['/^t/']}}", "passed: $D/link exists; a symlink; links to a file; contents: \n  one\n  two"},
-		{"file: {$D: {filetype: file}}", "failed: a directory / a file"},
+		{"file: {$D: {filetype: file}}", "failed: a directory / filetype: \"file\""},
 		{"file: {$D/none: {}}", "failed: $D/none does not exist / $D/none exists"},
 		{"file: {$D/none: {exists: false}}", "passed: $D/none does not exist"},
 		{"file: {$D/link: {exists: false}}", "failed: $D/link exists / $D/link does not exist"},
@@ -106,7 +106,7 @@ func TestCommandAndFile(t *testing.T) {
 		{"command: {'printf \"a\\033[31mb\\007c\\377d\\200\"': {stdout: [b]}}", "passed: exit status 0; stdout: abc�d�"},
 		{"command: {'yes | head -c 100000': {stdout: [n]}}", none},
 	} {
-		fill := strings.NewReplacer("$D", dir, "$U", owner(t, dir))
+		fill := strings.NewReplacer("$D", dir, "$U", owner(t, dir), "$I", fmt.Sprint(os.Getuid()))
 		r := ask(t, here{}, fill.Replace(tt.suite))
 		want := fill.Replace(tt.want)
 		switch {
@@ -215,12 +215,12 @@ func FuzzBoardAnswers(f *testing.F) {
 	f.Add(mountinfo)
 	f.Add(uevents)
 	f.Add("1 2 3 \\777 \\04 \\0400 - - - -\n")
-	f.Add("81a4 8 root root\n")
+	f.Add("81a4 8 root root 0 0\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		mounts := parseMountinfo(text)
 		var found finding
 		disk{labels: []string{"a"}, root: []string{"b"}}.layout(&found, parsePartitions(text), mounts)
-		_ = file{mode: "0644", filetype: "file"}.stat(&found, text)
+		_ = file{size: matcher{test: func(v any) (bool, error) { return v == 8, nil }}}.stat(&found, text)
 		bootedSlot(text)
 		id := Identity{}
 		id.read(map[string]string{"/etc/os-release": text, "/proc/uptime": text})

@@ -240,7 +240,7 @@ binary:
 
 func TestJudgeResultsCut(t *testing.T) {
 	r := target.Result{Stdout: []byte("1..1\nok\n"), Truncated: true}
-	zero := matcher{words: "0", ok: func(v string) bool { return v == "0" }}
+	zero := matcher{words: "0", test: func(v any) (bool, error) { return v == 0, nil }}
 	if f := judgeResults(r, zero, readTAP); f.ok() {
 		t.Error("results of an output that was cut count as whole")
 	}

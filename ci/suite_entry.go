@@ -241,8 +241,10 @@ func (e *entry) path(key string) string {
 	return p
 }
 
+// timeout of 0 is the usual one, as goss writes it.
 func (e *entry) timeout() time.Duration {
-	return e.millis("timeout", cmp.Or(e.limit, defaultTimeout), 1)
+	usual := cmp.Or(e.limit, defaultTimeout)
+	return cmp.Or(e.millis("timeout", usual, 0), usual)
 }
 
 // millis is a time; like goss's, it is written in milliseconds.

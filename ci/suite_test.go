@@ -96,15 +96,17 @@ func TestSuiteErrors(t *testing.T) {
 		{"key is a mapping", "file:\n  ? {a: b}\n  : {}", "main.yml:2:5: a key must be a plain value"},
 		{"entry is a word", "file:\n  /x: yes please", "main.yml:2:7: file \"/x\" must be a mapping of attributes, not \"yes please\""},
 		{"wrong type of flag", "file:\n  /x: {exists: maybe}", "main.yml:2:16: exists must be true or false, not \"maybe\""},
-		{"wrong type of number", "command:\n  x: {timeout: soon}", "main.yml:2:16: timeout must be a whole number from 1 to 3600000, not \"soon\""},
+		{"wrong type of number", "command:\n  x: {timeout: soon}", "main.yml:2:16: timeout must be a whole number from 0 to 3600000, not \"soon\""},
 		{"wrong exit status", "command:\n  x: {exit-status: good}", "main.yml:2:20: exit-status must be a number"},
 		{"list of exit status", "command:\n  x: {exit-status: [1, 2]}", "exit-status must be one value or a matcher, not a list"},
-		{"wrong mode", "file:\n  /x: {mode: rwx}", "mode must be an octal mode like \"0755\", not \"rwx\""},
-		{"wrong filetype", "file:\n  /x: {filetype: dir}", "filetype \"dir\" is not one of file, directory, symlink"},
+		{"wrong mode", "file:\n  /x: {mode: rwx}", "mode must be four octal digits in quotes, like \"0755\", not rwx"},
+		{"a mode that YAML takes for a number", "file:\n  /x: {mode: 0755}", "mode must be four octal digits in quotes"},
+		{"a mode of three digits", "file:\n  /x: {mode: '755'}", "mode must be four octal digits in quotes"},
+		{"wrong filetype", "file:\n  /x: {filetype: dir}", "filetype \"dir\" is not one of block-device, character-device, directory, file"},
 		{"relative path", "file:\n  x: {}", "main.yml:2:3: path \"x\" must be an absolute path"},
 		{"both names of contents", "file:\n  /x: {contents: [a], contains: [a]}", "contains is goss's old name of contents"},
 		{"broken regex", "command:\n  x: {stdout: [\"/(/\"]}", "main.yml:2:16: stdout: error parsing regexp"},
-		{"unknown matcher", "command:\n  x: {stdout: {have-key: a}}", "stdout: unknown matcher \"have-key\" (allowed: and, or, not"},
+		{"unknown matcher", "command:\n  x: {stdout: {have-keys: a}}", "stdout: unknown matcher \"have-keys\" (allowed: and, or, not"},
 		{"two matchers", "command:\n  x: {stdout: {have-prefix: a, have-suffix: b}}", "one matcher at a time"},
 		{"empty and", "command:\n  x: {stdout: {and: []}}", "and needs a list of matchers"},
 		{"exec and argv", "command:\n  x: {exec: a, argv: [a]}", "two ways to say the same"},
@@ -133,10 +135,19 @@ func TestSuiteErrorsOfChecks(t *testing.T) {
 		{"next is a list", "file:\n  /x: {meta: {next: [a]}}", "next must be a string, not a list"},
 		{"a template", "file:\n  /x:\n    size: {{.Vars.size}}", "main.yml:3:11: goss's templates ({{ }}) are not filled in here"},
 		{"a template at the beginning of a line", "# {{ this is a comment }}\n{{range $x := .Vars.all}}", "main.yml:2:1: goss's templates"},
-		{"a query of gjson", "command:\n  x: {stdout: {gjson: {'a.#.b': c}}}", "main.yml:2:24: stdout: gjson: \"a.#.b\": only names and numbers with dots between them"},
+		{"a long path of gjson", "command:\n  x: {stdout: {gjson: {" + strings.Repeat("a", 5000) + ": c}}}", "main.yml:2:24: stdout: gjson: a path of more than 4096 bytes"},
+		{"unknown flags", "command: {x: {stdout: ['!/permitrootlogin yes/g']}}", "flags, of which i, m and s are known; for a text, write !\\/permitrootlogin yes/g"},
+		{"a number as a pattern", "command: {x: {stdout: [5]}}", "stdout: a pattern is a text; write \"5\""},
+		{"a matcher as a pattern", "command: {x: {stdout: [{have-prefix: a}]}}", "stdout: a pattern is a text, not a mapping"},
+		{"a truth value for a text", "command: {x: {stdout: true}}", "stdout is never true, as it is no truth value; for a text, write \"true\""},
+		{"patterns within a matcher", "command: {x: {stdout: {and: [[a]]}}}", "for lines use have-patterns or contain-elements"},
+		{"a text for a number", "command: {x: {stdout: {gt: '5'}}}", "stdout must be a number, not \"5\""},
+		{"a number for a text", "command: {x: {stdout: {have-prefix: 5}}}", "have-prefix needs a text; write \"5\""},
+		{"a date", "package: {x: {versions: [2020-01-01]}}", "YAML takes \"2020-01-01\" for a timestamp; write it in quotes"},
+		{"a list for an element", "command: {x: {stdout: {contain-element: [a]}}}", "contain-element does not take a list"},
 		{"gjson of nothing", "command: {x: {stdout: {gjson: {}}}}", "gjson needs places"},
 		{"a length in words", "command: {x: {stdout: {have-len: many}}}", "have-len needs a number, not \"many\""},
-		{"a broken constraint", "command: {x: {stdout: {semver-constraint: about 2}}}", "stdout: \"about\" is not a version"},
+		{"a broken constraint", "command: {x: {stdout: {semver-constraint: about 2}}}", "stdout: \"about 2\" is not a constraint such as"},
 		{"no port", "port: {ssh: {}}", "main.yml:1:8: \"ssh\" is not a port like tcp:22"},
 		{"a port too large", "port: {tcp:65536: {}}", "\"tcp:65536\" is not a port"},
 		{"a process with its folder", "process: {/usr/bin/x: {}}", "it is without its folder"},
@@ -163,7 +174,6 @@ func TestSuiteErrorsOfChecks(t *testing.T) {
 		{"a part without a sign", "metric: {x: {exec: a, within: 10}}", "within must be a percentage like 10%, not \"10\""},
 		{"a pattern without a group", "metric: {x: {exec: a, match: b}}", "match must have one group"},
 		{"two ways to the number", "metric: {x: {exec: a, match: (b), json: c}}", "match and json are two ways"},
-		{"a query for the number", "metric: {x: {exec: a, json: '#'}}", "json: \"#\": only names and numbers"},
 		{"any temperature", "temperature: {x: {sensors: [a]}}", "a temperature needs min, max or within"},
 		{"a broken pattern of sensors", "power: {x: {sensors: ['['], max: 1}}", "\"[\" is not a pattern like VDD_*"},
 		{"a binary from elsewhere", "binary: {x: {path: ../secret}}", "path \"../secret\" must lie in the suite's folder or below"},
@@ -235,41 +245,48 @@ func TestGossfiles(t *testing.T) {
 func TestMatchers(t *testing.T) {
 	for _, tt := range []struct {
 		attribute, give string // the attribute decides how plain words are read
-		match, miss     []string
+		match, miss     []any
 	}{
-		{"stdout", "[]", []string{"", "anything"}, nil},
-		{"stdout", "whole text", []string{"whole text", "whole text\n"}, []string{"whole text here", "", "whole text\n\n"}},
-		{"stdout", "[foo]", []string{"a foo b", "x\nfoo\n"}, []string{"", "fo\no"}},
-		{"stdout", "['!foo']", []string{"", "bar"}, []string{"a\nxfoox"}},
-		{"stdout", `['\!foo']`, []string{"!foo"}, []string{"foo"}},
-		{"stdout", `['\/x/']`, []string{"a /x/ b"}, []string{"x"}},
-		{"stdout", "['/^f[o]+$/']", []string{"a\nfoo\nb"}, []string{"food"}},
-		{"stdout", "['!/^f[o]+$/']", []string{"food"}, []string{"a\nfoo"}},
-		{"stdout", "['/']", []string{"a/b"}, []string{"ab"}},
-		{"stdout", "[a, '!b', '/c/']", []string{"a\nc"}, []string{"a", "a\nb\nc"}},
-		{"stdout", "{have-prefix: ab}", []string{"abc"}, []string{"xab"}},
-		{"stdout", "{have-suffix: c}", []string{"abc\n"}, []string{"cb"}},
-		{"stdout", "{contain-substring: b}", []string{"abc"}, []string{"xyz"}},
-		{"stdout", "{match-regexp: '^a.c$'}", []string{"abc"}, []string{"abcd"}},
-		{"stdout", "{not: {contain-substring: b}}", []string{"xyz"}, []string{"abc"}},
-		{"stdout", "{and: [{have-prefix: a}, {have-suffix: c}]}", []string{"abc"}, []string{"ab", "bc"}},
-		{"stdout", "{or: [{have-prefix: a}, {have-suffix: c}]}", []string{"ab", "bc"}, []string{"b"}},
-		{"stdout", "{gt: 41}", []string{"42\n", "41.5"}, []string{"41", "many"}},
-		{"stdout", "{le: 41}", []string{"41", "-1"}, []string{"42"}},
-		{"stdout", "[{have-prefix: a}]", []string{"b\nabc"}, []string{"b\nba"}},
-		{"stdout", "{equal: [a, b]}", []string{"a\nb\n"}, []string{"b\na"}},
-		{"stdout", "{contain-element: {match-regexp: ^b}}", []string{"a\nbc"}, []string{"ab"}},
-		{"stdout", "{contain-elements: [a, b]}", []string{"b\nc\na"}, []string{"a\nbc"}},
-		{"stdout", "{have-len: 3}", []string{"abc"}, []string{"abc\n", "ab"}},
-		{"stdout", "{have-patterns: [a, '!b']}", []string{"xay"}, []string{"a\nb", "c"}},
-		{"stdout", "{consist-of: [a, {have-prefix: b}]}", []string{"a\nbc\n", "bc\na"}, []string{"a", "a\na", "a\nbc\nd"}},
-		{"stdout", "{consist-of: [{have-prefix: a}, {have-prefix: ab}, abc]}", []string{"abc\nabd\nax", "ax\nabd\nabc"}, []string{"abc\nax\nay"}},
-		{"stdout", "{semver-constraint: '>=1.2.0'}", []string{"1.2.1\n"}, []string{"1.1.0", "git"}},
-		{"stdout", "{gjson: {a.0: 1, b: {have-prefix: x}}}", []string{`{"a": [1], "b": "xy"}`}, []string{`{"a": [2], "b": "xy"}`, `{"a": [1]}`, "no"}},
-		{"exit-status", "0", []string{"0"}, []string{"1", "10"}},
-		{"exit-status", "{not: 0}", []string{"1", "127"}, []string{"0"}},
-		{"exit-status", "{or: [0, 3]}", []string{"0", "3"}, []string{"1"}},
-		{"exit-status", "{lt: 128}", []string{"127"}, []string{"128"}},
+		{"stdout", "[]", []any{"", "anything"}, nil},
+		{"stdout", "whole text", []any{"whole text"}, []any{"whole text\n", "whole text here", ""}},
+		{"stdout", "[foo]", []any{"a foo b", "x\nfoo\n"}, []any{"", "fo\no"}},
+		{"stdout", "['!foo']", []any{"", "bar"}, []any{"a\nxfoox"}},
+		{"stdout", `['\!foo']`, []any{"!foo", "foo"}, []any{"fo"}},
+		{"stdout", `['\/x/']`, []any{"a /x/ b", "x/"}, []any{"x"}},
+		{"stdout", "['/^f[o]+$/']", []any{"a\nfoo\nb", "foo\r\n"}, []any{"food"}},
+		{"stdout", "['!/^f[o]+$/']", []any{"food"}, []any{"a\nfoo"}},
+		{"stdout", "['/permitrootlogin yes/i']", []any{"x\nPermitRootLogin yes\n"}, []any{"permitrootlogin no"}},
+		{"stdout", "['!/permitrootlogin yes/i']", []any{"permitrootlogin no", ""}, []any{"x\nPermitRootLogin yes\n"}},
+		{"stdout", "['!/etc/passwd']", []any{"etc"}, []any{"etc/passwd", "/etc/passwd"}},
+		{"stdout", "[/etc/passwd]", []any{"x etc/passwd"}, []any{"passwd"}},
+		{"stdout", "[a, '!b', '/c/']", []any{"a\nc"}, []any{"a", "a\nb\nc"}},
+		{"stdout", "{have-prefix: ab}", []any{"abc"}, []any{"xab"}},
+		{"stdout", "{have-suffix: c}", []any{"abc"}, []any{"cb", "abc\n"}},
+		{"stdout", "{contain-substring: b}", []any{"abc"}, []any{"xyz"}},
+		{"stdout", "{match-regexp: '^a.c$'}", []any{"abc"}, []any{"abcd"}},
+		{"stdout", "{not: {contain-substring: b}}", []any{"xyz"}, []any{"abc"}},
+		{"stdout", "{and: [{have-prefix: a}, {have-suffix: c}]}", []any{"abc"}, []any{"ab", "bc"}},
+		{"stdout", "{or: [{have-prefix: a}, {have-suffix: c}]}", []any{"ab", "bc"}, []any{"b"}},
+		{"stdout", "{gt: 41}", []any{"42\n", "41.5"}, []any{"41", "many"}},
+		{"stdout", "{not: {gt: 41}}", []any{"41\n"}, []any{"42", "many"}},
+		{"stdout", "{le: 41}", []any{"41", "-1"}, []any{"42"}},
+		{"stdout", "{equal: [a, b]}", nil, []any{"a\nb"}},
+		{"stdout", "{contain-element: {match-regexp: ^b}}", []any{"a\nbc"}, []any{"ab"}},
+		{"stdout", "{contain-elements: [a, b]}", []any{"b\nc\na"}, []any{"a\nbc"}},
+		{"stdout", "{contain-elements: [a, a]}", []any{"a\na"}, []any{"a\nb"}},
+		{"stdout", "{have-len: 3}", []any{"abc"}, []any{"abc\n", "ab"}},
+		{"stdout", "{have-patterns: [a, '!b']}", []any{"xay"}, []any{"a\nb", "c"}},
+		{"stdout", "{consist-of: [a]}", []any{[]string{"a"}}, []any{"a"}},
+		{"stdout", "{consist-of: [{have-prefix: a}, {have-prefix: ab}, abc]}", []any{[]string{"abc", "abd", "ax"}, []string{"ax", "abd", "abc"}}, []any{[]string{"abc", "ax", "ay"}}},
+		{"stdout", "{semver-constraint: '>5.0.0 || < 1.5.0'}", []any{"1.2.1", "5.0.1"}, []any{"1.2.1\n", "5.0.0", "git"}},
+		{"stdout", "{not: {semver-constraint: '>=1.2.x'}}", []any{"1.1.9"}, []any{"1.2.1", "v1.1.9"}},
+		{"stdout", "{gjson: {a.0: 1, b: {have-prefix: x}}}", []any{`{"a": [1], "b": "xy"}`}, []any{`{"a": [2], "b": "xy"}`, `{"a": [1]}`, "no"}},
+		{"stdout", "{not: {gjson: {a: 1}}}", []any{`{"a": 2}`}, []any{`{"b": 2}`, "no JSON"}},
+		{"exit-status", "0", []any{0}, []any{1, 10}},
+		{"exit-status", "'0'", []any{0}, []any{1}},
+		{"exit-status", "{not: 0}", []any{1, 127}, []any{0}},
+		{"exit-status", "{or: [0, 3]}", []any{0, 3}, []any{1}},
+		{"exit-status", "{lt: 128}", []any{127}, []any{128}},
 	} {
 		text := "command:\n  x:\n    " + tt.attribute + ": " + tt.give
 		suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": text}))
@@ -295,13 +312,13 @@ func TestMatchers(t *testing.T) {
 }
 
 func TestMissesInWords(t *testing.T) {
-	text := "command: {x: {stdout: [foo, '!bar', '/b.r/', '!/b.r/', {have-prefix: z}]}}"
+	text := "command: {x: {stdout: [foo, '!bar', '/B.r/i', '!/b.r/']}}"
 	suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": text}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := suite.Checks[0].probe.(command).stdout.misses("bar")
-	want := []string{`a line with "foo"`, `no line with "bar"`, `no line that matches /b.r/`, `a line that begins with "z"`}
+	want := []string{`a line with "foo"`, `no line with "bar"`, `no line that matches /b.r/`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -320,6 +337,8 @@ func FuzzSuite(f *testing.F) {
 	f.Add([]byte("command: {x: {stdout: {and: [{not: {or: [a, {gt: 1}]}}, {contain-element: {equal: [a]}}]}}}"))
 	f.Add([]byte("file:\n  /x: {mode: 0755, size: {gt: 3}, contains: ['!/a/'], md5: a, meta: {title: a}}"))
 	f.Add([]byte("mount: {/: {opts: [rw, {have-prefix: r}], source: /dev/sda, filesystem: {not: nfs}}}"))
+	f.Add([]byte("command: {x: {stdout: ['!/a/i', '/b/s', '\\/c', '/d/g'], stderr: {gjson: {'a.#(b==1)#.c': {semver-constraint: '>=1.x || <2'}}}}}"))
+	f.Add([]byte("matching: {x: {content: {a: [1, true, null]}, matches: {and: [{have-key: a}, {contain-elements: [{gt: 1}]}]}}}"))
 	f.Add([]byte("a: &a [*a]"))
 	f.Add([]byte("? [a]\n: b\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -342,6 +361,9 @@ func FuzzSuite(f *testing.F) {
 			}
 			if p, ok := c.probe.(command); ok {
 				p.stdout.misses(string(data))
+			}
+			if m, ok := c.probe.(matching); ok {
+				m.matches.misses(m.content)
 			}
 		}
 	})
