@@ -147,7 +147,7 @@ func off(spec images.Spec, opt images.Options, device string) error {
 	if err != nil {
 		return err
 	}
-	named, err := filepath.Abs(device)
+	named, err := filepath.Abs(strings.TrimPrefix(device, flash.FilePrefix))
 	if err != nil || named != disk {
 		return err
 	}

@@ -19,12 +19,13 @@ import (
 // examine finds out what path names. It follows links, so that names like
 // /dev/disk/by-id/... can be used.
 func (m machine) examine(path string) (Device, error) {
-	if kind := special(path); kind != "" {
+	path, meant := strings.CutPrefix(path, FilePrefix)
+	if kind := special(path); kind != "" && !meant {
 		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, exists: true}, nil
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m.newFile(path)
+		return m.newFile(path, meant)
 	}
 	if err != nil {
 		return Device{}, err
@@ -41,6 +42,9 @@ func (m machine) examine(path string) (Device, error) {
 		d, err = m.block(info.Sys().(*syscall.Stat_t).Rdev)
 	default:
 		err = fmt.Errorf("%s is neither a file nor a block device, but %s", path, m.instead(real, info.Mode()))
+	}
+	if err == nil && meant && d.Kind != File {
+		err = fmt.Errorf("%s is a device, and %s names a file", path, FilePrefix)
 	}
 	if abs, wrong := filepath.Abs(path); wrong == nil && abs != d.Path {
 		d.Given = abs
@@ -127,22 +131,6 @@ func (m machine) writers(dir string, d Device) (found []string) {
 		found = append(found, names[o.number]+"open for writing by "+o.program)
 	}
 	return found
-}
-
-// newFile is a virtual disk that is not there yet. A mistyped device must not
-// become a file in /dev.
-func (m machine) newFile(path string) (Device, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return Device{}, err
-	}
-	if m.isDevice(path) {
-		return Device{}, fmt.Errorf("%s: no such device; devices lists those that are there", path)
-	}
-	if _, err := os.Lstat(path); err == nil {
-		return Device{}, fmt.Errorf("%s is a link to nothing", path)
-	}
-	return Device{Path: path, Kind: File}, nil
 }
 
 // file is a virtual disk that will be replaced, unless a loop device or a virtual

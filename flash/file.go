@@ -61,7 +61,7 @@ func replace(d Device, f *pending) error {
 
 // unchanged proves that the virtual disk still is what was shown.
 func unchanged(was Device) error {
-	now, err := here.examine(was.Path)
+	now, err := here.examine(FilePrefix + was.Path)
 	if err != nil {
 		return err
 	}

@@ -448,7 +448,7 @@ var nameWays = []wrongWay{
 		_, err := fake(t, laptop).examine(node)
 		return err
 	}},
-	{"a mistyped device", "no such device; devices lists", called(func(*testing.T) string { return "/dev/sdzz9" })},
+	{"a mistyped device", "no such device\nnext: devices lists", called(func(*testing.T) string { return "/dev/sdzz9" })},
 	{"a card that is not there any more, by its label", "is a link to nothing", called(func(t *testing.T) string { return linkTo(t, "/dev/sdzz9") })},
 	{"a file among the devices", "a file among the devices", func(t *testing.T, _ images.Artifact) error {
 		m := fake(t, laptop)

@@ -164,7 +164,8 @@ func firstError(err error, then func() error) error {
 
 // Flash writes a board's image to a device, after showing what it would erase.
 //
-// The device is a file (a virtual disk), a whole disk, a Jetson in recovery mode
+// The device is a file (a virtual disk: a name such as disk.img, or file:NAME), a whole
+// disk, a Jetson in recovery mode
 // (usb:1-2.3, by its USB port) or a BlueField (/dev/rshim0, also as user@host:/dev/rshim0),
 // or several of them with commas between. It is refused when it is in use, the system's
 // own, too small, or not removable unless its serial is given.

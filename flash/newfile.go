@@ -1,0 +1,108 @@
+package flash
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"slipway/images"
+)
+
+// FilePrefix says that a name is that of a file to make, whatever it looks like.
+const FilePrefix = "file:"
+
+// imageEndings are those of names that can only mean a file with a plain image.
+var imageEndings = []string{".img", ".image", ".raw", ".wic", ".disk", ".dd", ".bin", ".sdcard", ".sdimg", ".hddimg", ".direct"}
+
+// newFile is a virtual disk that is not there yet. A device that is mistyped, unplugged
+// or another machine's must not become a file: the card would stay as it is.
+func (m machine) newFile(name string, meant bool) (Device, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return Device{}, err
+	}
+	if m.amongDevices(path) {
+		return Device{}, fmt.Errorf("%s: no such device\nnext: %s", name, m.suggest(name))
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return Device{}, fmt.Errorf("%s is a link to nothing\nnext: %s", path, m.suggest(name))
+	}
+	if why := strange(name); why != "" && !meant {
+		return Device{}, fmt.Errorf("%s: %s\nnext: %s; to make a file of that name: %s%[1]s", name, why, m.suggest(name), FilePrefix)
+	}
+	return Device{Path: path, Kind: File}, nil
+}
+
+// strange says why a name is none of a file with an image.
+func strange(name string) string {
+	host, _, remote := strings.Cut(name, ":")
+	switch {
+	case strings.ContainsRune(name, '\\'):
+		return "a path of Windows; here disks are called /dev/sdX, /dev/mmcblkN or /dev/nvmeXnY"
+	case remote && !strings.Contains(host, "/"):
+		return "a place on another machine, and flash writes to devices of this one"
+	case strings.HasSuffix(name, "/") || filepath.Base(name) == "..":
+		return "no such folder, and a folder cannot be flashed"
+	case !slices.Contains(imageEndings, strings.ToLower(filepath.Ext(name))):
+		return "no such device, and no name of an image file such as disk.img or disk.wic"
+	}
+	return ""
+}
+
+// amongDevices is true where a file at path would lie among the devices: below /dev by
+// that name, through a link, or where another folder shows the same (that of a chroot).
+func (m machine) amongDevices(path string) bool {
+	dir := filepath.Dir(path)
+	for {
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			rest, _ := filepath.Rel(dir, path)
+			return m.isDevice(path) || m.isDevice(filepath.Join(real, rest)) || m.sameMount(real)
+		}
+		if !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return m.isDevice(path)
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// sameMount says whether a folder lies on the file system of the devices, where they
+// have one of their own.
+func (m machine) sameMount(dir string) bool {
+	devices, above, there := deviceOf(m.dev), deviceOf(filepath.Dir(m.dev)), deviceOf(dir)
+	return devices != 0 && devices != above && devices == there
+}
+
+// deviceOf is the number of the file system that a folder lies on; 0 where it is gone.
+func deviceOf(dir string) uint64 {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0
+	}
+	return info.Sys().(*syscall.Stat_t).Dev
+}
+
+// suggest names the disk that was perhaps meant.
+func (m machine) suggest(name string) string {
+	const list = "devices lists what can be written"
+	disks, err := m.disks(uses{})
+	if err != nil {
+		return list
+	}
+	var names []string
+	for _, d := range disks {
+		names = append(names, filepath.Base(d.Path))
+	}
+	base := filepath.Base(name[strings.LastIndexByte(name, ':')+1:])
+	near := images.Nearest(cmp.Or(base[strings.LastIndexByte(base, '\\')+1:], base), names)
+	if near == "" {
+		return list
+	}
+	return fmt.Sprintf("did you mean %s? %s", m.node(strings.ReplaceAll(near, " or ", " or "+m.dev+"/")), list)
+}
