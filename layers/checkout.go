@@ -312,11 +312,18 @@ func (t tree) obtain(ctx context.Context, r Repo, ws Workspace, fresh bool) (str
 	return t.wanted(ctx, r)
 }
 
-// get gets r's commit, from the mirror if that may be shallow. A clone that a
+// get gets r's commit, from the mirror if that may be shallow; what a mirror that cannot
+// be written lacks comes from the server. A clone that a
 // user made whole asks the server itself, so that it stays whole.
 func (t tree) get(ctx context.Context, r Repo, ws Workspace, shallow bool) error {
 	if ws.Mirrors != "" && shallow {
-		return ws.mirror(r).give(ctx, r, t)
+		m := ws.mirror(r)
+		if m.writable() {
+			return m.give(ctx, r, t)
+		}
+		if lent, err := m.lend(ctx, r, t); lent || err != nil {
+			return err
+		}
 	}
 	if err := t.fetch(ctx, r, shallow, ""); err != nil || r.Tag == "" || r.Commit == "" {
 		return err

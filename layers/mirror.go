@@ -43,7 +43,7 @@ func (ws Workspace) mirror(r Repo) mirror {
 func (m mirror) give(ctx context.Context, r Repo, t tree) error {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {
-		return m.notOurs(err)
+		return err
 	}
 	defer lock.Close()
 	m.hold = lock
@@ -57,7 +57,7 @@ func (m mirror) give(ctx context.Context, r Repo, t tree) error {
 		err = errors.Join(err, m.removeLeft())
 	}
 	if err != nil {
-		return m.notOurs(err)
+		return err
 	}
 	commit, err := m.wanted(ctx, r)
 	if err != nil {

@@ -1,19 +1,19 @@
 package layers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Users share a folder of mirrors where its mode lets a group write. Another user's
-// packs are copied then: the kernel lets nobody link to what he cannot write.
+// packs are copied then: the kernel lets nobody link to what he cannot write. A mirror
+// that cannot be written is read.
 
 // shared says that others may write into a folder.
 func shared(dir string) bool {
@@ -32,33 +32,41 @@ func openLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// notOurs adds to a failed write into mirrors whose they are, where they are another's.
-func (m mirror) notOurs(err error) error {
-	if err == nil || !errors.Is(err, fs.ErrPermission) && !strings.Contains(err.Error(), "Permission denied") {
-		return err
-	}
-	for _, dir := range []string{m.dir, filepath.Dir(m.dir)} {
-		if owner := ownerOf(dir); owner != "" {
-			return fmt.Errorf("%s belongs to another user; let %s delete it, which harms no checkout, and to share it make it anew with a group of you both and mode 2775: %w", dir, owner, err)
+// writable says whether this process can write into the mirror, or make it.
+func (m mirror) writable() bool {
+	for _, dir := range []string{filepath.Dir(m.dir), m.dir, filepath.Join(m.dir, "objects/pack")} {
+		if !canWrite(dir) {
+			return false
 		}
 	}
-	return err
+	return true
 }
 
-// ownerOf is the name of another user whom a folder belongs to, or a number where
-// he has none.
-func ownerOf(dir string) string {
-	info, err := os.Stat(dir)
+// canWrite says whether a folder can be written or, where it is not there, made.
+func canWrite(dir string) bool {
+	for !exists(dir) && dir != filepath.Dir(dir) {
+		dir = filepath.Dir(dir)
+	}
+	return unix.Access(dir, unix.W_OK) == nil
+}
+
+// lend brings a pinned commit into the tree from a mirror that cannot be written, and
+// says whether the mirror has it. A branch or a tag may have moved since.
+func (m mirror) lend(ctx context.Context, r Repo, t tree) (bool, error) {
+	if r.Commit == "" || !exists(filepath.Join(m.dir, "HEAD")) || !m.has(ctx, r.Commit) {
+		warn(ctx, fmt.Sprintf("%s cannot be written, and lacks the commit of repository %s: Slipway fetches it into the checkout alone", m.dir, r.ID))
+		return false, ctx.Err()
+	}
+	commit, err := m.wanted(ctx, r)
 	if err != nil {
-		return ""
+		return false, err
 	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(owner.Uid) == os.Geteuid() {
-		return ""
+	if err := m.copyTo(t, commit); err != nil { // its owner may have packed it anew at this moment
+		warn(ctx, fmt.Sprintf("repository %s is fetched: take packs from %s: %v", r.ID, m.dir, err))
+		return false, ctx.Err()
 	}
-	id := strconv.FormatUint(uint64(owner.Uid), 10)
-	if known, err := user.LookupId(id); err == nil {
-		return known.Username
+	if r.Tag == "" {
+		return true, nil
 	}
-	return id
+	return true, t.checkTag(ctx, r, true)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // asUser runs a test once more, as another user of a group, with words in its
@@ -44,11 +46,11 @@ func TestMirrorsOfTwoUsers(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		name, want string
-		mode       os.FileMode
+		name string
+		mode os.FileMode
 	}{
-		{"shared", "", 0o775 | os.ModeSetgid},
-		{"own", "let 61001 delete it, which harms no checkout", 0o755},
+		{"shared", 0o775 | os.ModeSetgid},
+		{"own", 0o755},
 	} {
 		mirrors := filepath.Join(dir, tt.name)
 		if err := os.Mkdir(mirrors, 0o755); err != nil {
@@ -64,9 +66,55 @@ func TestMirrorsOfTwoUsers(t *testing.T) {
 		if out, err := asUser(t, one, group, append(words, "SLIPWAY_OTHER_COMMIT="+first)...); err != nil {
 			t.Fatalf("%s, the first user: %v\n%s", tt.name, err, out)
 		}
-		out, err := asUser(t, other, group, append(words, "SLIPWAY_OTHER_COMMIT="+second)...)
-		if (err == nil) != (tt.want == "") || !strings.Contains(out, tt.want) {
-			t.Errorf("%s, the second user: %v; want %q\n%s", tt.name, err, tt.want, out)
+		for _, commit := range []string{first, second} {
+			if out, err := asUser(t, other, group, append(words, "SLIPWAY_OTHER_COMMIT="+commit)...); err != nil {
+				t.Errorf("%s, the second user: %v\n%s", tt.name, err, out)
+			}
 		}
+	}
+}
+
+// A mirror that cannot be written gives what it has, also without its server; what it
+// lacks is fetched past it.
+func TestMirrorThatCannotBeWritten(t *testing.T) {
+	url, first, second := server(t)
+	filled := mirrored(t)
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", tag: v1, commit: "+first), filled); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(filled.Mirrors, filled.Mirrors, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("cannot bind a folder (needs CAP_SYS_ADMIN): %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(filled.Mirrors, unix.MNT_DETACH) })
+	if err := unix.Mount("", filled.Mirrors, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ keys, want string }{
+		{"commit: " + first, first}, {"tag: v1, commit: " + first, first}, {"commit: " + second, second}, {"branch: main", second}, {"refspec: v1", first},
+	} {
+		ws := Workspace{Dir: t.TempDir(), Mirrors: filled.Mirrors}
+		p := loadRepo(t, "url: "+url+", "+tt.keys)
+		for range 2 {
+			if err := Checkout(t.Context(), p, ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != tt.want {
+				t.Errorf("Checkout of %s = %v; want HEAD at %s", tt.keys, err, tt.want)
+			}
+		}
+		run(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
+	}
+	older, newer := loadRepo(t, "url: "+url+", commit: "+first), loadRepo(t, "url: "+url+", commit: "+second)
+	if moves, err := Diff(t.Context(), older, newer, filled, 5); err != nil || len(moves) != 1 || moves[0].Ahead != 1 {
+		t.Errorf("Diff = %+v, %v; want the commit between", moves, err)
+	}
+	away := url + "-away"
+	if err := os.Rename(url, away); err != nil {
+		t.Fatal(err)
+	}
+	ws := Workspace{Dir: t.TempDir(), Mirrors: filled.Mirrors}
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+first), ws); err != nil {
+		t.Errorf("Checkout without the server = %v; want it from the mirror", err)
+	}
+	ws = Workspace{Dir: t.TempDir(), Mirrors: filled.Mirrors}
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+second), ws); err == nil || !strings.Contains(err.Error(), "cannot fetch from "+url) {
+		t.Errorf("Checkout of what the mirror lacks, without the server = %v; want that it cannot be fetched", err)
 	}
 }
