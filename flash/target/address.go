@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -37,6 +38,16 @@ type Address struct {
 	// command line that leads there. At most one of them is set.
 	Via          *Address
 	ProxyCommand string
+
+	// How the connection is made, as ssh_config has it; "", 0 and nil: as usual.
+	Family         string // inet or inet6
+	BindAddress    string // here
+	BindInterface  string
+	ConnectTimeout time.Duration
+	RekeyBytes     uint64
+	Ciphers        []string
+	MACs           []string
+	KeyExchanges   []string
 }
 
 // String is the address as a person would type it.

@@ -139,6 +139,9 @@ func (c config) address(given Address, home string) (Address, error) {
 			return a, err
 		}
 	}
+	if err := errors.Join(c.unsupported(), c.connection(&a)); err != nil {
+		return a, err
+	}
 	t := newTokens(a, given.Host, home)
 	if err := c.keys(&a, t); err != nil {
 		return a, err

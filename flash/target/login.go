@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,8 @@ func newLogin(a Address) (*login, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &login{addr: a, patience: min(dialLimit, silence) * time.Duration(1+a.hops()), silence: silence}
+	patience := cmp.Or(a.ConnectTimeout, min(dialLimit, silence))
+	l := &login{addr: a, patience: patience * time.Duration(1+a.hops()), silence: silence}
 	if a.Via != nil {
 		if l.via, err = newGate(*a.Via); err != nil {
 			return nil, err
@@ -172,6 +174,7 @@ func (l *login) authenticate(ctx context.Context, w *wire, keys []ssh.Signer) (*
 	var untrusted error
 	banners := 0
 	config := &ssh.ClientConfig{
+		Config:            ssh.Config{Ciphers: l.addr.Ciphers, MACs: l.addr.MACs, KeyExchanges: l.addr.KeyExchanges, RekeyThreshold: l.addr.RekeyBytes},
 		User:              l.addr.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(keys...)},
 		HostKeyAlgorithms: l.trust.algorithms(l.addr),

@@ -113,8 +113,7 @@ func (l *login) dial(ctx context.Context) (net.Conn, error) {
 	case l.addr.ProxyCommand != "":
 		return startProxy(l.addr.ProxyCommand)
 	}
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", l.addr.hostPort())
+	return l.addr.dialDirect(ctx)
 }
 
 // keep closes the link when the board has fallen silent, so that whoever waits for
