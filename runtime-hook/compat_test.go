@@ -28,10 +28,13 @@ int main(int n, char **names) {
 // compile runs the compiler on the source.
 func (l *lab) compile(source string, args ...string) {
 	l.t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		l.t.Skip("needs gcc (Debian packages gcc, libc6-dev)")
+	}
 	file := filepath.Join(l.dir, "source.c")
 	write(l.t, file, source)
 	if out, err := exec.Command("gcc", append(args, file)...).CombinedOutput(); err != nil {
-		l.t.Skipf("needs gcc (Debian packages gcc, libc6-dev): %v\n%s", err, out)
+		l.t.Fatalf("gcc: %v\n%s", err, out)
 	}
 }
 
@@ -84,9 +87,13 @@ func TestForwardCompatibility(t *testing.T) {
 		t.Helper()
 		write(t, "/etc/slipway/hook.toml", settings)
 		must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
-		out, err := l.run(container{stage: "createRuntime", env: all, script: program + " libcuda.so.1 libcuda.so"})
+		out, err := l.run(container{stage: "createRuntime", env: all, script: program + " libcuda.so.1 libcuda.so libonly.so.1"})
 		log, _ := os.ReadFile("/run/slipway/hook.log")
-		if err != nil || out != want+"\n"+want+"\n" || strings.HasSuffix(string(log), "is used\n") != (want == "image") {
+		only := want
+		if want == "board" {
+			only = "libonly.so.1: cannot open shared object file: No such file or directory"
+		}
+		if err != nil || out != want+"\n"+want+"\n"+only+"\n" || strings.HasSuffix(string(log), "is used\n") != (want == "image") {
 			t.Errorf("the program got the libraries of %q, %v, log %q; want those of the %s", out, err, log, want)
 		}
 	}
@@ -97,6 +104,7 @@ func TestForwardCompatibility(t *testing.T) {
 		dir := l.rootfs("/usr/local/cuda-13.0/compat")
 		l.libcuda(dir+"/libcuda.so.560.1", "image", "13.0")
 		must(t, os.Symlink("libcuda.so.560.1", dir+"/libcuda.so.1"))
+		l.compile("const char *whose(void) { return \"image\"; }", "-shared", "-fPIC", "-Wl,-soname,libonly.so.1", "-o", dir+"/libonly.so.560.1")
 		must(t, os.Symlink("libcuda.so.1", dir+"/libcuda.so"))
 		must(t, os.Symlink("cuda-13.0", l.rootfs("/usr/local/cuda")))
 		if tt.image != nil {

@@ -76,7 +76,7 @@ func parse(note []byte) string {
 // libraries are those in the folder, each by its soname, and each link by its own name.
 func libraries(root *inject.Root, dir string, names []inject.Name) (libs []plan.Library) {
 	for _, n := range names {
-		if !strings.HasPrefix(n.Name, "lib") || !strings.Contains(n.Name, ".so") || strings.Contains(n.Link, "/") {
+		if !strings.HasPrefix(n.Name, "lib") || !strings.Contains(n.Name, ".so") {
 			continue
 		}
 		at := path.Join(dir, n.Name)
