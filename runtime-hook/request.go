@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"slipway/runtime-hook/internal/cache"
 	"slipway/runtime-hook/internal/choose"
@@ -19,19 +22,37 @@ type request struct {
 	config.Config
 }
 
-// ask reads the request of a container whose first process has the environment env.
-// Containers that ask for nothing do not depend on the board's settings; the others
-// do not start while those are wrong.
-func ask(env []string) (request, error) {
-	wanted, err := choose.From(env)
-	if err == nil && !wanted.Wants() {
+// ask reads the request of a container. Containers that ask for nothing do not depend on
+// the board's settings; the others do not start while those are wrong.
+func ask(c oci.Config) (request, error) {
+	wanted, err := choose.From(c.Env)
+	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
 		return request{}, nil
 	}
 	set, wrong := config.Read("/")
-	if err == nil {
-		err = wrong
+	switch {
+	case wrong != nil:
+		err = cmp.Or(err, wrong)
+	case set.VolumeMounts && len(c.DeviceMounts) > 0:
+		wanted, err = choose.From(append(slices.Clone(c.Env), visible+strings.Join(c.DeviceMounts, ",")))
+	case !set.Variable && !c.Privileged:
+		logIgnored(set, c.Rootfs, wanted.Wants() || err != nil)
+		return request{}, nil
 	}
 	return request{wanted, set}, err
+}
+
+// visible begins what names a container's devices in its environment.
+const visible = "NVIDIA_VISIBLE_DEVICES="
+
+// logIgnored says in the log that a container's variable counts for nothing.
+func logIgnored(set config.Config, rootfs string, asked bool) {
+	if !asked {
+		return
+	}
+	log := openLog(set.LogFile)
+	defer log.Close()
+	fmt.Fprintf(log, "container with the root %s: gave nothing: it is not privileged, and %s takes NVIDIA_VISIBLE_DEVICES from privileged containers only\n", printable(rootfs), config.File)
 }
 
 // read reads a container's config.json and request. Devices stand in the place of
@@ -44,9 +65,10 @@ func read(state oci.State, devices string) (oci.Config, request, error) {
 		return c, request{Config: set}, err
 	}
 	if devices != "" {
-		c.Env = append(c.Env, "NVIDIA_VISIBLE_DEVICES="+devices)
+		// An engine gave them, of a CDI spec: the container need not be privileged.
+		c.Env, c.DeviceMounts, c.Privileged = append(c.Env, visible+devices), nil, true
 	}
-	wanted, err := ask(c.Env)
+	wanted, err := ask(c)
 	return c, wanted, err
 }
 

@@ -27,6 +27,8 @@ type Config struct {
 	Ignore        []string // patterns of what the lists name and containers do not get
 	BaseFilesOnly bool     // NVIDIA's rule: its own lists only, unless the image asks for all
 	Devices       bool     // give device nodes
+	VolumeMounts  bool     // containers may name devices by mounts
+	Variable      bool     // containers that are not privileged may name devices in their environment
 	WholeFolders  bool     // give a folder in which everything is listed as one mount, and what it gets later
 	LogFile       string   // "" for none
 	LogLevel      Level
@@ -44,6 +46,7 @@ func Defaults() Config {
 		CSVDir:  csv.Dir,
 		Devices: true,
 
+		Variable:  true,
 		CompatDir: Auto,
 		LogFile:   "/run/slipway/hook.log",
 		LogLevel:  Line,

@@ -31,6 +31,7 @@ func TestParse(t *testing.T) {
 		{"[runtime]\nruntimes = [\n 'crun', # first\n '/opt/runc',\n]", with(func(c *Config) { c.Runtimes = []string{"crun", "/opt/runc"} })},
 		{"[board]\ncuda = 12.10\njetpack = '6.2'\narch = 9", with(func(c *Config) { c.CUDA, c.JetPack, c.Arch = "12.10", "6.2", "9" })},
 		{"ignore = [ '**/*.so', # of all\n '/dev/dri/card[1-9]' ]", with(func(c *Config) { c.Ignore = []string{"**/*.so", "/dev/dri/card[1-9]"} })},
+		{"accept-nvidia-visible-devices-as-volume-mounts = true\naccept-nvidia-visible-devices-envvar-when-unprivileged = false", with(func(c *Config) { c.VolumeMounts, c.Variable = true, false })},
 		{"compat-dir = ''", with(func(c *Config) { c.CompatDir = "" })},
 		{"compat-dir = '/opt/compat'", with(func(c *Config) { c.CompatDir = "/opt/compat" })},
 		{"[cdi]\nversion = '0.5.0'", with(func(c *Config) { c.CDIVersion = "0.5.0" })},
@@ -48,7 +49,7 @@ func TestParseFaults(t *testing.T) {
 		text string
 		want []string // "LINE why" begins so
 	}{
-		{"\nspeed = 3", []string{`2 unknown key "speed" (have base-files-only, `}},
+		{"\nspeed = 3", []string{`2 unknown key "speed" (have accept-nvidia-visible-devices-as-volume-mounts, `}},
 		{"CSV-DIR = '/x'", []string{`1 unknown key "CSV-DIR"`}},
 		{"[log]\ncolour = 1\n[tree]\nx = 2\n", []string{`2 unknown key "log.colour"`, "3 unknown table [tree]", `4 unknown key "tree.x"`}},
 		{"\n\nbase-files-only = 'yes'", []string{"3 base-files-only: takes true or false"}},

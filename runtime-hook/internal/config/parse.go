@@ -16,10 +16,12 @@ import (
 
 // keys are all that the file may set. Its tables are the part before the dot.
 var keys = map[string]func(*Config, *unstable.Node) error{
-	"csv-dir":          func(c *Config, v *unstable.Node) error { return absolute(&c.CSVDir, v) },
-	"base-files-only":  func(c *Config, v *unstable.Node) error { return boolean(&c.BaseFilesOnly, v) },
-	"ignore":           func(c *Config, v *unstable.Node) error { return patterns(&c.Ignore, v) },
-	"compat-dir":       func(c *Config, v *unstable.Node) error { return compatDir(&c.CompatDir, v) },
+	"csv-dir":         func(c *Config, v *unstable.Node) error { return absolute(&c.CSVDir, v) },
+	"base-files-only": func(c *Config, v *unstable.Node) error { return boolean(&c.BaseFilesOnly, v) },
+	"ignore":          func(c *Config, v *unstable.Node) error { return patterns(&c.Ignore, v) },
+	"compat-dir":      func(c *Config, v *unstable.Node) error { return compatDir(&c.CompatDir, v) },
+	"accept-nvidia-visible-devices-as-volume-mounts":         func(c *Config, v *unstable.Node) error { return boolean(&c.VolumeMounts, v) },
+	"accept-nvidia-visible-devices-envvar-when-unprivileged": func(c *Config, v *unstable.Node) error { return boolean(&c.Variable, v) },
 	"devices":          func(c *Config, v *unstable.Node) error { return boolean(&c.Devices, v) },
 	"whole-folders":    func(c *Config, v *unstable.Node) error { return boolean(&c.WholeFolders, v) },
 	"log.file":         func(c *Config, v *unstable.Node) error { return logFile(&c.LogFile, v) },

@@ -41,6 +41,8 @@ type Config struct {
 	ReadOnly       []string // where in the container something is mounted read-only
 	Shared         bool     // the board may see what is mounted in it
 	Hooked         bool     // the runtime will call this program's hook
+	Privileged     bool     // it may get CAP_SYS_ADMIN, as privileged containers do
+	DeviceMounts   []string // devices that it names by mounts
 
 	user  specs.User
 	gids  []specs.LinuxIDMapping
@@ -92,8 +94,9 @@ func ReadConfig(bundle string) (Config, error) {
 type spec struct {
 	Root    *specs.Root
 	Process *struct {
-		User specs.User
-		Env  []string
+		User         specs.User
+		Env          []string
+		Capabilities struct{ Bounding []string }
 	}
 	Mounts []specs.Mount
 	Hooks  *struct{ Prestart, CreateRuntime, CreateContainer []specs.Hook }
@@ -125,6 +128,7 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 	}
 	if s.Process != nil {
 		c.Env, c.user = s.Process.Env, s.Process.User
+		c.Privileged = slices.Contains(s.Process.Capabilities.Bounding, "CAP_SYS_ADMIN")
 	}
 	if s.Linux != nil {
 		c.MountNamespace = s.has(specs.MountNamespace)
@@ -140,6 +144,9 @@ func ParseConfig(data []byte, bundle string) (Config, error) {
 			c.ReadOnly = append(c.ReadOnly, m.Destination)
 		}
 		c.Shared = c.Shared || slices.ContainsFunc(m.Options, shared)
+		if name, ok := deviceMount(m); ok && !slices.Contains(c.DeviceMounts, name) {
+			c.DeviceMounts = append(c.DeviceMounts, name)
+		}
 	}
 	return c, nil
 }
