@@ -27,7 +27,7 @@ const parallel = 8
 // and then its patches into it. What is there already is left alone, and a
 // repository that was changed by hand is never moved. A branch or tag without a
 // commit is looked up once and then kept; Lock moves it. Submodules are not
-// fetched, as kas does not. It can be killed at any time and run again.
+// fetched, as kas does not, and named. It can be killed at any time and run again.
 func Checkout(ctx context.Context, p Project, ws Workspace) error {
 	c, err := begin(ctx, p, ws, len(p.Repos))
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 		if _, err := t.obtain(ctx, r, c.ws, false); err != nil { // its tag may be new
 			return err
 		}
-		return t.note(recordOf(r, want))
+		return t.noteFor(ctx, r, want)
 	}
 	c.moves(r)
 	return t.bringTo(ctx, r, c.ws)
@@ -276,7 +276,7 @@ func (t tree) fill(ctx context.Context, r Repo, want string) error {
 	if err := t.arrived(ctx, r, want); err != nil {
 		return err
 	}
-	return t.note(recordOf(r, want))
+	return t.noteFor(ctx, r, want)
 }
 
 // bringTo fetches what r asks for, where it is not here, and checks it out.
@@ -288,15 +288,19 @@ func (t tree) bringTo(ctx context.Context, r Repo, ws Workspace) error {
 	if err := t.moveTo(ctx, r, want); err != nil {
 		return err
 	}
-	return t.note(recordOf(r, want))
+	return t.noteFor(ctx, r, want)
 }
 
-func recordOf(r Repo, commit string) record {
+// noteFor notes that the tree is at a commit for r.
+func (t tree) noteFor(ctx context.Context, r Repo, commit string) (err error) {
 	made := record{URL: r.URL, Ref: remoteRef(r), Commit: commit, Head: commit}
 	if r.Commit != commit {
 		made.Pin = r.Commit
 	}
-	return made
+	if made.Unfetched, err = t.stored(ctx); err != nil {
+		return err
+	}
+	return t.note(made)
 }
 
 // obtain returns the commit that r asks for, which is here then. A tag beside a

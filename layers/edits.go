@@ -49,12 +49,13 @@ func (c *checkout) warnOfOwn(ctx context.Context) error {
 
 // ownSaid are the warnings of a tree. One that was moved had no edits a moment ago.
 func (t tree) ownSaid(ctx context.Context, r Repo, moved bool) ([]string, error) {
+	said := t.record().Unfetched.said(r, t.dir)
 	left, err := t.leftOut(ctx, r)
 	if err != nil || moved {
-		return []string{left}, err
+		return append(said, left), err
 	}
 	edits, err := t.editsSaid(ctx, r)
-	return []string{edits, left}, err
+	return append(said, edits, left), err
 }
 
 // modified lists what a build takes from a folder of the tree instead of from HEAD:
@@ -73,13 +74,8 @@ func (t tree) editsSaid(ctx context.Context, r Repo) (string, error) {
 	if err != nil || len(edited) == 0 {
 		return "", err
 	}
-	more := ""
-	if len(edited) > namedEdits {
-		more = fmt.Sprintf(" and %d more", len(edited)-namedEdits)
-		edited = edited[:namedEdits]
-	}
 	for i, line := range edited {
 		edited[i] = printable(line[min(3, len(line)):]) // after two letters and a space
 	}
-	return fmt.Sprintf("repository %s has local changes, which a build uses: %s%s (in %s)", r.ID, strings.Join(edited, ", "), more, t.dir), nil
+	return fmt.Sprintf("repository %s has local changes, which a build uses: %s (in %s)", r.ID, someOf(edited), t.dir), nil
 }

@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // With these in its environment the test binary is the ssh to a git server that
@@ -88,20 +91,67 @@ func TestCheckoutNotThroughALink(t *testing.T) {
 	}
 }
 
-// As with kas, submodules stay empty.
+// As with kas, submodules stay empty. Each checkout says so until the user fetches them.
 func TestCheckoutLeavesSubmodulesAlone(t *testing.T) {
 	url, first, _ := server(t)
 	run(t, url, "git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "sub")
 	run(t, url, "git", "commit", "-q", "-m", "submodule")
 	run(t, url, "git", "rm", "-q", "--cached", "-r", ".")
 	ws := mirrored(t)
-	for _, commit := range []string{headOf(t, url), first, headOf(t, url)} {
-		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+commit), ws); err != nil {
+	r, second := filepath.Join(ws.Dir, "r"), headOf(t, url)
+	warned := func(commit string) string {
+		t.Helper()
+		seen := &progresstest.Recorder{}
+		if err := Checkout(progress.With(t.Context(), progress.New(seen)), loadRepo(t, "url: "+url+", commit: "+commit), ws); err != nil {
 			t.Fatal(err)
 		}
+		return seen.Last("warning").Detail
 	}
-	if entries, err := os.ReadDir(filepath.Join(ws.Dir, "r/sub")); err != nil || len(entries) > 0 {
+	want := "repository r has submodules, which Slipway does not fetch, nor does kas: sub; \"git -C " + r + " submodule update --init\" does"
+	for _, commit := range []string{second, second, first, second} {
+		if got := warned(commit); (got == want) != (commit == second) {
+			t.Errorf("Checkout of %s warned %q; want %q of the commit with a submodule", commit, got, want)
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Join(r, "sub")); err != nil || len(entries) > 0 {
 		t.Errorf("the submodule's folder has %v, %v; want it empty", entries, err)
+	}
+	run(t, r, "git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+	if got := warned(second); got != "" {
+		t.Errorf("Checkout warned %q; want nothing once the submodule is here", got)
+	}
+	write(t, r, map[string]string{"sub/conf/layer.conf": "mine"})
+	if got := warned(second); !strings.Contains(got, "local changes, which a build uses: sub (in ") {
+		t.Errorf("Checkout warned %q; want the edited submodule", got)
+	}
+}
+
+// A pointer of Git LFS in place of a file is named, unless its filter made the file.
+func TestCheckoutNamesPointersOfLFS(t *testing.T) {
+	url, _, _ := server(t)
+	pointer := "version https://git-lfs.github.com/spec/v1\noid sha256:" + strings.Repeat("0", 64) + "\nsize 1\n"
+	write(t, url, map[string]string{"deep/.gitattributes": "*.bin filter=lfs -text\n", "deep/a.bin": pointer, "deep/b.bin": "not a pointer", "other/.gitattributes": "x -text\n", "other.bin": pointer})
+	if err := os.Symlink("/dev/zero", filepath.Join(url, "other/z.bin")); err != nil {
+		t.Fatal(err)
+	}
+	run(t, url, "git", "add", "-A")
+	run(t, url, "git", "commit", "-q", "-m", "lfs")
+	for smudge, want := range map[string]string{
+		"": "repository r has files of Git LFS, of which only pointers are here: deep/a.bin; install git-lfs", "sed s/.*/content/": "",
+	} {
+		config := filepath.Join(t.TempDir(), "gitconfig")
+		write(t, filepath.Dir(config), map[string]string{"gitconfig": "[filter \"lfs\"]\n\tsmudge = " + smudge + "\n"})
+		t.Setenv("GIT_CONFIG_GLOBAL", config)
+		dir := t.TempDir()
+		for range 2 {
+			seen := &progresstest.Recorder{}
+			if err := Checkout(progress.With(t.Context(), progress.New(seen)), loadRepo(t, "url: "+url+", branch: main"), Workspace{Dir: dir}); err != nil {
+				t.Fatal(err)
+			}
+			if got := seen.Last("warning").Detail; !strings.HasPrefix(got, want) || want == "" && strings.Contains(got, "Git LFS") {
+				t.Errorf("Checkout with the filter %q warned %q; want %q", smudge, got, want)
+			}
+		}
 	}
 }
 

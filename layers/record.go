@@ -18,11 +18,13 @@ type record struct {
 	Patches string `json:"patches"`       // a digest of those applied; "" for none
 	Count   int    `json:"count"`         // of patches
 	Head    string `json:"head"`          // the commit with the patches
+
+	Unfetched unfetched `json:"unfetched,omitzero"`
 }
 
 // Files of git's and ours that are read here are this small, or not what they
 // should be.
-const maxStateBytes = 4096
+const maxStateBytes = 1 << 18
 
 func (t tree) recordFile() string { return filepath.Join(t.gitDir, "slipway.json") }
 
