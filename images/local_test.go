@@ -44,7 +44,7 @@ func TestLocalFolders(t *testing.T) {
 func TestBuildRecordsALocalFolder(t *testing.T) {
 	replayed(t)
 	bitbakeDir := standIn(t)
-	p, dir := tinyProject(t, bitbakeDir, "tiny-image")
+	_, dir := tinyProject(t, bitbakeDir, "tiny-image")
 	mine := standIn(t)
 	file := filepath.Join(filepath.Dir(filepath.Dir(dir)), "meta-tiny/kas.yml")
 	p, err := layers.Load(t.Context(), file, layers.Workspace{Dir: dir, Local: map[string]string{"bitbake": mine}})
