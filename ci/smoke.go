@@ -22,7 +22,7 @@ func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Ar
 		_, err := conn.Put(ctx, local, remote, mode)
 		return err
 	}
-	s := &session{board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, stream: conn.Stream, terminal: conn.Terminal}
+	s := &session{board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, redial: conn.Redial, stream: conn.Stream, terminal: conn.Terminal}
 	for _, option := range options {
 		option(s)
 	}
@@ -54,14 +54,24 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 		r.fail("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
 		return r, err
 	}
+	run, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	s.end = end
 	for _, suite := range suites {
-		r.Suites = append(r.Suites, s.runSuite(ctx, suite))
+		r.Suites = append(r.Suites, s.runSuite(run, suite))
 	}
 	r.Identity = s.identity // a restart may have changed it
+	lost := s.lossOf(ctx, r)
+	if lost != nil {
+		r.fail("smoke", lost, lostNext)
+	}
 	if r.Failed() && ctx.Err() == nil {
 		r.Logs = s.logs(ctx, r.Identity.BootID)
 	}
 	r.ElapsedMS = time.Since(r.Started).Milliseconds()
+	if lost != nil {
+		return r, lost
+	}
 	if err = r.verdict(ctx); err == nil {
 		err = s.last.save(file, r)
 	}
@@ -118,6 +128,8 @@ type session struct {
 	dial   func(ctx context.Context, network, address string) (net.Conn, error) // from the board
 	put    func(ctx context.Context, local, remote string, mode fs.FileMode) error
 	reboot func(ctx context.Context, timeout time.Duration) error
+	redial func(ctx context.Context, timeout time.Duration) error
+	limits lostLimits
 
 	stream   func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error)
 	terminal func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error
@@ -133,7 +145,9 @@ type session struct {
 	mu     sync.Mutex
 	opened containers
 	lost   bool
-	has    map[need]bool // what the board was asked for already
+	why    error                   // it was lost in the middle of a run
+	end    context.CancelCauseFunc // of the run
+	has    map[need]bool           // what the board was asked for already
 
 	container sync.Mutex // they run one at a time
 }

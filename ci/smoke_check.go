@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,16 +9,8 @@ import (
 	"time"
 )
 
-// errLost ends what is still to be asked of a board that answers no more.
-var errLost = errors.New("the board stopped answering")
-
-const (
-	// alive is how long a board may take for a program that does nothing, before it
-	// counts as lost. A board under emulation takes seconds when it is busy.
-	alive = 15 * time.Second
-	// teardownLimit holds for all commands of a check's teardown together.
-	teardownLimit = 30 * time.Second
-)
+// teardownLimit holds for all commands of a check's teardown together.
+const teardownLimit = 30 * time.Second
 
 // runCheck runs one check, as often as it may be tried, and what it has to leave
 // tidy. After its result come those of its parts.
@@ -40,7 +33,7 @@ func (s *session) runCheck(ctx context.Context, c Check) []CheckResult {
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		r.Saw = strings.Join(append([]string{"not finished: " + context.Cause(ctx).Error()}, left...), "\n")
+		r.Saw = strings.Join(append([]string{lostSaw + context.Cause(ctx).Error()}, left...), "\n")
 	default:
 		r.judge(c, f, err, left)
 	}
@@ -52,10 +45,10 @@ func (s *session) unready(ctx context.Context, c Check) string {
 	switch {
 	case c.Skip:
 		return "the suite says skip"
-	case ctx.Err() != nil:
-		return "not run: stopped before its turn"
 	case s.isLost():
 		return "not run: " + errLost.Error()
+	case ctx.Err() != nil:
+		return "not run: stopped before its turn"
 	}
 	return ""
 }
@@ -89,14 +82,23 @@ func (s *session) examine(ctx context.Context, c Check) (finding, error) {
 	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
 	defer cancel()
 	f, err := s.probe(limited, c)
-	if err == nil || ctx.Err() != nil || errors.As(err, new(missing)) {
+	// A board that goes down ends programs, so a failure is one of a board that
+	// still answers.
+	if err == nil && (f.ok() || s.end == nil) || ctx.Err() != nil || errors.As(err, new(missing)) {
 		return f, err
 	}
-	if limited.Err() != nil {
+	if err != nil && limited.Err() != nil {
 		err = context.Cause(limited)
 	}
-	if !s.answers(ctx) {
-		err = fmt.Errorf("%w, and then not to anything else: %w", err, errLost)
+	if s.answers(ctx) {
+		return f, err
+	}
+	if err == nil {
+		err = errors.New(strings.Join(f.saw, "; "))
+	}
+	err = fmt.Errorf("%w, and then not to anything else: %w", err, errLost)
+	if _, meant := c.probe.(reboot); !meant { // a restart of ours that fails is the board's failure
+		s.lose(err)
 	}
 	return f, err
 }
@@ -124,7 +126,7 @@ func (s *session) answers(ctx context.Context) bool {
 	if s.isLost() {
 		return false
 	}
-	limited, cancel := context.WithTimeout(ctx, alive)
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(s.limits.alive, alive))
 	defer cancel()
 	_, err := s.board.Run(limited, "true")
 	if err == nil || ctx.Err() != nil {

@@ -48,7 +48,11 @@ func (s *session) runSuite(ctx context.Context, suite Suite) SuiteResult {
 		r.runBatch(ctx, batch)
 	}
 	result := SuiteResult{Name: suite.Name, Checks: slices.Concat(r.results...), ElapsedMS: time.Since(r.began).Milliseconds()}
-	r.step.End(result.tally())
+	said, err := result.tally()
+	if s.whyLost() != nil {
+		err = errLost
+	}
+	r.step.End(said, err)
 	return result
 }
 

@@ -167,29 +167,6 @@ func TestSmokeRunsSeveralAtATime(t *testing.T) {
 	}
 }
 
-func TestLostBoard(t *testing.T) {
-	conn := connect(t)
-	spec := specOf(t, `
-command:
-  ends the connection: {exec: "kill -9 $PPID; sleep 60"}
-units:
-  waits: {timeout: 60000}
-file:
-  /etc/passwd: {}
-  /etc/group: {}
-`)
-	r, err := Smoke(t.Context(), conn, spec, images.Artifact{})
-	if !errors.Is(err, ErrFailed) {
-		t.Errorf("Smoke = %v", err)
-	}
-	if diff := cmp.Diff([]string{"ends the connection failed", "waits skipped", "/etc/passwd skipped", "/etc/group skipped"}, statuses(r)); diff != "" {
-		t.Error(diff)
-	}
-	if saw := r.Suites[0].Checks[2].Saw; saw != "not run: the board stopped answering" {
-		t.Errorf("saw %q", saw)
-	}
-}
-
 func TestStoppedSmoke(t *testing.T) {
 	conn := connect(t)
 	why := errors.New("somebody pressed Ctrl-C")

@@ -139,7 +139,7 @@ func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 		return Full
 	case errors.Is(err, target.ErrDamaged):
 		return Damaged
-	case at > connecting && lost:
+	case at > connecting && (lost || errors.Is(err, ci.ErrUnreachable)):
 		return Lost
 	case at == connecting:
 		if kind := networkKind(err); kind != Other {
