@@ -188,7 +188,7 @@ func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.S
 		err = removeReport(dir)
 	}
 	if err != nil {
-		return Report{}, err
+		return refused(spec, err)
 	}
 	r, err := reachAndSmoke(ctx, opt, spec, a, host, pin, how...)
 	r.Target = host

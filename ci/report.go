@@ -166,6 +166,16 @@ func newReport(spec images.Spec) Report {
 	return Report{Board: spec.Board, Started: time.Now().UTC(), Slipway: images.ThisProgram(), Host: thisHost()}
 }
 
+// startStage is the stage of a run that was refused before it began.
+const startStage = "start"
+
+// refused is the report of a run that did not begin.
+func refused(spec images.Spec, err error) (Report, error) {
+	r := newReport(spec)
+	r.fail(startStage, err, "")
+	return r, err
+}
+
 // Failed says whether anything failed. A report of which nothing passed failed
 // too: it proves nothing.
 func (r Report) Failed() bool {
@@ -264,8 +274,11 @@ func (r Report) json() ([]byte, error) {
 }
 
 // Summary tells a person at a terminal what failed and what to do, and then how
-// much passed.
+// much passed. Of a run that did not begin, its error says all.
 func (r Report) Summary(w io.Writer) {
+	if len(r.Stages) == 1 && r.Stages[0].Name == startStage {
+		return
+	}
 	r = r.tidy()
 	for _, f := range r.failures() {
 		writeFailure(w, f)

@@ -36,11 +36,11 @@ type RigOptions struct {
 // and the report says so.
 func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (Report, error) {
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
-		return Report{}, err
+		return refused(spec, err)
 	}
 	dir := BoardDir(opt.Build, spec)
 	if err := removeReport(dir); err != nil {
-		return Report{}, err
+		return refused(spec, err)
 	}
 	u := &rigUp{spec: spec, opt: opt, dir: dir, report: newReport(spec)}
 	u.report.Target = "software on this machine"

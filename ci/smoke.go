@@ -116,7 +116,7 @@ func (r *Report) verdict(ctx context.Context) (err error) {
 // fail adds a stage that failed.
 func (r *Report) fail(stage string, err error, next string) {
 	took := time.Since(r.Started).Milliseconds()
-	r.Reason = reason(err)
+	r.Reason, r.ElapsedMS = reason(err), took
 	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: err.Error(), Next: next})
 }
 

@@ -31,10 +31,10 @@ type UpOptions struct {
 // what was seen and what to do, and nothing is left running.
 func Up(ctx context.Context, spec images.Spec, opt UpOptions) (Report, error) {
 	if spec.Machine == nil {
-		return Report{}, notVirtual(spec, "up is for boards that have one; use build, flash, deploy and smoke")
+		return refused(spec, notVirtual(spec, "up is for boards that have one; use build, flash, deploy and smoke"))
 	}
 	if err := removeReport(BoardDir(opt.Build, spec)); err != nil {
-		return Report{}, err
+		return refused(spec, err)
 	}
 	u := &up{spec: spec, opt: opt, report: newReport(spec)}
 	err := u.run(ctx)
