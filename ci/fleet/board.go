@@ -62,6 +62,10 @@ func (t *turn) lost(ctx context.Context, err error) bool {
 		return false
 	}
 	defer t.conn.Close()
+	return t.broken(ctx, err)
+}
+
+func (t *turn) broken(ctx context.Context, err error) bool {
 	if err != nil && ctx.Err() == nil && !t.conn.Lost() {
 		_, _ = t.conn.Run(ctx, "true")
 	}
@@ -139,9 +143,29 @@ test -r "$f" && tr -d '\000' <"$f" && exit; done; exit 0`
 
 const serialMark = "slipway-serial"
 
+// How often an update asks a board who it is whose connection breaks, and how long that
+// may take to be there again.
+const (
+	proveTries  = 5
+	proveRedial = 5 * time.Minute
+)
+
 // prove finds out, before anything is written, whether this is the board that the
-// inventory means, and whether its answers are what was asked for.
+// inventory means. An update connects again where that breaks, as it does later.
 func (t *turn) prove(ctx context.Context) error {
+	for try := 1; ; try++ {
+		err := t.askSerial(ctx)
+		if err == nil || t.bundle == nil || try == proveTries || !t.broken(ctx, err) {
+			return err
+		}
+		if failed := t.conn.Redial(ctx, proveRedial); failed != nil {
+			return fmt.Errorf("%w; and then: %w", err, failed)
+		}
+	}
+}
+
+// askSerial also finds out whether the board's answers are what was asked for.
+func (t *turn) askSerial(ctx context.Context) error {
 	r, err := t.conn.Run(ctx, "sh", "-c", serialScript, "sh", serialMark)
 	if err != nil {
 		return err

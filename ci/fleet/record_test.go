@@ -3,6 +3,8 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -458,6 +460,11 @@ func TestKilledUpdate(t *testing.T) {
 			if out, _ = p.process(p.ask, 0); !strings.Contains(out, "12 already has it") {
 				t.Errorf("once more:\n%s\nwant that all of them have it", out)
 			}
+			p.ask.DryRun = true
+			if outcome, _, err := p.runReal(p.ask); err != nil || outcome.counts()[Already] != 12 {
+				t.Errorf("-dryrun: %v, %s; want that all of them have it", err, outcome.counts())
+			}
+			p.ask.DryRun = false
 			p.wantUpdated(12)
 		})
 	}
@@ -474,6 +481,37 @@ func (p *played) wantUpdated(n int) {
 	for _, b := range p.Boards[:n] {
 		if u := b.Updated(); u.Runs != digest || !u.Good || u.Again > 0 || u.Installed == 0 {
 			p.t.Errorf("%s: %+v; want %.12s to run, committed, and never installed again", b.Name, u, digest)
+		}
+	}
+}
+
+// An artifact is compared by its own digest and its container's, and not sent when these
+// are not what the build said.
+func TestFailedOfAnotherArtifact(t *testing.T) {
+	p := play(t, 0, fleettest.NoLogin)
+	p.ask.File, p.ask.To, p.ask.Deploy, p.ask.Limit = "", "", true, "board-000"
+	p.spec.Deploy.Dir = "/data/deployed"
+	dir := filepath.Join(p.opt.Dir, p.spec.Board)
+	build := func(container, said string) {
+		t.Helper()
+		sum := sha256.Sum256([]byte(said))
+		a := images.Artifact{Board: p.spec.Board, Files: []images.File{{Kind: images.Container, Name: "c.tar", SizeBytes: int64(len(container)), SHA256: hex.EncodeToString(sum[:])}}}
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "c.tar"), []byte(container), 0o600), a.Save(dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build("one", "one")
+	if outcome, _, err := p.runReal(p.ask); outcome.counts()[Login] != 1 {
+		t.Fatalf("%v, %s; want a board that lets nobody in", err, outcome.counts())
+	}
+	p.ask.Failed = true
+	if outcome, _, err := p.runReal(p.ask); outcome.counts()[Login] != 1 {
+		t.Errorf("-failed: %v, %s; want that it goes on", err, outcome.counts())
+	}
+	for want, said := range map[string]string{"the artifact ": "two", "build again": "one"} {
+		build("two", said)
+		if outcome, _, err := p.runReal(p.ask); err == nil || !strings.Contains(err.Error(), want) || len(outcome.Results) > 0 {
+			t.Errorf("-failed = %v; want it refused with %q", err, want)
 		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 
 // playUpdate is a fleet that is to be updated. What each board's update comes to is
 // played; ci's tests have it from a real engine.
-func playUpdate(t *testing.T, boards int, come map[string]func(*turn) (ci.Outcome, error)) *played {
+func playUpdate(t *testing.T, boards int, come map[string]func(*turn) (ci.Outcome, error), faults ...fleettest.Fault) *played {
 	t.Helper()
-	p := play(t, boards)
+	p := play(t, boards, faults...)
 	var artifact bytes.Buffer
 	w := tar.NewWriter(&artifact)
 	for _, name := range []string{"version", "header.tar"} { // of Mender's, and as little as Open takes
@@ -163,4 +163,14 @@ func TestUpdateRefusals(t *testing.T) {
 	if _, err := Run(t.Context(), &strings.Builder{}, p.opt, p.spec, p.ask); err == nil || !strings.Contains(err.Error(), "not a bundle") {
 		t.Errorf("Run with another file = %v", err)
 	}
+}
+
+// A connection that breaks before the update itself begins ends it no more than later.
+func TestUpdateOfBoardThatBlinks(t *testing.T) {
+	p := playUpdate(t, 0, nil, fleettest.Blinks)
+	outcome, _, err := p.runReal(p.ask)
+	if err != nil || outcome.counts()[Passed] != 2 {
+		t.Errorf("%v, %s; want both updated", err, outcome.counts())
+	}
+	p.wantUpdated(2)
 }

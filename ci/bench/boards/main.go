@@ -1,6 +1,6 @@
 // Boards plays the boards of bench fleet, in a process of its own, so that its memory
 // is not counted as Slipway's. It says when they are on, and after the end of its
-// standard input which of them hold a file.
+// standard input which of them hold a file, and were given it once.
 package main
 
 import (
@@ -45,8 +45,11 @@ func run(args []string) error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
+	took := f.Took(args[3])
 	for name := range f.Holds(args[3], args[4]) {
-		fmt.Println(name)
+		if took[name] == 1 {
+			fmt.Println(name)
+		}
 	}
 	return nil
 }

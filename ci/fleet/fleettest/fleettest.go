@@ -40,6 +40,7 @@ const (
 	Noisy    Fault = "noisy"    // its shell prints without being asked
 	Damaged  Fault = "damaged"  // one byte of what it stores is wrong
 	Fails    Fault = "fails"    // one of its checks
+	Blinks   Fault = "blinks"   // loses its connection once, as it is asked for its serial
 )
 
 // Faults are all ways to fail.
@@ -88,6 +89,7 @@ type Board struct {
 
 	once    sync.Once
 	mu      sync.Mutex
+	blinked bool
 	written int
 	conns   []net.Conn
 	system  system

@@ -134,9 +134,23 @@ func (b *Board) exec(s ssh.Channel, command string) {
 	if mark != "" {
 		fmt.Fprintf(s.Stderr(), "%s4711\n", mark)
 	}
+	if b.blinks(strings.Join(argv, " ")) {
+		b.off()
+		return
+	}
 	out, status := b.answer(argv)
 	_, _ = io.WriteString(s, out)
 	_, _ = s.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(status)}))
+}
+
+func (b *Board) blinks(line string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.Fault != Blinks || b.blinked || !strings.Contains(line, "product_serial") {
+		return false
+	}
+	b.blinked = true
+	return true
 }
 
 // parse takes target's commands apart: echo 'MARK'$$ >&2; exec 'word' 'word'.
