@@ -96,37 +96,44 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 // Flash writes the board's last build to a device. An image with a data partition
 // gets keys with it, those of the artifact's folder. A virtual board must get them:
 // nothing else lets anybody in. What bitbake made has no place for them.
+//
+// With asJSON there is a receipt for each device, also where the flash failed: those
+// with an error are not whole.
 func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options, devices []string, how flash.Options, asJSON bool) error {
-	a, err := artifactFor(spec, opt, how)
-	if err != nil {
-		return err
-	}
-	for _, device := range devices {
-		if err := off(spec, opt, device); err != nil {
-			return err
-		}
-	}
-	if _, err := a.Partition("data"); how.Image == "" && (err == nil || spec.Machine != nil) {
-		id, err := flash.NewIdentity(a.Dir())
-		if err != nil {
-			return err
-		}
-		how.Identity = &id
-	}
-	if how.Cache == "" && opt.Cache != "" {
-		how.Cache = filepath.Join(opt.Cache, "images")
-	}
-	receipts, err := flash.WriteAll(ctx, spec, a, devices, how)
-	if len(receipts) == 0 {
-		return err
-	}
+	receipts, err := flashAll(ctx, spec, opt, devices, how)
 	if asJSON {
+		if f := (&flash.Failed{}); errors.As(err, &f) {
+			receipts = append(receipts, f.Receipts...)
+		}
 		return errors.Join(err, writeJSON(w, receipts))
 	}
 	for _, r := range receipts {
 		fmt.Fprintln(w, r)
 	}
 	return err
+}
+
+func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) ([]flash.Receipt, error) {
+	a, err := artifactFor(spec, opt, how)
+	if err != nil {
+		return nil, flash.Fail(spec.Board, devices, Because(ctx, flash.ErrImage, err))
+	}
+	for _, device := range devices {
+		if err := off(spec, opt, device); err != nil {
+			return nil, flash.Fail(spec.Board, devices, Because(ctx, flash.ErrRefused, err))
+		}
+	}
+	if _, err := a.Partition("data"); how.Image == "" && (err == nil || spec.Machine != nil) {
+		id, err := flash.NewIdentity(a.Dir())
+		if err != nil {
+			return nil, flash.Fail(spec.Board, devices, err)
+		}
+		how.Identity = &id
+	}
+	if how.Cache == "" && opt.Cache != "" {
+		how.Cache = filepath.Join(opt.Cache, "images")
+	}
+	return flash.WriteAll(ctx, spec, a, devices, how)
 }
 
 // artifactFor is the board's last build. An image from elsewhere needs none; nobody

@@ -141,6 +141,40 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	}
 }
 
+// A script reads what became of each device, also where the flash failed.
+func TestFlashFailsInJSON(t *testing.T) {
+	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{flash.File, flash.Block}}}
+	text := filepath.Join(t.TempDir(), "disk.wic")
+	if err := os.WriteFile(text, []byte("404: Not Found"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "card.img")
+	for _, tt := range []struct {
+		devices []string
+		image   string
+		status  int
+		reason  string
+	}{
+		{[]string{"/dev/sdzz"}, text, 6, "refused"},
+		{[]string{"root@192.0.2.7:/dev/sdb", "dev/sdc"}, text, 6, "refused"},
+		{[]string{to}, text, 7, "image"},
+		{[]string{to}, "", 7, "image"},
+	} {
+		var out bytes.Buffer
+		err := Flash(t.Context(), &out, spec, images.Options{Dir: t.TempDir()}, tt.devices, flash.Options{Image: tt.image}, true)
+		var receipts []flash.Receipt
+		if wrong := json.Unmarshal(out.Bytes(), &receipts); wrong != nil || len(receipts) != len(tt.devices) || ExitStatus(err) != tt.status {
+			t.Errorf("%q: exit status %d, %v, and printed %s; want %d and a receipt of each", tt.devices, ExitStatus(err), err, out.String(), tt.status)
+			continue
+		}
+		for i, r := range receipts {
+			if r.Device.Path != tt.devices[i] || r.Error == "" || r.Reason != tt.reason {
+				t.Errorf("receipt = %+v; want why %s failed: %s", r, tt.devices[i], tt.reason)
+			}
+		}
+	}
+}
+
 // What an earlier run proved is no news of a run that did not get as far.
 func TestSmokeOfABoardThatIsOff(t *testing.T) {
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{}, Suites: []string{"base"}}

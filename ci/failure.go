@@ -3,6 +3,8 @@ package ci
 import (
 	"context"
 	"errors"
+
+	"slipway/flash"
 )
 
 // How a run fails, as far as a script has to know: it may try again later, look at
@@ -34,6 +36,9 @@ var outcomes = []struct {
 	{ErrUnreachable, "unreachable", 3},
 	{ErrFailed, "check", 4},
 	{ErrWrong, "suite", 5},
+	{flash.ErrRefused, "refused", 6},
+	{flash.ErrImage, "image", 7},
+	{flash.ErrDevice, "device", 8},
 }
 
 // ExitStatus is what a command exits with that ended with err.

@@ -17,21 +17,21 @@ import (
 func claim(ctx context.Context, d Device) (*os.File, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return nil, fmt.Errorf("in use%s: %w", by(here.openers([]string{d.Number}, false)), err)
+		err = fmt.Errorf("in use%s: %w", by(here.openers([]string{d.Number}, false)), err)
+		return nil, because(ctx, ErrRefused, err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)
+		err = fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)
+		return nil, because(ctx, ErrRefused, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := settle(ctx, f, d); err != nil {
-		f.Close()
-		return nil, err
-	}
-	if err := dropPartitions(ctx, f, d); err != nil {
-		f.Close()
-		return nil, err
+	for _, step := range []func(context.Context, *os.File, Device) error{settle, dropPartitions} {
+		if err := step(ctx, f, d); err != nil {
+			f.Close()
+			return nil, because(ctx, ErrRefused, err)
+		}
 	}
 	return f, nil
 }

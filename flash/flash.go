@@ -76,6 +76,9 @@ type Receipt struct {
 	DryRun         bool      `json:"dryRun,omitempty"`
 	Raw            bool      `json:"raw,omitempty"` // written without a look at its partition table
 
+	Error  string `json:"error,omitempty"`  // why the device is not whole; "" where it is
+	Reason string `json:"reason,omitempty"` // of that: refused, image, device; "" for any other one
+
 	DPU *rshim.Verdict `json:"dpu,omitempty"` // what a BlueField said of its boot
 }
 
@@ -143,11 +146,13 @@ func Write(ctx context.Context, spec images.Spec, artifact images.Artifact, devi
 // virtual disk appears whole or not at all. A block device that was not finished holds
 // zeros where its partition table belongs, so that nothing takes it for whole;
 // WriteAll can simply be called again. Where a device fails, the others are finished
-// all the same: the receipts are of those that are whole.
+// all the same: the receipts are of those that are whole, and the error is a *Failed
+// with those of the others.
 func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
 	receipts, err := writeAll(ctx, spec, artifact, devices, o)
 	if err != nil {
 		err = fmt.Errorf("flash %s to %s: %w", spec.Board, strings.Join(devices, ", "), err)
+		err = Fail(spec.Board, devices, err, receipts...)
 	}
 	return receipts, err
 }
@@ -155,14 +160,14 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
 	chosen, err := chooseAll(spec, artifact, devices)
 	if err != nil {
-		return nil, err
+		return nil, because(ctx, ErrRefused, err)
 	}
 	if err := o.strange(chosen[0].Kind); err != nil {
-		return nil, err
+		return nil, because(ctx, ErrRefused, err)
 	}
 	r := request{spec: spec, artifact: artifact, devices: chosen, options: o}
 	if r.image, err = pick(ctx, r); err != nil {
-		return nil, err
+		return nil, because(ctx, ErrImage, err)
 	}
 	r.options.Image, r.options.BlockMap = r.image.path, r.image.mapPath
 	j, err := flashers[chosen[0].Kind](ctx, r)
@@ -178,7 +183,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 		return r.image.vouch(j.plan(ctx))
 	}
 	if err := o.agree(ctx, chosen); err != nil {
-		return nil, err
+		return nil, because(ctx, ErrRefused, err)
 	}
 	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.run(ctx)) })
 }

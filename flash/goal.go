@@ -113,6 +113,13 @@ func (g *goal) start(ctx context.Context, o write.Options) {
 func (g *goal) count(n int64)      { g.step.Add(n) }
 func (g *goal) detail(what string) { g.step.Detail(what) }
 
+// fail keeps the goal out of a flash that goes on without it.
+func (g *goal) fail(began time.Time, err error) {
+	g.err, g.receipt.Seconds, g.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
+	g.close()
+	g.disk, g.card, g.pending, g.copy = nil, nil, nil, nil
+}
+
 // end closes the goal's bar and its receipt.
 func (g *goal) end(began time.Time, err error) {
 	took, done := time.Since(began), g.copy.Result()
@@ -143,7 +150,7 @@ func (g *goal) did(r write.Result) string {
 
 // complete makes the device whole.
 func (g *goal) complete(ctx context.Context) error {
-	err := g.copy.Complete(ctx)
+	err := because(ctx, ErrDevice, g.copy.Complete(ctx))
 	if err == nil && g.pending != nil {
 		err = replace(g.device, g.pending)
 	}

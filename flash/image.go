@@ -55,9 +55,20 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 	if h := r.options.Holes; !slices.Contains([]string{"", write.Zero, write.Discard, write.Keep}, h) {
 		return nil, fmt.Errorf("holes %q: unknown (have %s, %s, %s)", h, write.Zero, write.Discard, write.Keep)
 	}
-	for _, step := range []func(context.Context) error{j.cardImage, j.openImage, j.openMap, j.measure, j.judge, j.fits, j.sample} {
-		if err := step(ctx); err != nil {
-			return nil, err
+	for _, step := range []struct {
+		do   func(context.Context) error
+		kind error
+	}{
+		{j.cardImage, nil},
+		{j.openImage, ErrImage},
+		{j.openMap, ErrImage},
+		{j.measure, ErrImage},
+		{j.judge, ErrImage},
+		{j.fits, ErrRefused},
+		{j.sample, ErrImage},
+	} {
+		if err := step.do(ctx); err != nil {
+			return nil, because(ctx, step.kind, err)
 		}
 	}
 	for _, d := range r.devices {
@@ -366,12 +377,10 @@ func (j *imageJob) how() write.Options {
 // plan compares the image with what the devices hold.
 func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
 	defer j.release()
-	for _, g := range j.goals {
-		if err := g.look(ctx); err != nil {
-			return nil, err
-		}
-	}
 	began := time.Now()
+	if err := j.openAll(ctx, began, (*goal).look); err != nil {
+		return nil, err
+	}
 	proof, err := j.write(ctx, began)
 	if err != nil {
 		return nil, err
@@ -390,16 +399,14 @@ func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
 func (j *imageJob) run(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
 	if err := j.unchanged(); err != nil {
-		return nil, err
+		return nil, because(ctx, ErrImage, err)
 	}
 	if err := j.plant(ctx); err != nil {
 		return nil, err
 	}
 	defer j.release()
-	for _, g := range j.goals {
-		if err := g.open(ctx); err != nil {
-			return nil, several(j.paths(), g.device.Path, err)
-		}
+	if err := j.openAll(ctx, began, (*goal).open); err != nil {
+		return nil, err
 	}
 	proof, err := j.write(ctx, began)
 	if err != nil {
@@ -415,6 +422,34 @@ func (j *imageJob) run(ctx context.Context) ([]Receipt, error) {
 	return receipts, err
 }
 
+// openAll opens the devices. One that fails does not stop the others; the error is that
+// of all where none is left.
+func (j *imageJob) openAll(ctx context.Context, began time.Time, open func(*goal, context.Context) error) error {
+	for _, g := range j.goals {
+		if err := open(g, ctx); err != nil {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			g.fail(began, because(ctx, ErrDevice, err))
+		}
+	}
+	if len(j.left()) == 0 {
+		_, err := j.receipts()
+		return err
+	}
+	return nil
+}
+
+// left are the goals that can still become whole.
+func (j *imageJob) left() (left []*goal) {
+	for _, g := range j.goals {
+		if g.err == nil {
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
 // plant makes the file system that carries the identity.
 func (j *imageJob) plant(ctx context.Context) (err error) {
 	if id := j.options.Identity; id != nil {
@@ -426,7 +461,8 @@ func (j *imageJob) plant(ctx context.Context) (err error) {
 // write brings the image to all goals, and the identity.
 func (j *imageJob) write(ctx context.Context, began time.Time) (write.Proof, error) {
 	var copies []*write.Copy
-	for _, g := range j.goals {
+	left := j.left()
+	for _, g := range left {
 		g.start(ctx, j.how())
 		copies = append(copies, g.copy)
 	}
@@ -437,10 +473,11 @@ func (j *imageJob) write(ctx context.Context, began time.Time) (write.Proof, err
 	if err == nil {
 		err = j.unchanged()
 	}
+	err = because(ctx, ErrImage, err)
 	if err == nil && j.seed != nil {
 		err = j.seed.apply(ctx, copies)
 	}
-	for _, g := range j.goals {
+	for _, g := range left {
 		if err != nil {
 			g.end(began, err)
 		}
@@ -451,7 +488,7 @@ func (j *imageJob) write(ctx context.Context, began time.Time) (write.Proof, err
 // complete gives each goal what makes it whole.
 func (j *imageJob) complete(ctx context.Context, proof write.Proof, began time.Time) {
 	var g errgroup.Group
-	for _, goal := range j.goals {
+	for _, goal := range j.left() {
 		g.Go(func() error {
 			goal.end(began, goal.complete(ctx))
 			goal.prove(proof)
@@ -478,15 +515,21 @@ func (j *imageJob) unfinished(err error) error {
 	return fmt.Errorf("%w%s", err, b.String())
 }
 
-// receipts are those of the goals that are whole.
+// receipts are those of the goals that are whole; the error has those of the others.
 func (j *imageJob) receipts() (found []Receipt, err error) {
-	var failed []error
+	f := &Failed{}
+	var all []error
 	for _, g := range j.goals {
 		if g.err == nil {
 			found = append(found, g.receipt)
 			continue
 		}
-		failed = append(failed, several(j.paths(), g.device.Path, g.err))
+		all = append(all, several(j.paths(), g.device.Path, g.err))
+		f.Receipts = append(f.Receipts, g.receipt.failed(g.err))
 	}
-	return found, errors.Join(failed...)
+	if len(all) == 0 {
+		return found, nil
+	}
+	f.err = errors.Join(all...)
+	return found, f
 }

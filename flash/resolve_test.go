@@ -79,7 +79,7 @@ func sumOf(data []byte) string {
 // elsewhere flashes without an artifact of the board, to a new virtual disk.
 func elsewhere(t *testing.T, spec images.Spec, o Options) (disk string, receipt Receipt, err error) {
 	t.Helper()
-	disk = filepath.Join(t.TempDir(), "disk")
+	disk = filepath.Join(t.TempDir(), "disk.img")
 	dir := filepath.Join(t.TempDir(), spec.Board)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -341,7 +341,7 @@ func TestListKeepsItsSecrets(t *testing.T) {
 
 func TestDigestOfArtifact(t *testing.T) {
 	a := artifact(t)
-	disk := filepath.Join(t.TempDir(), "disk")
+	disk := filepath.Join(t.TempDir(), "disk.img")
 	_, err := Write(t.Context(), spec, a, disk, Options{Digest: "sha256:" + sumOf([]byte("another"))})
 	refused(t, disk, err, "want "+sumOf([]byte("another")))
 	if _, err := Write(t.Context(), spec, a, disk, Options{Digest: "sha256:" + sumOf(image(t, a))}); err != nil {
@@ -476,7 +476,7 @@ func TestSignedArtifact(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			a := artifact(t)
 			test.prepare(t, a)
-			disk := filepath.Join(t.TempDir(), "disk")
+			disk := filepath.Join(t.TempDir(), "disk.img")
 			receipt, err := Write(t.Context(), spec, a, disk, Options{Signers: ann.list})
 			if test.wantErr != "" {
 				refused(t, disk, err, test.wantErr)
@@ -514,7 +514,7 @@ func TestSignersOfBoard(t *testing.T) {
 			for _, p := range test.signs {
 				p.sign(t, filepath.Join(a.Dir(), images.ArtifactName))
 			}
-			disk := filepath.Join(t.TempDir(), "disk")
+			disk := filepath.Join(t.TempDir(), "disk.img")
 			_, err := Write(t.Context(), policy, a, disk, Options{Signers: test.signers})
 			if test.wantErr != "" {
 				refused(t, disk, err, test.wantErr)
@@ -530,7 +530,7 @@ func TestPickEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
 	cancel(stopped)
-	disk := filepath.Join(t.TempDir(), "disk")
+	disk := filepath.Join(t.TempDir(), "disk.img")
 	_, err := Write(ctx, spec, images.NoArtifact(spec, t.TempDir()), disk, Options{Image: s.url + "/disk.img", Cache: t.TempDir()})
 	if !errors.Is(err, stopped) {
 		t.Errorf("Write = %v; want %v", err, stopped)

@@ -176,6 +176,12 @@ func firstError(err error, then func() error) error {
 // on when it is called again. Until a disk is whole it has no partition table; what it
 // had for one is kept in build/BOARD/replaced.
 //
+// Of several devices, one that fails does not stop the others. It exits with 6 where a
+// device was refused or not confirmed, with 7 where the image is missing, damaged, not
+// signed or none of a disk, with 8 where a device is faulty, with 5 where board.yml is
+// wrong, and with 1 after any other failure. With -json each device has a receipt; where
+// the flash failed, that has an "error" and its "reason": refused, image or device.
+//
 // Examples: "flash virt build/virt/machine/disk.img"; "flash BOARD /dev/sdX -dryrun"
 // to see what would be done; "flash BOARD /dev/sdX -yes=SERIAL" for a script;
 // "flash BOARD /dev/sdX,/dev/sdY" for two cards from one decode; "flash BOARD
