@@ -36,12 +36,17 @@ type Finding struct {
 
 const maxFindings = 200
 
-// machinePrefix tells machines from packages in the tables.
-const machinePrefix = "machine:"
+// These tell other names from packages in the tables.
+const (
+	machinePrefix = "machine:"
+	classPrefix   = "class:"
+	typePrefix    = "fstype:" // of images, and conversions of them
+	gccPrefix     = "gcc:"    // a version that there is a recipe for
+)
 
 // Check looks at configuration in the order in which bitbake reads it.
 func Check(sources []Source, l Layers) ([]Finding, error) {
-	c := checker{layers: l, branch: l.release(), said: map[[2]string]bool{}}
+	c := checker{layers: l, branch: l.release(), said: map[[2]string]string{}}
 	order := map[string]int{}
 	for i, src := range sources {
 		if _, there := order[src.File]; !there {
@@ -59,6 +64,9 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 		}
 		c.statements = append(c.statements, statements...)
 	}
+	for _, s := range c.statements {
+		c.settings(s)
+	}
 	c.containers()
 	slices.SortStableFunc(c.findings, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(order[a.At.File], order[b.At.File]), cmp.Compare(a.At.Line, b.At.Line))
@@ -72,15 +80,15 @@ type checker struct {
 	statements []Statement
 	installed  []Word
 	findings   []Finding
-	said       map[[2]string]bool // what, and what mends it: local.conf repeats what the project file says
+	said       map[[2]string]string // what, and what mends it, and the file: local.conf repeats what the project file says
 }
 
 func (c *checker) add(at Position, stops bool, what, why, mend string) {
 	key := [2]string{what, mend}
-	if c.said[key] || len(c.findings) == maxFindings {
+	if file, said := c.said[key]; said && file != at.File || len(c.findings) == maxFindings {
 		return
 	}
-	c.said[key] = true
+	c.said[key] = at.File
 	c.findings = append(c.findings, Finding{at, at.String(), stops, what, why, mend})
 }
 
@@ -289,6 +297,8 @@ func (c *checker) missing(w Word, what, name string) {
 		}
 	} else if rest, ok := strings.CutPrefix(name, "python-"); ok {
 		now = c.firstThatIs([]string{"python3-" + rest})
+	} else {
+		now = c.otherVersion(name)
 	}
 	if now == "" && strings.HasSuffix(name, listSuffix) {
 		why += "; " + listsEnded

@@ -27,6 +27,7 @@ type origin struct {
 	layer    string
 	branches []string
 	packages bool // of its packages too; of the others only recipes that come and go
+	settings bool // of its classes and types of images, and its versions of gcc
 }
 
 var origins = []origin{
@@ -36,15 +37,15 @@ var origins = []origin{
 		"zeus-l4t-r32.3.1", "dunfell-l4t-r32.3.1", "dunfell-l4t-r32.4.2", "dunfell-l4t-r32.4.3", "dunfell-l4t-r32.5.0", "dunfell-l4t-r32.6.1",
 		"dunfell", "gatesgarth", "hardknott", "honister", "kirkstone-l4t-r32.7.x", "kirkstone", "langdale", "mickledore", "nanbield",
 		"scarthgap-l4t-r35.x", "scarthgap", "styhead", "walnascar", "whinlatter", "master-l4t-r38.2.x", "master-l4t-r38.4.x", "wrynose", "master",
-	}, true},
+	}, true, true},
 	{"meta-tegra-community", []string{
 		"dunfell-l4t-r32.4.3", "dunfell-l4t-r32.5.0", "dunfell-l4t-r32.6.1", "dunfell", "hardknott", "honister", "kirkstone-l4t-r32.7.x", "kirkstone",
 		"langdale", "mickledore", "nanbield", "scarthgap-l4t-r35.x", "scarthgap", "styhead", "walnascar", "whinlatter", "master-l4t-r38.2.x",
 		"master-l4t-r38.4.x", "wrynose", "master",
-	}, true},
-	{"meta-virtualization", series, true},
-	{"openembedded-core", series, false},
-	{"meta-openembedded", series, false},
+	}, true, true},
+	{"meta-virtualization", series, true, false},
+	{"openembedded-core", series, false, true},
+	{"meta-openembedded", series, false, true},
 }
 
 // The tables are what the layers' repositories hold. SLIPWAY_LAYER_CLONES is
@@ -116,6 +117,9 @@ func readLayer(t *testing.T, clone string, o origin) layerNamesOf {
 		b := files.branch(rev)
 		for file := range b.ids {
 			b.names(file, func(name string, recipe bool) {
+				if setting(name) && !o.settings {
+					return
+				}
 				l.all[name] |= 1 << i
 				if recipe {
 					l.recipes[name] |= 1 << i
@@ -134,7 +138,7 @@ func vocabulary(all []layerNamesOf) map[string]bool {
 		every := uint64(1)<<len(l.branches) - 1
 		for name, set := range l.all {
 			recipe := l.recipes[name] != 0
-			if l.packages && !strings.HasSuffix(name, "-*") || recipe && set != every {
+			if l.packages && !strings.HasSuffix(name, "-*") || recipe && set != every || setting(name) {
 				wanted[name] = true
 				if rest, ok := strings.CutPrefix(name, "python-"); ok {
 					wanted["python3-"+rest] = true // what stands in its place
@@ -197,7 +201,9 @@ func (b *blobs) git(stdin string, args ...string) []byte {
 
 var (
 	metadata = regexp.MustCompile(`\.(bb|inc|bbclass|bbappend)$|conf/machine/[^/]+\.conf$|layers/[^/]+/conf/[a-z]+/.*\.(conf|inc)$|local\.conf\.sample$`)
-	aside    = regexp.MustCompile(`^(contrib|meta-skeleton|meta-selftest)/|/lib/oeqa/`) // layers of their own
+	// The layer contrib of meta-tegra has older versions of gcc.
+	contribGCC = "contrib/recipes-devtools/gcc"
+	aside      = regexp.MustCompile(`^(contrib|meta-skeleton|meta-selftest)/|/lib/oeqa/`) // layers of their own
 )
 
 func (b *blobs) branch(rev string) branchFiles {
@@ -206,7 +212,7 @@ func (b *blobs) branch(rev string) branchFiles {
 	for _, entry := range strings.Split(string(b.git("", "ls-tree", "-r", "-z", rev)), "\x00") {
 		head, file, _ := strings.Cut(entry, "\t")
 		fields := strings.Fields(head)
-		if len(fields) != 3 || fields[1] != "blob" || !metadata.MatchString(file) || aside.MatchString(file) {
+		if len(fields) != 3 || fields[1] != "blob" || !metadata.MatchString(file) || aside.MatchString(file) && !strings.HasPrefix(file, contribGCC) {
 			continue
 		}
 		f.ids[file] = fields[2]
@@ -251,6 +257,9 @@ func withoutFunctions(text string) string {
 			inside = !strings.HasPrefix(line, "}")
 			continue
 		case function.MatchString(line):
+			if name, _, _ := strings.Cut(line, " "); typeCommand.MatchString(name) {
+				b.WriteString(strings.TrimSuffix(name, "()") + " = \"\"\n")
+			}
 			inside = !strings.HasSuffix(strings.TrimSpace(line), "}")
 			continue
 		case strings.HasPrefix(line, "def "):
@@ -268,9 +277,20 @@ func withoutFunctions(text string) string {
 // names calls found for every name that a file gives to the branch.
 func (f branchFiles) names(file string, found func(name string, recipe bool)) {
 	base := path.Base(file)
+	if strings.HasPrefix(file, contribGCC) {
+		if pv, ok := strings.CutPrefix(base, "gcc_"); ok {
+			found(gccPrefix+strings.TrimSuffix(pv, ".bb"), false)
+		}
+		return
+	}
 	switch path.Ext(file) {
 	case ".conf":
 		found("machine:"+strings.TrimSuffix(base, ".conf"), false)
+	case ".bbclass":
+		found(classPrefix+strings.TrimSuffix(base, ".bbclass"), false)
+		for _, name := range imageTypes(f.blobs.seen[f.ids[file]]) {
+			found(typePrefix+name, false)
+		}
 	case ".bb", ".bbappend":
 		pn, pv, _ := strings.Cut(strings.TrimSuffix(strings.TrimSuffix(base, "append"), ".bb"), "_")
 		if strings.HasSuffix(pn, "-native") || strings.HasPrefix(pn, "nativesdk-") || strings.Contains(pn, "%") {
@@ -279,12 +299,44 @@ func (f branchFiles) names(file string, found func(name string, recipe bool)) {
 		if path.Ext(file) == ".bb" {
 			found(pn, true)
 		}
+		if pn == "gcc" {
+			found(gccPrefix+pv, false)
+		}
 		r := recipe{files: f, vars: map[string]string{"PN": pn, "BPN": pn, "PV": pv}, weak: map[string]bool{}, read: map[string]bool{}}
 		r.file(file)
 		for _, name := range r.packages() {
 			found(name, false)
 		}
 	}
+}
+
+// setting is true for a class, a type of images or a version of gcc.
+func setting(name string) bool {
+	return strings.Contains(name, ":") && !strings.HasPrefix(name, machinePrefix)
+}
+
+var typeCommand = regexp.MustCompile(`^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
+
+// imageTypes are the types of images, and the conversions of them, that a class knows.
+func imageTypes(text string) []string {
+	statements, _, err := parse(Source{Text: text})
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, s := range statements {
+		if m := typeCommand.FindStringSubmatch(s.Var); m != nil {
+			all = append(all, m[1])
+		}
+		if s.Var == "IMAGE_TYPES" || s.Var == "CONVERSIONTYPES" || s.Var == "COMPRESSIONTYPES" {
+			for _, w := range s.Words {
+				if plain.MatchString(w.Text) {
+					all = append(all, w.Text)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // recipe is what a recipe and all that it includes assign.

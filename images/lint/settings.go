@@ -1,0 +1,207 @@
+package lint
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Settings whose words are names that a branch has or has not: classes, types of
+// images, recipes and versions. Only what the tables prove is said: a name that none
+// of these layers ever had may be of a layer of the user's.
+
+var classLists = []string{"INHERIT", "USER_CLASSES", "IMAGE_CLASSES", "PACKAGE_CLASSES", "INHERIT_DISTRO"}
+
+// settings looks at a statement when all of the configuration was read.
+func (c *checker) settings(s Statement) {
+	base, operation := split(s.Var)
+	if s.Op == "" || s.Flag != "" || operation == "remove" {
+		return
+	}
+	for _, w := range s.Words {
+		switch {
+		case slices.Contains(classLists, base):
+			c.class(w, base)
+		case base == "IMAGE_FSTYPES":
+			c.imageType(w)
+		case base == "GCCVERSION":
+			c.gcc(w)
+		case strings.HasPrefix(s.Var, "PREFERRED_PROVIDER_"):
+			c.provider(s.Var, w)
+		}
+	}
+}
+
+// workedOut is true for a word that bitbake works out.
+func workedOut(w Word) bool { return strings.ContainsAny(w.Text, "${}@()'/") }
+
+func (c *checker) class(w Word, variable string) {
+	name := classPrefix + w.Text
+	switch {
+	case workedOut(w):
+	case c.lacks(name):
+		c.add(w.At, true, variable+" names the class "+w.Text+", which "+c.where(name)+" does not have", c.history(name)+"; bitbake stops where it does not find a class", c.like(classPrefix, w.Text, "remove it"))
+	case c.unheardOf(name):
+		if near := c.nearest(classPrefix, w.Text); near != "" {
+			c.add(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops where it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
+		}
+	}
+}
+
+// imageType looks for the type before the conversions, such as ext4 of ext4.gz.
+func (c *checker) imageType(w Word) {
+	if workedOut(w) || c.definesType(w.Text) {
+		return
+	}
+	kind := w.Text
+	for {
+		name := typePrefix + kind
+		if !c.lacks(name) && !c.unheardOf(name) {
+			return
+		}
+		cut := strings.LastIndexByte(kind, '.')
+		if cut < 0 || c.absent(typePrefix+kind[cut+1:]) {
+			break
+		}
+		kind = kind[:cut]
+	}
+	if name := typePrefix + kind; c.lacks(name) {
+		c.add(w.At, true, "IMAGE_FSTYPES has "+w.Text+", a type of images that "+c.where(name)+" does not have", c.history(name)+"; image.bbclass stops at a type that no class makes", c.like(typePrefix, kind, "remove it"))
+	}
+}
+
+// definesType is true where the configuration itself says how a type is made.
+func (c *checker) definesType(name string) bool {
+	return slices.ContainsFunc(c.statements, func(s Statement) bool {
+		return s.Var == "IMAGE_CMD:"+name || s.Var == "IMAGE_CMD_"+name
+	})
+}
+
+func (c *checker) provider(variable string, w Word) {
+	if !workedOut(w) && c.lacks(w.Text) {
+		c.missing(w, variable+" is "+w.Text, w.Text)
+	}
+}
+
+// gcc looks for a version by GCCVERSION's pattern, such as 13.%.
+func (c *checker) gcc(w Word) {
+	prefix, pattern := strings.CutSuffix(w.Text, "%")
+	if workedOut(w) || c.branch == "" {
+		return
+	}
+	var have []string
+	for _, t := range tables() {
+		bit := t.branch(c.layers.branchOf(t))
+		for name, set := range t.has {
+			version, ok := strings.CutPrefix(name, gccPrefix)
+			if !ok || set&bit == 0 {
+				continue
+			}
+			if version == w.Text || pattern && strings.HasPrefix(version, prefix) {
+				return
+			}
+			have = append(have, version)
+		}
+	}
+	if len(have) == 0 {
+		return
+	}
+	slices.Sort(have)
+	versions := strings.Join(slices.Compact(have), ", ")
+	c.add(w.At, false, "GCCVERSION is "+w.Text+", a version of gcc that the usual layers on "+c.branch+" do not have", "they have "+versions+"; bitbake then builds another version than the one that you want", "remove the line, or add a layer that has gcc "+w.Text)
+}
+
+// unheardOf is true for a name that no branch of any table has.
+func (c *checker) unheardOf(name string) bool {
+	return !slices.ContainsFunc(tables(), func(t table) bool { return t.has[name] != 0 })
+}
+
+// like says what to write instead: the one name of the branch that begins with the
+// old one, or a name that is a slip of the hand away.
+func (c *checker) like(prefix, name, otherwise string) string {
+	var longer []string
+	for _, have := range c.namesOf(prefix) {
+		if strings.HasPrefix(have, name+"-") || strings.HasPrefix(have, name+".") {
+			longer = append(longer, have)
+		}
+	}
+	if len(longer) == 1 {
+		return "write " + longer[0] + " instead"
+	}
+	return otherwise
+}
+
+// namesOf are the names of a kind on the build's branches.
+func (c *checker) namesOf(prefix string) (all []string) {
+	for _, t := range tables() {
+		bit := t.branch(c.layers.branchOf(t))
+		for name, set := range t.has {
+			if rest, ok := strings.CutPrefix(name, prefix); ok && set&bit != 0 {
+				all = append(all, rest)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// nearest is a name that differs by one letter left out, added, changed, or by two
+// that changed places; "" where there is none, or more than one.
+func (c *checker) nearest(prefix, name string) string {
+	var near []string
+	for _, have := range c.namesOf(prefix) {
+		if len(name) > 3 && oneSlip(name, have) {
+			near = append(near, have)
+		}
+	}
+	if len(near) != 1 {
+		return ""
+	}
+	return near[0]
+}
+
+func oneSlip(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	i := 0
+	for i < len(a) && a[i] == b[i] {
+		i++
+	}
+	switch {
+	case len(a) < len(b):
+		return a[i:] == b[i+1:]
+	case i == len(a):
+		return false
+	}
+	return a[i+1:] == b[i+1:] || i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:]
+}
+
+var versioned = regexp.MustCompile(`^(.*-)(\d+(?:\.\d+)+)(-.*)?$`)
+
+// otherVersion is the same name with the newest version that the branch has.
+func (c *checker) otherVersion(name string) string {
+	m := versioned.FindStringSubmatch(name)
+	if m == nil {
+		return ""
+	}
+	var newest string
+	for _, have := range c.namesOf("") {
+		v := versioned.FindStringSubmatch(have)
+		if v != nil && v[1] == m[1] && v[3] == m[3] && (newest == "" || newer(v[2], versioned.FindStringSubmatch(newest)[2])) {
+			newest = have
+		}
+	}
+	return newest
+}
+
+// newer compares versions by their numbers.
+func newer(a, b string) bool {
+	x, y := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(x), len(y)) {
+		if x[i] != y[i] {
+			return len(x[i]) > len(y[i]) || len(x[i]) == len(y[i]) && x[i] > y[i]
+		}
+	}
+	return len(x) > len(y)
+}

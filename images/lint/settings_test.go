@@ -1,0 +1,79 @@
+package lint
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSettings(t *testing.T) {
+	ownLayer := on("wrynose")
+	ownLayer.Others = true
+	community := on("wrynose")
+	community.Branch["meta-tegra-community"] = "wrynose"
+	noTegra := on("wrynose")
+	delete(noTegra.Branch, "meta-tegra")
+	for _, tt := range []struct {
+		name, text string
+		layers     Layers
+		want       []string // position, stops or not, a part of what to do
+	}{
+		{"tegraflash on wrynose", `IMAGE_FSTYPES = "tegraflash"`, on("wrynose"), []string{"1:18 true write tegraflash-tar instead"}},
+		{"tegraflash beside others", `IMAGE_FSTYPES:append = " ext4.gz tegraflash wic.zst"`, on("wrynose"), []string{"1:34 true write tegraflash-tar"}},
+		{"tegraflash.tar.gz on wrynose", `IMAGE_FSTYPES += "tegraflash.tar.gz"`, on("wrynose"), []string{"1:19 true write tegraflash-tar"}},
+		{"tegraflash on walnascar", `IMAGE_FSTYPES = "tegraflash"`, on("walnascar"), []string{"1:18 true write tegraflash.tar"}},
+		{"tegraflash on scarthgap", `IMAGE_FSTYPES = "tegraflash"`, on("scarthgap"), nil},
+		{"tegraflash-tar on scarthgap", `IMAGE_FSTYPES = "tegraflash-tar"`, on("scarthgap"), []string{"1:18 true remove it"}},
+		{"tegraflash taken out", `IMAGE_FSTYPES:remove = "tegraflash"`, on("wrynose"), nil},
+		{"tegraflash with another layer", `IMAGE_FSTYPES = "tegraflash"`, ownLayer, []string{"1:18 true write tegraflash-tar"}},
+		{"a type of one's own", "IMAGE_FSTYPES = \"tegraflash ours\"\nIMAGE_CMD:tegraflash = \"make_it\"", on("wrynose"), nil},
+		{"types that all branches have", `IMAGE_FSTYPES = "tar.bz2 ext4 wic wic.bmap squashfs hddimg iso live cpio.gz.u-boot ubi btrfs container ${OURS} our.own"`, on("wrynose"), nil},
+		{"a class that is gone", `INHERIT += "rm_work image-prelink"`, on("wrynose"), []string{"1:21 true remove it"}},
+		{"a class that is gone, in another list", `USER_CLASSES ?= "buildstats image-prelink image-mklibs"`, on("kirkstone"), []string{"1:29 true remove it", "1:43 true remove it"}},
+		{"a class that was there", `USER_CLASSES ?= "buildstats image-prelink"`, on("dunfell"), nil},
+		{"a packaging that is gone", `PACKAGE_CLASSES ?= "package_tar package_rpm"`, on("scarthgap"), []string{"1:21 true remove it"}},
+		{"a class by a slip of the hand", `INHERIT += "buildhistroy"`, ownLayer, []string{"1:13 false write buildhistory, unless a layer of yours"}},
+		{"a class of one's own", `INHERIT += "our-own-class"`, ownLayer, nil},
+		{"a class taken out", `INHERIT:remove = "image-prelink"`, on("wrynose"), nil},
+		{"a class that bitbake works out", `INHERIT += "${@'image-prelink'}"`, on("wrynose"), nil},
+		{"a provider that is gone", `PREFERRED_PROVIDER_virtual/kernel = "linux-tegra"`, on("wrynose"), []string{"1:38 true write linux-noble-nvidia-tegra instead"}},
+		{"a provider that is there", `PREFERRED_PROVIDER_virtual/kernel = "linux-noble-nvidia-tegra"`, on("wrynose"), nil},
+		{"a provider of one's own", `PREFERRED_PROVIDER_virtual/kernel = "linux-ours"`, on("wrynose"), nil},
+		{"gcc", `GCCVERSION = "8.%"`, on("scarthgap"), []string{"1:15 false remove the line"}},
+		{"gcc that is there", `GCCVERSION ?= "13.%"`, on("scarthgap"), nil},
+		{"gcc of meta-tegra's contrib layer", `GCCVERSION = "8.%"`, on("dunfell"), nil},
+		{"gcc without that layer", `GCCVERSION = "8.3"`, noTegra, []string{"1:15 false remove the line"}},
+		{"another version", `IMAGE_INSTALL:append = " deepstream-7.1"`, community, []string{"1:26 true write deepstream-9.1 instead"}},
+		{"another version of a part", `IMAGE_INSTALL:append = " deepstream-7.1-samples"`, community, []string{"1:26 true write deepstream-9.1-samples instead"}},
+		{"a repeated line", "IMAGE_INSTALL_append = \" a\"\nIMAGE_INSTALL_append = \" b\"\n", on("scarthgap"), []string{"1:1 true write IMAGE_INSTALL:append", "2:1 true write IMAGE_INSTALL:append"}},
+		{"nothing is known of a branch", "INHERIT += \"image-prelink\"\nGCCVERSION = \"1.%\"", on("our-own"), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			all, err := Check([]Source{{File: "a.conf", Text: tt.text}}, tt.layers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ok := len(all) == len(tt.want)
+			for i := 0; ok && i < len(all); i++ {
+				want := strings.SplitN(tt.want[i], " ", 3)
+				ok = all[i].Where == "a.conf:"+want[0] && all[i].Stops == (want[1] == "true") && strings.Contains(all[i].Mend, want[2])
+			}
+			if !ok {
+				t.Errorf("Check found\n%s\nwant %q", write(all), tt.want)
+			}
+		})
+	}
+}
+
+// What every branch's own configuration says is no mistake of anybody's.
+func TestSettingsOfOwnBranches(t *testing.T) {
+	for release, text := range map[string]string{
+		"scarthgap": "USER_CLASSES ?= \"buildstats\"\nPACKAGE_CLASSES ?= \"package_rpm package_deb package_ipk\"\nINHERIT += \"uninative buildhistory own-mirrors rm_work create-spdx cve-check icecc\"\nIMAGE_CLASSES += \"image_types_tegra image_types_wic testimage\"\n",
+		"wrynose":   "USER_CLASSES ?= \"buildstats\"\nPACKAGE_CLASSES ?= \"package_rpm package_deb package_ipk\"\nINHERIT += \"uninative buildhistory own-mirrors rm_work create-spdx\"\nIMAGE_CLASSES += \"image_types_tegra image_types_wic testimage\"\n",
+		"dunfell":   "USER_CLASSES ?= \"buildstats image-mklibs image-prelink\"\nINHERIT += \"cve-check\"\nIMAGE_FSTYPES = \"tegraflash tar.gz cpio.gz.cboot\"\n",
+	} {
+		all, err := Check([]Source{{File: "a.conf", Text: text}}, on(release))
+		if err != nil || len(all) != 0 {
+			t.Errorf("%s: %v\n%s", release, err, write(all))
+		}
+	}
+}
