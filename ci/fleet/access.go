@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ type Access struct {
 	User     string
 	Identity string   // file of a private key
 	Jump     []string // hosts on the way, the nearest first
+	Become   string   // who programs there run as, by sudo
 
 	HostKey string        // as a line of known_hosts has it: kind and base64
 	Serial  string        // what the board must say of itself
@@ -46,15 +48,22 @@ const (
 	serialVariable     = "slipway_serial"
 	boardVariable      = "slipway_board"
 	limitVariable      = "slipway_limit"
+
+	becomeVariable       = "ansible_become"
+	becomeMethodVariable = "ansible_become_method"
+	becomeUserVariable   = "ansible_become_user"
 )
 
 // unused are variables that say how to log in, but that Slipway does not follow.
 var unused = map[string]string{
-	"ansible_password":       "passwords are not used; log in with a key",
-	"ansible_ssh_pass":       "passwords are not used; log in with a key",
-	"ansible_ssh_password":   "passwords are not used; log in with a key",
-	"ansible_become":         "nobody else is become on a board; log in as root",
-	"ansible_ssh_executable": "no ssh program is run; see ~/.ssh/config",
+	"ansible_password":        "passwords are not used; log in with a key",
+	"ansible_ssh_pass":        "passwords are not used; log in with a key",
+	"ansible_ssh_password":    "passwords are not used; log in with a key",
+	"ansible_become_password": "passwords are not used; at a terminal sudo's is asked for",
+	"ansible_become_pass":     "passwords are not used; at a terminal sudo's is asked for",
+	"ansible_become_flags":    "sudo gets no flags but Slipway's",
+	"ansible_become_exe":      "the sudo of PATH is run",
+	"ansible_ssh_executable":  "no ssh program is run; see ~/.ssh/config",
 }
 
 var mattering = mattersTo()
@@ -62,7 +71,7 @@ var mattering = mattersTo()
 func mattersTo() map[string]bool {
 	all := map[string]bool{}
 	names := slices.Concat(hostVariables, portVariables, userVariables, identityVariables, argsVariables,
-		[]string{connectionVariable, priorityVariable, hostKeyVariable, serialVariable, boardVariable, limitVariable})
+		[]string{connectionVariable, priorityVariable, hostKeyVariable, serialVariable, boardVariable, limitVariable, becomeVariable, becomeMethodVariable, becomeUserVariable})
 	for _, name := range names {
 		all[name] = true
 	}
@@ -119,7 +128,7 @@ func (inv *Inventory) Access(h *Host) (a Access, err error) {
 			*f.field, err = inv.text(h, f.names)
 		}
 	}
-	for _, step := range []func(*Host, *Access) error{inv.readPort, inv.readArgs, inv.readConnection, inv.checkHostKey, inv.readLimit} {
+	for _, step := range []func(*Host, *Access) error{inv.readPort, inv.readArgs, inv.readConnection, inv.checkHostKey, inv.readLimit, inv.readBecome} {
 		if err == nil {
 			err = step(h, &a)
 		}
@@ -171,6 +180,35 @@ func (inv *Inventory) readLimit(h *Host, a *Access) error {
 	}
 	if a.Limit, err = time.ParseDuration(text); err != nil || a.Limit <= 0 {
 		return inv.at(h.lineOf([]string{limitVariable}), "%s: %s %q is no time such as 90s or 10m", h.Name, limitVariable, oneLine(text))
+	}
+	return nil
+}
+
+var userPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
+
+// readBecome takes Ansible's words for yes and no.
+func (inv *Inventory) readBecome(h *Host, a *Access) error {
+	words := map[string]string{becomeVariable: "", becomeMethodVariable: "", becomeUserVariable: ""}
+	for name := range words {
+		text, err := inv.text(h, []string{name})
+		if err != nil {
+			return err
+		}
+		words[name] = text
+	}
+	switch strings.ToLower(words[becomeVariable]) {
+	case "", "false", "no", "off", "n", "f", "0":
+		return nil
+	case "true", "yes", "on", "y", "t", "1":
+	default:
+		return inv.at(h.lineOf([]string{becomeVariable}), "%s: %s %q is neither true nor false", h.Name, becomeVariable, oneLine(words[becomeVariable]))
+	}
+	if method := cmp.Or(words[becomeMethodVariable], "sudo"); method != "sudo" && method != "ansible.builtin.sudo" {
+		return inv.at(h.lineOf([]string{becomeMethodVariable}), "%s: %s %s is not followed, only sudo is", h.Name, becomeMethodVariable, oneLine(method))
+	}
+	a.Become = cmp.Or(words[becomeUserVariable], "root")
+	if !userPattern.MatchString(a.Become) {
+		return inv.at(h.lineOf([]string{becomeUserVariable}), "%s: %q is no name of a user", h.Name, oneLine(a.Become))
 	}
 	return nil
 }

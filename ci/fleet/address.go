@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -69,6 +70,7 @@ func (j *job) resolve(ctx context.Context) (a target.Address, err error) {
 		}
 		a.Identities = append([]string{j.access.Identity}, a.Identities...)
 	}
+	a.Become = cmp.Or(j.access.Become, a.Become)
 	j.resolved = a
 	return a, nil
 }

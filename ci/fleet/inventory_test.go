@@ -286,7 +286,7 @@ func TestWarnings(t *testing.T) {
 	inv, err := load(t, "h.yml", `all:
   vars:
     ansible_ssh_common_args: -o StrictHostKeyChecking=no
-    ansible_become: true
+    ansible_become_password: secret
   hosts: {h1: , h2: }
   host: {h3: }
 `)
@@ -303,7 +303,7 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 	got := strings.Join(inv.Remarks(inv.Hosts), "\n")
-	for _, want := range []string{"h.yml:6: host is ignored", "group_vars beside it is not read", "h.yml:3: StrictHostKeyChecking is not followed", "h.yml:4: ansible_become"} {
+	for _, want := range []string{"h.yml:6: host is ignored", "group_vars beside it is not read", "h.yml:3: StrictHostKeyChecking is not followed", "h.yml:4: ansible_become_password"} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("warnings:\n%s\nwant %q once", got, want)
 		}
@@ -430,4 +430,32 @@ func FuzzSelect(f *testing.F) {
 			t.Fatalf("Select(%q) is neither a host nor an error", pattern)
 		}
 	})
+}
+
+func TestAccessBecome(t *testing.T) {
+	for text, want := range map[string]string{
+		"ansible_become=true":                           "root",
+		"ansible_become=yes ansible_become_method=sudo": "root",
+		"ansible_become=1 ansible_become_user=field":    "field",
+		"ansible_become=no ansible_become_user=field":   "",
+		"ansible_become_user=field":                     "",
+		"":                                              "",
+		"ansible_become=true ansible_become_method=su":  "h1: ansible_become_method su",
+		"ansible_become=perhaps":                        "neither true nor false",
+		"ansible_become=true ansible_become_user=-x":    "no name of a user",
+		"ansible_become=true ansible_become_user='a b'": "no name of a user",
+	} {
+		inv, err := load(t, "h", "h1 ansible_host=192.0.2.1 "+text+"\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := inv.Access(inv.Hosts[0])
+		got := a.Become
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && (err == nil || !strings.Contains(got, want)) {
+			t.Errorf("%s: %q; want %q", text, got, want)
+		}
+	}
 }

@@ -39,6 +39,8 @@ type Address struct {
 	Via          *Address
 	ProxyCommand string
 
+	Become string // who programs there run as, by sudo; "": who logs in
+
 	// How the connection is made, as ssh_config has it; "", 0 and nil: as usual.
 	Family         string // inet or inet6
 	BindAddress    string // here

@@ -2,11 +2,13 @@ package target
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"regexp"
 	"sync"
@@ -29,19 +31,23 @@ var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_./-]+$`)
 // dialUnix opens a connection to a socket of the board's. Where its SSH server forwards
 // none, as dropbear, or was told not to, a program there does.
 func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Conn, error) {
-	conn, err := link.dial(ctx, "unix", address)
 	var refused *ssh.OpenChannelError
-	if !errors.As(err, &refused) || !plainPath.MatchString(address) {
-		return conn, err
+	var err error
+	if c.login.sudo == nil { // the server opens sockets as the user who logs in
+		conn, failed := link.dial(ctx, "unix", address)
+		if !errors.As(failed, &refused) || !plainPath.MatchString(address) {
+			return conn, failed
+		}
+		err = failed
 	}
-	bridged, state, failed := openBridge(ctx, link, address)
+	bridged, state, failed := c.openBridge(ctx, link, address)
 	switch {
 	case failed != nil:
 		return nil, errors.Join(err, failed)
 	case state == "none":
-		return nil, fmt.Errorf("%w; the SSH server forwards no sockets: set AllowStreamLocalForwarding yes in its sshd_config, or install socat on the board", err)
+		return nil, errors.Join(err, errors.New("the SSH server forwards no sockets: set AllowStreamLocalForwarding yes in its sshd_config, or install socat on the board"))
 	case state != "ready":
-		return nil, err // the server would, but there is no such socket
+		return nil, cmp.Or(err, fs.ErrNotExist) // the server would, but there is no such socket
 	}
 	return bridged, nil
 }
@@ -49,21 +55,23 @@ func (c *Conn) dialUnix(ctx context.Context, link *link, address string) (net.Co
 // bridge is a connection by such a program.
 type bridge struct {
 	*ssh.Session
-	in     io.WriteCloser
-	out    io.Reader
-	stderr *capped
-	path   string
-	over   func() error // waits for its end
+	in        io.WriteCloser
+	out       io.Reader
+	stderr    *capped
+	admission *admission
+	path      string
+	over      func() error // waits for its end
 }
 
 // openBridge starts the program and returns what it says first.
-func openBridge(ctx context.Context, link *link, address string) (*bridge, string, error) {
+func (c *Conn) openBridge(ctx context.Context, link *link, address string) (*bridge, string, error) {
 	session, err := openSession(ctx, link)
 	if err != nil {
 		return nil, "", err
 	}
 	b := &bridge{Session: session, stderr: &capped{most: maxSaidBytes}, path: address, over: sync.OnceValue(session.Wait)}
-	session.Stderr = b.stderr
+	b.admission = c.login.enter(b.stderr)
+	session.Stderr = b.admission
 	var state string
 	err = link.during(ctx, func() { session.Close() }, func() (err error) {
 		state, err = b.start("slipway-bridge-" + rand.Text())
@@ -83,7 +91,10 @@ func (b *bridge) start(mark string) (state string, err error) {
 	if b.out, err = b.StdoutPipe(); err != nil {
 		return "", err
 	}
-	if err := b.Start(command([]string{"sh", "-c", bridgeScript, "sh", b.path, mark})); err != nil {
+	if err := b.Start(b.admission.command([]string{"sh", "-c", bridgeScript, "sh", b.path, mark})); err != nil {
+		return "", err
+	}
+	if err := b.admission.admit(b.in); err != nil {
 		return "", err
 	}
 	// Byte by byte: what follows is the connection's.

@@ -42,6 +42,7 @@ type login struct {
 	isHop        bool  // what it enters is on the way to a board
 	patience     time.Duration
 	silence      time.Duration // as SilenceVariable says
+	sudo         *sudo         // nil: none
 	pace         *pace         // nil: none
 	trust        *trust
 	identities   []identity

@@ -16,6 +16,7 @@ import (
 type pidLine struct {
 	mark string
 	out  io.Writer // gets everything but the line
+	over func()    // is told that there will be no more; nil: nobody is
 
 	mu   sync.Mutex
 	held []byte // what came before the line was seen
@@ -65,6 +66,9 @@ func (p *pidLine) flush() {
 	defer p.mu.Unlock()
 	if !p.done {
 		p.release()
+	}
+	if p.over != nil {
+		p.over()
 	}
 }
 

@@ -62,17 +62,15 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	}
 	defer func() { go session.Close() }()
 
-	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: stderr}
+	way := c.login.enter(stderr)
+	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: way, over: way.end}
 	moves := &pulse{last: time.Now()}
-	if stdin != nil {
-		session.Stdin = heardReader{stdin, moves}
-	}
 	session.Stdout, session.Stderr = heardWriter{stdout, moves}, heardWriter{pid, moves}
 	ended := make(chan struct{})
 	go link.attend(moves, pid, ended)
-	stopping := stopper{link: link, session: session, pid: pid}
+	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
 	err = link.watch(ctx, watch{quiet: moves.quiet, stop: stopping.end, reacted: stopping.said.heard.Load}, func() error {
-		return session.Run(pid.prefix() + command(argv))
+		return way.run(session, heard(stdin, moves), pid.prefix()+way.command(argv))
 	})
 	close(ended)
 	pid.flush()
@@ -139,6 +137,7 @@ func openSession(ctx context.Context, link *link) (*ssh.Session, error) {
 // stopper asks a program and its children to stop, and kills them after a second. It does
 // not wait for longer than they do: a server has ten sessions for a connection.
 type stopper struct {
+	login   *login
 	link    *link
 	session *ssh.Session
 	pid     *pidLine
@@ -156,7 +155,10 @@ func (e *stopper) end() {
 	e.said.word = rand.Text()
 	other.Stdout = &e.said
 	group := strconv.Itoa(pid)
-	other.Run(e.said.command() + "; kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group)
+	way := e.login.enter(io.Discard)
+	other.Stderr = way
+	script := e.said.command() + "; kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group
+	way.run(other, nil, way.command([]string{"sh", "-c", script}))
 }
 
 // command writes argv for the POSIX shell that sshd hands it to. Every word is

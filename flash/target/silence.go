@@ -191,6 +191,9 @@ func (w heardWriter) ReadFrom(r io.Reader) (int64, error) {
 	if _, small := w.to.(io.ReaderFrom); small {
 		size = 4 << 10
 	}
+	if p, marked := w.to.(*pidLine); marked {
+		defer p.flush()
+	}
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, make([]byte, size))
 }
 
@@ -198,6 +201,13 @@ func (w heardWriter) ReadFrom(r io.Reader) (int64, error) {
 type heardReader struct {
 	from  io.Reader
 	pulse *pulse
+}
+
+func heard(stdin io.Reader, p *pulse) io.Reader {
+	if stdin == nil {
+		return nil
+	}
+	return heardReader{stdin, p}
 }
 
 func (r heardReader) Read(b []byte) (int, error) {

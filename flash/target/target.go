@@ -49,9 +49,9 @@ func Reach(ctx context.Context, host string) (*Conn, error) {
 // Dial connects to the board at a, once. A person at a terminal is asked what only a
 // person can answer: whether a key that nothing is known of is the board's, and the
 // passphrase of a key that would be taken. Further connections of the Conn never ask.
-func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, talk) }
+func Dial(ctx context.Context, a Address) (*Conn, error) { return dialBy(ctx, a, true, talk) }
 
-func dialBy(ctx context.Context, a Address, talk func(context.Context, func() (*link, error)) (*link, error)) (*Conn, error) {
+func dialBy(ctx context.Context, a Address, attended bool, talk func(context.Context, func() (*link, error)) (*link, error)) (*Conn, error) {
 	l, err := newLogin(a)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,16 @@ func dialBy(ctx context.Context, a Address, talk func(context.Context, func() (*
 		l.close()
 		return nil, err
 	}
-	return &Conn{addr: l.addr, login: l, link: link}, nil
+	return l.open(ctx, link, attended)
+}
+
+func (l *login) open(ctx context.Context, link *link, attended bool) (*Conn, error) {
+	c := &Conn{addr: l.addr, login: l, link: link}
+	if err := c.become(ctx, attended); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // connect makes one more connection to the board, with the same proofs on both

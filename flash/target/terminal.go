@@ -26,6 +26,10 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 		return err
 	}
 	defer func() { go session.Close() }()
+	way := c.login.enter(io.Discard)
+	if way.asks() {
+		return fmt.Errorf("%w: a program at a terminal of %s needs NOPASSWD in its sudoers", ErrBecome, c.addr)
+	}
 	screen, output := io.Pipe()
 	defer screen.Close()
 	pid := &pidLine{mark: "slipway-run-" + rand.Text() + " ", out: output}
@@ -34,7 +38,7 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 	if err != nil {
 		return err
 	}
-	stopping := stopper{link: link, session: session, pid: pid}
+	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
 	stop := func() {
 		screen.Close() // wakes talk
 		stopping.end()
@@ -44,7 +48,7 @@ func (c *Conn) Terminal(ctx context.Context, talk func(keys io.Writer, screen io
 		if err != nil {
 			return said(fmt.Sprintf("get a terminal of %s; is devpts mounted there, and PermitTTY on for its sshd?", c.addr), err)
 		}
-		if err = session.Start(pid.prefix() + command(argv)); err != nil {
+		if err = session.Start(pid.prefix() + way.command(argv)); err != nil {
 			return said(fmt.Sprintf("run %s at a terminal of %s", argv[0], c.addr), err)
 		}
 		return nil

@@ -15,7 +15,7 @@ import (
 // asked by each of them. A first contact is an error, an UnknownKey; a key with a
 // passphrase serves if Unlock or the agent opened it.
 func DialUnasked(ctx context.Context, a Address) (*Conn, error) {
-	return dialBy(ctx, a, func(ctx context.Context, try func() (*link, error)) (*link, error) {
+	return dialBy(ctx, a, false, func(ctx context.Context, try func() (*link, error)) (*link, error) {
 		for {
 			link, err := try()
 			var q *question
@@ -102,7 +102,7 @@ func Unlock(ctx context.Context, boards []Address) error {
 			}
 		}
 	}
-	return nil
+	return askSudo(ctx, boards)
 }
 
 func unlockFor(ctx context.Context, a Address) error {

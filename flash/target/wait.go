@@ -33,7 +33,7 @@ func WaitDial(ctx context.Context, a Address, timeout time.Duration) (*Conn, err
 		l.close()
 		return nil, err
 	}
-	return &Conn{addr: l.addr, login: l, link: link}, nil
+	return l.open(ctx, link, true)
 }
 
 // wait is WaitDial for a login that is made already.

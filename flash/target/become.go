@@ -1,0 +1,285 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// BecomeVariable says by what programs on a board become root's, where the user who logs
+// in is another: "sudo", or nothing.
+const BecomeVariable = "SLIPWAY_BECOME"
+
+// ErrBecome is of a board whose sudo does not let us.
+var ErrBecome = errors.New("sudo refuses")
+
+var errPassword = errors.New("sudo did not take the password")
+
+func becomeByEnvironment() (user string, err error) {
+	switch by := os.Getenv(BecomeVariable); by {
+	case "":
+		return "", nil
+	case "sudo":
+		return "root", nil
+	default:
+		return "", fmt.Errorf("%s=%q: want sudo, or nothing", BecomeVariable, by)
+	}
+}
+
+// sudo is how programs of a connection get their rights. The password goes to sudo's
+// standard input when it asks, and nowhere else: not into an argument, and to no file.
+type sudo struct{ user, password string }
+
+// become finds out whether sudo asks for a password, and which it takes.
+func (c *Conn) become(ctx context.Context, attended bool) error {
+	a := c.login.addr
+	if a.Become == "" || a.Become == a.User {
+		return nil
+	}
+	c.login.sudo = &sudo{user: a.Become}
+	r, err := c.Run(ctx, "true") // by sudo -n, which never asks
+	for range maxAsked {
+		if err == nil && r.Status == 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, errPassword) {
+			return err
+		}
+		password, asked := sudoPasswords.of(ctx, a, attended)
+		if asked != nil || password == "" {
+			return errors.Join(asked, c.sudoRefuses(r))
+		}
+		c.login.sudo = &sudo{a.Become, password}
+		if r, err = c.Run(ctx, "true"); errors.Is(err, errPassword) {
+			sudoPasswords.forget(a)
+		}
+	}
+	if err == nil && r.Status == 0 {
+		return nil
+	}
+	return c.sudoRefuses(r)
+}
+
+func (c *Conn) sudoRefuses(r Result) error {
+	a := c.login.addr
+	words := strings.TrimSpace(string(r.Stderr))
+	if words == "" {
+		words = "the password is not the one of " + a.User
+	}
+	return fmt.Errorf("%w to make %s of %s on %s: %s\n  next: run this at a terminal to type the password, or give %[3]s NOPASSWD in sudoers",
+		ErrBecome, a.Become, a.User, a.Host, printable(words))
+}
+
+// passwords were typed in this run, and are in memory alone.
+type passwords struct {
+	mu  sync.Mutex
+	all map[string]string
+}
+
+var sudoPasswords passwords
+
+func sudoKey(a Address) string { return a.String() }
+
+// of asks for the password of a board once.
+func (p *passwords) of(ctx context.Context, a Address, attended bool) (password string, err error) {
+	p.mu.Lock()
+	password = p.all[sudoKey(a)]
+	p.mu.Unlock()
+	if password != "" || !attended {
+		return password, nil
+	}
+	q := &question{ask: func(ctx context.Context, t *terminal) (err error) {
+		password, err = t.line(ctx, fmt.Sprintf("Password of %s for sudo on %s (empty: stop): ", printable(a.User), printable(a.Host)), true)
+		return err
+	}}
+	_, err = q.put(ctx)
+	p.keep(password, a)
+	return password, err
+}
+
+func (p *passwords) keep(password string, boards ...Address) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = map[string]string{}
+	}
+	for _, a := range boards {
+		p.all[sudoKey(a)] = password
+	}
+}
+
+func (p *passwords) forget(a Address) { p.keep("", a) }
+
+// askSudo asks for one password for all boards of which sudo may want one.
+func askSudo(ctx context.Context, boards []Address) error {
+	var some []Address
+	for _, a := range boards {
+		if a.Become != "" && a.Become != a.User {
+			some = append(some, a)
+		}
+	}
+	if len(some) == 0 {
+		return nil
+	}
+	q := &question{ask: func(ctx context.Context, t *terminal) error {
+		password, err := t.line(ctx, fmt.Sprintf("Password for sudo, sent to each of %d boards whose sudo asks for one (empty: none): ", len(some)), true)
+		sudoPasswords.keep(password, some...)
+		return err
+	}}
+	_, err := q.put(ctx)
+	return err
+}
+
+// admission is one program's way past sudo. It is a writer of the program's errors, and
+// passes on what sudo did not say.
+type admission struct {
+	sudo          *sudo // nil: there is none
+	out           io.Writer
+	prompt, ready string
+
+	mu      sync.Mutex
+	held    []byte
+	prompts chan struct{} // sudo asks for the password
+	in      chan struct{} // closed when the program is there
+	over    chan struct{} // closed when its errors ended
+	inside  bool
+	ended   bool
+}
+
+func (l *login) enter(errs io.Writer) *admission {
+	e := &admission{
+		sudo: l.sudo, out: errs, prompt: "slipway-sudo-" + rand.Text(), ready: "slipway-in-" + rand.Text(),
+		prompts: make(chan struct{}, maxAsked), in: make(chan struct{}), over: make(chan struct{}),
+	}
+	if !e.asks() {
+		e.inside = true
+		close(e.in)
+	}
+	return e
+}
+
+func (e *admission) asks() bool { return e.sudo != nil && e.sudo.password != "" }
+
+// command is the line that runs a program with its rights.
+func (e *admission) command(argv []string) string {
+	switch {
+	case e.sudo == nil:
+		return command(argv)
+	case !e.asks():
+		return command(append([]string{"sudo", "-n", "-H", "-u", e.sudo.user, "--"}, argv...))
+	}
+	by := []string{"sudo", "-S", "-H", "-p", e.prompt, "-u", e.sudo.user, "--", "sh", "-c", "echo " + e.ready + ` >&2; exec "$@"`, "sh"}
+	return command(append(by, argv...))
+}
+
+// Write looks for what sudo asks, until the program is there.
+func (e *admission) Write(b []byte) (int, error) {
+	e.mu.Lock()
+	if e.inside {
+		e.mu.Unlock()
+		return e.out.Write(b)
+	}
+	defer e.mu.Unlock()
+	e.held = append(e.held, b...)
+	if before, after, asked := bytes.Cut(e.held, []byte(e.prompt)); asked {
+		e.held = append(bytes.Clone(before), after...)
+		select {
+		case e.prompts <- struct{}{}:
+		default:
+		}
+	}
+	if _, after, there := bytes.Cut(e.held, []byte(e.ready+"\n")); there {
+		e.held = after // what sudo said before is about passwords
+		e.inside = true
+		close(e.in)
+		e.release()
+	}
+	if len(e.held) > maxHeldBytes {
+		e.release()
+	}
+	return len(b), nil
+}
+
+// ReadFrom is as that of capped.
+func (e *admission) ReadFrom(r io.Reader) (int64, error) {
+	defer e.end()
+	return drain(e, r)
+}
+
+func (e *admission) release() {
+	e.out.Write(e.held)
+	e.held = nil
+}
+
+// end passes on why the program never was there.
+func (e *admission) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ended {
+		e.ended = true
+		e.release()
+		close(e.over)
+	}
+}
+
+// admit brings a started program past sudo. It is over, with sudo's words among its
+// errors, where sudo does not want it.
+func (e *admission) admit(in io.Writer) error {
+	for told := false; ; told = true {
+		select {
+		case <-e.in:
+			return nil
+		case <-e.over:
+			return nil
+		case <-e.prompts:
+		}
+		if told {
+			return errPassword
+		}
+		if _, err := io.WriteString(in, e.sudo.password+"\n"); err != nil {
+			return err
+		}
+	}
+}
+
+// run is the session's, for a program behind sudo: its input begins when it is there.
+func (e *admission) run(session *ssh.Session, stdin io.Reader, line string) error {
+	if !e.asks() {
+		session.Stdin = stdin
+		return session.Run(line)
+	}
+	in, err := session.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := session.Start(line); err != nil {
+		return err
+	}
+	if err := e.admit(in); err != nil {
+		return err
+	}
+	read := make(chan error, 1)
+	go func() {
+		var err error
+		if stdin != nil {
+			_, err = io.Copy(in, stdin)
+		}
+		in.Close()
+		read <- err
+	}()
+	if err := session.Wait(); err != nil {
+		return err
+	}
+	if err := <-read; err != nil && !errors.Is(err, io.EOF) { // of a program that read no further
+		return err
+	}
+	return nil
+}

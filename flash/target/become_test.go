@@ -1,0 +1,276 @@
+package target
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
+
+	"slipway/flash/target/sshd"
+)
+
+const fieldPassword = "it's $(secret)"
+
+// fieldBoard is a real sshd with a real sudo and a user of its own, in a mount namespace
+// whose /etc knows that user; this machine's stays as it is.
+func fieldBoard(t *testing.T, rights string) Address {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a user of its own for sudo needs root: run this as root")
+	}
+	for _, name := range []string{"sudo", "openssl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("%s is missing: install the Debian package %[1]s", name)
+		}
+	}
+	etc, err := os.MkdirTemp("", "slipway-etc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(etc) })
+	hash, err := exec.Command("openssl", "passwd", "-6", fieldPassword).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := map[string]string{
+		"passwd": "field:x:4242:4242::/:/bin/sh\n", "group": "field:x:4242:\n", "shadow": "field:" + strings.TrimSpace(string(hash)) + ":19000:0:99999:7:::\n",
+	}
+	for name, line := range place {
+		before, err := os.ReadFile("/etc/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		place[name] = string(before) + line
+	}
+	place["sudoers"] = "root ALL=(ALL:ALL) ALL\n" + rights + "\n"
+	s := newSSHD(t, "AuthorizedKeysFile "+etc+"/authorized")
+	key, err := readIdentity(s.Identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place["authorized"] = string(ssh.MarshalAuthorizedKey(key.public))
+	err = os.Chmod(etc, 0o755)
+	for name, text := range place {
+		mode := map[string]fs.FileMode{"shadow": 0o600, "sudoers": 0o440}[name]
+		err = errors.Join(err, os.WriteFile(filepath.Join(etc, name), []byte(text), 0o644), os.Chmod(filepath.Join(etc, name), max(mode, 0o400)))
+		if mode == 0 {
+			err = errors.Join(err, os.Chmod(filepath.Join(etc, name), 0o644))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	if err := startInside(s, over, etc, "passwd", "group", "shadow", "sudoers"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	a := addressOf(s)
+	a.User, a.Become = "field", "root"
+	return a
+}
+
+// startInside starts a server whose /etc has files of a folder. It ends with the thread
+// that started it, and that is in the namespace until over.
+func startInside(s *sshd.Server, over <-chan struct{}, etc string, names ...string) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and it ends with this goroutine
+		err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		for _, name := range names {
+			err = errors.Join(err, unix.Mount(filepath.Join(etc, name), "/etc/"+name, "", unix.MS_BIND, ""))
+		}
+		if err == nil {
+			err = s.Start(context.Background())
+		}
+		started <- err
+		<-over
+	}()
+	return <-started
+}
+
+// Everything that a root login could do, another user does by sudo.
+func TestBecome(t *testing.T) {
+	for name, rights := range map[string]string{"NOPASSWD": "field ALL=(ALL) NOPASSWD: ALL", "password": "field ALL=(ALL) ALL"} {
+		t.Run(name, func(t *testing.T) {
+			a := fieldBoard(t, rights)
+			if name == "password" {
+				sudoPasswords.keep(fieldPassword, a)
+				t.Cleanup(func() { sudoPasswords.forget(a) })
+			}
+			c := dial(t, a)
+			r, err := c.Run(t.Context(), "id", "-u")
+			if err != nil || string(r.Stdout) != "0\n" || len(r.Stderr) > 0 {
+				t.Fatalf("id -u: %+v, %v; want 0, and no more", r, err)
+			}
+			if r, err := c.Run(t.Context(), "sh", "-c", "echo words >&2; exit 7"); err != nil || r.Status != 7 || string(r.Stderr) != "words\n" {
+				t.Errorf("a program that fails: %+v, %v", r, err)
+			}
+			becomeCarries(t, c)
+			becomeEnds(t, c)
+			becomeSocket(t, c)
+			if r, err := c.Run(t.Context(), "sh", "-c", `tr '\0' ' ' </proc/$PPID/cmdline; ps -ef; env`); err != nil || strings.Contains(string(r.Stdout), fieldPassword) {
+				t.Errorf("the password is among the arguments or variables: %q, %v", r.Stdout, err)
+			}
+		})
+	}
+}
+
+func becomeCarries(t *testing.T, c *Conn) {
+	closed := t.TempDir()
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 10, 3 << 20, severalBytes + 1} {
+		data := randomBytes(size)
+		name := filepath.Join(closed, "f")
+		if _, err := c.Put(t.Context(), writeFile(t, data), name, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		checkFile(t, name, data, 0o640)
+		r, err := c.Open(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("read back %d bytes, %v; want %d", len(got), err, size)
+		}
+		r.Close()
+	}
+	if c.noSFTP.Load() {
+		t.Error("files go through the shell; want the sftp-server by sudo")
+	}
+	data := randomBytes(3 << 20)
+	r, err := c.Feed(t.Context(), bytes.NewReader(data), "sha256sum")
+	if want := fmt.Sprintf("%x  -\n", sha256.Sum256(data)); err != nil || string(r.Stdout) != want {
+		t.Errorf("what a program read has %q, %v; want %q", r.Stdout, err, want)
+	}
+	local := t.TempDir()
+	if err := os.WriteFile(filepath.Join(local, "a"), []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if changes, _, err := c.DeployDir(t.Context(), local, filepath.Join(closed, "folder"), DirOptions{Owner: "0:0"}, nil); err != nil || len(changes) != 1 {
+		t.Errorf("DeployDir = %v, %v; want a change", changes, err)
+	}
+}
+
+// A Ctrl-C ends root's program, which sudo itself could not.
+func becomeEnds(t *testing.T, c *Conn) {
+	ctx, cancel := context.WithCancel(t.Context())
+	mark := filepath.Join(t.TempDir(), "pid")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Run(ctx, "sh", "-c", "trap '' TERM; echo $$ >"+mark+".new; mv "+mark+".new "+mark+"; exec sleep 1000")
+		ended <- err
+	}()
+	var pid []byte
+	for began := time.Now(); len(pid) == 0 && time.Since(began) < longEnough; time.Sleep(50 * time.Millisecond) {
+		pid, _ = os.ReadFile(mark)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v; want %v", err, context.Canceled)
+	}
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err != nil {
+			return
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("process %s runs on", pid)
+		}
+	}
+}
+
+// A socket that only root may open.
+func becomeSocket(t *testing.T, c *Conn) {
+	name := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if conn, err := l.Accept(); err == nil {
+			io.WriteString(conn, "hello")
+			conn.Close()
+		}
+	}()
+	conn, err := c.DialContext(t.Context(), "unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if text, err := io.ReadAll(conn); err != nil || string(text) != "hello" {
+		t.Errorf("the socket says %q, %v", text, err)
+	}
+}
+
+func TestBecomeRefused(t *testing.T) {
+	a := fieldBoard(t, "field ALL=(ALL) ALL")
+	nobody := fieldBoard(t, "")
+	wrong := a
+	wrong.HostKeyAlias, wrong.KnownHosts = aliased(t, a).HostKeyAlias, aliased(t, a).KnownHosts
+	for _, tt := range []struct {
+		name     string
+		a        Address
+		password string
+		want     string
+	}{
+		{"nobody to ask", a, "", "NOPASSWD"},
+		{"wrong password", wrong, "wrong", "sudo refuses"},
+		{"not in sudoers", nobody, fieldPassword, "sudoers"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sudoPasswords.keep(tt.password, tt.a)
+			c, err := DialUnasked(t.Context(), tt.a)
+			if err == nil {
+				c.Close()
+			}
+			if !errors.Is(err, ErrBecome) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), fieldPassword) {
+				t.Errorf("Dial = %v; want %v with %q", err, ErrBecome, tt.want)
+			}
+			sudoPasswords.forget(tt.a)
+		})
+	}
+}
+
+// The password is asked for once, and may be typed anew where it was wrong.
+func TestBecomeAsks(t *testing.T) {
+	a := fieldBoard(t, "field ALL=(ALL) ALL")
+	t.Cleanup(func() { sudoPasswords.forget(a) })
+	p := sitDown(t, answer{"Password of field", "wrong"}, answer{"Password of field", fieldPassword})
+	for range 2 {
+		c := dial(t, a)
+		if r, err := c.Run(t.Context(), "id", "-u"); err != nil || string(r.Stdout) != "0\n" {
+			t.Errorf("id -u: %+v, %v; want 0", r, err)
+		}
+	}
+	if screen := p.saw(); strings.Count(screen, "Password of field") != 2 || strings.Contains(screen, fieldPassword) {
+		t.Errorf("the screen shows %q; want two questions, and no answer", screen)
+	}
+}
+
+func TestBecomeByEnvironment(t *testing.T) {
+	for text, want := range map[string]string{"": "", "sudo": "root", "su": "x", "yes": "x"} {
+		t.Setenv(BecomeVariable, text)
+		a, err := Resolve(t.Context(), "board")
+		if got := a.Become; (err != nil) != (want == "x") || err == nil && got != want {
+			t.Errorf("%s=%q: %q, %v; want %q", BecomeVariable, text, got, err, want)
+		}
+	}
+}
