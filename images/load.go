@@ -175,7 +175,7 @@ func decode(boards fs.FS, name string, into *Spec) error {
 		return err
 	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
-		return fmt.Errorf("%s: %w; the keys are described in images/spec.go", boardFile(name), err)
+		return fmt.Errorf("%w\nnext: correct it; images/spec.go describes the keys", explain(boardFile(name), err))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func TestLoadFrom(t *testing.T) {
 		{"smallest", map[string]string{"b/board.yml": small, "b/kas.yml": ""}, ""},
 		{"no file", map[string]string{"c/board.yml": small}, "images/boards/b/board.yml: no such board"},
 		{"unknown key", map[string]string{"b/board.yml": small + "colour: red\n"}, "colour"},
-		{"wrong type", map[string]string{"b/board.yml": "arch: [1]\n"}, "line 1"},
+		{"wrong type", map[string]string{"b/board.yml": "arch: [1]\n"}, "board.yml:1:7: "},
 		{"unknown arch", map[string]string{"b/board.yml": "arch: vax\n"}, `unknown value "vax" (have [amd64 arm64])`},
 		{"unknown kind", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [fax]}\n", "b/kas.yml": ""}, `unknown value "fax"`},
 		{"what a Jetson's flash needs", map[string]string{"b/board.yml": jetsonBoard("{chip: t234, recovery: {command: [relay, \"{port}\"], ssh: pi@rack}, limitsSec: {write: 600}, module: {BOARDID: \"3767\"}}"), "b/kas.yml": ""}, ""},
@@ -75,6 +75,37 @@ machine: {program: qemu}
 				t.Errorf("LoadFrom = %v; want %q", err, test.wantErr)
 			}
 		})
+	}
+}
+
+// What is wrong in a board.yml is named with its place, and what was probably meant.
+func TestErrorsOfYAML(t *testing.T) {
+	for text, want := range map[string]string{
+		"arch: amd64\nflsh: {kinds: [file]}\n":       `images/boards/b/board.yml:2:1: unknown key "flsh": did you mean flash?`,
+		"flash:\n  kindz: [file]\n":                  `images/boards/b/board.yml:2:3: unknown key "kindz": did you mean kinds?`,
+		"machine: {firmware: {pth: x}}\n":            `images/boards/b/board.yml:1:22: unknown key "pth": did you mean path?`,
+		"disk: {partitions: [{name: l, size: 1}]}\n": `b/board.yml:1:31: unknown key "size": did you mean sizeMiB?`,
+		"build: {disk: {tempGiB: 9}}\n":              `b/board.yml:1:16: unknown key "tempGiB": did you mean tmpGiB?`,
+		"flash: {recovery: {qqqqqqqq: 1}}\n":         `b/board.yml:1:20: unknown key "qqqqqqqq" (have command, ssh)`,
+		"description: x\nArch: amd64\n":              `b/board.yml:2:1: unknown key "Arch": did you mean arch?`,
+		"arch: [1]\n":                                `b/board.yml:1:7: want a text, not a list`,
+		"flash: {kinds: file}\n":                     `b/board.yml:1:16: want a list of texts, not "file"`,
+		"flash: {largestGiB: many}\n":                `b/board.yml:1:21: want a number, not "many"`,
+		"flash: x\n":                                 `b/board.yml:1:8: want a mapping, not "x"`,
+		"- a\n":                                      `b/board.yml:1:1: want a mapping, not a list`,
+		"arch: amd64\narch: arm64\n":                 `b/board.yml:2:1: mapping key "arch" already defined at line 1`,
+		"a: b: c\n":                                  `b/board.yml:1:5: mapping values are not allowed`,
+		"flsh: 1\nsuits: 2\n":                        "b/board.yml:1:1: unknown key \"flsh\": did you mean flash?\nimages/boards/b/board.yml:2:1: unknown key \"suits\": did you mean suites?\nnext: ",
+		"":                                           "b/board.yml: no documents in stream",
+	} {
+		_, err := LoadFrom(board(map[string]string{"b/board.yml": text}), "b")
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "images.") && !strings.Contains(err.Error(), "next: ") {
+			t.Errorf("LoadFrom(%q) = %v; want %q", text, err, want)
+		}
+	}
+	_, err := LoadFrom(board(map[string]string{"old/board.yml": "flsh: {}\n", "b/board.yml": "extends: old\n"}), "b")
+	if err == nil || !strings.Contains(err.Error(), "images/boards/old/board.yml:1:1: ") {
+		t.Errorf("an error in the board that is extended = %v; want its place", err)
 	}
 }
 

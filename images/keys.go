@@ -1,0 +1,98 @@
+package images
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+const maxYAMLErrors = 5
+
+// explain gives each error of the YAML reader its place, and says it in words of the file
+// rather than of our types.
+func explain(file string, err error) error {
+	var all *yaml.LoadErrors
+	var one *yaml.LoadError
+	if errors.As(err, &all) {
+		var texts []error
+		for _, e := range all.Errors[:min(len(all.Errors), maxYAMLErrors)] {
+			texts = append(texts, explainOne(file, e))
+		}
+		return errors.Join(texts...)
+	}
+	if errors.As(err, &one) {
+		return explainOne(file, one)
+	}
+	return fmt.Errorf("%s: %w", file, err)
+}
+
+var (
+	unknownField = regexp.MustCompile(`^field (.*) not found in type (.*)$`)
+	wrongKind    = regexp.MustCompile("^cannot construct !!(\\w+)(?: `(.*)`)? into (.*)$")
+)
+
+func explainOne(file string, e *yaml.LoadError) error {
+	text := strings.TrimPrefix(e.Message, "yaml: ")
+	if m := unknownField.FindStringSubmatch(text); m != nil {
+		text = unknownKey(m[1], keysOf(reflect.TypeFor[Spec](), m[2]))
+	}
+	if m := wrongKind.FindStringSubmatch(text); m != nil {
+		text = fmt.Sprintf("want %s, not %s", cmp.Or(wanted[m[3]], "a mapping"), found(m[1], m[2]))
+	}
+	if e.Mark.Line == 0 {
+		return fmt.Errorf("%s: %s", file, text)
+	}
+	place := fmt.Sprintf(":%d:%d: ", e.Mark.Line, e.Mark.Column)
+	return errors.New(file + place + strings.TrimPrefix(text, path.Base(file)+place)) // cache: names its place itself
+}
+
+func unknownKey(key string, known []string) string {
+	text := fmt.Sprintf("unknown key %q", key)
+	if near := Nearest(key, known); near != "" {
+		return text + ": did you mean " + near + "?"
+	}
+	return text + " (have " + strings.Join(known, ", ") + ")"
+}
+
+// keysOf are the keys of the type with that name, which is t or below it.
+func keysOf(t reflect.Type, name string) (keys []string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return keysOf(t.Elem(), name)
+	case reflect.Struct:
+	default:
+		return nil
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case t.String() != name:
+			keys = append(keys, keysOf(f.Type, name)...)
+		case key != "" && key != "-":
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// wanted is what a Go type is in YAML; all others are mappings.
+var wanted = map[string]string{
+	"string": "a text", "bool": "true or false", "int": "a number", "int64": "a number", "float64": "a number",
+	"[]string": "a list of texts", "[]images.DiskPartition": "a list of mappings",
+}
+
+func found(tag, value string) string {
+	if value != "" {
+		return fmt.Sprintf("%q", value)
+	}
+	return cmp.Or(map[string]string{"seq": "a list", "map": "a mapping", "null": "nothing"}[tag], "!!"+tag)
+}
