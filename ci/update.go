@@ -390,12 +390,15 @@ func (u *updating) installOnce(ctx context.Context, step *progress.Step) error {
 	if err := u.writes(); err != nil {
 		return err
 	}
-	last := 0
-	return u.engine.Install(ctx, from, func(percent int, text string) {
-		step.Add(int64(percent - last))
-		last = percent
+	return u.engine.Install(ctx, from, telling(step))
+}
+
+// telling shows how far an installation is. One that is done again begins at 0 again.
+func telling(step *progress.Step) func(percent int, text string) {
+	return func(percent int, text string) {
+		step.Set(int64(percent))
 		step.Detail(text)
-	})
+	}
 }
 
 // lost says whether something failed because the board is out of reach.

@@ -14,6 +14,8 @@ import (
 	boardupdate "slipway/flash/target/update"
 	"slipway/flash/target/update/updatetest"
 	"slipway/images"
+	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // onRAUC is an update of a board with a real RAUC, whose restart is played: its
@@ -276,6 +278,22 @@ func TestUpdateStoppedLate(t *testing.T) {
 				t.Errorf("%q runs; want the new system, whoever marks it", got)
 			}
 		})
+	}
+}
+
+// An installation that is done again is as far as its engine says, not further.
+func TestPercentOfAnInstallationThatIsDoneAgain(t *testing.T) {
+	log := &progresstest.Recorder{}
+	step := progress.Start(progress.With(t.Context(), progress.New(log)), "install", 100, progress.Tasks)
+	for _, percents := range [][]int{{20, 80}, {5, 19}} {
+		tell := telling(step)
+		for _, percent := range percents {
+			tell(percent, "copies")
+		}
+	}
+	step.End("", nil)
+	if last := log.Last("install"); last.Count != 19 || last.Total != 100 {
+		t.Errorf("%d of %d; want 19 of 100", last.Count, last.Total)
 	}
 }
 

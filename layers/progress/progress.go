@@ -115,6 +115,11 @@ func (s *Step) Add(n int64) {
 	s.update(func(e *Event) { e.Count += n })
 }
 
+// Set is Add for work whose count is told as a whole, and may begin anew.
+func (s *Step) Set(count int64) {
+	s.update(func(e *Event) { e.Count = count })
+}
+
 // Detail says in a few words what is being done at the moment.
 func (s *Step) Detail(text string) {
 	s.update(func(e *Event) { e.Detail = text })
@@ -183,6 +188,9 @@ func (s *Step) reportLocked() {
 		return
 	}
 	e := s.event
+	if e.Total > 0 {
+		e.Count = min(e.Count, e.Total) // work that is done twice is counted twice
+	}
 	e.Time, e.ElapsedMS = s.sent, s.sent.Sub(s.began).Milliseconds()
 	s.reporter.send(e)
 }

@@ -34,6 +34,36 @@ func TestJSONEvents(t *testing.T) {
 	}
 }
 
+// No more is ever reported than there is to do.
+func TestCountStaysBelowItsTotal(t *testing.T) {
+	var out bytes.Buffer
+	r := New(JSON(&out))
+	ctx := With(t.Context(), r)
+	known, open, told := Start(ctx, "known", 100, Tasks), Start(ctx, "open", 0, Bytes), Start(ctx, "told", 100, Tasks)
+	for _, s := range []*Step{known, open} {
+		s.Add(60)
+		s.Add(59)
+		s.End("", nil)
+	}
+	told.Set(80)
+	told.Set(19)
+	told.End("", nil)
+	r.Close()
+	last := map[string]int64{}
+	for line := range strings.Lines(out.String()) {
+		var e Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if last[e.Step] = e.Count; e.Total > 0 && e.Count > e.Total {
+			t.Errorf("%d of %d", e.Count, e.Total)
+		}
+	}
+	if last["known"] != 100 || last["open"] != 119 || last["told"] != 19 {
+		t.Errorf("the last counts are %v; want 100 of 100, 119 of nothing known, and the 19 that were told", last)
+	}
+}
+
 func TestLines(t *testing.T) {
 	var out bytes.Buffer
 	r := New(Lines(&out))
