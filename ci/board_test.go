@@ -298,3 +298,23 @@ func TestStartOfWhatIsNotVirtual(t *testing.T) {
 		t.Errorf("StartVirtual = %v; want why not", err)
 	}
 }
+
+// A name that is wrong is said before a board is asked, with where to look for it.
+func TestFilesThatAreNotHere(t *testing.T) {
+	dir := t.TempDir()
+	lost, below := filepath.Join(dir, "etcc"), filepath.Join(dir, "no/such/etc")
+	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: dir}
+	for _, tt := range []struct{ name, next string }{{lost, dir}, {below, dir}, {"no-such-folder", "."}, {"no/such", "."}} {
+		_, report := ReadReports(tt.name)
+		for what, err := range map[string]error{
+			"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, "/etc", FilesOptions{}),
+			"deploy:config": DeployConfig(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, ConfigOptions{}),
+			"report":        report,
+		} {
+			want := fmt.Sprintf("read %q on this machine: no such file or directory\nnext: ls %s", tt.name, tt.next)
+			if err == nil || !strings.HasSuffix(err.Error(), want) {
+				t.Errorf("%s of %s: %v; want %s", what, tt.name, err, want)
+			}
+		}
+	}
+}

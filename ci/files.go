@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,8 +61,11 @@ func DeployFiles(ctx context.Context, w io.Writer, opt images.Options, spec imag
 // asFolder is a folder of one file where that is what was named.
 func asFolder(local string) (folder string, remove func(), err error) {
 	info, err := os.Stat(local)
-	if err != nil || info.IsDir() {
-		return local, func() {}, err
+	if err != nil {
+		return "", nil, notHere(local, err)
+	}
+	if info.IsDir() {
+		return local, func() {}, nil
 	}
 	if folder, err = os.MkdirTemp("", "slipway-deploy"); err != nil {
 		return "", nil, err
@@ -76,6 +80,19 @@ func asFolder(local string) (folder string, remove func(), err error) {
 		remove()
 	}
 	return folder, remove, err
+}
+
+// notHere says that a file of this machine cannot be read, and where to look for it.
+func notHere(name string, err error) error {
+	var path *fs.PathError
+	if !errors.As(err, &path) {
+		return err
+	}
+	above := filepath.Dir(filepath.Clean(name))
+	for _, none := os.Stat(above); none != nil && above != "." && above != "/"; _, none = os.Stat(above) {
+		above = filepath.Dir(above)
+	}
+	return fmt.Errorf("read %q on this machine: %w\nnext: ls %s", name, path.Err, target.Quote(above))
 }
 
 // restart undoes the deploy where a unit does not run: the board stays as it worked.

@@ -32,7 +32,7 @@ type reportsFile struct {
 func ReadReports(path string) ([]Report, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, notHere(path, err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxReportBytes+1))
