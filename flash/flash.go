@@ -53,6 +53,7 @@ type Receipt struct {
 	Image          string    `json:"image,omitempty"`          // its file
 	Origin         string    `json:"origin,omitempty"`         // where that was fetched from
 	SignedBy       []string  `json:"signedBy,omitempty"`       // who vouches for it, or for the artifact
+	Ignored        []string  `json:"ignored,omitempty"`        // signatures beside the image or its map that nobody verified
 	Form           string    `json:"form,omitempty"`           // how that is packed
 	ImageSHA256    string    `json:"imageSha256"`              // of the file, as the artifact has it
 	MapSHA256      string    `json:"mapSha256"`                // of the block map

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"slipway/flash/fetch"
 	"slipway/flash/sshsig"
@@ -28,7 +30,8 @@ type picked struct {
 	proof    string // what vouches for all of it; "": nothing does
 	origin   string // where it comes from, without passwords; "": the artifact
 	signedBy []string
-	note     string // what a person should know of how it was picked
+	note     string   // what a person should know of how it was picked
+	ignored  []string // signatures that lie beside it, and that nobody verified
 }
 
 // picker finds the image, and proves it before anything else happens.
@@ -184,11 +187,26 @@ func (p *picker) readImage(ctx context.Context) error {
 	if len(p.signedBy) > 0 {
 		p.proof = "its signature"
 	}
+	p.findIgnored(ctx, o, o.Name())
 	if kind := p.devices[0].Kind; kind != File && kind != Block {
 		p.mapPath = p.options.BlockMap // only disks have maps; what has none refuses one
 		return nil
 	}
 	return p.readMap(ctx, o)
+}
+
+// signatureEndings are those of what gpg, ssh-keygen and minisign write.
+var signatureEndings = []string{".asc", ".sig", ".minisig"}
+
+// findIgnored looks for signatures of a file that no list of signers is for, such as
+// those of GPG: whoever sees them would think that they were verified.
+func (p *picker) findIgnored(ctx context.Context, at besides, name string) {
+	for _, ending := range signatureEndings {
+		verified := slices.ContainsFunc(p.lists, func(l signerList) bool { return l.Ending() == ending })
+		if _, err := at.Beside(ctx, name+ending); err == nil && !verified {
+			p.ignored = append(p.ignored, name+ending)
+		}
+	}
 }
 
 // besides is where a file and its signature lie.
@@ -288,6 +306,7 @@ func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
 			return err
 		}
 		p.mapPath = file.Path
+		p.findIgnored(ctx, o, name)
 		return nil
 	}
 	return nil
@@ -307,6 +326,7 @@ func (p *picker) readGivenMap(ctx context.Context) error {
 		return err
 	}
 	p.mapPath = file.Path
+	p.findIgnored(ctx, o, o.Name())
 	return nil
 }
 
@@ -372,6 +392,9 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 		if err := p.proveFile(ctx, image, want); err != nil {
 			return err
 		}
+	}
+	for _, f := range p.artifact.Files {
+		p.findIgnored(ctx, folder(p.artifact.Dir()), f.Name)
 	}
 	if p.options.BlockMap != "" {
 		return p.readGivenMap(ctx)
@@ -443,7 +466,7 @@ func (p *picker) proveDescription(ctx context.Context) error {
 // vouch writes into receipts where the image is from, and who signed it.
 func (p picked) vouch(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
-		receipts[i].Origin, receipts[i].SignedBy = p.origin, p.signedBy
+		receipts[i].Origin, receipts[i].SignedBy, receipts[i].Ignored = p.origin, p.signedBy, p.ignored
 	}
 	return receipts, err
 }
@@ -458,6 +481,9 @@ func (p picked) show(w io.Writer) {
 	}
 	for _, who := range p.signedBy {
 		fmt.Fprintf(w, "Signed by %s.\n", who)
+	}
+	for _, name := range p.ignored {
+		fmt.Fprintf(w, "%s is ignored: Slipway did not verify it. -signers verifies signatures of ssh-keygen and minisign; for one of GPG: gpgv --keyring KEYRING %[1]s %s\n", name, strings.TrimSuffix(name, filepath.Ext(name)))
 	}
 	if p.note != "" {
 		fmt.Fprintln(w, p.note)

@@ -52,8 +52,8 @@ func OpenDisk(f *os.File) (*Disk, error) {
 	// Opened through the first descriptor, so that it is the same file whatever
 	// its name stands for by now.
 	same := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
-	if direct, err := os.OpenFile(same, access&unix.O_ACCMODE|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
-		d.direct = direct
+	if direct, err := unix.Open(same, access&unix.O_ACCMODE|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
+		d.direct = os.NewFile(uintptr(direct), f.Name()) // errors name the device
 	}
 	return d, nil
 }
