@@ -3,8 +3,11 @@ package ci
 import (
 	"context"
 	"crypto/rand"
+	endian "encoding/binary" // binary is a kind of check
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,33 +15,50 @@ import (
 	"time"
 )
 
-// steering is a rule that an mlx5 device itself says it holds, by mlx_steering_dump.
+// steering is a rule that an mlx5 device itself says it holds, by mlx_steering_dump, or by
+// mlx_hw_steering_dump where the hardware steers (dv_flow_en=2).
 type steering struct {
-	process string // whose rules
-	port    int64  // DPDK's
-	file    string // a dump of the board, in place of a process
-	match   []fieldValue
-	actions []string
+	process  string // whose rules
+	port     int64  // DPDK's
+	file     string // a dump of the board, in place of a process
+	hardware bool
+	match    []fieldValue
+	actions  []string
 }
 
 // fieldValue is a field of a packet and what it must be, as a rule compares it.
-type fieldValue struct {
-	name  string
-	value uint64
+type fieldValue struct{ name, value string }
+
+// steeringValue makes one form of what the parsers print in several: an IPv4 address, a MAC
+// and the name of a protocol are numbers too.
+func steeringValue(text string) string {
+	if n, err := strconv.ParseUint(text, 0, 64); err == nil {
+		return strconv.FormatUint(n, 10)
+	}
+	if mac, err := net.ParseMAC(text); err == nil && len(mac) == 6 {
+		return strconv.FormatUint(endian.BigEndian.Uint64(append([]byte{0, 0}, mac...)), 10)
+	}
+	if a, err := netip.ParseAddr(text); err == nil && a.Is4() {
+		return strconv.FormatUint(uint64(endian.BigEndian.Uint32(a.AsSlice())), 10)
+	} else if err == nil {
+		return a.String()
+	}
+	text = strings.ToLower(text)
+	return or(map[string]string{"tcp": "6", "udp": "17", "gre": "47", "ipsec": "51"}[text], text)
 }
 
 func readSteering(e *entry) probe {
 	e.limit = time.Minute
 	s := steering{
 		process: e.text("process", "zebra"), port: e.number("port", 0, 0, 1023), file: e.text("file", ""), actions: e.list("actions"),
+		hardware: isTrue(e.flag("hardware")),
 	}
 	for _, text := range e.list("match") {
-		name, number, _ := strings.Cut(text, "=")
-		value, err := strconv.ParseUint(number, 0, 64)
-		if err != nil || name == "" {
-			e.fail(e.fields["match"], "match must be like outer_l4_dport=53, not %q", text)
+		name, value, _ := strings.Cut(text, "=")
+		if !steeringWord.MatchString(name) || !steeringText.MatchString(value) {
+			e.fail(e.fields["match"], "match must be like outer_l4_dport=53 or src_ip=192.0.2.1, not %q", text)
 		}
-		s.match = append(s.match, fieldValue{name, value})
+		s.match = append(s.match, fieldValue{name, steeringValue(value)})
 	}
 	if len(s.match) == 0 {
 		e.fail(e.key, "a rule of the device's needs match: what it compares, like [outer_l4_dport=53]")
@@ -50,32 +70,59 @@ func readSteering(e *entry) probe {
 }
 
 func (steering) next() string {
-	return "on the board: mlx_steering_dump -p PID -f /tmp/dump.csv -t. Rules of a port with dv_flow_en=2 are shown by mlx_hw_steering_dump"
+	return "on the board: mlx_steering_dump -p PID -f /tmp/dump.csv -t. Rules of a port with dv_flow_en=2 are shown by mlx_hw_steering_dump --pid PID -f /tmp/dump.csv, in /tmp/dump.csv.parsed (hardware: true)"
 }
 
 func (c steering) run(ctx context.Context, s *session) (f finding, err error) {
-	if err := s.wantProgram(ctx, "mlx_steering_dump"); err != nil {
+	program := map[bool]string{true: "mlx_hw_steering_dump", false: "mlx_steering_dump"}[c.hardware]
+	if err := s.wantProgram(ctx, program); err != nil {
 		return f, err
 	}
-	argv := []string{"mlx_steering_dump", "-f", c.file}
+	pid := ""
 	if c.file == "" {
-		pid, err := s.oneProcess(ctx, c.process)
-		if err != nil {
+		if pid, err = s.oneProcess(ctx, c.process); err != nil {
 			return f, err
 		}
-		dir := "/tmp/slipway-" + rand.Text()
-		if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
-			return f, err
-		}
-		defer func() { err = errors.Join(err, s.removeFolder(ctx, dir)) }()
-		argv = []string{"mlx_steering_dump", "-p", pid, "-port", strconv.FormatInt(c.port, 10), "-f", dir + "/dump.csv"}
 	}
-	out, err := s.ask(ctx, argv...)
+	dir := "/tmp/slipway-" + rand.Text() // the parsers write beside the dump
+	if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, s.removeFolder(ctx, dir)) }()
+	if c.file != "" {
+		if _, err := s.ask(ctx, "cp", "--", c.file, dir+"/dump.csv"); err != nil {
+			return f, err
+		}
+	}
+	out, err := c.dump(ctx, s, program, pid, dir+"/dump.csv")
 	if err != nil {
 		return f, err
 	}
-	c.judge(&f, parseSteering(out), out)
+	parse := parseSteering
+	if c.hardware {
+		parse = parseHardwareSteering
+	}
+	c.judge(&f, parse(out), out)
 	return f, nil
+}
+
+// dump has the parser make a dump, or read one that is there.
+func (c steering) dump(ctx context.Context, s *session, program, pid, file string) (string, error) {
+	argv := []string{program, "-f", file}
+	port := strconv.FormatInt(c.port, 10)
+	switch {
+	case c.hardware && pid == "":
+		argv = append(argv, "--skip_dump")
+	case c.hardware:
+		argv = append(argv, "--pid", pid, "--port", port)
+	case pid != "":
+		argv = append(argv, "-p", pid, "-port", port)
+	}
+	out, err := s.ask(ctx, argv...)
+	if err == nil && c.hardware {
+		out, err = s.ask(ctx, "cat", "--", file+".parsed")
+	}
+	return out, err
 }
 
 func (c steering) judge(f *finding, rules []steeringRule, out string) {
@@ -95,7 +142,7 @@ func (c steering) judge(f *finding, rules []steeringRule, out string) {
 func (c steering) String() string {
 	var words []string
 	for _, m := range c.match {
-		words = append(words, fmt.Sprintf("%s=%#x", m.name, m.value))
+		words = append(words, m.name+"="+m.value)
 	}
 	return strings.Join(append(words, c.actions...), ", ")
 }
@@ -124,7 +171,10 @@ const maxSteeringRules = 100_000
 
 var (
 	steeringHead  = regexp.MustCompile(`^\s*domain .*, (rule 0x[0-9a-f]{1,16})\s*$`)
-	steeringField = regexp.MustCompile(`([a-z][a-z0-9_]{0,63}): (0x[0-9a-f]{1,16})\b`)
+	steeringField = regexp.MustCompile(`\b([a-z][a-z0-9_]{0,63}): ([0-9A-Za-z.:_-]{1,64})(?:[, ]|$)`)
+	steeringWord  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+	steeringText  = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,64}$`)
+	hardwareSTE   = regexp.MustCompile(`STE (0x[0-9a-f]{1,16}):$`)
 )
 
 // parseSteering reads the view by rules: a line that begins with its domain, then what is
@@ -154,11 +204,42 @@ func parseSteering(text string) (all []steeringRule) {
 	return all
 }
 
+// parseHardwareSteering reads the tree of the other parser: a rule is a line of its own, and
+// below it are entries with what is compared (Tag) and what is done (Actions).
+func parseHardwareSteering(text string) (all []steeringRule) {
+	under := ""
+	for _, line := range lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "Rule:" {
+			if len(all) == maxSteeringRules {
+				return all
+			}
+			all, under = append(all, steeringRule{}), ""
+			continue
+		}
+		if len(all) == 0 {
+			continue
+		}
+		r := &all[len(all)-1]
+		switch m := hardwareSTE.FindStringSubmatch(line); {
+		case m != nil:
+			r.id, under = or(r.id, "rule at "+m[1]), "entry"
+		case under != "" && (line == "Tag:" || line == "Actions:"):
+			under = line
+		case strings.HasPrefix(line, "Table ") || strings.HasPrefix(line, "Matcher "):
+			under = ""
+		case under == "Tag:":
+			r.fields = append(r.fields, parseFields(line)...)
+		case under == "Actions:":
+			r.actions = append(r.actions, clean(line, maxReason))
+		}
+	}
+	return slices.DeleteFunc(all, func(r steeringRule) bool { return r.id == "" })
+}
+
 func parseFields(text string) (all []fieldValue) {
 	for _, m := range steeringField.FindAllStringSubmatch(text, 256) {
-		if value, err := strconv.ParseUint(m[2], 0, 64); err == nil {
-			all = append(all, fieldValue{m[1], value})
-		}
+		all = append(all, fieldValue{m[1], steeringValue(m[2])})
 	}
 	return all
 }

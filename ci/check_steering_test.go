@@ -9,11 +9,39 @@ import (
 // steeringDump is in the form that mlx_steering_dump (2510) gives a dump's rules; that of
 // the post, and one that drops.
 const steeringDump = `domain 0x1ee802, table 0x7f0011000010, matcher 0x7f0011000100, rule 0x7f0011000200
-   match: outer_l4_dport: 0x00000035, outer_ip_version: 0x00000004 outer_l4_dport: 0x00000035, outer_ip_version: 0x00000004 
+   match: outer_l4_dport: 0x00000035, outer_ip_version: 0x00000004 outer_l4_dport: 0x00000035, outer_ip_version: 0x00000004, src_ip: 198.51.100.1, ip_protocol: UDP, smac: 02:00:00:00:00:01 
    action: MODIFY_HDR, rewrite index 0x7f00110002000xe & CTR(counter), index 0x8011ff & VPORT, num 0xffff
 domain 0x1ee802, table 0x7f0011000010, matcher 0x7f0011000100, rule 0x7f0011000300
    match:   
    action: CTR(counter), index 0x8011fe & DROP
+`
+
+// hardwareDump is in the form that mlx_hw_steering_parser.py gives rules.
+const hardwareDump = `Context 0x32c3700: hws_support True, dev_name mlx5_0, debug_version 1.0
+    Table 0x338be70: type FDB, level 1, miss_tbl NONE
+        Matcher 0x3467900: 
+            Match_template 0x3467530:
+                Match fields:
+                    src_ip_o: 0xffffffff 
+            Rules:
+                Rule:
+                    RX STE 0x10000000:
+                        Tag:
+                            l3_type_o: IPv4, src_ip_o: 198.51.100.1
+                        Actions:
+                            Go To: 0x0:0xa000007f
+                    RX STE 0x10000003:
+                        Tag:
+                            dst_port_o: 0x35, dmac_o: 0x20000000102
+                        Actions:
+                            Counter: idx: 0x80 (hits 1)
+                            Go To: VPORT 0x2
+                Rule:
+                    RX STE 0x10000007:
+                        Tag:
+                            l3_type_o: IPv4, src_ip_o: 6.6.6.6
+                        Actions:
+                            Go To: 0x0:0xa000007f
 `
 
 const eswitchShown = `{"dev":{"pci/0000:03:00.0":{"mode":"switchdev","inline-mode":"none","encap-mode":"basic"}}}`
@@ -28,7 +56,11 @@ func TestSteeringAndSRIOV(t *testing.T) {
 		match = "steering: {x: {match: [outer_l4_dport=53], actions: [CTR, VPORT]}}"
 		two   = "sriov: {p0: {vfs: 2}}"
 	)
-	dump := recorded{"true": "", "sh -c": "", "pidof zebra": "811\n", "mkdir": "", "rm -rf": "", "mlx_steering_dump -p 811 -port 0 -f /tmp/slipway-": steeringDump, "mlx_steering_dump -f /var/d.csv": steeringDump}
+	hard := recorded{
+		"true": "", "sh -c": "", "pidof zebra": "811\n", "mkdir": "", "rm -rf": "", "cp -- /var/d.csv /tmp/slipway-": "",
+		"mlx_hw_steering_dump -f /tmp/slipway-": "", "cat -- /tmp/slipway-": hardwareDump,
+	}
+	dump := recorded{"cp -- /var/d.csv /tmp/slipway-": "", "true": "", "sh -c": "", "pidof zebra": "811\n", "mkdir": "", "rm -rf": "", "mlx_steering_dump -f /tmp/slipway-": steeringDump}
 	pci := recorded{
 		"true": "", "sh -c command": "", "readlink": "/sys/devices/pci0000:00/0000:03:00.0\n", "sh -c grep": representors,
 		"devlink -j dev eswitch show pci/0000:03:00.0": eswitchShown,
@@ -42,6 +74,13 @@ func TestSteeringAndSRIOV(t *testing.T) {
 	}{
 		{"a rule of the device's", match, dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does MODIFY_HDR, rewrite index 0x7f00110002000xe & CTR(counter), index 0x8011ff & VPORT, num 0xffff", ProvesHardware},
 		{"a dump that lies there", strings.Replace(match, "{match", "{file: /var/d.csv, match", 1), dump, "passed: the device holds 2 rules", ""},
+		{"the match of the post", strings.Replace(match, "=53", "=53, src_ip=198.51.100.1, ip_protocol=udp, smac=02:00:00:00:00:01", 1), dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does", ProvesHardware},
+		{"as numbers", strings.Replace(match, "=53", "=0x35, src_ip=0xc6336401, ip_protocol=17, smac=0x020000000001", 1), dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does", ProvesHardware},
+		{"another address", strings.Replace(match, "=53", "=53, src_ip=198.51.100.2", 1), dump, "failed: none of 2 rules:", ""},
+		{"another MAC", strings.Replace(match, "=53", "=53, smac=02:00:00:00:00:02", 1), dump, "failed: none of 2 rules:", ""},
+		{"steered by hardware", "steering: {x: {hardware: true, match: [dst_port_o=53, src_ip_o=198.51.100.1, 'dmac_o=02:00:00:00:01:02'], actions: [Counter, VPORT]}}", hard, "passed: the device holds 2 rules; rule at 0x10000000 does Go To: 0x0:0xa000007f & Counter: idx: 0x80 (hits 1) & Go To: VPORT 0x2", ProvesHardware},
+		{"of two rules' parts", "steering: {x: {hardware: true, match: [dst_port_o=53, src_ip_o=6.6.6.6]}}", hard, "failed: none of 2 rules:", ""},
+		{"a dump of hardware's", "steering: {x: {hardware: true, file: /var/d.csv, match: [src_ip_o=6.6.6.6]}}", hard, "passed: the device holds 2 rules; rule at 0x10000007 does Go To: 0x0:0xa000007f", ""},
 		{"another port", strings.Replace(match, "53", "54", 1), dump, "failed: none of 2 rules:", ""},
 		{"another action", strings.Replace(match, "VPORT", "DROP", 1), dump, "failed: none of 2 rules:", ""},
 		{"nobody made rules", match, recorded{"true": "", "sh -c": "", "pidof zebra": "exit 1\n"}, "skipped: 0 programs called zebra run on the board", ""},
@@ -64,18 +103,24 @@ func TestSteeringAndSRIOV(t *testing.T) {
 
 func TestParseSteering(t *testing.T) {
 	rules := parseSteering("\x1b[1m" + steeringDump + "domain 0x1, rule 0x5\n")
-	if len(rules) != 3 || !slices.Contains(rules[0].fields, fieldValue{"outer_l4_dport", 53}) || !slices.Equal(rules[1].actions, []string{"CTR(counter), index 0x8011fe", "DROP"}) || len(rules[1].fields) != 0 {
+	if len(rules) != 3 || !slices.Contains(rules[0].fields, fieldValue{"outer_l4_dport", "53"}) || !slices.Equal(rules[1].actions, []string{"CTR(counter), index 0x8011fe", "DROP"}) || len(rules[1].fields) != 0 {
 		t.Errorf("parseSteering = %+v", rules)
 	}
 }
 
 func FuzzSteering(f *testing.F) {
 	f.Add(steeringDump)
+	f.Add(hardwareDump)
 	f.Add(eswitchShown)
 	f.Add(representors)
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, r := range parseSteering(text) {
 			if !strings.HasPrefix(r.id, "rule 0x") {
+				t.Errorf("%+v", r)
+			}
+		}
+		for _, r := range parseHardwareSteering(text) {
+			if !strings.HasPrefix(r.id, "rule at 0x") {
 				t.Errorf("%+v", r)
 			}
 		}

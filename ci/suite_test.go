@@ -12,7 +12,7 @@ import (
 )
 
 func TestOwnSuitesLoad(t *testing.T) {
-	if got, want := Suites(), []string{"base", "bluefield", "containers", "dpu-doca", "dpu-flow", "dpu-mldev", "dpu-pbr", "dpu", "jetson", "rig", "slots"}; !slices.Equal(got, want) {
+	if got, want := Suites(), []string{"base", "bluefield", "containers", "dpu-doca", "dpu-flow", "dpu-mldev", "dpu-pbr", "dpu-steering", "dpu", "jetson", "rig", "slots"}; !slices.Equal(got, want) {
 		t.Errorf("Suites() = %v; want %v", got, want)
 	}
 	for _, name := range Suites() {
