@@ -94,14 +94,13 @@ type flowLife struct {
 }
 
 func (l *flowLife) create(d *images.DPU, out dpdkPort) (err error) {
-	pattern := "eth / ipv4 src is " + d.From.Address
 	if d.Other != nil {
-		if l.wide, err = l.pmd.create(routeRule("priority 1 ", pattern+" proto is 17", l.t.otherMAC.String(), out)); err == nil {
+		if l.wide, err = l.pmd.create(routeRule("priority 1 ", wider.testpmd(d.From.Address), l.t.otherMAC.String(), out)); err == nil {
 			l.there.wide = true
 		}
 	}
 	if err == nil {
-		l.rule, err = l.pmd.create(routeRule("", fmt.Sprintf("%s / udp dst is %d", pattern, l.port), l.t.toMAC.String(), out))
+		l.rule, err = l.pmd.create(routeRule("", l.pattern(d).testpmd(d.From.Address), l.t.toMAC.String(), out))
 	}
 	if err != nil {
 		l.f.expect(false, "a rule that the driver takes", err.Error())
@@ -164,6 +163,22 @@ func (f *finding) ports(pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
 func routeRule(attributes, pattern, next string, out dpdkPort) string {
 	return fmt.Sprintf("flow create 0 ingress %stransfer pattern %s / end actions dec_ttl / set_mac_src mac_addr %s / set_mac_dst mac_addr %s / port_id id %d / count / end",
 		attributes, pattern, out.mac, next, out.number)
+}
+
+// testpmd is the pattern in testpmd's words, for packets from an address.
+func (p pattern) testpmd(source string) string {
+	text := "eth / ipv4 src is " + source
+	if p.target.IsValid() {
+		text += " dst is " + p.target.String()
+	}
+	if p.toPort == 0 {
+		return fmt.Sprintf("%s proto is %d", text, p.protocol)
+	}
+	text += map[byte]string{protocolUDP: " / udp", protocolTCP: " / tcp"}[p.protocol]
+	if p.fromPort > 0 {
+		text += fmt.Sprintf(" src is %d", p.fromPort)
+	}
+	return fmt.Sprintf("%s dst is %d", text, p.toPort)
 }
 
 // withoutTraffic shows that a rule can be made, asked for and taken away.

@@ -24,13 +24,13 @@ func TestFlow(t *testing.T) {
 		want                string // of what was seen
 		proves              Proof
 	}{
-		{"in software", "net_swflow", "", &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 31 by the kernel, 6 no further; a socket at to answers in 700µs; " +
-			"with both rules: 10 rewritten to to, 15 rewritten to other, 6 by the kernel, 6 no further; the rule counts 30 packets, ", ProvesSoftware},
-		{"in hardware", "mlx5_pci", "", &playedSpec, "rule 1 is gone; with the wider rule: 25 rewritten to other, 6 by the kernel, 6 no further; the wider rule counts 40 packets", ProvesHardware},
-		{"once both are gone", "mlx5_pci", "", &playedSpec, "; rule 0 is gone; without a rule: 31 by the kernel, 6 n", ProvesHardware},
+		{"in software", "net_swflow", "", &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 43 by the kernel, 6 no further; a socket at to answers in 700µs; " +
+			"with both rules: 16 rewritten to to, 21 rewritten to other, 6 by the kernel, 6 no further; the rule counts 36 packets, ", ProvesSoftware},
+		{"in hardware", "mlx5_pci", "", &playedSpec, "rule 1 is gone; with the wider rule: 37 rewritten to other, 6 by the kernel, 6 no further; the wider rule counts 58 packets", ProvesHardware},
+		{"once both are gone", "mlx5_pci", "", &playedSpec, "; rule 0 is gone; without a rule: 43 by the kernel, 6 n", ProvesHardware},
 		{"a bridge that floods", "net_swflow", "floods", &playedSpec, "rule 0 is gone", ProvesSoftware},
-		{"a driver that nobody knows", "net_new", "", &playedSpec, "the rule counts 30 packets", ""},
-		{"nowhere else", "net_swflow", "", &apart, "; rule 0 is gone; without a rule: 31 by the kernel", ProvesSoftware},
+		{"a driver that nobody knows", "net_new", "", &playedSpec, "the rule counts 36 packets", ""},
+		{"nowhere else", "net_swflow", "", &apart, "; rule 0 is gone; without a rule: 43 by the kernel", ProvesSoftware},
 		{"no traffic", "mlx5_pci", "", &parts, "no packets were sent: dpu in the board's board.yml has no from and to; port 0 pf0vf0 is mlx5_pci, port 1 p0 is mlx5_pci; rule 0 is gone", ProvesParts},
 		{"no section", "", "", nil, "skipped: the board's board.yml has no section dpu", ""},
 		{"no testpmd", "", "no dpdk-testpmd", &playedSpec, "skipped: the board lacks what it needs: it has no program dpdk-testpmd", ""},
@@ -57,15 +57,15 @@ func TestFlow(t *testing.T) {
 		{"they come back too", "net_swflow", "sends it back", &playedSpec, "7 packets at from, not 0", ""},
 		{"late ones", "net_swflow", "is late", &playedSpec, "with both rules: 0 of 20 answers came within 200ms", ""},
 		{"TCP too", "net_swflow", "moves TCP too", &playedSpec, "with both rules: TCP to port 53: 3 packets at to, not 0", ""},
-		{"tags too", "net_swflow", "takes tags", &playedSpec, "UDP to port 53 with a VLAN tag: 3 packets at to, not 0; 0 packets at the kernel's pf0vf0, not 3", ""},
+		{"tags too", "net_swflow", "takes tags", &playedSpec, "packets to port 53 with a VLAN tag: 3 packets at to, not 0; 0 packets at the kernel's pf0vf0, not 3", ""},
 		{"TTL 1 too", "net_swflow", "takes TTL 1", &playedSpec, "UDP to port 53 with TTL 1: 3 packets at to, not 0", ""},
 		{"any source", "net_swflow", "takes any source", &playedSpec, "UDP to port 53 from another address: 3 packets at to, not 0", ""},
 		{"any port", "net_swflow", "takes any port", &playedSpec, "UDP to port 5300: 3 packets at to, not 0", ""},
 		{"fragments too", "net_swflow", "takes fragments", &playedSpec, "fragments of UDP to port 53: 3 packets at to, not 0", ""},
 		{"no options", "net_swflow", "does not know options", &playedSpec, "UDP to port 5300 with 53 in an IP option: 3 packets at to, not 0", ""},
 		{"the older rule", "net_swflow", "does the older rule", &playedSpec, "with both rules: UDP to port 53: 0 packets at to, not 7", ""},
-		{"a wrong count", "net_swflow", "counts twice", &playedSpec, "failed: the rule counts 60 packets, ", ""},
-		{"a wrong count of bytes", "net_swflow", "counts no headers", &playedSpec, "failed: the rule counts 30 packets, ", ""},
+		{"a wrong count", "net_swflow", "counts twice", &playedSpec, "failed: the rule counts 72 packets, ", ""},
+		{"a wrong count of bytes", "net_swflow", "counts no headers", &playedSpec, "failed: the rule counts 36 packets, ", ""},
 		{"an old count", "net_swflow", "knows nothing yet", &playedSpec, "failed: the rule counts 0 packets, 0 bytes", ""},
 		{"a count that is gone", "mlx5_pci", "forgets its count", &playedSpec, "and when asked again 0 and 0", ""},
 		{"the rule stays", "net_swflow", "keeps the rule", &playedSpec, "failed: the rule still answers: COUNT:", ""},

@@ -25,8 +25,8 @@ type pbr struct {
 
 var plugins = map[string]plugin{
 	"dpdk": {
-		module: "dplane_dpdk", ports: "show dplane dpdk port detail", flow: "show dplane dpdk pbr flows",
-		readPorts: parseFRRPorts, readFlows: parseFlows, args: func(d *images.DPU) []string { return d.EAL },
+		module: "dplane_dpdk", ports: "show dplane dpdk port json", flow: "show dplane dpdk pbr flows",
+		readPorts: parsePluginPorts, readFlows: parseFlows, args: func(d *images.DPU) []string { return d.EAL },
 	},
 	"doca": {
 		module: "dplane_doca", ports: "show dplane doca port json", flow: "show dplane doca pbr flow json",
@@ -131,7 +131,7 @@ func (p pbr) ports(ctx context.Context, f *finding, r *router) error {
 	var names []string
 	for _, name := range r.dpu.Ports {
 		driver := drivers[name]
-		f.expect(driver != "", "a port "+name, word(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+or(clean(said, 1000), r.words())))
+		f.expect(driver != "", "a port "+name, word(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+clean(said, 500)+"\n"+r.words()))
 		names = append(names, driver)
 	}
 	f.proves = driverProof(names...)
@@ -158,14 +158,24 @@ func (p policy) sequence(seq int, matches ...string) []string {
 
 func (p policy) without(seq int) string { return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq) }
 
-// udp matches all UDP from where the policy's packets come from.
-func (p policy) udp() []string {
-	return []string{"match src-ip " + p.from + "/32", "match ip-protocol udp"}
-}
-
 // rule is a rule for one port of UDP.
 func (p policy) rule(seq int, port uint16) []string {
-	return p.sequence(seq, append(p.udp(), fmt.Sprintf("match dst-port %d", port))...)
+	return p.sequence(seq, pattern{protocol: protocolUDP, toPort: port}.pbr(p)...)
+}
+
+// pbr is the pattern in the words of a pbr-map.
+func (p pattern) pbr(way policy) []string {
+	all := []string{"match src-ip " + way.from + "/32", "match ip-protocol " + map[byte]string{protocolUDP: "udp", protocolTCP: "tcp"}[p.protocol]}
+	if p.target.IsValid() {
+		all = append(all, fmt.Sprintf("match dst-ip %s/32", p.target))
+	}
+	if p.fromPort > 0 {
+		all = append(all, fmt.Sprintf("match src-port %d", p.fromPort))
+	}
+	if p.toPort > 0 {
+		all = append(all, fmt.Sprintf("match dst-port %d", p.toPort))
+	}
+	return all
 }
 
 func (p policy) apply() []string {
@@ -197,7 +207,7 @@ func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err 
 			return err
 		}
 	}
-	if err := r.configure(ctx, slices.Concat(dns.rule(ruleSeq, p.port), dns.apply())...); err != nil {
+	if err := r.configure(ctx, slices.Concat(dns.sequence(ruleSeq, p.pattern(r.dpu).pbr(dns)...), dns.apply())...); err != nil {
 		return err
 	}
 	if err := p.installed(ctx, f, r); err != nil || !f.ok() {
@@ -238,7 +248,7 @@ func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
 	if err := r.meet(ctx, all); err != nil {
 		return err
 	}
-	if err := r.configure(ctx, slices.Concat(all.sequence(widerSeq, all.udp()...), all.apply())...); err != nil {
+	if err := r.configure(ctx, slices.Concat(all.sequence(widerSeq, wider.pbr(all)...), all.apply())...); err != nil {
 		return err
 	}
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(wideFlow(flows, all.port)) > 0 })
@@ -329,15 +339,20 @@ func (p pbr) installed(ctx context.Context, f *finding, r *router) error {
 	if err != nil || !there {
 		return err
 	}
-	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return r.named(rules, p.port) })
-	named := r.named(rules, p.port)
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return p.named(rules) })
+	named := p.named(rules)
 	f.expect(named, "a rule of the kernel's for port "+port, word(named, "the kernel has the rule too",
-		"the kernel's own rules name no port "+port+", so that they take all of UDP (FRR without our patch kernel-ports):\n"+strings.Join(rules, "\n")))
+		"the kernel's own rules do not name the rule's ports, so that they take more (FRR without our patch kernel-ports):\n"+strings.Join(rules, "\n")))
 	return err
 }
 
-func (r *router) named(rules []string, port uint16) bool {
-	return slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule+" ", fmt.Sprintf(" dport %d ", port)) })
+// named says whether one of the kernel's rules names the ports that the rule does.
+func (p pbr) named(rules []string) bool {
+	ports := fmt.Sprintf(" dport %d ", p.port)
+	if p.allFields {
+		ports = fmt.Sprintf(" sport %d%s", sourcePort, ports)
+	}
+	return slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule+" ", ports) })
 }
 
 func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) bool) (rules []string, err error) {
@@ -357,8 +372,8 @@ func (p pbr) lost(ctx context.Context, f *finding, r *router) error {
 	if err != nil || !none {
 		return err
 	}
-	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return !r.named(rules, p.port) })
-	if r.named(rules, p.port) {
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return !p.named(rules) })
+	if p.named(rules) {
 		f.expect(false, "no rule of the kernel's for port "+port, "the kernel has it still:\n"+strings.Join(rules, "\n"))
 	}
 	return err

@@ -3,6 +3,7 @@ package ci
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -173,32 +174,26 @@ func (r *router) flowsUntil(ctx context.Context, patience time.Duration, wanted 
 	return flows, said, err
 }
 
-// frrPort is a port as the plugin shows it in detail.
-type frrPort struct{ number, device, driver, iface string }
+// frrPort is a port that the plugin uses.
+type frrPort struct{ number, driver, iface string }
 
 const maxPorts = 64
 
-var frrPortLine = regexp.MustCompile(`^\s*DPDK port: (\d{1,5})\s*$`)
-
-// parseFRRPorts reads "show dplane dpdk port detail".
-func parseFRRPorts(text string) (all []frrPort) {
-	for _, line := range lines(text) {
-		if m := frrPortLine.FindStringSubmatch(line); m != nil && len(all) < maxPorts {
-			all = append(all, frrPort{number: m[1]})
-			continue
+// parsePluginPorts reads "show dplane dpdk port json".
+func parsePluginPorts(text string) (all []frrPort) {
+	var said struct {
+		Ports []struct {
+			Port              uint16
+			Used              bool
+			Driver, Interface string
 		}
-		if len(all) == 0 {
-			continue
-		}
-		p := &all[len(all)-1]
-		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		switch value, _, _ = strings.Cut(strings.TrimSpace(value), " "); key {
-		case "Device":
-			p.device = value
-		case "Driver":
-			p.driver = value
-		case "Interface":
-			p.iface = value
+	}
+	if json.Unmarshal([]byte(text), &said) != nil {
+		return nil
+	}
+	for _, p := range said.Ports[:min(len(said.Ports), maxPorts)] {
+		if p.Used {
+			all = append(all, frrPort{number: strconv.Itoa(int(p.Port)), driver: p.Driver, iface: p.Interface})
 		}
 	}
 	return all

@@ -165,12 +165,16 @@ const (
 // talk sends packets to the address of to, where a socket is bound: it must receive each
 // payload, once. They must not take long either, of which the answers tell.
 func (t *traffic) talk(ctx context.Context, f *finding, a aim, rules ruleset) error {
+	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port, source: t.source, target: t.direct}
+	if rules.way(t.claimOf(a, like, false)) == offWide {
+		return nil // the wider rule sends them to other, which has not the socket's address
+	}
 	e, err := t.listen(ctx, *t.dpu.To, a.port)
 	if err != nil {
 		return err
 	}
 	defer e.stop()
-	s := t.sample(fmt.Sprintf("UDP to port %d of the socket at to", a.port), forRule, talks, datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port, target: t.direct})
+	s := t.sample(a, fmt.Sprintf("UDP to port %d of the socket at to", a.port), talks, like)
 	said, err := t.emit(ctx, s.frames, t.from.Address, strconv.Itoa(sourcePort))
 	if err != nil {
 		return err

@@ -163,9 +163,42 @@ type claim int
 const (
 	forRule claim = iota // the rule that is proved
 	forWide              // a wider one, for all UDP, where there is one
+	forBoth              // the first of them
 	forNone
 	forNobody // nor may the kernel send them on
 )
+
+// pattern is what a rule matches of packets that come from from. What is zero may be anything.
+type pattern struct {
+	protocol         byte
+	target           netip.Addr
+	fromPort, toPort uint16
+}
+
+// wider is the older rule that must come second.
+var wider = pattern{protocol: protocolUDP}
+
+func (p pattern) matches(d datagram, fragment bool) bool {
+	return p.protocol == d.protocol && (!p.target.IsValid() || p.target == d.target) && (!fragment || p.toPort == 0) &&
+		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
+}
+
+// claimOf says which rule takes a packet.
+func (t *traffic) claimOf(a aim, d datagram, fragment bool) claim {
+	switch {
+	case d.ttl == 1:
+		return forNobody
+	case d.source != t.source:
+		return forNone
+	case a.pattern(t.dpu).matches(d, fragment) && wider.matches(d, fragment):
+		return forBoth
+	case a.pattern(t.dpu).matches(d, fragment):
+		return forRule
+	case wider.matches(d, fragment):
+		return forWide
+	}
+	return forNone
+}
 
 // ruleset is the rules that are there while packets are sent.
 type ruleset struct{ rule, wide bool }
@@ -192,13 +225,13 @@ const (
 	kernelOnly            // to the kernel, and no further
 )
 
-func (r ruleset) way(k claim) way {
+func (r ruleset) way(c claim) way {
 	switch {
-	case k == forNobody:
+	case c == forNobody:
 		return kernelOnly
-	case k == forRule && r.rule:
+	case r.rule && (c == forRule || c == forBoth):
 		return offloaded
-	case (k == forRule || k == forWide) && r.wide:
+	case r.wide && (c == forWide || c == forBoth):
 		return offWide
 	}
 	return byKernel
@@ -225,16 +258,9 @@ var (
 )
 
 // sample makes packets like one, each with a mark and a payload of its own.
-func (t *traffic) sample(what string, k claim, n int, like datagram) *sample {
-	s := &sample{what: what, number: len(t.samples), claim: k}
-	t.samples = append(t.samples, s)
-	if !like.source.IsValid() {
-		like.source = t.source
-	}
-	if !like.target.IsValid() {
-		like.target = t.target
-	}
-	s.target = like.target
+func (t *traffic) sample(a aim, what string, n int, like datagram) *sample {
+	like = t.addressed(like)
+	s := t.newSample(what, t.claimOf(a, like, false), like)
 	for i := range n {
 		d := like
 		d.payload = append(marked(t.mark, s.number, i), make([]byte, payloadSizes[i%len(payloadSizes)]-markedBytes)...)
@@ -251,17 +277,38 @@ func (t *traffic) sample(what string, k claim, n int, like datagram) *sample {
 	return s
 }
 
-// fragments makes datagrams in two pieces, each with a mark.
-func (t *traffic) fragments(what string, k claim, n int, like datagram) *sample {
+// fragments makes packets in two pieces, each with a mark.
+func (t *traffic) fragments(a aim, what string, n int, like datagram) *sample {
 	const first = 48 // bytes after the header of IPv4
-	s := t.sample(what, k, 0, like)
+	like = t.addressed(like)
+	s := t.newSample(what, t.claimOf(a, like, true), like)
+	header := udpBytes
+	if like.protocol == protocolTCP {
+		header = tcpBytes
+	}
 	for i := range n {
 		d := like
-		d.source, d.target, d.ttl, d.checksum = t.source, t.target, 64, uint16(0x1000+i)
+		d.ttl, d.checksum = 64, uint16(0x1000+i)
 		one, two := marked(t.mark, s.number, 2*i), marked(t.mark, s.number, 2*i+1)
-		d.payload = slices.Concat(one, make([]byte, first-udpBytes-len(one)), two, make([]byte, 101))
+		d.payload = slices.Concat(one, make([]byte, first-header-len(one)), two, make([]byte, 101))
 		s.frames = append(s.frames, split(d.frame(t.fromMAC, t.gateway), first)...)
 	}
+	return s
+}
+
+func (t *traffic) addressed(d datagram) datagram {
+	if !d.source.IsValid() {
+		d.source = t.source
+	}
+	if !d.target.IsValid() {
+		d.target = t.target
+	}
+	return d
+}
+
+func (t *traffic) newSample(what string, c claim, like datagram) *sample {
+	s := &sample{what: what, number: len(t.samples), claim: c, target: like.target}
+	t.samples = append(t.samples, s)
 	return s
 }
 
@@ -271,6 +318,19 @@ type aim struct {
 	others       uint16 // another one
 	packets      int
 	otherPackets int
+	allFields    bool // it names addresses, ports and TCP, and not only what DNS is
+}
+
+// pattern is what the rule matches.
+func (a aim) pattern(d *images.DPU) pattern {
+	if !a.allFields {
+		return pattern{protocol: protocolUDP, toPort: a.port}
+	}
+	target := d.To
+	if d.Other != nil {
+		target = d.Other
+	}
+	return pattern{protocol: protocolTCP, target: netip.MustParseAddr(target.Address), fromPort: sourcePort, toPort: a.port}
 }
 
 const maxSent = 10_000 // packets of one sample
@@ -279,6 +339,7 @@ func readAim(e *entry) aim {
 	a := aim{
 		port: uint16(e.number("port", 53, 1, 65535)), others: uint16(e.number("other-port", 5300, 1, 65535)),
 		packets: int(e.number("packets", 20, 1, maxSent)), otherPackets: int(e.number("other-packets", 5, 1, maxSent)),
+		allFields: isTrue(e.flag("all-fields")),
 	}
 	if a.port == a.others {
 		e.fail(e.key, "port and other-port are the same; packets to one of them must not match the rule")
@@ -286,31 +347,44 @@ func readAim(e *entry) aim {
 	return a
 }
 
-// all are packets of each kind that can be mistaken for another: for the rule, for the wider
-// one, and what differs from both in one thing.
-func (t *traffic) all(a aim) []*sample {
-	udp := func(from, to uint16) datagram { return datagram{protocol: protocolUDP, fromPort: from, toPort: to} }
-	to := func(d datagram, change func(*datagram)) datagram { change(&d); return d }
-	rule := udp(sourcePort, a.port)
-	port := fmt.Sprintf("to port %d", a.port)
+// all are packets for the rule, and packets that differ from them in one thing.
+func (t *traffic) all(a aim) (all []*sample) {
+	name, other := "UDP", "TCP"
+	rule := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
+	odd := datagram{protocol: protocolTCP, fromPort: sourcePort, toPort: a.port}
+	if a.allFields {
+		name, other, rule, odd = other, name, odd, rule
+	}
 	trap := []byte{0x9e, 4, byte(a.port >> 8), byte(a.port)} // an option for experiments, where ports are without options
-	some := a.otherPackets
-	tag := t.sample("UDP "+port+" with a VLAN tag", forNobody, some, rule)
-	for i, frame := range tag.frames {
-		tag.frames[i] = tagged(frame, strangeVLAN)
+	like := func(what string, change func(*datagram)) {
+		d := rule
+		change(&d)
+		all = append(all, t.sample(a, fmt.Sprintf("%s to port %d%s", name, d.toPort, what), a.otherPackets, d))
 	}
-	return []*sample{
-		t.sample("UDP "+port, forRule, a.packets, rule),
-		t.sample("UDP "+port+" with IP options", forRule, some, to(rule, func(d *datagram) { d.options = []byte{1, 1, 1, 1, 1, 1, 1, 1} })),
-		t.sample(fmt.Sprintf("UDP to port %d", a.others), forWide, some, udp(sourcePort, a.others)),
-		t.sample(fmt.Sprintf("UDP from port %d to port %d", a.port, a.others), forWide, some, udp(a.port, a.others)),
-		t.sample(fmt.Sprintf("UDP to port %d with %d in an IP option", a.others, a.port), forWide, some, to(udp(sourcePort, a.others), func(d *datagram) { d.options = trap })),
-		t.sample("TCP "+port, forNone, some, to(rule, func(d *datagram) { d.protocol = protocolTCP })),
-		t.sample("UDP "+port+" from another address", forNone, some, to(rule, func(d *datagram) { d.source = t.another })),
-		t.fragments("fragments of UDP "+port, forWide, some, rule),
-		tag,
-		t.sample("UDP "+port+" with TTL 1", forNobody, some, to(rule, func(d *datagram) { d.ttl = 1 })),
+	all = append(all, t.sample(a, fmt.Sprintf("%s to port %d", name, a.port), a.packets, rule))
+	like(" with IP options", func(d *datagram) { d.options = []byte{1, 1, 1, 1, 1, 1, 1, 1} })
+	like("", func(d *datagram) { d.toPort = a.others })
+	like("", func(d *datagram) { d.toPort ^= 1 })
+	like("", func(d *datagram) { d.toPort ^= 0x100 })
+	like(fmt.Sprintf(" from port %d", a.port), func(d *datagram) { d.fromPort, d.toPort = a.port, a.others })
+	like(" from another port", func(d *datagram) { d.fromPort ^= 1 })
+	like(fmt.Sprintf(" with %d in an IP option", a.port), func(d *datagram) { d.toPort, d.options = a.others, trap })
+	like(" from another address", func(d *datagram) { d.source = t.another })
+	like(" to another address", func(d *datagram) { d.target = t.direct })
+	like(" with TTL 1", func(d *datagram) { d.ttl = 1 })
+	all = append(all, t.sample(a, fmt.Sprintf("%s to port %d", other, a.port), a.otherPackets, odd))
+	all = append(all, t.fragments(a, fmt.Sprintf("fragments of %s to port %d", name, a.port), a.otherPackets, rule))
+	return append(all, t.tagged(a, rule))
+}
+
+// tagged are packets that would be for the rule without their tag.
+func (t *traffic) tagged(a aim, rule datagram) *sample {
+	s := t.sample(a, fmt.Sprintf("packets to port %d with a VLAN tag", a.port), a.otherPackets, rule)
+	s.claim = forNobody
+	for i, frame := range s.frames {
+		s.frames[i] = tagged(frame, strangeVLAN)
 	}
+	return s
 }
 
 // prove sends packets of all kinds and wants each to go its way.
@@ -335,9 +409,6 @@ func (t *traffic) prove(ctx context.Context, f *finding, a aim, rules ruleset) e
 	}
 	if len(f.want) == before {
 		f.fact(t.summary(samples, rules))
-	}
-	if rules.way(forRule) == offWide {
-		return nil // the wider rule sends it to other, which has not the socket's address
 	}
 	return t.talk(ctx, f, a, rules)
 }
