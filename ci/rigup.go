@@ -28,6 +28,7 @@ type RigOptions struct {
 	Build images.Options
 	Out   io.Writer // for what a person should read
 	Keep  bool      // leave the rig on until the context ends
+	Above []string  // layers of the root above those that are built
 	How   []SmokeOption
 }
 
@@ -138,6 +139,7 @@ func (u *rigUp) packages(ctx context.Context) (string, error) {
 
 func (u *rigUp) build(ctx context.Context) (saw string, err error) {
 	u.layers, err = softrig.Build(ctx, u.spec, u.opt.Build)
+	u.layers = append(u.layers, u.opt.Above...)
 	var names []string
 	for _, layer := range u.layers {
 		names = append(names, filepath.Base(layer))

@@ -183,6 +183,12 @@ func (b build) script(ctx context.Context, step *progress.Step, part, work strin
 	if err != nil {
 		return err
 	}
+	return b.run(ctx, step, script, part, work)
+}
+
+// run runs a script that finds its sources in /source, works in /build, and puts what it
+// made into /made.
+func (b build) run(ctx context.Context, step *progress.Step, script []byte, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, script, 0o644); err != nil {
 		return err

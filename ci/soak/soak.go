@@ -25,16 +25,18 @@ type Options struct {
 	Seed       uint64
 	Containers int      // one after another
 	Rounds     int      // of what is not killed; 0: as many as the area thinks right
+	Only       string   // the mutations whose names match this pattern
 	Self       []string // the program that knows our commands
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{
-	"build":  Build,
-	"flash":  Flash,
-	"hook":   Hook,
-	"layers": Layers,
-	"rules":  Rules,
-	"update": Update,
+	"build":     Build,
+	"flash":     Flash,
+	"hook":      Hook,
+	"layers":    Layers,
+	"mutations": Mutations,
+	"rules":     Rules,
+	"update":    Update,
 }
 
 // Run soaks one area with the program that this process is, in a folder of its
