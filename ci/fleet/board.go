@@ -38,8 +38,10 @@ func (r *run) take(ctx context.Context, j *job) (Result, *Note) {
 	if limited.Err() != nil && ctx.Err() == nil && err != nil && !t.updated.Restarted && !errors.Is(err, errSlow) {
 		err = fmt.Errorf("%w: %w", errSlow, err)
 	}
-	if changed := r.unchanged(ctx); changed != nil && (err == nil || !t.updated.Restarted) {
-		err = kinded{Changed, changed}
+	if err == nil || ctx.Err() == nil && !t.updated.Restarted {
+		if changed := r.unchanged(context.WithoutCancel(ctx)); changed != nil {
+			err = kinded{Changed, changed}
+		}
 	}
 	result := Result{Host: j.host.Name, Address: j.access.Host, Port: j.access.Port, Kind: kindOf(ctx, limited, err, t.at, lost), Canary: j.canary, Tries: j.tries}
 	if err == nil && t.already && j.tries == 1 {

@@ -50,6 +50,8 @@ type ended struct {
 // Note is an update of a board that was begun, until the old system runs again.
 type Note struct {
 	Bundle     string `json:"bundle"` // its digest
+	Address    string `json:"address"`
+	Port       int    `json:"port,omitempty"`
 	ci.Earlier        // what the engine said
 }
 

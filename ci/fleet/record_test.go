@@ -313,7 +313,7 @@ func TestParseJournal(t *testing.T) {
 // A journal that is read can be written, and then says the same.
 func FuzzParseJournal(f *testing.F) {
 	f.Add([]byte(goodJournal))
-	f.Add([]byte(goodJournal + `{"at":"2026-11-23T10:00:02Z","host":"two","note":{"bundle":"b","from":{"slot":"A"},"to":{"slot":"B","installed":"x"}}}` + "\n"))
+	f.Add([]byte(goodJournal + `{"at":"2026-11-23T10:00:02Z","host":"two","note":{"bundle":"b","address":"a","from":{"slot":"A"},"to":{"slot":"B","installed":"x"}}}` + "\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		h, err := parseJournal(text)
 		if err != nil {

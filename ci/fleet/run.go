@@ -242,7 +242,7 @@ func (p *plan) goOn() error {
 		return fmt.Errorf("-failed needs the record of a run before: %w", err)
 	}
 	if why := p.work.differs(last.outcome.Did); why != "" {
-		return fmt.Errorf("-failed goes on with the same work: %s (%s)\n  next: run it without -failed, for all boards", why, filepath.Join(p.folder(), journalName))
+		return fmt.Errorf("-failed needs the same work as the last run: %s (%s)\n  next: run it without -failed, for all boards", why, filepath.Join(p.folder(), journalName))
 	}
 	p.before = last.outcome.Results
 	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {
@@ -380,14 +380,14 @@ func newRun(p *plan) (*run, error) {
 		r.at[j.host.Name] = len(r.outcome.Results)
 		r.outcome.Results = append(r.outcome.Results, fresh)
 	}
-	var err error
-	if r.journal, err = newJournal(p.folder(), r.entries()); err != nil {
-		return nil, err
+	err := removeOld(p.folder())
+	if err == nil {
+		r.journal, err = newJournal(p.folder(), r.entries())
 	}
-	return r, removeOld(p.folder())
+	return r, err
 }
 
-// removeOld removes what was made from the journal of another run.
+// removeOld removes what was made from the journal of another run, before that goes.
 func removeOld(dir string) error {
 	for _, name := range []string{outcomeName, junitName, pageName} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {

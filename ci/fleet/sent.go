@@ -58,7 +58,7 @@ func (w Work) differs(last Work) string {
 			return fmt.Sprintf("no %s was sent", is.What)
 		}
 		if was := last.Sent[i]; was.SHA256 != is.SHA256 {
-			return fmt.Sprintf("the %s %s has the digest %.12s, and %s had %.12s", is.What, oneLine(is.Name), is.SHA256, oneLine(was.Name), oneLine(was.SHA256))
+			return fmt.Sprintf("the %s %s has the digest %.12s, and the last run's had %.12s", is.What, oneLine(is.Name), is.SHA256, oneLine(was.SHA256))
 		}
 	}
 	if len(w.Sent) != len(last.Sent) {

@@ -17,7 +17,7 @@ func (t *turn) bundled(ctx context.Context) (err error) {
 		return nil
 	}
 	how := ci.UpdateOptions{DryRun: t.ask.DryRun, Downgrade: t.ask.Downgrade, Out: io.Discard, Now: t.ask.Now}
-	if note, ok := t.noteBefore(); ok && note.Bundle == t.work.sha256Of("bundle") {
+	if note, ok := t.noteBefore(); ok && note.of(t.job) && note.Bundle == t.work.sha256Of("bundle") {
 		how.Earlier = &note.Earlier
 	}
 	how.Writing = t.writing
@@ -62,10 +62,13 @@ func (t *turn) noteBefore() (Note, bool) {
 	return note, ok
 }
 
+// of says whether a note is of the machine that the inventory means now.
+func (n Note) of(j *job) bool { return n.Address == j.access.Host && n.Port == j.access.Port }
+
 // writing notes which system runs, before a slot is written. From then on the board
 // counts as one that may have the bundle, until it is known what runs.
 func (t *turn) writing(before ci.Ran) error {
-	note := Note{t.work.sha256Of("bundle"), ci.Earlier{From: before}}
+	note := Note{t.work.sha256Of("bundle"), t.job.access.Host, t.job.access.Port, ci.Earlier{From: before}}
 	if err := t.journal.add(entry{Host: t.job.host.Name, Note: &note}); err != nil {
 		err = fmt.Errorf("nothing was written to the board, as the record of the run cannot be: %w", err)
 		t.halt(err)
