@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,13 +30,20 @@ type dockerConfig struct {
 	Helpers map[string]string `json:"credHelpers"`
 }
 
-// credentials are those that the user has for a registry; "" where there are none.
-// A token stands without a user.
-func credentials(host string) (user, secret string, err error) {
-	path, err := dockerConfigPath()
-	if err != nil {
-		return "", "", err
+// credentials are those that the user has for a repository of a registry; "" where there
+// are none. A token stands without a user.
+func credentials(host, repository string) (user, secret string, err error) {
+	paths, err := loginFiles()
+	for _, path := range paths {
+		if err != nil || user != "" || secret != "" {
+			break
+		}
+		user, secret, err = credentialsIn(path, host, repository)
 	}
+	return user, secret, err
+}
+
+func credentialsIn(path, host, repository string) (user, secret string, err error) {
 	data, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", nil
@@ -45,7 +55,7 @@ func credentials(host string) (user, secret string, err error) {
 	if err := json.Unmarshal(data, &config); err != nil {
 		return "", "", fmt.Errorf("%s: %w", path, err)
 	}
-	for _, name := range serverNames(host) {
+	for _, name := range slices.Concat(namespaces(host, repository), serverNames(host)) {
 		if helper := config.Helpers[name]; helper != "" {
 			return askHelper(helper, name)
 		}
@@ -66,12 +76,44 @@ func credentials(host string) (user, secret string, err error) {
 	return "", "", nil
 }
 
+// loginFiles are where podman and docker keep who logs in, in podman's order: its own
+// file of this boot, its own for good, docker's. REGISTRY_AUTH_FILE is the only one.
+func loginFiles() ([]string, error) {
+	if file := os.Getenv("REGISTRY_AUTH_FILE"); file != "" {
+		return []string{file}, nil
+	}
+	running := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), filepath.Join("/run/containers", strconv.Itoa(os.Getuid())))
+	files := []string{filepath.Join(running, "containers", "auth.json")}
+	if os.Getenv("XDG_RUNTIME_DIR") == "" {
+		files[0] = filepath.Join(running, "auth.json")
+	}
+	config, err := os.UserConfigDir()
+	if err == nil {
+		files = append(files, filepath.Join(config, "containers", "auth.json"))
+	}
+	docker, err := dockerConfigPath()
+	if err == nil {
+		files = append(files, docker)
+	}
+	return files, nil
+}
+
 func dockerConfigPath() (string, error) {
 	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
 		return filepath.Join(dir, "config.json"), nil
 	}
 	home, err := os.UserHomeDir()
 	return filepath.Join(home, ".docker", "config.json"), err
+}
+
+// namespaces are the names under which podman keeps who logs in to a part of a registry,
+// the longest first.
+func namespaces(host, repository string) (names []string) {
+	for repository != "" {
+		names = append(names, host+"/"+repository)
+		repository = repository[:max(0, strings.LastIndexByte(repository, '/'))]
+	}
+	return names
 }
 
 // serverNames are the names under which a registry may stand in config.json.

@@ -47,7 +47,7 @@ func newRegistry(ref reference) *registry {
 		if asked != host {
 			return "", "", nil
 		}
-		return credentials(ref.host)
+		return credentials(ref.host, ref.repo)
 	}))
 	r.send = r.authorized
 	return r
@@ -101,7 +101,7 @@ func (r *registry) authorized(req *http.Request) (*http.Response, error) {
 
 func (r *registry) unauthorized(err error) error {
 	host, _ := url.Parse(r.base)
-	return final{fmt.Errorf("%s wants us to log in: %w\n  docker login %s, and this reads the same config.json", host.Host, err, host.Host)}
+	return final{fmt.Errorf("%s wants us to log in: %w\n  podman login %s, or docker login, whose files are read", host.Host, err, host.Host)}
 }
 
 func (r *registry) open(ctx context.Context, w wanted, h held) (answer, error) {

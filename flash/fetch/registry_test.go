@@ -45,7 +45,7 @@ type ociServer struct {
 func newOCIServer(t *testing.T) server { return newRegistryServer(t) }
 
 func newRegistryServer(t *testing.T) *ociServer {
-	t.Setenv("DOCKER_CONFIG", t.TempDir())
+	noLogins(t)
 	s := &ociServer{files: map[string][]byte{}, blobs: map[string][]byte{}, manifests: map[string][]byte{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
@@ -238,7 +238,7 @@ func TestRegistryLogin(t *testing.T) {
 	}
 	s.wrap = func(next http.Handler) http.Handler { return tokens(t, s, next) }
 	ref := s.reference(s.addr(), "")
-	if _, err := fetchIt(t, t.TempDir(), ref, ""); err == nil || !strings.Contains(err.Error(), "docker login "+s.addr()) {
+	if _, err := fetchIt(t, t.TempDir(), ref, ""); err == nil || !strings.Contains(err.Error(), "podman login "+s.addr()) {
 		t.Errorf("without a password: %v; want to be told to log in", err)
 	}
 	dir := t.TempDir()
