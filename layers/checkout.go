@@ -166,7 +166,7 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 		return err
 	}
 	if want, err := t.wanted(ctx, r); err == nil && t.settled() && t.isAt(ctx, want) {
-		if _, err := t.obtain(ctx, r, c.ws, false); err != nil { // its tag may be new
+		if _, err := t.obtain(ctx, r, c.ws); err != nil { // its tag may be new
 			return err
 		}
 		return t.noteFor(ctx, r, want)
@@ -264,7 +264,7 @@ func (t tree) first(ctx context.Context, r Repo, ws Workspace) (string, error) {
 	if err := t.begin(ctx, r); err != nil {
 		return "", err
 	}
-	return t.obtain(ctx, r, ws, true)
+	return t.get(ctx, r, ws, true)
 }
 
 // fill makes a new tree's first checkout. Nothing can be lost in it, and nobody
@@ -281,7 +281,7 @@ func (t tree) fill(ctx context.Context, r Repo, want string) error {
 
 // bringTo fetches what r asks for, where it is not here, and checks it out.
 func (t tree) bringTo(ctx context.Context, r Repo, ws Workspace) error {
-	want, err := t.obtain(ctx, r, ws, false)
+	want, err := t.obtain(ctx, r, ws)
 	if err != nil {
 		return err
 	}
@@ -305,34 +305,32 @@ func (t tree) noteFor(ctx context.Context, r Repo, commit string) (err error) {
 
 // obtain returns the commit that r asks for, which is here then. A tag beside a
 // commit has to be seen at it once.
-func (t tree) obtain(ctx context.Context, r Repo, ws Workspace, fresh bool) (string, error) {
+func (t tree) obtain(ctx context.Context, r Repo, ws Workspace) (string, error) {
 	want, err := t.wanted(ctx, r)
 	if err == nil && t.tagSeen(ctx, r, want) {
 		return want, nil
 	}
-	if err := t.get(ctx, r, ws, fresh || t.shallow()); err != nil {
-		return "", err
-	}
-	return t.wanted(ctx, r)
+	return t.get(ctx, r, ws, t.shallow())
 }
 
 // get gets r's commit, from the mirror if that may be shallow; what a mirror that cannot
-// be written lacks comes from the server. A clone that a
-// user made whole asks the server itself, so that it stays whole.
-func (t tree) get(ctx context.Context, r Repo, ws Workspace, shallow bool) error {
+// be written lacks comes from the server. A clone that a user made whole asks the server
+// itself, so that it stays whole.
+func (t tree) get(ctx context.Context, r Repo, ws Workspace, shallow bool) (string, error) {
 	if ws.Mirrors != "" && shallow {
 		m := ws.mirror(r)
 		if m.writable() {
 			return m.give(ctx, r, t)
 		}
-		if lent, err := m.lend(ctx, r, t); lent || err != nil {
-			return err
+		if commit, err := m.lend(ctx, r, t); commit != "" || err != nil {
+			return commit, err
 		}
 	}
-	if err := t.fetch(ctx, r, shallow, ""); err != nil || r.Tag == "" || r.Commit == "" {
-		return err
+	commit, err := t.fetch(ctx, r, shallow, "")
+	if err != nil || r.Tag == "" || r.Commit == "" {
+		return commit, err
 	}
-	return t.checkTag(ctx, r, shallow)
+	return commit, t.checkTag(ctx, r, shallow)
 }
 
 func (t tree) tagSeen(ctx context.Context, r Repo, commit string) bool {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -98,27 +99,37 @@ func gitCommand(dir string, argv []string) engine.Command {
 	return engine.Command{Argv: argv, Dir: dir, Unset: ofAnotherGit, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
 }
 
-// begin makes an empty repository for what is at r's server.
+// begin makes an empty repository for what is at r's server: what git init and git remote
+// add write, without their time, which is most of what a cold checkout has beside git's
+// fetch and checkout.
 func (g store) begin(ctx context.Context, r Repo) error {
-	if err := os.MkdirAll(g.dir, 0o755); err != nil {
-		return err
-	}
-	init := []string{"-c", "init.defaultBranch=slipway", "init", "-q", "--template="}
-	if g.gitDir == g.dir {
-		init = append(init, "--bare")
-		if shared(filepath.Dir(g.dir)) {
-			init = append(init, "--shared=group")
+	bare := g.gitDir == g.dir
+	for _, dir := range []string{g.dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, "refs/heads")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
 		}
 	}
+	version, format := 0, ""
 	if len(r.Commit) == 64 {
-		init = append(init, "--object-format=sha256")
+		version, format = 1, "[extensions]\n\tobjectFormat = sha256\n"
 	}
-	if _, err := g.git(ctx, init...); err != nil {
+	config := fmt.Sprintf("[core]\n\trepositoryFormatVersion = %d\n\tfilemode = true\n\tbare = %t\n\tlogAllRefUpdates = %t\n%s", version, bare, !bare, format) +
+		fmt.Sprintf("[remote \"origin\"]\n\turl = \"%s\"\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n", quoteConfig.Replace(r.URL))
+	if err := os.WriteFile(filepath.Join(g.gitDir, "config"), []byte(config), 0o644); err != nil {
 		return err
 	}
-	_, err := g.git(ctx, "remote", "add", "--", "origin", r.URL)
+	if err := os.WriteFile(filepath.Join(g.gitDir, "HEAD"), []byte("ref: refs/heads/slipway\n"), 0o644); err != nil {
+		return err
+	}
+	if !bare || !shared(filepath.Dir(g.dir)) {
+		return nil
+	}
+	_, err := g.git(ctx, "init", "-q", "--template=", "--bare", "--shared=group") // which changes the modes of what is there
 	return err
 }
+
+// quoteConfig is for a text in quotes in git's configuration.
+var quoteConfig = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`)
 
 // useURL follows a project whose url changed. Branches and tags that were looked
 // up at the old one are forgotten.
@@ -177,29 +188,36 @@ func (g store) has(ctx context.Context, commit string) bool {
 
 // fetch gets r's commit, alone where the server gives it so, and keeps it under
 // kept, if that is not "". A whole clone stays whole: a shallow fetch into it would cut its history.
-func (g store) fetch(ctx context.Context, r Repo, shallow bool, kept string) error {
+func (g store) fetch(ctx context.Context, r Repo, shallow bool, kept string) (string, error) {
 	if r.Commit == "" {
-		return r.unfetched(g.fetchTip(ctx, r, shallow))
+		if err := g.fetchTip(ctx, r, shallow); err != nil {
+			return "", r.unfetched(err)
+		}
+		return g.wanted(ctx, r)
 	}
 	err := g.fetchRefs(ctx, shallow, strings.TrimSuffix(r.Commit+":"+kept, ":"))
+	if err == nil {
+		if commit, err := g.wanted(ctx, r); err == nil {
+			return commit, nil
+		}
+	}
 	switch {
-	case err == nil && g.has(ctx, r.Commit):
-		return nil
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return "", context.Cause(ctx)
 	case g.notThere(ctx, err):
-		return r.noCommit()
+		return "", r.noCommit()
 	case err != nil && !refused(err):
-		return r.unfetched(err)
+		return "", r.unfetched(err)
 	}
 	// An old server hands out branches and tags only.
 	if err := g.fetchRefs(ctx, false, "+refs/heads/*:refs/slipway/all/heads/*", "+refs/tags/*:refs/slipway/all/tags/*"); err != nil {
-		return r.unfetched(err)
+		return "", r.unfetched(err)
 	}
-	if !g.has(ctx, r.Commit) {
-		return r.noCommit()
+	commit, err := g.wanted(ctx, r)
+	if err != nil {
+		return "", r.noCommit()
 	}
-	return nil
+	return commit, nil
 }
 
 func (g store) fetchTip(ctx context.Context, r Repo, shallow bool) error {

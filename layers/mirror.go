@@ -39,38 +39,34 @@ func (ws Workspace) mirror(r Repo) mirror {
 	return mirror{store{dir: dir, gitDir: dir}}
 }
 
-// give brings r's commit into the tree, by way of the mirror.
-func (m mirror) give(ctx context.Context, r Repo, t tree) error {
+// give brings r's commit into the tree, by way of the mirror, and returns it.
+func (m mirror) give(ctx context.Context, r Repo, t tree) (commit string, err error) {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer lock.Close()
 	m.hold = lock
-	err = m.mended(ctx, r, []string{"--objects"}, func() error {
-		if err := m.ready(ctx, r); err != nil {
-			return err
+	err = m.mended(ctx, r, []string{"--objects"}, func() (err error) {
+		if err = m.ready(ctx, r); err == nil {
+			commit, err = m.obtain(ctx, r)
 		}
-		return m.obtain(ctx, r)
+		return err
 	})
 	if err != nil && ctx.Err() == nil { // half a pack may be what fills the disk
 		err = errors.Join(err, m.removeLeft())
 	}
 	if err != nil {
-		return err
-	}
-	commit, err := m.wanted(ctx, r)
-	if err != nil {
-		return err
+		return "", err
 	}
 	if err := m.copyTo(t, commit); err != nil {
-		return fmt.Errorf("%s: take packs from the mirror %s: %w", t.dir, m.dir, err)
+		return "", fmt.Errorf("%s: take packs from the mirror %s: %w", t.dir, m.dir, err)
 	}
 	if r.Tag == "" && r.Commit != "" {
-		return nil
+		return commit, nil
 	}
 	_, err = t.git(ctx, "update-ref", hereRef(r), commit)
-	return err
+	return commit, err
 }
 
 // Mirrors are used by many processes at once.
@@ -128,24 +124,31 @@ func (m mirror) removeLeft() error {
 	return nil
 }
 
-// obtain fetches r's commit where the mirror lacks it. A branch or a tag without
-// a commit may have moved since it was fetched last.
-func (m mirror) obtain(ctx context.Context, r Repo) error {
-	if r.Commit == "" || !m.has(ctx, r.Commit) {
-		if err := m.fetch(ctx, r, true, "refs/slipway/keep/"+r.Commit); err != nil {
-			return err
+// obtain fetches r's commit where the mirror lacks it, and returns it. A branch or a tag
+// without a commit may have moved since it was fetched last.
+func (m mirror) obtain(ctx context.Context, r Repo) (commit string, err error) {
+	packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.pack"))
+	if err != nil {
+		return "", err
+	}
+	if r.Commit != "" && len(packs) > 0 {
+		commit, _ = m.wanted(ctx, r) // fails where it is not here
+	}
+	if commit == "" {
+		if commit, err = m.fetch(ctx, r, true, "refs/slipway/keep/"+r.Commit); err != nil {
+			return "", err
 		}
 	}
 	if r.Tag != "" && r.Commit != "" {
 		if err := m.checkTag(ctx, r, true); err != nil {
-			return err
+			return "", err
 		}
 	}
-	if packs, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), "objects/pack/*.pack")); err != nil || len(packs) <= maxPacks {
-		return err
+	if len(packs) < maxPacks {
+		return commit, nil
 	}
-	_, err := m.git(ctx, "repack", "-a", "-d", "-q")
-	return err
+	_, err = m.git(ctx, "repack", "-a", "-d", "-q")
+	return commit, err
 }
 
 // copyTo gives a tree everything that the mirror has. git finds a pack by its

@@ -50,8 +50,8 @@ func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 
 // arrived makes sure of what git checked out, and keeps it.
 func (t tree) arrived(ctx context.Context, r Repo, commit string) error {
-	if head, err := t.commitOf(ctx, "HEAD"); err != nil || head != commit {
-		return r.at.errorf("repos.%s: git checked out %q instead of %s", r.ID, head, commit)
+	if t.headHere() != commit && !t.isAt(ctx, commit) {
+		return r.at.errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
 	}
 	_, err := t.git(ctx, "update-ref", checkedOut, commit)
 	return err

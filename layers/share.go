@@ -51,22 +51,21 @@ func canWrite(dir string) bool {
 }
 
 // lend brings a pinned commit into the tree from a mirror that cannot be written, and
-// says whether the mirror has it. A branch or a tag may have moved since.
-func (m mirror) lend(ctx context.Context, r Repo, t tree) (bool, error) {
-	if r.Commit == "" || !exists(filepath.Join(m.dir, "HEAD")) || !m.has(ctx, r.Commit) {
-		warn(ctx, fmt.Sprintf("%s cannot be written, and lacks the commit of repository %s: Slipway fetches it into the checkout alone", m.dir, r.ID))
-		return false, ctx.Err()
+// returns it; "" where the mirror lacks it. A branch or a tag may have moved since.
+func (m mirror) lend(ctx context.Context, r Repo, t tree) (commit string, err error) {
+	if r.Commit != "" && exists(filepath.Join(m.dir, "HEAD")) {
+		commit, _ = m.wanted(ctx, r) // fails where it is not here
 	}
-	commit, err := m.wanted(ctx, r)
-	if err != nil {
-		return false, err
+	if commit == "" {
+		warn(ctx, fmt.Sprintf("%s cannot be written, and lacks the commit of repository %s: Slipway fetches it into the checkout alone", m.dir, r.ID))
+		return "", ctx.Err()
 	}
 	if err := m.copyTo(t, commit); err != nil { // its owner may have packed it anew at this moment
 		warn(ctx, fmt.Sprintf("repository %s is fetched: take packs from %s: %v", r.ID, m.dir, err))
-		return false, ctx.Err()
+		return "", ctx.Err()
 	}
 	if r.Tag == "" {
-		return true, nil
+		return commit, nil
 	}
-	return true, t.checkTag(ctx, r, true)
+	return commit, t.checkTag(ctx, r, true)
 }

@@ -26,6 +26,10 @@ const maxUnfetched = 20
 
 // stored looks for what the checked out commit stores elsewhere.
 func (t tree) stored(ctx context.Context) (u unfetched, err error) {
+	index, err := os.ReadFile(filepath.Join(t.gitDir, "index"))
+	if err != nil || !bytes.Contains(index, []byte("attributes")) && !bytes.Contains(index, []byte("modules")) {
+		return u, err // the index has the names, or what they do not share with the one before
+	}
 	names, err := t.list(ctx, "ls-files", "-z", "--", ".gitmodules", ":(glob)**/.gitattributes")
 	if err != nil {
 		return u, err
