@@ -50,7 +50,7 @@ func TestNoDiskImage(t *testing.T) {
 		image         []byte
 	}{
 		{"404", "a text that begins with \"404: Not Found\"", []byte("404: Not Found")},
-		{"a root file system", "one ext4 and no partition table", read(t, ext)},
+		{"a root file system", "a single ext4 volume without a partition table", read(t, ext)},
 		{"a cut image", "the image has 1048576 bytes: it is cut off", whole[:mib]},
 		{"a program", "a program (ELF)", read(t, "/proc/self/exe")[:mib]},
 		{"zeros", "bytes of zeros", make([]byte, littleImage)},

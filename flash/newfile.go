@@ -28,13 +28,13 @@ func (m machine) newFile(name string, meant bool) (Device, error) {
 		return Device{}, err
 	}
 	if m.amongDevices(path) {
-		return Device{}, fmt.Errorf("%s: no such device\nnext: %s", name, m.suggest(name))
+		return Device{}, fmt.Errorf("no such device\nnext: %s", m.suggest(name))
 	}
 	if _, err := os.Lstat(path); err == nil {
 		return Device{}, fmt.Errorf("%s is a link to nothing\nnext: %s", path, m.suggest(name))
 	}
 	if why := strange(name); why != "" && !meant {
-		return Device{}, fmt.Errorf("%s: %s\nnext: %s; to make a file of that name: %s%[1]s", name, why, m.suggest(name), FilePrefix)
+		return Device{}, fmt.Errorf("%s\nnext: %s; to make a file of that name: %s%s", why, m.suggest(name), FilePrefix, name)
 	}
 	return Device{Path: path, Kind: File}, nil
 }
@@ -88,16 +88,19 @@ func deviceOf(dir string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Dev
 }
 
-// suggest names the disk that was perhaps meant.
+// suggest names the disk that was perhaps meant, if it may be written.
 func (m machine) suggest(name string) string {
 	const list = "devices lists what can be written"
-	disks, err := m.disks(uses{})
+	u, err := m.uses()
 	if err != nil {
 		return list
 	}
+	disks, _ := m.disks(u) // without them there is nothing to name
 	var names []string
 	for _, d := range disks {
-		names = append(names, filepath.Base(d.Path))
+		if d.Refused == "" {
+			names = append(names, filepath.Base(d.Path))
+		}
 	}
 	base := filepath.Base(name[strings.LastIndexByte(name, ':')+1:])
 	near := images.Nearest(cmp.Or(base[strings.LastIndexByte(base, '\\')+1:], base), names)

@@ -112,6 +112,9 @@ func TestNearestDisk(t *testing.T) {
 			t.Errorf("%s: %v; want %s named", name, err, want)
 		}
 	}
+	if _, err := m.newFile("nvme0n1x", false); err == nil || strings.Contains(err.Error(), "nvme0n1?") {
+		t.Errorf("nvme0n1x: %v; want the system's disk not named", err)
+	}
 	if got := fmt.Sprint(m.newFile("file.bin", true)); !strings.Contains(got, "file.bin") {
 		t.Errorf("a file that is meant: %s", got)
 	}

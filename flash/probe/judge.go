@@ -204,7 +204,7 @@ func (s *source) noTable(holds Content) error {
 	case holds.Type == "iso9660":
 		what = "an ISO image that only optical drives boot"
 	case holds.Type != "":
-		what = named("one "+holds.Type+" and no partition table", holds.Label)
+		what = named("a single "+holds.Type+" volume without a partition table", holds.Label)
 	case len(bytes.Trim(head, "\x00")) == 0:
 		what = fmt.Sprintf("%d bytes of zeros at its beginning, where a partition table belongs", len(head))
 	case printable(head):

@@ -179,12 +179,12 @@ func TestJudgeFileSystems(t *testing.T) {
 	t.Run("ext4", func(t *testing.T) {
 		path := disk(t, 8*mib)
 		run(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-L", "rootfs", path)
-		check(t, judge(path), "one ext4 and no partition table (rootfs)")
+		check(t, judge(path), "a single ext4 volume without a partition table (rootfs)")
 	})
 	t.Run("vfat", func(t *testing.T) {
 		path := disk(t, 8*mib)
 		run(t, "", "mkfs.vfat", "dosfstools", path)
-		check(t, judge(path), "one vfat and no partition table")
+		check(t, judge(path), "a single vfat volume without a partition table")
 	})
 	t.Run("squashfs, and a bundle of RAUC", func(t *testing.T) {
 		dir, path := t.TempDir(), filepath.Join(t.TempDir(), "x")
@@ -192,7 +192,7 @@ func TestJudgeFileSystems(t *testing.T) {
 			t.Fatal(err)
 		}
 		run(t, "", "mksquashfs", "squashfs-tools", dir, path)
-		check(t, judge(path), "one squashfs and no partition table")
+		check(t, judge(path), "a single squashfs volume without a partition table")
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
