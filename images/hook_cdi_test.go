@@ -35,7 +35,7 @@ func TestHooksCDISpecInCDILibrary(t *testing.T) {
 
 	for _, device := range []string{"all", "0"} {
 		spec := inject(t, program, board, device)
-		if h := spec.Hooks; h == nil || len(h.CreateRuntime) != 1 || !slices.Equal(h.CreateRuntime[0].Args, []string{"slipway-hook", "hook", "--devices=" + device}) || len(h.CreateRuntime[0].Env) != 1 {
+		if h := spec.Hooks; h == nil || len(h.CreateRuntime) != 1 || !slices.Equal(h.CreateRuntime[0].Args, []string{"slipway-hook", "hook", "--devices=" + device}) || len(h.CreateRuntime[0].Env) != 2 {
 			t.Errorf("%s gives the hooks %+v; want one with its environment", device, h)
 		}
 		checkDevice(t, spec)

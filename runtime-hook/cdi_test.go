@@ -42,7 +42,8 @@ func TestCDI(t *testing.T) {
               "--devices=0"
             ],
             "env": [
-              "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+              "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+              "GOMAXPROCS=1"
             ]
           }
         ]
