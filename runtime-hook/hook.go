@@ -33,11 +33,14 @@ without one, createContainer hooks inherit the image's environment.
 
   --devices NAMES  in the place of the container's NVIDIA_VISIBLE_DEVICES: CDI specs
                    say so what a container was given
+  --looked NS      the board's uptime when slipway-runtime looked at its files for the
+                   container: for two seconds the hook does not look again
 `
 
 func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("hook", flag.ContinueOnError)
 	devices := flags.String("devices", "", "")
+	looked := flags.Int64("looked", 0, "")
 	if done, err := parse(flags, hookUsage, args, stdout, stderr); done {
 		return err
 	}
@@ -49,6 +52,7 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	if err == nil && !wanted.Wants() {
 		return nil
 	}
+	wanted.looked = lookedNow(*looked)
 	log := openLog(wanted.LogFile)
 	defer log.Close()
 	line, details := "", ""

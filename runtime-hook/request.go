@@ -20,6 +20,7 @@ import (
 type request struct {
 	choose.Selection
 	config.Config
+	looked bool // slipway-runtime looked at the board for this container
 }
 
 // ask reads the request of a container. Containers that ask for nothing do not depend on
@@ -39,7 +40,7 @@ func ask(c oci.Config) (request, error) {
 		logIgnored(set, c.Rootfs, wanted.Wants() || err != nil)
 		return request{}, nil
 	}
-	return request{wanted, set}, err
+	return request{Selection: wanted, Config: set}, err
 }
 
 // visible begins what names a container's devices in its environment.
@@ -96,7 +97,7 @@ func (r request) share() (share, error) {
 		}
 		notes = append(notes, why.Error())
 	}
-	p, problems := cache.Compile(lists, options(r.Config))
+	p, problems := cache.Compile(lists, options(r.Config), r.looked)
 	p, left, err := r.Of("/", p)
 	if !r.Devices {
 		for _, d := range p.Devices {

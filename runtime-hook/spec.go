@@ -40,6 +40,7 @@ func additions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	if err != nil || !wanted.Wants() {
 		return oci.Additions{}, false, err
 	}
+	looked := uptime()
 	p, err := wanted.share()
 	if err != nil {
 		return oci.Additions{}, true, err
@@ -55,6 +56,9 @@ func additions(config oci.Config) (add oci.Additions, asks bool, err error) {
 	}
 	add.GIDs = groups(config, p.Devices)
 	add.Hook, err = missingHook(config)
+	if add.Hook != nil {
+		add.Hook.Args = append(add.Hook.Args, lookedArg(looked))
+	}
 	return add, true, err
 }
 

@@ -45,12 +45,13 @@ type Result struct {
 	Watch    plan.Watch
 }
 
-// Compile is the board's plan for the lists, from the cache where that has it.
-func Compile(files []csv.File, o plan.Options) (plan.Plan, []csv.Problem) {
+// Compile is the board's plan for the lists, from the cache where that has it. Looked says
+// that somebody just looked whether the board is still the same.
+func Compile(files []csv.File, o plan.Options, looked bool) (plan.Plan, []csv.Problem) {
 	name := slot(files)
 	hook, known := program()
 	if known {
-		if r, ok := load(Dir, name, head(hook, o, files)); ok {
+		if r, ok := load(Dir, name, head(hook, o, files), looked); ok {
 			return r.Plan, r.Problems
 		}
 	}
@@ -84,7 +85,7 @@ func program() (plan.Seen, bool) {
 
 // load reads the plan whose file begins with want, if there is one and the board is
 // still as it was.
-func load(dir, name string, want []byte) (Result, bool) {
+func load(dir, name string, want []byte, looked bool) (Result, bool) {
 	data, err := read(dir, name)
 	if err != nil {
 		return Result{}, false
@@ -93,7 +94,7 @@ func load(dir, name string, want []byte) (Result, bool) {
 		return Result{}, false
 	}
 	r, err := decodeResult(data[len(want):])
-	return r, err == nil && r.Watch.Holds()
+	return r, err == nil && (looked || r.Watch.Holds())
 }
 
 // head is how the file of a plan begins that was made by the hook from the files.

@@ -168,7 +168,7 @@ func TestLoad(t *testing.T) {
 			k := sample(library)
 			must(t, save(dir, "p", k))
 			must(t, tt.change(dir, filepath.Join(dir, "p"), &k))
-			got, ok := load(dir, "p", head(k.Hook, k.Options, k.Files))
+			got, ok := load(dir, "p", head(k.Hook, k.Options, k.Files), false)
 			if ok != tt.want {
 				t.Fatalf("load = %v; want %v", ok, tt.want)
 			}
@@ -206,7 +206,7 @@ func TestSaveAtOnce(t *testing.T) {
 			defer hooks.Done()
 			for j := 0; j < 50; j++ {
 				_ = save(dir, "p", k) // another one is at it
-				if _, ok := load(dir, "p", head(k.Hook, k.Options, k.Files)); !ok {
+				if _, ok := load(dir, "p", head(k.Hook, k.Options, k.Files), false); !ok {
 					t.Error("the file is not whole")
 				}
 			}

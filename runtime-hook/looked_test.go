@@ -1,0 +1,97 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The hook believes the runtime that it has just looked at the board, and nobody for long.
+func TestLooked(t *testing.T) {
+	l := newLab(t, "runc")
+	l.shell()
+	write(t, "/opt/board/one", "one")
+	write(t, "/opt/board/two", "two")
+	must(t, os.Symlink("one", "/opt/board/link"))
+	l.lists("sym, /opt/board/link")
+	run := func(args ...string) string {
+		t.Helper()
+		l.hook = append([]string{hookBinary(t), "hook"}, args...)
+		must(t, os.RemoveAll(l.rootfs("/opt")))
+		out, err := l.run(container{stage: "createRuntime", env: all, script: "cat /opt/board/link"})
+		if err != nil {
+			t.Fatal(out, err)
+		}
+		return out
+	}
+	for kept := false; !kept; time.Sleep(20 * time.Millisecond) {
+		run()
+		plans, err := filepath.Glob("/run/slipway/plan.[0-9]")
+		must(t, err)
+		kept = len(plans) > 0
+	}
+	must(t, os.Remove("/opt/board/link"))
+	must(t, os.Symlink("two", "/opt/board/link"))
+	// What was kept is of the board as it was.
+	before := keptPlans(t)
+	if got := run(lookedArg(uptime() - 3600*second)); got != "two" {
+		t.Errorf("an hour after the runtime looked the container has %q; want the board's two", got)
+	}
+	keepPlans(t, before)
+	looked := uptime()
+	if got := run(lookedArg(looked)); got != "one" && uptime()-looked < lookedFor {
+		t.Errorf("just after the runtime looked the container has %q; want what it saw, one", got)
+	}
+}
+
+const second = 1_000_000_000
+
+func TestLookedNow(t *testing.T) {
+	for _, tt := range []struct {
+		ago  int64
+		want bool
+	}{{0, true}, {3 * second, false}, {-3600 * second, false}, {uptime(), false}, {uptime() * 2, false}} {
+		if got := lookedNow(uptime() - tt.ago); got != tt.want {
+			t.Errorf("looked %d ns ago: %v; want %v", tt.ago, got, tt.want)
+		}
+	}
+}
+
+// keptPlans is what is kept, and keepPlans keeps it again.
+func keptPlans(t *testing.T) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	plans, err := filepath.Glob("/run/slipway/plan.[0-9]")
+	must(t, err)
+	for _, p := range plans {
+		data, err := os.ReadFile(p)
+		must(t, err)
+		out[p] = data
+	}
+	return out
+}
+
+func keepPlans(t *testing.T, plans map[string][]byte) {
+	t.Helper()
+	for p, data := range plans {
+		must(t, os.WriteFile(p, data, 0o600))
+	}
+}
+
+// The runtime says when it looked, in a container's config.json alone.
+func TestRuntimeSaysWhenItLooked(t *testing.T) {
+	wrapped(t, func(t *testing.T, l *lab) {
+		write(t, "/opt/board/a.so", "board a")
+		l.lists("lib, /opt/board/a.so")
+		before := uptime()
+		if out, err := l.run(container{env: all, script: "cat /opt/board/a.so"}); err != nil || out != "board a" {
+			t.Fatal(out, err)
+		}
+		args := l.config().Hooks.CreateRuntime[0].Args
+		if len(args) != 3 || !strings.HasPrefix(args[2], "--looked=") || args[2] < lookedArg(before) && len(args[2]) == len(lookedArg(before)) {
+			t.Errorf("the hook's arguments are %q; want when the runtime looked, after %d", args, before)
+		}
+	})
+}
