@@ -72,7 +72,7 @@ type look func(context.Context, patient) []Finding
 var (
 	always      = []look{clone, packages, disk, memory, buildable}
 	withBitbake = []look{user, umask, fileSystem}
-	withProject = []look{tools, userNamespaces, watches, path, running, repositories, nvidia, manualDownloads, proxies, configuration}
+	withProject = []look{tools, userNamespaces, watches, path, running, repositories, connectivity, nvidia, manualDownloads, proxies, configuration}
 )
 
 // Look looks at what a board's build and tests need of this machine, and writes what

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"slipway/flash/qemu"
+	"slipway/flash/target"
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers/engine"
@@ -74,7 +75,7 @@ func user(_ context.Context, p patient) []Finding {
 	if os.Geteuid() == 0 {
 		mend := "sudo -u NAME -H go tool mage build " + p.spec.Board
 		if inContainer() {
-			mend = "useradd -m builder && chown -R builder build && runuser -u builder -- go tool mage build " + p.spec.Board
+			mend = asBuilder(p)
 		}
 		return []Finding{{"user", Stops, "root", "bitbake does not build as root: packages would get files with root's rights by mistake", mend}}
 	}
@@ -89,6 +90,37 @@ func user(_ context.Context, p patient) []Finding {
 		return []Finding{{"user", Warning, err.Error(), "what the build removes would stay", "look at the rights of " + dir}}
 	}
 	return []Finding{ok("user", "uid %d, which may write in %s", os.Geteuid(), dir)}
+}
+
+// asBuilder makes a user who owns the clone, wherever that user may go: git and go
+// refuse another's, and the folders of root's home let nobody in.
+func asBuilder(p patient) string {
+	mend := "useradd -m builder && "
+	here, err := os.Getwd()
+	if err == nil && openToAll(here) {
+		mend += "chown -R builder: . && "
+	} else {
+		mend += "cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && "
+	}
+	if inside, err := filepath.Rel(here, p.Build.Dir); filepath.IsAbs(p.Build.Dir) && (err != nil || !filepath.IsLocal(inside)) {
+		build := target.Quote(p.Build.Dir)
+		mend += "mkdir -p " + build + " && chown -R builder: " + build + " && "
+	}
+	return mend + "runuser -u builder -- env HOME=/home/builder go tool mage build " + p.spec.Board
+}
+
+// openToAll is true where every user may enter a folder and those above it.
+func openToAll(dir string) bool {
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode().Perm()&0o005 != 0o005 {
+			return false
+		}
+		if dir == filepath.Dir(dir) {
+			return true
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 func inContainer() bool {

@@ -1,0 +1,63 @@
+package doctor
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/images"
+	"slipway/images/lint"
+	"slipway/layers"
+)
+
+// A machine that reaches mirrors alone is stopped by bitbake's own check.
+func TestConnectivity(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/fine" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	}))
+	defer server.Close()
+	usual := usualConnectivity
+	defer func() { usualConnectivity = usual }()
+	t.Setenv("BB_NO_NETWORK", "")
+	for _, tt := range []struct {
+		name, usual, conf, state, saw string
+	}{
+		{"it answers", "/fine", "", OK, "/fine answers"},
+		{"a proxy's error", "/blocked", "", Stops, "403 Forbidden"},
+		{"nobody is there", "none", "", Stops, "does not answer"},
+		{"switched off", "none", `CONNECTIVITY_CHECK_URIS = ""`, OK, "is empty"},
+		{"another server", "none", `CONNECTIVITY_CHECK_URIS ?= "$H/fine"`, OK, "/fine answers"},
+		{"one of two", "none", `CONNECTIVITY_CHECK_URIS = "$H/fine $H/other"`, Stops, "/other does not answer"},
+		{"no network is wanted", "none", `BB_NO_NETWORK = "1"`, OK, "not asked"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if usualConnectivity = "http://127.0.0.1:1/"; tt.usual != "none" {
+				usualConnectivity = server.URL + tt.usual
+			}
+			dir := t.TempDir()
+			p := patient{
+				ws:      layers.Workspace{Dir: filepath.Join(dir, "board/layers")},
+				layers:  lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}},
+				Options: Options{Build: images.Options{Dir: dir}},
+			}
+			if err := os.MkdirAll(filepath.Dir(p.siteConf()), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(p.siteConf(), []byte(strings.ReplaceAll(tt.conf, "$H", server.URL)+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			found := connectivity(t.Context(), p)
+			if len(found) != 1 || found[0].State != tt.state || !strings.Contains(found[0].Saw, tt.saw) {
+				t.Errorf("connectivity = %+v; want %s, %q", found, tt.state, tt.saw)
+			}
+		})
+	}
+	if found := connectivity(t.Context(), patient{}); found != nil {
+		t.Errorf("a project without openembedded-core: %+v", found)
+	}
+}
