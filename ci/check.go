@@ -71,7 +71,7 @@ var kinds = []kind{
 	{"flow", "a rule that DPDK's ports keep to, with packets that show it", []string{"port", "packets", "other-port", "other-packets", "all-fields"}, readFlow},
 	{"flow-rate", "how fast DPDK's ports take rules, by dpdk-test-flow-perf", []string{"rules", "min-inserted", "min-removed", "within"}, readFlowRate},
 	{"pbr", "policy based routing that FRR hands to the ports, with packets that show it", []string{
-		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "rules", "rounds", "max-growth", "wider", "cases",
+		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "rules", "rounds", "max-growth", "wider", "group", "cases",
 	}, readPBR},
 	{"steering", "a rule that an mlx5 device says it holds", []string{"process", "port", "file", "match", "actions", "hardware"}, readSteering},
 	{"sriov", "virtual functions, their representors and the switch's mode", []string{"pf", "vfs", "mode"}, readSRIOV},

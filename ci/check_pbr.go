@@ -19,6 +19,7 @@ type pbr struct {
 	plugin  string
 	daemons string // their folder
 	wider   bool   // an older rule, behind the one that is proved, takes all UDP elsewhere
+	group   bool   // the next hop is one of a group, and changes once the rule is there
 	churn   churn  // of rules, in place of packets
 	cases   string // a file of the board with rules, in place of packets
 }
@@ -38,7 +39,7 @@ func readPBR(e *entry) probe {
 	e.limit = 3 * time.Minute
 	p := pbr{
 		aim: readAim(e), plugin: e.text("plugin", "dpdk"), daemons: e.text("daemons", "/usr/lib/frr"),
-		wider: isTrue(e.flag("wider")), cases: e.text("cases", ""),
+		wider: isTrue(e.flag("wider")), group: isTrue(e.flag("group")), cases: e.text("cases", ""),
 		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", minRounds, minRounds, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
@@ -93,7 +94,7 @@ func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 	case p.churn.rules > 0:
 		return f, p.churn.run(ctx, &f, r)
 	}
-	if p.wider && s.dpu.Other == nil {
+	if (p.wider || p.group) && s.dpu.Other == nil {
 		return f, missing("the board's board.yml has no dpu.other")
 	}
 	t, err := s.startTraffic(ctx, s.dpu)
@@ -198,16 +199,13 @@ func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err 
 	if err := r.meet(ctx, dns); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.forget(ctx, dns)) }()
-	if err := r.configure(ctx, "pbr nexthop-resolve"); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, r.leave(ctx, p.forget(dns))) }()
 	if p.wider {
 		if err := p.widen(ctx, r, dns); err != nil {
 			return err
 		}
 	}
-	if err := r.configure(ctx, slices.Concat(dns.sequence(ruleSeq, p.pattern(r.dpu).pbr(dns)...), dns.apply())...); err != nil {
+	if err := p.configure(ctx, r, dns); err != nil {
 		return err
 	}
 	if err := p.installed(ctx, f, r); err != nil || !f.ok() {
@@ -221,13 +219,62 @@ func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err 
 			return err
 		}
 	}
-	if err := r.configure(ctx, dns.forget()...); err != nil {
+	if err := r.configure(ctx, p.forget(dns)...); err != nil {
 		return err
 	}
 	if err := gone(ctx, f, r); err != nil || !f.ok() {
 		return err
 	}
 	return t.prove(ctx, f, p.aim, ruleset{})
+}
+
+// configure makes the rule. zebra is told last to look for next hops: it must do so for rules
+// that are there.
+func (p pbr) configure(ctx context.Context, r *router, dns policy) error {
+	rule := dns.sequence(ruleSeq, p.pattern(r.dpu).pbr(dns)...)
+	if p.group {
+		return p.configureGroup(ctx, r, dns, rule)
+	}
+	return r.configure(ctx, append(slices.Concat(rule, dns.apply()), "pbr nexthop-resolve")...)
+}
+
+func (p pbr) forget(dns policy) []string {
+	if p.group {
+		return append(dns.forget(), "no nexthop-group "+hopGroup)
+	}
+	return dns.forget()
+}
+
+const hopGroup = "slipway-check"
+
+// configureGroup makes the rule with a group of next hops, which leads to other at first. The
+// rule stays as it is when the group changes, and its flow must not.
+func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
+	first := policy{dns.name, dns.port, dns.from, r.dpu.Other.Address}
+	if err := r.meet(ctx, first); err != nil {
+		return err
+	}
+	rule[len(rule)-2] = "set nexthop-group " + hopGroup // in place of the next hop
+	group := []string{"pbr nexthop-resolve", "nexthop-group " + hopGroup, "nexthop " + first.nexthop, "exit"}
+	if err := r.configure(ctx, slices.Concat(group, rule, dns.apply())...); err != nil {
+		return err
+	}
+	if err := r.leadsTo(ctx, first.nexthop); err != nil {
+		return err
+	}
+	if err := r.configure(ctx, "nexthop-group "+hopGroup, "nexthop "+dns.nexthop, "no nexthop "+first.nexthop, "exit"); err != nil {
+		return err
+	}
+	return r.leadsTo(ctx, dns.nexthop)
+}
+
+// leadsTo waits until zebra has a rule for this next hop. Where it never does, packets show
+// what that means.
+func (r *router) leadsTo(ctx context.Context, nexthop string) error {
+	return until(ctx, flowPatience, frrPause, func() (bool, error) {
+		said, err := r.vtysh(ctx, r.plugin.flow)
+		return strings.Contains(said, " nh: "+nexthop+" "), err
+	})
 }
 
 // narrow takes the rule away and keeps the wider one, which must get its packets.
@@ -320,12 +367,17 @@ func (r *router) meet(ctx context.Context, p policy) error {
 
 // forget takes the check's rules away, also from a zebra that goes on.
 func (r *router) forget(ctx context.Context, all ...policy) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownLimit)
-	defer cancel()
 	var commands []string
 	for _, p := range all {
 		commands = append(commands, p.forget()...)
 	}
+	return r.leave(ctx, commands)
+}
+
+// leave gives the last commands, also when the check was ended.
+func (r *router) leave(ctx context.Context, commands []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownLimit)
+	defer cancel()
 	return r.configure(ctx, commands...)
 }
 

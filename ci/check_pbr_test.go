@@ -197,6 +197,7 @@ func TestPBR(t *testing.T) {
 	alone := playedSpec
 	alone.Other = nil
 	const widerSuite = "pbr: {x: {wider: true, packets: 7, other-packets: 3}}"
+	const groupSuite = "pbr: {x: {group: true, packets: 7, other-packets: 3}}"
 	const suite, docaSuite = "pbr: {x: {packets: 7, other-packets: 3}}", "pbr: {x: {plugin: doca, packets: 7, other-packets: 3}}"
 	for _, tt := range []struct {
 		name, fault, suite string
@@ -222,6 +223,8 @@ func TestPBR(t *testing.T) {
 		{"many rules by DOCA", "", "pbr: {x: {plugin: doca, rules: 7}}", &doca, "2 rounds of 7 rules: each had a flow, and none is left", ProvesHardware},
 		{"DOCA is not asked for", "", docaSuite, &playedSpec, "skipped: the board's board.yml has no dpu.doca", ""},
 		{"a wider rule", "", widerSuite, &playedSpec, "; the rule's flow is gone; with the wider rule: 37 rewritten to other, ", ProvesSoftware},
+		{"a next hop that changes", "", groupSuite, &playedSpec, "; the rule has a flow; the kernel has the rule too; with the rule: 16 rewritten to to", ProvesSoftware},
+		{"a next hop that changes, and nowhere to go", "", groupSuite, &alone, "skipped: the board's board.yml has no dpu.other", ""},
 		{"a wider rule is done", "does the older rule", widerSuite, &playedSpec, "failed: with both rules: UDP to port 53: 0 packets at to, not 7", ""},
 		{"a wider rule that counts nothing", "shows no counter", widerSuite, &playedSpec, "the rule for all UDP has no flow:", ""},
 		{"a wider rule, and nowhere to go", "", widerSuite, &alone, "skipped: the board's board.yml has no dpu.other", ""},

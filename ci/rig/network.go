@@ -42,6 +42,7 @@ func (m *room) plugPort(ctx context.Context, p images.RigPort) error {
 	if err := m.all(ctx, [][]string{
 		{"ip", "netns", "add", lan},
 		in(lan, quiet()...),
+		in(lan, plainBridge()...),
 		{"ip", "link", "add", p.Name, "type", "veth", "peer", "name", esw},
 		{"ip", "link", "add", wire, "type", "veth", "peer", "name", "uplink", "netns", lan},
 		{"ip", "-n", lan, "link", "add", "br0", "type", "bridge"},
@@ -107,6 +108,12 @@ func in(namespace string, argv ...string) []string {
 // quiet keeps IPv6 from sending packets of its own, which captures would hold. A kernel
 // without IPv6 has no such key.
 func quiet() []string { return []string{"sysctl", "-qew", "net.ipv6.conf.default.disable_ipv6=1"} }
+
+// plainBridge keeps a bridge from checking and cutting packets of IP, as it does where
+// br_netfilter is loaded: captures behind it would not hold what a driver sent.
+func plainBridge() []string {
+	return []string{"sysctl", "-qew", "net.bridge.bridge-nf-call-iptables=0"}
+}
 
 // forward is said everywhere: a new namespace does as the machine's first one, which may
 // well forward.
