@@ -295,7 +295,7 @@ func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
 	if err := r.meet(ctx, all); err != nil {
 		return err
 	}
-	if err := r.configure(ctx, slices.Concat(all.sequence(widerSeq, wider.pbr(all)...), all.apply())...); err != nil {
+	if err := r.configure(ctx, slices.Concat([]string{"pbr nexthop-resolve"}, all.sequence(widerSeq, wider.pbr(all)...), all.apply())...); err != nil {
 		return err
 	}
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(wideFlow(flows, all.port)) > 0 })
