@@ -361,7 +361,7 @@ func child(asked string) int {
 	return ci.ExitStatus(err)
 }
 
-// process runs in a process of its own, which is killed after a time; 0: never.
+// process runs in a process of its own, which is killed after a time.
 func (p *played) process(ask Ask, after time.Duration) (out string, killed bool) {
 	p.t.Helper()
 	work, err := json.Marshal(childWork{p.opt.Dir, p.spec, ask.Inventory, ask.File, ask.To, ask.Update, ask.Parallel, ask.Failed})
@@ -375,9 +375,7 @@ func (p *played) process(ask Ask, after time.Duration) (out string, killed bool)
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	if after > 0 {
-		defer time.AfterFunc(after, func() { _ = cmd.Process.Kill() }).Stop()
-	}
+	defer time.AfterFunc(after, func() { _ = cmd.Process.Kill() }).Stop()
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	return said.String(), errors.As(err, &exit) && exit.ExitCode() < 0
@@ -385,59 +383,63 @@ func (p *played) process(ask Ask, after time.Duration) (out string, killed bool)
 
 // untilEnd runs again and again, and kills each process at a random moment, until one
 // comes to its end. It returns what that said, and how many were killed.
-func (p *played) untilEnd(random *rand.Rand, kills int, most time.Duration, begin, goOn Ask) (string, int) {
+func (p *played) untilEnd(random *rand.Rand, most time.Duration, begin, goOn Ask) (string, int) {
 	p.t.Helper()
 	for n := 0; ; n++ {
 		ask := begin
 		if _, err := os.Stat(filepath.Join(p.folder(), journalName)); err == nil {
 			ask = goOn
 		}
-		after := time.Duration(0)
-		if n < kills {
-			after = time.Duration(random.Int64N(int64(most))) + 1
-		}
+		after := time.Duration(random.Int64N(int64(most))) + 1
 		out, killed := p.process(ask, after)
 		if !killed {
 			return out, n
 		}
+		most += most / 10 // a busy machine may have got nowhere
 	}
 }
 
-// kills is how often a run is killed in a test, and in its long form.
-func kills(t *testing.T) int {
+// rounds gives each round boards of its own, until so many processes were killed: a few, or
+// many in the long form.
+func rounds(t *testing.T, round func(t *testing.T, random *rand.Rand) (killed int)) {
+	t.Helper()
+	wanted := 4
 	if os.Getenv("SLIPWAY_LONG") != "" {
-		return 60
+		wanted = 60
 	}
-	if testing.Short() {
-		t.Skip("kills many processes")
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for n, killed := 0, 0; killed < wanted && n < 10*wanted && !t.Failed(); n++ {
+		t.Run(fmt.Sprint("round ", n), func(t *testing.T) { killed += round(t, random) })
 	}
-	return 8
 }
 
 // A deploy that is killed at any moment, and gone on with, sends each board one file, and
 // keeps what it found.
 func TestKilledDeploy(t *testing.T) {
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
-	p := play(t, 24, fleettest.Fails, fleettest.NoLogin)
-	again := p.ask
-	again.Failed = true
-	out, killed := p.untilEnd(random, kills(t), 700*time.Millisecond, p.ask, again)
-	t.Logf("seed %d: %d kills, then\n%s", seed, killed, out)
-	for name, n := range p.Took(p.ask.To) {
-		want := 1
-		if name == p.Boards[26].Name {
-			want = 0
+	rounds(t, func(t *testing.T, random *rand.Rand) int {
+		p := play(t, 24, fleettest.Fails, fleettest.NoLogin)
+		again := p.ask
+		again.Failed = true
+		out, killed := p.untilEnd(random, 700*time.Millisecond, p.ask, again)
+		t.Logf("%d kills, then\n%s", killed, out)
+		for name, n := range p.Took(p.ask.To) {
+			want := 1
+			if name == p.Boards[26].Name {
+				want = 0
+			}
+			if n != want {
+				t.Errorf("%s was given the file %d times; want %d", name, n, want)
+			}
 		}
-		if n != want {
-			t.Errorf("%s was given the file %d times; want %d", name, n, want)
+		last, err := p.last()
+		if n := last.counts(); err != nil || n.done() != 26 || n[Checks] != 1 || n[Login] != 1 {
+			t.Errorf("%v, %s; want 26 boards done, and what the others failed for", err, n)
 		}
-	}
-	last, err := p.last()
-	if n := last.counts(); err != nil || n.done() != 26 || n[Checks] != 1 || n[Login] != 1 {
-		t.Errorf("%v, %s; want 26 boards done, and what the others failed for", err, n)
-	}
-	p.checkFiles(last)
+		p.checkFiles(last)
+		return killed
+	})
 }
 
 // An update that is killed at any moment, and begun again or gone on with, updates no
@@ -445,29 +447,35 @@ func TestKilledDeploy(t *testing.T) {
 func TestKilledUpdate(t *testing.T) {
 	for name, failed := range map[string]bool{"begun again": false, "gone on with": true} {
 		t.Run(name, func(t *testing.T) {
-			seed := rand.Uint64()
-			random := rand.New(rand.NewPCG(seed, 0))
-			p := playUpdate(t, 12, nil)
-			p.ask.Parallel = 3
-			again := p.ask
-			again.Failed = failed
-			out, killed := p.untilEnd(random, kills(t), 1200*time.Millisecond, p.ask, again)
-			t.Logf("seed %d: %d kills, then\n%s", seed, killed, out)
-			p.wantUpdated(12)
-			if last, err := p.last(); err != nil || last.counts().done() != 12 {
-				t.Errorf("%v, %s; want 12 boards done", err, last.counts())
-			}
-			if out, _ = p.process(p.ask, 0); !strings.Contains(out, "12 already has it") {
-				t.Errorf("once more:\n%s\nwant that all of them have it", out)
-			}
-			p.ask.DryRun = true
-			if outcome, _, err := p.runReal(p.ask); err != nil || outcome.counts()[Already] != 12 {
-				t.Errorf("-dryrun: %v, %s; want that all of them have it", err, outcome.counts())
-			}
-			p.ask.DryRun = false
-			p.wantUpdated(12)
+			rounds(t, func(t *testing.T, random *rand.Rand) int {
+				p := playUpdate(t, 12, nil)
+				p.ask.Parallel = 3
+				again := p.ask
+				again.Failed = failed
+				out, killed := p.untilEnd(random, 1200*time.Millisecond, p.ask, again)
+				t.Logf("%d kills, then\n%s", killed, out)
+				p.wantUpdated(12)
+				if last, err := p.last(); err != nil || last.counts().done() != 12 {
+					t.Errorf("%v, %s; want 12 boards done", err, last.counts())
+				}
+				p.wantAlready(12)
+				return killed
+			})
 		})
 	}
+}
+
+// wantAlready wants that another run finds the bundle on all boards, and writes nothing.
+func (p *played) wantAlready(n int) {
+	p.t.Helper()
+	for _, dryRun := range []bool{false, true} {
+		ask := p.ask
+		ask.DryRun = dryRun
+		if outcome, _, err := p.runReal(ask); err != nil || outcome.counts()[Already] != n {
+			p.t.Errorf("-dryrun=%v: %v, %s; want that all of them have it", dryRun, err, outcome.counts())
+		}
+	}
+	p.wantUpdated(n)
 }
 
 // wantUpdated wants boards that run the bundle, committed, of which none was updated while
