@@ -70,7 +70,7 @@ func (s Spec) validateDPU() error {
 		return nil
 	}
 	if err := s.DPU.validate(); err != nil {
-		return fmt.Errorf("%s: dpu.%w", boardFile(s.Board), err)
+		return fmt.Errorf("%s: dpu.%w", s.at("dpu"), err)
 	}
 	return nil
 }

@@ -96,3 +96,41 @@ func found(tag, value string) string {
 	}
 	return cmp.Or(map[string]string{"seq": "a list", "map": "a mapping", "null": "nothing"}[tag], "!!"+tag)
 }
+
+// findPlaces notes where each key is written, by its path such as flash.kinds. In a list of
+// mappings the path has the name of each.
+func findPlaces(file, path string, n *yaml.Node, into map[string]string) {
+	for i := 0; i+1 < len(n.Content) && n.Kind == yaml.MappingNode; i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		at := strings.TrimPrefix(path+"."+key.Value, ".")
+		into[at] = fmt.Sprintf("%s:%d:%d", file, key.Line, key.Column)
+		findPlaces(file, at, value, into)
+		if value.Kind != yaml.SequenceNode {
+			continue
+		}
+		for _, item := range value.Content {
+			name := at + "." + nameOf(item)
+			into[name] = fmt.Sprintf("%s:%d:%d", file, item.Line, item.Column)
+			findPlaces(file, name, item, into)
+		}
+	}
+}
+
+func nameOf(n *yaml.Node) string {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == "name" {
+			return n.Content[i+1].Value
+		}
+	}
+	return ""
+}
+
+// at is where a key is written, or the nearest one above it; else the board's file.
+func (s Spec) at(key string) string {
+	for ; key != ""; key = key[:max(strings.LastIndexByte(key, '.'), 0)] {
+		if place := s.places[key]; place != "" {
+			return place
+		}
+	}
+	return boardFile(s.Board)
+}

@@ -177,6 +177,16 @@ func decode(boards fs.FS, name string, into *Spec) error {
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
 		return fmt.Errorf("%w\nnext: correct it; images/spec.go describes the keys", explain(boardFile(name), err))
 	}
+	var doc yaml.Node
+	if err := yaml.Load(data, &doc); err != nil {
+		return explain(boardFile(name), err)
+	}
+	if into.places == nil {
+		into.places = map[string]string{}
+	}
+	for _, root := range doc.Content {
+		findPlaces(boardFile(name), "", root, into.places)
+	}
 	return nil
 }
 
@@ -237,7 +247,7 @@ func (s Spec) HostAuthorities() (string, error) {
 	}
 	data, err := s.File(s.SSH.HostCA)
 	if err != nil {
-		return "", fmt.Errorf("%s: ssh.hostCA: %w", boardFile(s.Board), err)
+		return "", fmt.Errorf("%s: ssh.hostCA: %w", s.at("ssh.hostCA"), err)
 	}
 	return string(data), nil
 }

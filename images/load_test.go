@@ -37,7 +37,7 @@ func TestLoadFrom(t *testing.T) {
 		{"no file", map[string]string{"c/board.yml": small}, "images/boards/b/board.yml: no such board"},
 		{"unknown key", map[string]string{"b/board.yml": small + "colour: red\n"}, "colour"},
 		{"wrong type", map[string]string{"b/board.yml": "arch: [1]\n"}, "board.yml:1:7: "},
-		{"unknown arch", map[string]string{"b/board.yml": "arch: vax\n"}, `unknown value "vax" (have [amd64 arm64])`},
+		{"unknown arch", map[string]string{"b/board.yml": "arch: vax\n"}, `unknown value "vax" (have amd64, arm64)`},
 		{"unknown kind", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [fax]}\n", "b/kas.yml": ""}, `unknown value "fax"`},
 		{"what a Jetson's flash needs", map[string]string{"b/board.yml": jetsonBoard("{chip: t234, recovery: {command: [relay, \"{port}\"], ssh: pi@rack}, limitsSec: {write: 600}, module: {BOARDID: \"3767\"}}"), "b/kas.yml": ""}, ""},
 		{"unknown chip", map[string]string{"b/board.yml": jetsonBoard("{chip: t300}"), "b/kas.yml": ""}, `flash.chip: unknown value "t300"`},
@@ -100,6 +100,19 @@ func TestErrorsOfYAML(t *testing.T) {
 	} {
 		_, err := LoadFrom(board(map[string]string{"b/board.yml": text}), "b")
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "images.") && !strings.Contains(err.Error(), "next: ") {
+			t.Errorf("LoadFrom(%q) = %v; want %q", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"arch: amd64\n\nflash: {kinds: [file, blok]}\n":                                                              `images/boards/b/board.yml:3:9: flash.kinds: unknown value "blok": did you mean block? (have file, block, tegra, rshim)`,
+		"arch: amd46\nflash: {kinds: [file]}\n":                                                                      `images/boards/b/board.yml:1:1: arch: unknown value "amd46": did you mean amd64?`,
+		"arch: amd64\n\nflash: {kinds: [file], largestGiB: -1}\n":                                                    `images/boards/b/board.yml:3:24: flash.largestGiB: -1 is not between`,
+		"arch: amd64\nflash:\n  kinds: [file]\n  module: {FAB: 'a b'}\n":                                             `images/boards/b/board.yml:4:12: flash.module.FAB: "a b"`,
+		small + "debian: {suite: s}\n" + strings.Replace(smallDisk, "use: root", "use: rooot", 1):                    `: disk.partitions.r.use: unknown value "rooot": did you mean root?`,
+		small + "debian: {suite: s}\n" + strings.Replace(smallDisk, "name: b, sizeMiB: 1", "name: b, sizeMiB: 0", 1): `board.yml:4:73: partition "b": sizeMiB 0 is not between`,
+	} {
+		_, err := LoadFrom(board(map[string]string{"b/board.yml": text, "b/kas.yml": ""}), "b")
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("LoadFrom(%q) = %v; want %q", text, err, want)
 		}
 	}

@@ -73,7 +73,7 @@ func (s Spec) validateRig() error {
 		err = s.rigScripts()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: rig: %w", boardFile(s.Board), err)
+		return fmt.Errorf("%s: rig: %w", s.at("rig"), err)
 	}
 	return nil
 }

@@ -40,6 +40,7 @@ type Spec struct {
 
 	files   map[string][]byte // of the board's folder, over those of the board that it extends
 	lineage []string          // the board and those that it extends, the oldest first
+	places  map[string]string // where each key is written, for errors
 }
 
 // Needs is what a build with bitbake takes of a machine. A board has the figures of
