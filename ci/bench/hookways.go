@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -43,6 +44,7 @@ func (b *hookBench) ways(ctx context.Context) ([]way, error) {
 		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.askHook, given: true, cache: true},
 		{key: "cdi", name: "slipway-hook cdi's spec", ours: true, runtime: runc, edit: ownCDI, timed: true, given: true, cache: true},
 		{key: "wrapper", name: "slipway-hook runtime", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.ask, given: true, cache: true},
+		{key: "whole", name: "slipway-hook runtime, whole-folders", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.askWhole, given: true, cache: true},
 	}, nil
 }
 
@@ -65,6 +67,14 @@ func cdiOf(ctx context.Context, dir string, argv ...string) (func(*tinyboard.Con
 func (b *hookBench) ask(c *tinyboard.Container) error {
 	c.Ask()
 	return nil
+}
+
+// settings are our hook's, which each container has its own of.
+const settings = "/etc/slipway/hook.toml"
+
+func (b *hookBench) askWhole(c *tinyboard.Container) error {
+	c.Ask()
+	return tinyboard.Write(settings, []byte("whole-folders = true\n"), 0o644)
 }
 
 func (b *hookBench) askHook(c *tinyboard.Container) error {
@@ -102,6 +112,9 @@ func (b *hookBench) container(m *medium, way way, argv ...string) (*tinyboard.Co
 		return nil, err
 	}
 	m.last = c
+	if err := os.RemoveAll(settings); err != nil {
+		return nil, err
+	}
 	if way.edit != nil && !way.timed {
 		if err := way.edit(c); err != nil {
 			return nil, err

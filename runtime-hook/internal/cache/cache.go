@@ -48,7 +48,7 @@ type Result struct {
 // Compile is the board's plan for the lists, from the cache where that has it. Looked says
 // that somebody just looked whether the board is still the same.
 func Compile(files []csv.File, o plan.Options, looked bool) (plan.Plan, []csv.Problem) {
-	name := slot(files)
+	name := slot(files, o)
 	hook, known := program()
 	if known {
 		if r, ok := load(Dir, name, head(hook, o, files), looked); ok {
@@ -65,9 +65,10 @@ func Compile(files []csv.File, o plan.Options, looked bool) (plan.Plan, []csv.Pr
 	return r.Plan, r.Problems
 }
 
-// slot is the file's name for these lists.
-func slot(files []csv.File) string {
+// slot is the file's name for these lists and options.
+func slot(files []csv.File, o plan.Options) string {
 	h := fnv.New32a()
+	fmt.Fprintln(h, o)
 	for _, f := range files {
 		io.WriteString(h, f.Path+"\n")
 	}
