@@ -1,6 +1,7 @@
 package target
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,38 +15,45 @@ const (
 )
 
 // digestingScript is fixed text; the file is its argument. It reads how many blocks more
-// are there, and ends with the list.
+// are there, and ends with the list. The second argument is for parts of other versions.
 var digestingScript = fmt.Sprintf(`at=0
 while read -r n; do
 	dd if="$1" bs=%d skip="$at" count="$n" 2>/dev/null || exit
 	at=$((at + n))
-done | if openssl version >/dev/null 2>&1; then openssl dgst -sha256 -r; else sha256sum; fi`, digestingBlock)
+done | if openssl version >/dev/null 2>&1; then openssl dgst -sha256 -r; else sha256sum; fi
+`, digestingBlock) + eachPart + "echo part && break\ndone; true"
 
 // digesting is a digest that the board computes as a file arrives.
 type digesting struct {
 	lines  *io.PipeWriter
-	digest chan string
+	digest chan arrived
 	cancel context.CancelFunc
+}
+
+// arrived is what the board says of a file.
+type arrived struct {
+	digest string
+	others bool // parts of other versions lie there too
 }
 
 // digestAlong begins with the digest of a file that has to be brought by q, if that is worth
 // it. Who calls it calls stop.
-func (c *Conn) digestAlong(ctx context.Context, name string, size int64, q *queue) *digesting {
+func (c *Conn) digestAlong(ctx context.Context, name, remote string, size int64, q *queue) *digesting {
 	out, in := io.Pipe()
 	telling, cancel := context.WithCancel(ctx)
-	f := &digesting{lines: in, digest: make(chan string, 1), cancel: cancel}
+	f := &digesting{lines: in, digest: make(chan arrived, 1), cancel: cancel}
 	if size < resumeBytes {
 		close(f.digest)
 		return f
 	}
 	go func() {
-		r, err := c.Feed(ctx, out, "sh", "-c", digestingScript, "sh", argument(name))
+		r, err := c.Feed(ctx, out, "sh", "-c", digestingScript, "sh", argument(name), hiddenPrefix(remote))
 		out.CloseWithError(io.ErrClosedPipe) // whatever it was, nobody reads any more
 		m := digestPattern.FindSubmatch(r.Stdout)
 		if err != nil || r.Status != 0 || m == nil {
 			m = [][]byte{nil, nil}
 		}
-		f.digest <- string(m[1])
+		f.digest <- arrived{string(m[1]), bytes.Contains(r.Stdout, []byte("\npart\n"))}
 	}()
 	go f.tell(telling, size, q)
 	return f
@@ -70,13 +78,13 @@ func (f *digesting) tell(ctx context.Context, size int64, q *queue) {
 	f.lines.Close()
 }
 
-// end is the digest of the file when all of it is there, and "" where there is none.
-func (f *digesting) end(ctx context.Context) string {
+// end is what came of it when all of the file is there; its digest is "" where there is none.
+func (f *digesting) end(ctx context.Context) arrived {
 	select {
-	case digest := <-f.digest:
-		return digest
+	case a := <-f.digest:
+		return a
 	case <-ctx.Done():
-		return ""
+		return arrived{}
 	}
 }
 

@@ -27,7 +27,7 @@ func TestDigestAlong(t *testing.T) {
 			}
 			defer file.Close()
 			q := newQueue(pieces(int64(len(data))), func(int64) {})
-			f := c.digestAlong(t.Context(), local, int64(len(data)), q)
+			f := c.digestAlong(t.Context(), local, local, int64(len(data)), q)
 			defer f.stop()
 			w := &way{}
 			for {
@@ -41,7 +41,7 @@ func TestDigestAlong(t *testing.T) {
 			if tt.want {
 				want = (<-source{data: file, size: int64(len(data))}.hash()).hex
 			}
-			if got := f.end(t.Context()); got != want {
+			if got := f.end(t.Context()).digest; got != want {
 				t.Errorf("the digest is %q; want %q", got, want)
 			}
 			remote := filepath.Join(t.TempDir(), "f")

@@ -104,19 +104,20 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	}
 	defer b.close()
 	local := src.hash()
+	rtt := c.measure(ctx, src.size)
 	p, err := c.begin(ctx, b, src, remote, tell)
 	if err != nil {
 		return "", err
 	}
 	k := &carrying{conn: c, src: src, name: p.name, queue: newQueue(p.missing, tell.Add)}
 	defer k.close()
-	several := k.several(ctx)
-	f := c.digestAlong(ctx, p.name, src.size, k.queue)
+	several := k.several(<-rtt)
+	f := c.digestAlong(ctx, p.name, remote, src.size, k.queue)
 	defer f.stop()
 	w, err := k.carry(ctx, b, several)
 	if err == nil {
 		tell.Detail("proving what arrived")
-		p.digest = f.end(ctx)
+		p.arrived = f.end(ctx)
 		if mode.Perm()&0o111 != 0 && (p.earlier || k.mayBeOpen()) && w.renew(ctx, p.name) {
 			p.digest = ""
 		}
@@ -167,7 +168,7 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, remote s
 	if err := w.files.settle(ctx, p.name, src.size, mode); err != nil {
 		return "", answered(err)
 	}
-	got, others, err := p.digest, true, error(nil)
+	got, others, err := p.digest, p.others, error(nil)
 	if got != want.hex { // it was not computed on the way, or says that something is wrong
 		got, others, err = w.prove(ctx, p.name, remote, src.size)
 	}

@@ -87,13 +87,13 @@ func (k *carrying) carry(ctx context.Context, b boardFiles, several int) (*way, 
 	return k.judge(ctx)
 }
 
-// several is over how many ways the file goes. It asks before data fills the line.
-func (k *carrying) several(ctx context.Context) int {
+// several is over how many ways the file goes.
+func (k *carrying) several(rtt time.Duration) int {
 	left := k.queue.bytes()
 	if left < severalBytes {
 		return 1
 	}
-	switch rtt := k.conn.roundTrip(ctx); {
+	switch {
 	case k.conn.login.pace.fits(windowBytes, rtt):
 		return 1
 	case rtt < longRoundTrip:
@@ -102,6 +102,17 @@ func (k *carrying) several(ctx context.Context) int {
 		return 4
 	}
 	return 6
+}
+
+// measure takes the round trip of a file's line, before data fills it.
+func (c *Conn) measure(ctx context.Context, size int64) <-chan time.Duration {
+	rtt := make(chan time.Duration, 1)
+	if size < severalBytes {
+		rtt <- 0
+		return rtt
+	}
+	go func() { rtt <- c.roundTrip(ctx) }()
+	return rtt
 }
 
 // roundTrip is the best of a few answers.
