@@ -30,6 +30,9 @@ func claim(ctx context.Context, d Device) (*os.File, error) {
 	for _, step := range []func(context.Context, *os.File, Device) error{settle, dropPartitions} {
 		if err := step(ctx, f, d); err != nil {
 			f.Close()
+			if errors.Is(err, unix.EIO) { // its first sector cannot be read
+				return nil, because(ctx, ErrDevice, err)
+			}
 			return nil, because(ctx, ErrRefused, err)
 		}
 	}

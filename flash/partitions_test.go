@@ -29,7 +29,7 @@ func impatient(t *testing.T) {
 // foreign is what another program writes into a partition and does not sync.
 var foreign = bytes.Repeat([]byte("foreign."), 512)
 
-// mapper is this test as another program: it maps a device, closes it, and stays.
+// TestMapper is this test as another program: it maps a device, closes it, and stays.
 func TestMapper(t *testing.T) {
 	path := os.Getenv("SLIPWAY_TEST_MAP")
 	if path == "" {
@@ -48,7 +48,7 @@ func TestMapper(t *testing.T) {
 	time.Sleep(time.Hour)
 }
 
-// mapped has another program map a device.
+// mappedBy has another program map a device.
 func mappedBy(t *testing.T, device string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestMapper$")
