@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"regexp"
@@ -298,7 +299,7 @@ func (r matchReader) equal(arg *yaml.Node) matcher {
 	}
 	return matcher{words: words, test: func(v any) (bool, error) {
 		if v == nil && want == nil {
-			return false, fmt.Errorf("goss compares nothing with nothing never")
+			return false, errors.New("nothing cannot be compared with nothing")
 		}
 		return reflect.DeepEqual(v, want), nil
 	}}
@@ -365,7 +366,7 @@ func (r matchReader) semver(n *yaml.Node, text string) matcher {
 			}
 		}
 		if len(all) == 0 {
-			return false, fmt.Errorf("there is no version")
+			return false, errors.New("there is no version")
 		}
 		ok := true
 		for _, one := range all {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -158,7 +159,7 @@ func ourVerdict(t *testing.T, s *session, c peerCheck) verdict {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := loader{files: fstest.MapFS{"main.yml": {Data: data}}}
+	l := loader{files: fstest.MapFS{"main.yml": {Data: data}}, text: io.Discard}
 	if err := l.include("main.yml", 0); err != nil {
 		return verdict{"refused", err.Error()}
 	}

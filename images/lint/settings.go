@@ -117,7 +117,7 @@ func (c *checker) unheardOf(name string) bool {
 }
 
 // like says what to write instead: the one name of the branch that begins with the
-// old one, or a name that is a slip of the hand away.
+// old one.
 func (c *checker) like(prefix, name, otherwise string) string {
 	var longer []string
 	for _, have := range c.namesOf(prefix) {
