@@ -133,7 +133,24 @@ func (j *jetsonJob) judge(ctx context.Context) error {
 	if err := j.pkg.Takes(j.keys); err != nil {
 		return err
 	}
+	if err := j.aims(); err != nil {
+		return err
+	}
 	return j.pkg.Ready(ctx)
+}
+
+// aims refuses boards that the scripts would mistake for each other. Those that are
+// about to be switched come into recovery mode one after another.
+func (j *jetsonJob) aims() error {
+	for _, d := range j.devices {
+		if j.options.ForceRecovery {
+			return nil
+		}
+		if err := j.pkg.Aims(jetsonHost, port(d)); err != nil {
+			return fmt.Errorf("%s: %w", d.Path, err)
+		}
+	}
+	return nil
 }
 
 func (j *jetsonJob) close() {
@@ -178,7 +195,7 @@ func (j *jetsonJob) receipt(d Device) Receipt {
 	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
 }
 
-// run flashes all boards at once. One that fails leaves the others.
+// run flashes all boards at once, where the scripts can. One that fails leaves the others.
 func (j *jetsonJob) run(ctx context.Context) ([]Receipt, error) {
 	undo, said := jetsonHost.Quiet(ctx)
 	defer undo()
@@ -189,6 +206,9 @@ func (j *jetsonJob) run(ctx context.Context) ([]Receipt, error) {
 	var all sync.WaitGroup
 	for i, d := range j.devices {
 		all.Go(func() { receipts[i], errs[i] = j.flash(ctx, d) })
+		if j.pkg.TakesAny() {
+			all.Wait()
+		}
 	}
 	all.Wait()
 	var whole []Receipt

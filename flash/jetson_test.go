@@ -480,3 +480,54 @@ func TestBenchesInAFolderWithBrackets(t *testing.T) {
 		t.Errorf("%s is still there: %v", old, err)
 	}
 }
+
+// nanos are boards whose scripts do not say which one is meant. The script fails where
+// it finds another at work.
+func nanos(t *testing.T, boards map[string]string) *jetsons {
+	t.Helper()
+	j := newJetsons(t, nil)
+	for port, word := range boards {
+		j.plug(t, port, "7f21", "5")
+		lay(t, filepath.Join(j.boards, port), word)
+	}
+	j.spec.Flash.Chip = "t210"
+	j.artifact = j.build(t, map[string]string{
+		"bsp_version": "BSP_BRANCH=32\nBSP_MAJOR=7\nBSP_MINOR=6\n", "flash.xml.in": jetsonLayout, "tegra210-flash-helper.sh": "",
+		"doflash.sh": strings.ReplaceAll(strings.ReplaceAll(`#!/bin/sh
+# $@
+mkdir @BOARDS@/busy || exit 1
+sleep 0.2
+echo "Board ID(3448) version(400)"
+echo "Sending bootloader and pre-requisite binaries"
+echo "Writing partition APP with image.img"
+rm -r @SYS@/bus/usb/devices/$2
+rmdir @BOARDS@/busy
+`, "@BOARDS@", j.boards), "@SYS@", j.sys),
+	})
+	return j
+}
+
+func TestNanosBesideEachOther(t *testing.T) {
+	j := nanos(t, map[string]string{"1-1": "", "1-2": ""})
+	ports := []string{"usb:1-1", "usb:1-2"}
+	_, said, err := j.flash(t.Context(), Options{Yes: ports}, ports...)
+	if err == nil || !strings.Contains(err.Error(), "Jetson Nano in recovery mode on 1-2") || strings.Contains(said, "will be replaced") {
+		t.Errorf("WriteAll = %v, shown %q; want them refused before anything is asked", err, said)
+	}
+}
+
+// Relays bring such boards into recovery mode one after another.
+func TestNanosInARow(t *testing.T) {
+	j := nanos(t, nil)
+	relay := filepath.Join(t.TempDir(), "relay")
+	lay(t, relay, `#!/bin/sh
+mkdir -p "$2/bus/usb/devices/$1" && cd "$2/bus/usb/devices/$1" || exit 1
+echo 0955 > idVendor; echo 7f21 > idProduct; echo 12 > devnum
+`)
+	j.spec.Flash.Recovery.Command = []string{relay, "{port}", j.sys}
+	ports := []string{"usb:1-4", "usb:1-5"}
+	receipts, _, err := j.flash(t.Context(), Options{Yes: ports, ForceRecovery: true}, ports...)
+	if err != nil || len(receipts) != 2 {
+		t.Errorf("WriteAll = %v, %v; want both flashed", receipts, err)
+	}
+}

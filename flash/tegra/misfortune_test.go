@@ -136,8 +136,9 @@ func TestCopyEndsWithTheContext(t *testing.T) {
 // The doflash.sh of a package that was signed in the build takes any board that it finds.
 func TestSignedPackageBesideAnotherBoard(t *testing.T) {
 	play := strings.Replace(script(t, transcriptFile(t, "nano-r32.txt")), ` "$@"`, "", 1)
-	p := open(t, with(nano(), "doflash.sh", play))
-	h, b := host(t, "1-2.3", "7f21")
+	files := without(with(nano(), "doflash.sh", play), "tegra210-flash-helper.sh")
+	p := open(t, with(files, "tegra186-flash-helper.sh", ""))
+	h, b := host(t, "1-2.3", "7c18")
 	flash := func() error {
 		_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: t.TempDir()})
 		return err
@@ -148,5 +149,40 @@ func TestSignedPackageBesideAnotherBoard(t *testing.T) {
 	b.plug("1-4", vendor, "7023", "9")
 	if err := flash(); err == nil || !strings.Contains(err.Error(), "Jetson AGX Orin 64GB in recovery mode on 1-4") {
 		t.Errorf("beside another: %v; want it refused", err)
+	}
+}
+
+// The helper of tegra210 asks for the chip without saying which board is meant.
+func TestNanoBesideAnotherBoard(t *testing.T) {
+	files := with(with(nano(), "initrd-flash", ""), "initrd-flash.img", "")
+	for name, files := range map[string]map[string]string{
+		Direct: nano(),
+		Initrd: with(files, ".env.initrd-flash", "CHIPID=0x21\nFLASH_HELPER=tegra210-flash-helper.sh\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			script := script(t, "@file ran here\n")
+			p := open(t, with(with(files, "doflash.sh", script+"# $@"), "initrd-flash", script))
+			h, b := host(t, "1-2.3", "7f21")
+			b.plug("1-4", vendor, "7721", "9")
+			_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: t.TempDir()})
+			if err == nil || !strings.Contains(err.Error(), "Jetson TX1 in recovery mode on 1-4") || p.has("ran") {
+				t.Errorf("Flash = %v, script ran: %v; want it refused", err, p.has("ran"))
+			}
+		})
+	}
+}
+
+// A board that is being flashed is off the bus at times, where nobody sees it.
+func TestOneNanoAtATime(t *testing.T) {
+	p := open(t, with(nano(), "doflash.sh", script(t, "@file ran here\n")))
+	h, _ := host(t, "1-2.3", "7f21")
+	other, err := h.lockAny()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	_, err = p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "another board is being flashed") || p.has("ran") {
+		t.Errorf("Flash = %v, script ran: %v; want it refused", err, p.has("ran"))
 	}
 }

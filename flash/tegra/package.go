@@ -23,6 +23,7 @@ type Package struct {
 	vars    map[string]string // .env.initrd-flash
 	layouts []layout
 	helper  string // the script of its scripts
+	takes   bool   // any board that is in recovery mode: see TakesAny
 }
 
 // The flows.
@@ -45,7 +46,7 @@ var helpers = map[string]string{
 // Open reads what a package is, from its contents.
 func Open(dir string) (*Package, error) {
 	p := &Package{Dir: dir}
-	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.readLayouts} {
+	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.findAim, p.readLayouts} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("tegraflash package: %w", err)
 		}
@@ -136,6 +137,37 @@ func (p *Package) findFlow() error {
 		return fmt.Errorf("%s is for Thor and has no create_l4t_bsp_images.py: it is not whole; build again", p.Dir)
 	}
 	return nil
+}
+
+// findAim asks whether the scripts name the board to NVIDIA's programs. The helper of
+// tegra210 asks for the chip without naming one, and the doflash.sh of a package that
+// was signed in the build passes on nothing of what it is called with.
+func (p *Package) findAim() error {
+	p.takes = p.Chip == "t210"
+	if p.takes || p.Flow != Direct {
+		return nil
+	}
+	script, err := readSmall(filepath.Join(p.Dir, "doflash.sh"), layoutBytes)
+	p.takes = !bytes.Contains(script, []byte("$@"))
+	return err
+}
+
+// TakesAny says whether the scripts may talk to any board that is in recovery mode, so
+// that boards are flashed one after another.
+func (p *Package) TakesAny() bool { return p.takes }
+
+// Aims refuses a second board in recovery mode where the scripts may take that one.
+func (p *Package) Aims(h Host, port string) error {
+	if !p.takes {
+		return nil
+	}
+	there, err := List(h.Sys)
+	for _, other := range there {
+		if other.Port != port {
+			return fmt.Errorf("the package's scripts do not say which board is meant, and there is a %s in recovery mode on %s too\nnext: switch that board off, flash this one, then flash the other", other.Module, other.Port)
+		}
+	}
+	return err
 }
 
 func (p *Package) readLayouts() error {

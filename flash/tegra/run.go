@@ -1,7 +1,6 @@
 package tegra
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -103,7 +102,14 @@ func (r *run) flash(ctx context.Context) (Result, error) {
 	if err := r.pkg.Suits(r.host, r.board.Port); err != nil {
 		return Result{}, err
 	}
-	if err := r.pkg.aims(r.host, r.board.Port); err != nil {
+	if r.pkg.takes {
+		alone, err := r.host.lockAny()
+		if err != nil {
+			return Result{}, err
+		}
+		defer alone.Close()
+	}
+	if err := r.pkg.Aims(r.host, r.board.Port); err != nil {
 		return Result{}, err
 	}
 	if err := os.MkdirAll(r.board.Logs, 0o755); err != nil {
@@ -138,34 +144,25 @@ func (p *Package) Suits(h Host, port string) error {
 	return nil
 }
 
-// aims refuses a doflash.sh that passes on nothing of what it is called with, as of a
-// package that was signed when it was built, beside another board: it takes any.
-func (p *Package) aims(h Host, port string) error {
-	if p.Flow != Direct {
-		return nil
-	}
-	script, err := readSmall(filepath.Join(p.Dir, "doflash.sh"), layoutBytes)
-	if err != nil || bytes.Contains(script, []byte("$@")) {
-		return err
-	}
-	there, err := List(h.Sys)
-	for _, other := range there {
-		if other.Port != port {
-			return fmt.Errorf("the package's doflash.sh does not say which board is meant, and there is a %s in recovery mode on %s too; switch that off meanwhile", other.Module, other.Port)
-		}
-	}
-	return err
-}
-
 // lock keeps a second flash off the port.
 func (h Host) lock(port string) (*os.File, error) {
+	return h.lockAs(port, "another flash is at work on this port; wait for it")
+}
+
+// lockAny keeps a second flash by scripts that take any board off this machine: a board
+// that is being flashed leaves the bus at times, and comes back in recovery mode.
+func (h Host) lockAny() (*os.File, error) {
+	return h.lockAs("any", "another board is being flashed by scripts that do not say which board is meant; wait for it")
+}
+
+func (h Host) lockAs(name, busy string) (*os.File, error) {
 	dir := filepath.Join(h.Run, "lock")
 	if os.MkdirAll(dir, 0o755) != nil {
 		dir = os.TempDir()
 	}
-	f, err := lockFile(filepath.Join(dir, "slipway-usb-"+port))
+	f, err := lockFile(filepath.Join(dir, "slipway-usb-"+name))
 	if errors.Is(err, os.ErrPermission) {
-		f, err = lockFile(filepath.Join(os.TempDir(), "slipway-usb-"+port))
+		f, err = lockFile(filepath.Join(os.TempDir(), "slipway-usb-"+name))
 	}
 	if err != nil {
 		return nil, err
@@ -173,7 +170,7 @@ func (h Host) lock(port string) (*os.File, error) {
 	if err := engine.Lock(f); err != nil {
 		f.Close()
 		if errors.Is(err, engine.ErrLocked) {
-			return nil, errors.New("another flash is at work on this port; wait for it")
+			return nil, errors.New(busy)
 		}
 		return nil, err
 	}
