@@ -109,7 +109,7 @@ func (j *jetsons) plug(t *testing.T, port, product, number string) {
 func tools(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"dtc", "cpp", "sgdisk", "partprobe", "udevadm", "udisksctl", "blockdev", "getopt", "python3"} {
+	for _, name := range []string{"dtc", "fdtput", "cpp", "sgdisk", "partprobe", "udevadm", "udisksctl", "blockdev", "getopt", "python3"} {
 		if _, err := engine.LookPath(name); err != nil || name == "python3" { // whose yaml may be missing
 			lay(t, filepath.Join(dir, name), "#!/bin/sh\n")
 		}

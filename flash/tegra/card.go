@@ -32,7 +32,7 @@ func (p *Package) cardScript() (script, layout string, err error) {
 // CardReady says why no image of a card can be made of the package here.
 func (p *Package) CardReady(ctx context.Context) error {
 	_, _, err := p.cardScript()
-	return errors.Join(err, lacks(ctx, card))
+	return errors.Join(err, p.lacks(ctx, card))
 }
 
 // Card makes the image of a card in a file. Its partitions have the sizes of the

@@ -24,35 +24,47 @@ var Here = Host{Sys: "/sys", Proc: "/proc", Run: "/run"}
 type tool struct {
 	program, pkg string
 	flows        []string // nil: all
+	chips        []string // nil: all
 }
+
+// newer are the chips whose signing step compiles device trees and reads YAML, also
+// where only a card is made.
+var newer = []string{"t186", "t194", "t234", "t264"}
 
 // tools are found by reading the scripts; what each Debian has is left out.
 var tools = []tool{
-	{"bash", "bash", nil},
-	{"getopt", "util-linux", nil},
-	{"python3", "python3", nil},
-	{"dtc", "device-tree-compiler", []string{Initrd, Unified, Direct}},
-	{"cpp", "cpp", []string{Initrd, Unified, Direct}},
-	{"sgdisk", "gdisk", []string{Initrd, card}},
-	{"partprobe", "parted", []string{Initrd}},
-	{"udevadm", "udev", []string{Initrd}},
-	{"udisksctl", "udisks2", []string{Initrd}},
-	{"blockdev", "util-linux", []string{Initrd}},
-	{"xmllint", "libxml2-utils", []string{Unified}},
+	{"bash", "bash", nil, nil},
+	{"getopt", "util-linux", nil, nil},
+	{"python3", "python3", nil, nil},
+	{"dtc", "device-tree-compiler", nil, newer},
+	{"cpp", "cpp", nil, newer},
+	{"fdtput", "device-tree-compiler", nil, []string{"t210"}},
+	{"sgdisk", "gdisk", []string{Initrd, card}, nil},
+	{"partprobe", "parted", []string{Initrd}, nil},
+	{"udevadm", "udev", []string{Initrd}, nil},
+	{"udisksctl", "udisks2", []string{Initrd}, nil},
+	{"blockdev", "util-linux", []string{Initrd}, nil},
+	{"xmllint", "libxml2-utils", []string{Unified}, nil},
 }
 
-// lacks says what the scripts of a flow would not find.
-func lacks(ctx context.Context, flow string) error {
+// needed says whether a flow's scripts for a chip run the program. A package that does
+// not name its chip may be of any.
+func (t tool) needed(flow, chip string) bool {
+	return (t.flows == nil || slices.Contains(t.flows, flow)) && (t.chips == nil || chip == "" || slices.Contains(t.chips, chip))
+}
+
+// lacks says what the package's scripts of a flow would not find.
+func (p *Package) lacks(ctx context.Context, flow string) error {
 	var missing, packages []string
 	for _, t := range tools {
-		if t.flows != nil && !slices.Contains(t.flows, flow) {
+		if !t.needed(flow, p.Chip) {
 			continue
 		}
 		if _, err := engine.LookPath(t.program); err != nil {
 			missing, packages = append(missing, t.program), append(packages, t.pkg)
 		}
 	}
-	if _, err := engine.LookPath("python3"); err == nil && flow != card {
+	if _, err := engine.LookPath("python3"); err == nil && p.Chip != "t210" {
 		if _, err := engine.Output(ctx, engine.Command{Argv: []string{"python3", "-c", "import yaml"}}); err != nil {
 			missing, packages = append(missing, "yaml of python3"), append(packages, "python3-yaml")
 		}

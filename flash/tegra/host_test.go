@@ -3,6 +3,7 @@ package tegra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -88,7 +89,8 @@ func TestLacksNamesPackages(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", dir)
-	err := lacks(t.Context(), Initrd)
+	p := &Package{Chip: "t234"}
+	err := p.lacks(t.Context(), Initrd)
 	for _, want := range []string{"python3", "dtc", "apt install ", "device-tree-compiler"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("lacks = %v; want %q", err, want)
@@ -97,8 +99,39 @@ func TestLacksNamesPackages(t *testing.T) {
 	if err := engine.WriteProgram(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := lacks(t.Context(), Initrd); err == nil || !strings.Contains(err.Error(), "python3-yaml") {
+	if err := p.lacks(t.Context(), Initrd); err == nil || !strings.Contains(err.Error(), "python3-yaml") {
 		t.Errorf("lacks without yaml = %v; want its package", err)
+	}
+}
+
+// What a card needs is looked for before one is made: its scripts sign all files of the
+// package, as for a board.
+func TestCardLacks(t *testing.T) {
+	for _, tt := range []struct {
+		chip, missing string // "": nothing
+		have          []string
+	}{
+		{"t234", "dtc; apt install device-tree-compiler", []string{"cpp", "sgdisk", "python3"}},
+		{"t264", "cpp; apt install cpp", []string{"dtc", "sgdisk", "python3"}},
+		{"t194", "python3; apt install python3", []string{"dtc", "cpp", "sgdisk"}},
+		{"t210", "fdtput; apt install device-tree-compiler", []string{"sgdisk", "python3"}},
+		{"t210", "", []string{"sgdisk", "python3", "fdtput"}},
+		{"", "fdtput; apt install device-tree-compiler", []string{"dtc", "cpp", "sgdisk", "python3"}},
+		{"t234", "", []string{"dtc", "cpp", "sgdisk", "python3"}},
+	} {
+		dir := t.TempDir()
+		for _, name := range append(tt.have, "bash", "getopt") {
+			if err := engine.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("PATH", dir)
+		p := open(t, with(orin(), "dosdcard.sh", ""))
+		p.Chip = tt.chip
+		err := p.CardReady(t.Context())
+		if got := fmt.Sprint(err); tt.missing == "" && err != nil || tt.missing != "" && !strings.HasSuffix(got, "scripts run: "+tt.missing) {
+			t.Errorf("CardReady of chip %q = %v; want %q missing", tt.chip, err, tt.missing)
+		}
 	}
 }
 

@@ -58,7 +58,7 @@ func (p *Package) Argv(port string, keys Keys) []string {
 
 // Ready says why the package cannot be put onto a board from this machine.
 func (p *Package) Ready(ctx context.Context) error {
-	return errors.Join(lacks(ctx, p.Flow), rootless(ctx))
+	return errors.Join(p.lacks(ctx, p.Flow), rootless(ctx))
 }
 
 // Flash puts the package onto one board. The port is locked meanwhile, and nothing is
