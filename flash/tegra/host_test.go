@@ -104,6 +104,39 @@ func TestLacksNamesPackages(t *testing.T) {
 	}
 }
 
+// Failures that people reported to meta-tegra and jetpack-nixos, with the lines that
+// follow from them: the more telling one counts, whichever comes first.
+func TestReportedFailures(t *testing.T) {
+	const unsigned = "cp: cannot stat 'signed/*': No such file or directory\n"
+	const signing = "== Step 1: Signing binaries at now ==\n"
+	tests := []struct {
+		name, transcript string
+		files            map[string]string
+		product          string
+		want             []string
+	}{
+		{"meta-tegra 1530", signing + unsigned + "./initrd-flash: line 292: flash.idx: No such file or directory\nERR: signing failed at now\n@exit 1\n", orin(), "7323", []string{"while signing", "signing step made no files", "log.initrd-flash"}},
+		{"meta-tegra 1530, with its cause", signing + "@log cpp: command not found\n" + unsigned + "ERR: signing failed at now\n@exit 1\n", orin(), "7323", []string{"apt install cpp"}},
+		{"meta-tegra 2127", signing + "@log custom-pinmux.dtsi:63:10: fatal error: ./custom-gpio.dtsi: No such file or directory\n" + unsigned + "Traceback (most recent call last):\nERR: signing failed at now\n@exit 1\n", orin(), "7623", []string{"device tree", "does not compile"}},
+		{"meta-tegra 1944", "[ 13.6843 ] Applet/MB2 is not running on device.\n[ 2047.4002 ] Error: failed to get storage info\n@exit 1\n", without(orin(), "initrd-flash.img"), "7623", []string{"TEGRAFLASH_INITRD_FLASH_IMAGE"}},
+		{"meta-tegra 253", "ERR: chip does not identify as tegra210 ()\n@exit 1\n", nano(), "7f21", []string{"did not answer", "recovery jumper"}},
+		{"jetpack-nixos 33", "[  19.2084 ] 000000004d4d2c01: E> NV3P_SERVER: Failed to initialize partition table from GPT.\nError: Return value 8\n@exit 1\n", without(orin(), "initrd-flash.img"), "7323", []string{"earlier flash", "initrd-flash"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			script := script(t, tt.transcript)
+			p := open(t, with(with(tt.files, "initrd-flash", script), "doflash.sh", script+"# $@"))
+			h, _ := host(t, "1-2.3", tt.product)
+			_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: t.TempDir()})
+			for _, want := range tt.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("Flash = %v; want an error with %q", err, want)
+				}
+			}
+		})
+	}
+}
+
 // What a card needs is looked for before one is made: its scripts sign all files of the
 // package, as for a board.
 func TestCardLacks(t *testing.T) {
@@ -228,7 +261,17 @@ func TestFailures(t *testing.T) {
 		{"ERR: unmount /media/me/x on device /dev/sda failed", "another program has"},
 		{"ERR: could not mount USB storage for writing flashing commands", "could not be mounted"},
 		{"RuntimeError: partition APP start location 40 overlaps previous partition", "layout does not fit"},
-		{"cp: cannot stat 'signed/*': No such file or directory", "layout does not fit"},
+		{"ERR: chip does not identify as tegra210 ()", "did not answer"},
+		{"ERR: CHIPID (0x23) does not match actual chip ID (0x)", "did not answer"},
+		{"[ 2047.4002 ] Error: failed to get storage info", "only initrd-flash can write"},
+		{"[  19.2084 ] 000000004d4d2c01: E> NV3P_SERVER: Failed to initialize partition table from GPT.", "table of an earlier flash"},
+		{"[ 13.6843 ] Applet/MB2 is not running on device.", "not in the state"},
+		{"Error: Could not find dtc", "dtc is missing"},
+		{"custom-pinmux.dtsi:63:10: fatal error: ./custom-gpio.dtsi: No such file or directory", "does not compile"},
+		{"Error: custom-padvoltage.dts:12.5-9 syntax error", "does not compile"},
+		{"ERR: cannot find file APPFILE for partition 1", "lacks a file"},
+		{"cp: cannot stat 'signed/*': No such file or directory", "signing step made no files"},
+		{"./initrd-flash: line 292: flash.idx: No such file or directory", "signing step made no files"},
 		{"ERR: could not initialize GPT on /dev/sda after --zap-all", "did not take a partition table"},
 		{"ERR: failed to write image.ext4 to /dev/sda1", "writing to the board's storage failed"},
 		{"./tegrarcm_v2: error while loading shared libraries: libxml2.so.2: cannot open shared object file", "64-bit PCs"},
