@@ -345,6 +345,7 @@ func (j *imageJob) show(w io.Writer) {
 	fmt.Fprintf(w, ": %s", sizeText(j.size))
 	if j.blocks == nil {
 		fmt.Fprintf(w, "; without a block map, so that all of it is written, and %s.\n", j.proof())
+		j.showUnused(w)
 		return
 	}
 	fmt.Fprintf(w, ", of which %s hold data.\n", sizeText(j.blocks.Mapped()))

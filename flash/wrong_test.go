@@ -187,12 +187,18 @@ func partition(t *testing.T, device string) string {
 	}
 	run(t, "addpart", device, "1", "2048", "6144")
 	t.Cleanup(func() { clearPartitions(t, device) })
-	number := text(filepath.Join("/sys/class/block", filepath.Base(device)+"p1"), "dev")
+	return partitionNode(t, device+"p1")
+}
+
+// partitionNode is a node of a partition's own, since not each machine has somebody who
+// makes them.
+func partitionNode(t *testing.T, device string) string {
+	t.Helper()
+	number := text(filepath.Join("/sys/class/block", filepath.Base(device)), "dev")
 	var major, minor uint32
 	if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
 		t.Fatalf("%s has no partition: %v", device, err)
 	}
-	// Of its own, since not each machine has somebody who makes them.
 	node := filepath.Join(t.TempDir(), filepath.Base(device)+"p1")
 	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
 		t.Fatal(err)

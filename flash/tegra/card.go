@@ -36,7 +36,7 @@ func (p *Package) CardReady(ctx context.Context) error {
 }
 
 // Card makes the image of a card in a file. Its partitions have the sizes of the
-// layout; what is left of a larger card is left. It is there only when it is whole.
+// layout, and the one that fills to the end ends with the file. It is there only when it is whole.
 func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	script, name, err := p.cardScript()
 	if err != nil {

@@ -1,0 +1,50 @@
+package flash
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"slipway/flash/probe"
+)
+
+// showUnused says where the image of a card ends, and how the rest of the card is used.
+// The image has the size of the package's layout: in it, the partition that the package
+// fills to the end ends with the image, and so does the second copy of the table.
+func (j *imageJob) showUnused(w io.Writer) {
+	if j.bench == nil {
+		return
+	}
+	disk, err := probe.Read(j.file, j.size, 512)
+	if err != nil || disk.Table == nil || len(disk.Table.Partitions) == 0 {
+		return
+	}
+	last := slices.MaxFunc(disk.Table.Partitions, func(a, b probe.Partition) int { return cmp.Compare(a.OffsetBytes, b.OffsetBytes) })
+	for _, d := range j.devices {
+		path, unused := "/dev/CARD", "the rest of a larger card stays unused"
+		if d.Kind == Block {
+			path, unused = d.Path, fmt.Sprintf("%s of %s stay unused", sizeText(d.SizeBytes-j.size), d.Path)
+		}
+		if d.Kind == Block && d.SizeBytes == j.size {
+			continue
+		}
+		fmt.Fprintf(w, "  note: the image ends at %d MiB, with partition %d (%s) and the second copy of the partition table; %s.\n"+
+			"  To use the whole card, run this after the write: %s\n", j.size>>20, last.Number, last.Name, unused, growing(path, last))
+	}
+}
+
+// growing is the command line by which a disk's last partition, and the file system in
+// it, are grown up to the disk's end. sfdisk moves the second copy of the table there.
+func growing(path string, last probe.Partition) string {
+	line := fmt.Sprintf("echo ', +' | sfdisk -N %d %s", last.Number, path)
+	part := path + strconv.Itoa(last.Number)
+	if end := path[len(path)-1]; end >= '0' && end <= '9' {
+		part = path + "p" + strconv.Itoa(last.Number)
+	}
+	if last.Content.Type == "ext4" {
+		line += fmt.Sprintf(" && e2fsck -f -p %s && resize2fs %s", part, part)
+	}
+	return line
+}
