@@ -63,7 +63,7 @@ func TestDOCAOffload(t *testing.T) {
 	if err != nil {
 		t.Errorf("test_offload: %v", err)
 	}
-	if got, want := bytes.Count(out, []byte("PASS: ")), 32; got != want || bytes.Contains(out, []byte("FAIL: ")) {
+	if got, want := bytes.Count(out, []byte("PASS: ")), 38; got != want || bytes.Contains(out, []byte("FAIL: ")) {
 		t.Errorf("%d tests passed; want %d, and none failed:\n%s", got, want, out)
 	}
 }

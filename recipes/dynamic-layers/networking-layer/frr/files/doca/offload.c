@@ -33,8 +33,12 @@ static struct {
 	int nr_ports;
 	bool flow; /* is initialised */
 	struct doca_flow_port *manager;
-	struct doca_flow_pipe *pipe;
+	struct doca_flow_pipe *root; /* IPv4 to rules, the rest to kernel */
+	struct doca_flow_pipe *rules; /* what none matches to kernel */
+	struct doca_flow_pipe *kernel;
+	struct offload_entry to_rules;
 	struct offload_entry to_kernel;
+	struct offload_entry in_kernel;
 	offload_report report;
 } offload;
 
@@ -119,8 +123,9 @@ static doca_error_t set_flow(struct doca_flow_cfg *config)
 	doca_error_t result;
 
 	result = doca_flow_cfg_set_pipe_queues(config, QUEUE + 1);
+	/* Isolated: a port that starts leaves its packets to the kernel until there is a root pipe. */
 	if (result == DOCA_SUCCESS)
-		result = doca_flow_cfg_set_mode_args(config, "switch,hws");
+		result = doca_flow_cfg_set_mode_args(config, "switch,isolated,hws");
 	if (result == DOCA_SUCCESS)
 		result = doca_flow_cfg_set_resource_mode(config, DOCA_FLOW_RESOURCE_MODE_PORT);
 	if (result == DOCA_SUCCESS)
@@ -185,40 +190,46 @@ static bool start_port(uint16_t number, const char *name, uint32_t counters)
 	return succeeded(result, "start port", name, NEXT_MEMORY);
 }
 
-static doca_error_t set_pipe(struct doca_flow_pipe_cfg *config)
+/* What a pipe is made with. */
+struct pipe_settings {
+	const char *name;
+	enum doca_flow_pipe_type type;
+	bool root;
+	uint32_t entries; /* DOCA's own limit is 8192 */
+	struct doca_flow_match match; /* of a basic pipe */
+	const struct doca_flow_fwd *forward;
+	const struct doca_flow_fwd *miss;
+};
+
+static doca_error_t set_pipe(struct doca_flow_pipe_cfg *config, const struct pipe_settings *pipe)
 {
 	doca_error_t result;
 
-	result = doca_flow_pipe_cfg_set_name(config, "pbr");
+	result = doca_flow_pipe_cfg_set_name(config, pipe->name);
 	if (result == DOCA_SUCCESS)
-		result = doca_flow_pipe_cfg_set_type(config, DOCA_FLOW_PIPE_CONTROL);
+		result = doca_flow_pipe_cfg_set_type(config, pipe->type);
 	if (result == DOCA_SUCCESS)
-		result = doca_flow_pipe_cfg_set_is_root(config, true);
+		result = doca_flow_pipe_cfg_set_is_root(config, pipe->root);
+	if (result == DOCA_SUCCESS)
+		result = doca_flow_pipe_cfg_set_nr_entries(config, pipe->entries);
+	if (result == DOCA_SUCCESS && pipe->type == DOCA_FLOW_PIPE_BASIC)
+		result = doca_flow_pipe_cfg_set_match(config, &pipe->match, NULL);
 	return result;
 }
 
-/*
- * One pipe for all ports. Rules have prefixes of any length, and of all kinds
- * of pipes a control pipe alone takes a mask with each entry.
- */
-static bool create_pipe(void)
+static bool create_pipe(const struct pipe_settings *pipe, struct doca_flow_pipe **created)
 {
 	struct doca_flow_pipe_cfg *config;
 	doca_error_t result;
 
-	offload.manager = doca_flow_port_switch_get(NULL);
-	if (!offload.manager) {
-		report("doca: the device's ports make no switch; " NEXT_DEVICE);
-		return false;
-	}
 	result = doca_flow_pipe_cfg_create(&config, offload.manager);
-	if (!succeeded(result, "configure the pipe of rules", "", NEXT_MEMORY))
+	if (!succeeded(result, "configure the pipe", pipe->name, NEXT_MEMORY))
 		return false;
-	result = set_pipe(config);
+	result = set_pipe(config, pipe);
 	if (result == DOCA_SUCCESS)
-		result = doca_flow_pipe_create(config, NULL, NULL, &offload.pipe);
+		result = doca_flow_pipe_create(config, pipe->forward, pipe->miss, created);
 	doca_flow_pipe_cfg_destroy(config);
-	return succeeded(result, "create the pipe of rules", "", NEXT_MEMORY);
+	return succeeded(result, "create the pipe", pipe->name, NEXT_MEMORY);
 }
 
 /* Waits for what DOCA makes of an entry that it was asked for. */
@@ -237,21 +248,84 @@ static doca_error_t await_entry(struct offload_entry *asked)
 	return asked->status == DOCA_FLOW_ENTRY_STATUS_SUCCESS ? DOCA_SUCCESS : DOCA_ERROR_DRIVER;
 }
 
+/* The one entry of a basic pipe, which takes all that the pipe matches. */
+static bool fill_basic_pipe(struct doca_flow_pipe *pipe, const char *name, struct offload_entry *asked)
+{
+	static const struct doca_flow_match all;
+	doca_error_t result;
+
+	result = doca_flow_pipe_basic_add_entry(QUEUE, pipe, &all, 0, NULL, NULL, NULL, DOCA_FLOW_ENTRY_FLAGS_NO_WAIT,
+						asked, &asked->entry);
+	if (result == DOCA_SUCCESS)
+		result = await_entry(asked);
+	return succeeded(result, "add the entry of the pipe", name, NEXT_API);
+}
+
+/* DOCA 3.3 refuses the kernel as the target of a root pipe. */
+static bool create_kernel_pipe(void)
+{
+	struct doca_flow_fwd forward = { .type = DOCA_FLOW_FWD_TARGET };
+	const struct pipe_settings pipe = {
+		.name = "kernel", .type = DOCA_FLOW_PIPE_BASIC, .entries = 1, .forward = &forward,
+	};
+	doca_error_t result = doca_flow_get_target(DOCA_FLOW_TARGET_KERNEL, &forward.target);
+
+	return succeeded(result, "find the way to the kernel", "", NEXT_API) &&
+	       create_pipe(&pipe, &offload.kernel) &&
+	       fill_basic_pipe(offload.kernel, pipe.name, &offload.in_kernel);
+}
+
 /* What matches no rule is for the kernel, as it would be without us. */
 static bool send_rest_to_kernel(void)
 {
 	static const struct doca_flow_match all;
-	struct doca_flow_fwd forward = { .type = DOCA_FLOW_FWD_TARGET };
+	const struct doca_flow_fwd forward = { .type = DOCA_FLOW_FWD_PIPE, .next_pipe = offload.kernel };
 	struct offload_entry *asked = &offload.to_kernel;
 	doca_error_t result;
 
-	result = doca_flow_get_target(DOCA_FLOW_TARGET_KERNEL, &forward.target);
-	if (result == DOCA_SUCCESS)
-		result = doca_flow_pipe_control_add_entry(QUEUE, offload.pipe, &all, &all, NULL, NULL, NULL, NULL,
-							  NULL, KERNEL_PRIORITY, &forward, asked, &asked->entry);
+	result = doca_flow_pipe_control_add_entry(QUEUE, offload.rules, &all, &all, NULL, NULL, NULL, NULL, NULL,
+						  KERNEL_PRIORITY, &forward, asked, &asked->entry);
 	if (result == DOCA_SUCCESS)
 		result = await_entry(asked);
 	return succeeded(result, "send what no rule matches to the kernel", "", NEXT_API);
+}
+
+/*
+ * One pipe for the rules of all ports. Rules have prefixes of any length, and
+ * of all kinds of pipes a control pipe alone takes a mask with each entry.
+ */
+static bool create_rules_pipe(uint32_t counters)
+{
+	const struct pipe_settings pipe = {
+		.name = "pbr", .type = DOCA_FLOW_PIPE_CONTROL, .entries = counters + 1, /* and the kernel's */
+	};
+
+	return create_pipe(&pipe, &offload.rules) && send_rest_to_kernel();
+}
+
+/* Rules are for IPv4 alone. */
+static bool create_root_pipe(void)
+{
+	const struct doca_flow_fwd to_rules = { .type = DOCA_FLOW_FWD_PIPE, .next_pipe = offload.rules };
+	const struct doca_flow_fwd to_kernel = { .type = DOCA_FLOW_FWD_PIPE, .next_pipe = offload.kernel };
+	const struct pipe_settings pipe = {
+		.name = "root", .type = DOCA_FLOW_PIPE_BASIC, .root = true, .entries = 1,
+		.match.parser_meta.outer_l3_type = DOCA_FLOW_L3_META_IPV4,
+		.forward = &to_rules, .miss = &to_kernel,
+	};
+
+	return create_pipe(&pipe, &offload.root) && fill_basic_pipe(offload.root, pipe.name, &offload.to_rules);
+}
+
+/* The root pipe comes last: the switch takes packets from the kernel once they have a way to it. */
+static bool create_pipes(uint32_t counters)
+{
+	offload.manager = doca_flow_port_switch_get(NULL);
+	if (!offload.manager) {
+		report("doca: the device's ports make no switch; " NEXT_DEVICE);
+		return false;
+	}
+	return create_kernel_pipe() && create_rules_pipe(counters) && create_root_pipe();
 }
 
 static bool start_ports(const struct offload_settings *settings)
@@ -270,11 +344,26 @@ bool offload_open(const struct offload_settings *settings, offload_report to)
 {
 	memset(&offload, 0, sizeof(offload));
 	offload.report = to;
-	if (open_device(settings->names[0]) && start_flow() && start_ports(settings) && create_pipe() &&
-	    send_rest_to_kernel())
+	if (open_device(settings->names[0]) && start_flow() && start_ports(settings) &&
+	    create_pipes(settings->counters))
 		return true;
 	offload_close();
 	return false;
+}
+
+static void destroy_pipe(struct doca_flow_pipe **pipe)
+{
+	if (*pipe)
+		doca_flow_pipe_destroy(*pipe); /* and its entries */
+	*pipe = NULL;
+}
+
+/* The root pipe goes first: the kernel has all packets then. */
+static void destroy_pipes(void)
+{
+	destroy_pipe(&offload.root);
+	destroy_pipe(&offload.rules);
+	destroy_pipe(&offload.kernel);
 }
 
 /* In the order in which they were started, backwards: port 0 manages the others. */
@@ -302,9 +391,7 @@ static void close_representors(void)
 
 void offload_close(void)
 {
-	if (offload.pipe)
-		doca_flow_pipe_destroy(offload.pipe); /* and its entries */
-	offload.pipe = NULL;
+	destroy_pipes();
 	stop_ports();
 	if (offload.flow)
 		doca_flow_destroy();
@@ -389,6 +476,7 @@ static doca_error_t ask_for(const struct rule_entry *rule, struct offload_entry 
 	struct doca_flow_action_desc less = {
 		.type = DOCA_FLOW_ACTION_ADD,
 		.field_op.dst.field_string = "outer.ipv4.ttl",
+		.field_op.width = 8, /* bits */
 	};
 	const struct doca_flow_action_descs descriptions = { .nb_action_desc = 1, .desc_array = &less };
 	const struct doca_flow_monitor count = { .counter_type = DOCA_FLOW_RESOURCE_TYPE_NON_SHARED };
@@ -399,7 +487,7 @@ static doca_error_t ask_for(const struct rule_entry *rule, struct offload_entry 
 
 	match(rule, &value, &mask);
 	act(rule, &actions, &actions_mask);
-	result = doca_flow_pipe_control_add_entry(QUEUE, offload.pipe, &value, &mask, NULL, &actions, &actions_mask,
+	result = doca_flow_pipe_control_add_entry(QUEUE, offload.rules, &value, &mask, NULL, &actions, &actions_mask,
 						  &descriptions, &count, rule->priority, &forward, asked,
 						  &asked->entry);
 	return result == DOCA_SUCCESS ? await_entry(asked) : result;

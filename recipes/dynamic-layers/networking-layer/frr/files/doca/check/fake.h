@@ -2,6 +2,7 @@
 /*
  * Stands for DOCA in tests, and is none: it moves no packet. It remembers what
  * it was asked for, keeps count of what is open, and refuses what it is told to.
+ * It also refuses what DOCA is known to refuse, see fake.c.
  */
 #ifndef CHECK_FAKE_H
 #define CHECK_FAKE_H
@@ -16,8 +17,15 @@ void fake_reset(void);
 const char *fake_calls(void);
 void fake_forget_calls(void);
 
-/* Has a function fail from now on, or none. */
-void fake_fail(const char *function);
+/* Makes a function fail from its nth call on. NULL: no function fails. */
+void fake_fail(const char *function, int nth);
+
+/*
+ * The call after which the switch dropped packets that no rule matches, or NULL.
+ * Without "isolated" a started port has no way to the kernel before there are
+ * pipes. With it the kernel has all packets until there is a root pipe.
+ */
+const char *fake_dropped(void);
 
 /* How many devices, ports, pipes, entries, lists and configurations are open. */
 int fake_open(void);

@@ -117,12 +117,13 @@ struct doca_flow_monitor {
 };
 
 enum doca_flow_target_type { DOCA_FLOW_TARGET_KERNEL };
-enum doca_flow_fwd_type { DOCA_FLOW_FWD_NONE, DOCA_FLOW_FWD_PORT, DOCA_FLOW_FWD_TARGET };
+enum doca_flow_fwd_type { DOCA_FLOW_FWD_NONE, DOCA_FLOW_FWD_PORT, DOCA_FLOW_FWD_PIPE, DOCA_FLOW_FWD_TARGET };
 
 struct doca_flow_fwd {
 	enum doca_flow_fwd_type type;
 	union {
 		uint16_t port_id;
+		struct doca_flow_pipe *next_pipe;
 		struct doca_flow_target *target;
 	};
 };
@@ -179,10 +180,19 @@ doca_error_t doca_flow_pipe_cfg_destroy(struct doca_flow_pipe_cfg *config);
 doca_error_t doca_flow_pipe_cfg_set_name(struct doca_flow_pipe_cfg *config, const char *name);
 doca_error_t doca_flow_pipe_cfg_set_type(struct doca_flow_pipe_cfg *config, enum doca_flow_pipe_type type);
 doca_error_t doca_flow_pipe_cfg_set_is_root(struct doca_flow_pipe_cfg *config, bool root);
+doca_error_t doca_flow_pipe_cfg_set_nr_entries(struct doca_flow_pipe_cfg *config, uint32_t entries);
+doca_error_t doca_flow_pipe_cfg_set_match(struct doca_flow_pipe_cfg *config, const struct doca_flow_match *match,
+					  const struct doca_flow_match *match_mask);
 doca_error_t doca_flow_pipe_create(const struct doca_flow_pipe_cfg *config, const struct doca_flow_fwd *forward,
 				   const struct doca_flow_fwd *miss, struct doca_flow_pipe **pipe);
 void doca_flow_pipe_destroy(struct doca_flow_pipe *pipe);
 
+doca_error_t doca_flow_pipe_basic_add_entry(uint16_t queue, struct doca_flow_pipe *pipe,
+					    const struct doca_flow_match *match, uint8_t action,
+					    const struct doca_flow_actions *actions,
+					    const struct doca_flow_monitor *monitor,
+					    const struct doca_flow_fwd *forward, uint32_t flags, void *context,
+					    struct doca_flow_pipe_entry **entry);
 doca_error_t doca_flow_pipe_control_add_entry(uint16_t queue, struct doca_flow_pipe *pipe,
 					      const struct doca_flow_match *match,
 					      const struct doca_flow_match *match_mask,
