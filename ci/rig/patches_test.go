@@ -55,6 +55,31 @@ func TestPatchesOfFRR(t *testing.T) {
 	}
 }
 
+// Patches that upstream has name its commits, which are all that is known to be there. The
+// status of the others has another of the forms that Yocto takes.
+func TestPatchesNameUpstreamsCommits(t *testing.T) {
+	const commit = "https://github.com/FRRouting/frr/commit/"
+	backports := map[string]string{
+		"8.4/0000-build-with-dpdk-22.11.patch": commit + "6cd594ecfd39660a9df80a5a88d64e887dc0734d " + commit + "0e040960d76f4098ca829910c3a0c51a5cd9476c",
+		"9.1/0000-build-with-dpdk-22.11.patch": commit + "0e040960d76f4098ca829910c3a0c51a5cd9476c",
+		"9.1/0009-rule-family.patch":           commit + "9a6167852434a79cf60fb487d0aecf3c1218fecb",
+		"10.3/0009-rule-family.patch":          commit + "9a6167852434a79cf60fb487d0aecf3c1218fecb",
+	}
+	status := regexp.MustCompile(`(?m)^Upstream-Status: (?:Pending|Inappropriate \[[^]]+\]|Backport \[([^]]+)\])$`)
+	for _, folder := range []string{"8.4", "9.1", "10", "10.3", "doca"} {
+		for _, name := range patchesOf(t, []string{folder}) {
+			all := status.FindAllStringSubmatch(read(t, name), -1)
+			if len(all) != 1 {
+				t.Errorf("%s has %d lines Upstream-Status that Yocto takes; want 1", name, len(all))
+				continue
+			}
+			if got, want := all[0][1], backports[folder+"/"+filepath.Base(name)]; got != want {
+				t.Errorf("%s is a backport of %q; want %q", name, got, want)
+			}
+		}
+	}
+}
+
 // What Yocto's recipe names is there, and what is there has a name in it.
 func TestRecipeOfFRRNamesItsPatches(t *testing.T) {
 	recipe := read(t, filepath.Join(frr, "..", "frr_%.bbappend"))
