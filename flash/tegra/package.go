@@ -139,11 +139,19 @@ func (p *Package) findFlow() error {
 	return nil
 }
 
+// callsRCM is a line that runs NVIDIA's program for boards in recovery mode.
+var callsRCM = regexp.MustCompile(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
+
 // findAim asks whether the scripts name the board to NVIDIA's programs. The helper of
-// tegra210 asks for the chip without naming one, and the doflash.sh of a package that
-// was signed in the build passes on nothing of what it is called with.
+// tegra210 asks for the chip without naming one, and that of R39 for the module's data;
+// the doflash.sh of a package that was signed in the build passes on nothing of what it
+// is called with.
 func (p *Package) findAim() error {
-	p.takes = p.Chip == "t210"
+	helper, err := readSmall(filepath.Join(p.Dir, p.helper), layoutBytes)
+	if err != nil {
+		return err
+	}
+	p.takes = p.Chip == "t210" || slices.ContainsFunc(callsRCM.FindAll(helper, -1), func(line []byte) bool { return !bytes.Contains(line, []byte("inst")) })
 	if p.takes || p.Flow != Direct {
 		return nil
 	}

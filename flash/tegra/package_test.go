@@ -326,3 +326,24 @@ func FuzzLayout(f *testing.F) {
 		_ = l.check(dir, nil) // must end, whatever the numbers
 	})
 }
+
+func TestHelpersThatTakeAnyBoard(t *testing.T) {
+	tests := []struct {
+		helper string
+		want   bool
+	}{
+		{"", false},
+		{"BR_CID=$($here/tegrarcm_v2 ${chipidargs} ${inst_args} --uid | grep BR_CID)", false},
+		{"  ./tegrarcm_v2 --instance \"$usb_instance\" --uid", false},
+		{"cp $here/tegrarcm_v2 $here/chkbdinfo blob/\nln -sf \"$here/tegrarcm_v2\" blob/", false},
+		{"# ./tegrarcm_v2 --uid", false},
+		{"BR_CID=$($here/tegrarcm --uid)", true},
+		{"if x; then\n\tif ./tegrarcm_v2 --chip $CHIPID 0 --oem platformdetails chip c.bin && \\\n", true},
+		{"\"$here/tegrarcm_v2\" ${chipidargs} --uid", true},
+	}
+	for _, tt := range tests {
+		if got := open(t, with(orin(), "tegra-flash-helper.sh", tt.helper)).TakesAny(); got != tt.want {
+			t.Errorf("TakesAny with %q = %v; want %v", tt.helper, got, tt.want)
+		}
+	}
+}

@@ -303,3 +303,33 @@ esac
 		})
 	}
 }
+
+// Which of meta-tegra's helpers ask a board for something without saying which board is
+// meant.
+func TestRealAim(t *testing.T) {
+	for _, tt := range []struct {
+		branch, helper, chip string
+		want                 bool
+	}{
+		{"kirkstone-l4t-r32.7.x", "tegra210-flash-helper", "0x21", true},
+		{"kirkstone-l4t-r32.7.x", "tegra186-flash-helper", "0x18", false},
+		{"kirkstone-l4t-r32.7.x", "tegra194-flash-helper", "0x19", false},
+		{"kirkstone", "tegra234-flash-helper", "0x23", false},
+		{"scarthgap", "tegra-flash-helper", "0x23", false},
+		{"wrynose", "tegra-flash-helper", "0x23", true},
+	} {
+		dir := pack(t, without(orin(), "tegra-flash-helper.sh"))
+		scripts(t, tt.branch, dir, tt.helper)
+		if err := os.Rename(filepath.Join(dir, tt.helper), filepath.Join(dir, tt.helper+".sh")); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, ".env.initrd-flash"), "CHIPID="+tt.chip+"\nFLASH_HELPER="+tt.helper+".sh\n")
+		p, err := Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.TakesAny() != tt.want {
+			t.Errorf("TakesAny of %s's %s = %v; want %v", tt.branch, tt.helper, p.TakesAny(), tt.want)
+		}
+	}
+}
