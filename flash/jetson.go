@@ -142,10 +142,10 @@ func (j *jetsonJob) judge(ctx context.Context) error {
 // aims refuses boards that the scripts would mistake for each other. Those that are
 // about to be switched come into recovery mode one after another.
 func (j *jetsonJob) aims() error {
+	if j.options.ForceRecovery {
+		return nil
+	}
 	for _, d := range j.devices {
-		if j.options.ForceRecovery {
-			return nil
-		}
 		if err := j.pkg.Aims(jetsonHost, port(d)); err != nil {
 			return fmt.Errorf("%s: %w", d.Path, err)
 		}
