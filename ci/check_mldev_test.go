@@ -17,6 +17,7 @@ func mldevSays(result string) string {
 
 func TestMldev(t *testing.T) {
 	inference := images.DPU{Inference: &images.Inference{EAL: []string{"--vdev=ml_sw0"}, Model: "/m", Input: "/i", Reference: "/r", Wrong: "/w"}}
+	shared := images.DPU{Inference: &images.Inference{EAL: []string{"--lcores=0@0,1@0,2@1"}, Model: "/m", Input: "/i", Reference: "/r"}}
 	const (
 		program = "dpdk-test-mldev --vdev=ml_sw0 -- --debug --test="
 		right   = program + "inference_ordered --filelist=/m,/i,/tmp/slipway-"
@@ -31,6 +32,9 @@ func TestMldev(t *testing.T) {
 		{"a model", "mldev: {x: {test: model_ops}}", program + "model_ops --models=/m", strings.ReplaceAll(mldevSays("Success"), "ml_sw", "ml_cn10k"), &inference, "passed: device 0 is ml_cn10k; Result: Success", ProvesHardware},
 		{"inference", "mldev: {x: {test: inference_ordered, repetitions: 7, tolerance: 1}}", right, mldevSays("Success"), &inference, "passed: device 0 is ml_sw; Result: Success; latency 1.53 µs; throughput 653594 inferences/s", ProvesSoftware},
 		{"too slow", "mldev: {inference_ordered: {max-latency: 1, min-throughput: 1000000}}", right, mldevSays("Success"), &inference, "failed: latency 1.53 µs\nthroughput 653594 inferences/s / latency: at most 1 µs\nthroughput: at least 1000000 inferences/s", ""},
+		{"lcores that share a CPU", "mldev: {inference_ordered: {within: 30%}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success; latency and throughput: not measured: lcores 0 and 1 share CPU 0 (dpu.inference.eal)", ProvesSoftware},
+		{"a limit, and lcores that share a CPU", "mldev: {inference_ordered: {max-latency: 50}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "failed: not measured: lcores 0 and 1 share CPU 0 (dpu.inference.eal) / latency and throughput", ""},
+		{"lcores that share a CPU, and a test without figures", "mldev: {device_ops: {}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=device_ops", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success", ProvesSoftware},
 		{"failed", "mldev: {inference_ordered: {}}", right, "exit 1\n" + mldevSays("Failed"), &inference, "failed: exit status 1", ""},
 		{"its status is 0, and it passed nothing", "mldev: {device_ops: {}}", program, mldevSays("Unsupported"), &inference, "failed: exit status 0", ""},
 		{"it says both", "mldev: {device_ops: {}}", program, mldevSays("Success") + mldevSays("Failed"), &inference, "failed: exit status 0", ""},
@@ -46,6 +50,9 @@ func TestMldev(t *testing.T) {
 			plays := recorded{"true": "", "mkdir -m 700 /tmp/slipway-": "", "rm -rf /tmp/slipway-": "", tt.asked: tt.says}
 			d := &playedDPU{plays: plays}
 			r := d.prove(t, tt.spec, tt.suite)
+			if strings.Contains(tt.want, "not measured") && len(r.Metrics) > 0 {
+				t.Errorf("metrics %v; want none", r.Metrics)
+			}
 			if got := judged(r); !strings.HasPrefix(got, tt.want) || r.Proves != tt.proves {
 				t.Errorf("proves %q: %s\nwant %q: %s", r.Proves, got, tt.proves, tt.want)
 			}
