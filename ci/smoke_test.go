@@ -292,7 +292,7 @@ func TestContainers(t *testing.T) {
 		want        string
 	}{
 		{"answers", "containerd: {x: }", recordedContainers{}, "passed: containerd 1.7.24~ds1 answers"},
-		{"wrong version", "containerd: {x: {version: {have-prefix: 2.}}}", recordedContainers{}, "failed: version 1.7.24~ds1 / version: begins with \"2.\""},
+		{"wrong version", "containerd: {x: {version: {have-prefix: '2.'}}}", recordedContainers{}, "failed: version 1.7.24~ds1 / version: begins with \"2.\""},
 		{"silent", "containerd: {x: }", recordedContainers{err: errors.New("no socket")}, "failed: no socket / an answer"},
 		{"works", probe, recordedContainers{exit: target.Exit{Output: []byte("slipway probe\n")}}, "passed: exit status 0; output: slipway probe"},
 		{

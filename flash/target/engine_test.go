@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // text is an output that can be waited for.
@@ -86,6 +88,7 @@ func startDocker(t *testing.T) *Conn {
 	t.Cleanup(func() {
 		cmd.Process.Signal(os.Interrupt) // it ends its containerd then
 		<-ended
+		_ = unix.Unmount(file("exec/netns/default"), unix.MNT_DETACH) // docker leaves it; it has none where no container ran
 		os.RemoveAll(dir)
 	})
 	c := connect(t, "SetEnv DOCKER_HOST=unix://"+file("d.sock")+" HOME="+dir)
