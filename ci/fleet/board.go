@@ -68,11 +68,20 @@ func (t *turn) lost(ctx context.Context, err error) bool {
 }
 
 func (t *turn) broken(ctx context.Context, err error) bool {
-	if err != nil && ctx.Err() == nil && !t.conn.Lost() {
-		_, _ = t.conn.Run(ctx, "true")
+	if err == nil || ctx.Err() != nil || t.conn.Lost() {
+		return t.conn.Lost()
+	}
+	if _, err := t.conn.Run(ctx, "true"); err == nil {
+		return false
+	}
+	for began := time.Now(); !t.conn.Lost() && time.Since(began) < noticing; {
+		time.Sleep(10 * time.Millisecond)
 	}
 	return t.conn.Lost()
 }
+
+// noticing is how long a connection may take to know of its end, after what ran over it.
+const noticing = 2 * time.Second
 
 // limited is a board's time, from its connection to its last check.
 func limited(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
