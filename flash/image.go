@@ -52,9 +52,6 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 	if r.options.Identity != nil && len(r.devices) > 1 {
 		return nil, errors.New("the SSH identity is one board's, and several devices are named; flash them one after another")
 	}
-	if h := r.options.Holes; !slices.Contains([]string{"", write.Zero, write.Discard, write.Keep}, h) {
-		return nil, fmt.Errorf("holes %q: unknown (have %s, %s, %s)", h, write.Zero, write.Discard, write.Keep)
-	}
 	for _, step := range []struct {
 		do   func(context.Context) error
 		kind error

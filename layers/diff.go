@@ -156,8 +156,7 @@ func (h history) complete(ctx context.Context, commits ...string) error {
 	if !missing {
 		return ctx.Err()
 	}
-	_, err := h.fetching(ctx, args...)
-	return err
+	return h.fetching(ctx, args...)
 }
 
 // printable is a text from outside for a terminal, on one line of some length.

@@ -240,26 +240,26 @@ func (g store) fetchRefs(ctx context.Context, shallow bool, refspecs ...string) 
 	case g.shallow():
 		args = append(args, "--depth="+strconv.Itoa(allHistory))
 	}
-	_, err := g.fetching(ctx, append(append(args, "--", "origin"), refspecs...)...)
-	return err
+	return g.fetching(ctx, append(append(args, "--", "origin"), refspecs...)...)
 }
 
 // fetching runs a fetch. A helper that keeps passwords outlives it, and so must not
 // hold the lock of a workspace or mirror. A fetch whose slipway was killed may
 // outlive that for a moment: it holds a lock of its own, whose file is gone where
 // the fetch ended well.
-func (g store) fetching(ctx context.Context, args ...string) (string, error) {
+func (g store) fetching(ctx context.Context, args ...string) error {
 	if err := g.awaitFetch(ctx); err != nil {
-		return "", err
+		return err
 	}
 	lock, err := waitLock(ctx, g.fetchLock())
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer lock.Close()
 	defer os.Remove(lock.Name())
 	g.hold = lock
-	return g.git(ctx, args...)
+	_, err = g.git(ctx, args...)
+	return err
 }
 
 func (g store) fetchLock() string { return filepath.Join(g.gitDir, "slipway-fetching") }

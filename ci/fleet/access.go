@@ -264,7 +264,7 @@ func (inv *Inventory) readArgs(h *Host, a *Access) error {
 		}
 		words, err := shellWords(text)
 		if err == nil {
-			err = inv.readOptions(h, a, h.vars[name].line, words)
+			err = inv.readOptions(a, h.vars[name].line, words)
 		}
 		if err != nil {
 			return inv.at(h.vars[name].line, "%s: %s: %w", h.Name, name, err)
@@ -273,7 +273,7 @@ func (inv *Inventory) readArgs(h *Host, a *Access) error {
 	return nil
 }
 
-func (inv *Inventory) readOptions(h *Host, a *Access, line int, words []string) error {
+func (inv *Inventory) readOptions(a *Access, line int, words []string) error {
 	for len(words) > 0 {
 		word := words[0]
 		words = words[1:]
@@ -287,7 +287,7 @@ func (inv *Inventory) readOptions(h *Host, a *Access, line int, words []string) 
 		case strings.HasPrefix(word, "-J"):
 			a.Jump = jumps(word[2:])
 		case strings.HasPrefix(word, "-o"):
-			if err := inv.readOption(h, a, line, word[2:]); err != nil {
+			if err := inv.readOption(a, line, word[2:]); err != nil {
 				return err
 			}
 		default:
@@ -297,7 +297,7 @@ func (inv *Inventory) readOptions(h *Host, a *Access, line int, words []string) 
 	return nil
 }
 
-func (inv *Inventory) readOption(h *Host, a *Access, line int, option string) error {
+func (inv *Inventory) readOption(a *Access, line int, option string) error {
 	i := strings.IndexAny(option, "= \t")
 	if i < 0 {
 		return fmt.Errorf("-o %s has no value", oneLine(option))

@@ -33,8 +33,7 @@ type dockerConfig struct {
 // credentials are those that the user has for a repository of a registry; "" where there
 // are none. A token stands without a user.
 func credentials(host, repository string) (user, secret string, err error) {
-	paths, err := loginFiles()
-	for _, path := range paths {
+	for _, path := range loginFiles() {
 		if err != nil || user != "" || secret != "" {
 			break
 		}
@@ -78,24 +77,22 @@ func credentialsIn(path, host, repository string) (user, secret string, err erro
 
 // loginFiles are where podman and docker keep who logs in, in podman's order: its own
 // file of this boot, its own for good, docker's. REGISTRY_AUTH_FILE is the only one.
-func loginFiles() ([]string, error) {
+func loginFiles() []string {
 	if file := os.Getenv("REGISTRY_AUTH_FILE"); file != "" {
-		return []string{file}, nil
+		return []string{file}
 	}
 	running := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), filepath.Join("/run/containers", strconv.Itoa(os.Getuid())))
 	files := []string{filepath.Join(running, "containers", "auth.json")}
 	if os.Getenv("XDG_RUNTIME_DIR") == "" {
 		files[0] = filepath.Join(running, "auth.json")
 	}
-	config, err := os.UserConfigDir()
-	if err == nil {
+	if config, err := os.UserConfigDir(); err == nil {
 		files = append(files, filepath.Join(config, "containers", "auth.json"))
 	}
-	docker, err := dockerConfigPath()
-	if err == nil {
+	if docker, err := dockerConfigPath(); err == nil {
 		files = append(files, docker)
 	}
-	return files, nil
+	return files
 }
 
 func dockerConfigPath() (string, error) {
