@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"slipway/flash/target"
+	"slipway/layers/engine"
 )
 
 // command is a program that is run on the board.
@@ -73,7 +74,7 @@ func (c command) next() string { return "run it by hand on the board: " + c.line
 func shellLine(argv []string) string {
 	words := slices.Clone(argv)
 	for i, word := range words {
-		words[i] = target.Quote(word)
+		words[i] = engine.Quote(word)
 	}
 	return strings.Join(words, " ")
 }

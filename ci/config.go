@@ -55,7 +55,7 @@ func (f *configFile) at(n *yaml.Node, format string, args ...any) error {
 func loadConfig(name string) (*configFile, error) {
 	data, err := readAtMost(os.Open, name, maxSuiteBytes)
 	if err != nil {
-		return nil, notHere(name, err)
+		return nil, engine.NotHere(name, err)
 	}
 	return parseConfigFile(name, data)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/engine"
 )
 
 // FilesOptions says how files are brought to a board.
@@ -62,7 +62,7 @@ func DeployFiles(ctx context.Context, w io.Writer, opt images.Options, spec imag
 func asFolder(local string) (folder string, remove func(), err error) {
 	info, err := os.Stat(local)
 	if err != nil {
-		return "", nil, notHere(local, err)
+		return "", nil, engine.NotHere(local, err)
 	}
 	if info.IsDir() {
 		return local, func() {}, nil
@@ -80,19 +80,6 @@ func asFolder(local string) (folder string, remove func(), err error) {
 		remove()
 	}
 	return folder, remove, err
-}
-
-// notHere says that a file of this machine cannot be read, and where to look for it.
-func notHere(name string, err error) error {
-	var path *fs.PathError
-	if !errors.As(err, &path) {
-		return err
-	}
-	above := filepath.Dir(filepath.Clean(name))
-	for _, none := os.Stat(above); none != nil && above != "." && above != "/"; _, none = os.Stat(above) {
-		above = filepath.Dir(above)
-	}
-	return fmt.Errorf("read %q on this machine: %w\nnext: ls %s", name, path.Err, target.Quote(above))
 }
 
 // restart undoes the deploy where a unit does not run: the board stays as it worked.

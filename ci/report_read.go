@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"slipway/layers/engine"
 )
 
 // reportVersion is that of report.json. A program that needs another one than it
@@ -32,7 +34,7 @@ type reportsFile struct {
 func ReadReports(path string) ([]Report, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, notHere(path, err)
+		return nil, engine.NotHere(path, err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxReportBytes+1))

@@ -81,7 +81,9 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	u := newUpdating(spec, artifact, how)
 	u.begin(host, bundle)
 	err := u.run(ctx, func(ctx context.Context) (err error) {
-		u.conn, err = Reach(ctx, opt, spec, host)
+		if err = u.lookHere(ctx); err == nil { // before the board is asked anything
+			u.conn, err = Reach(ctx, opt, spec, host)
+		}
 		return err
 	})
 	u.close()
@@ -252,24 +254,29 @@ func (u *updating) ends(stage string) bool {
 }
 
 func (u *updating) preflight(ctx context.Context) (string, error) {
-	var err error
-	if !u.how.NoReboot {
-		if _, err := loadSuites(u.spec); err != nil { // or the new system could not be proved
-			return "", Because(ctx, ErrWrong, err)
-		}
+	if err := u.lookHere(ctx); err != nil {
+		return "", err
 	}
-	if u.bundle == nil {
-		if u.bundle, err = boardupdate.Open(u.outcome.Bundle); err != nil {
-			return "", err
-		}
-	}
-	err = u.overBreaks(ctx, redialLimit, u.examine)
+	err := u.overBreaks(ctx, redialLimit, u.examine)
 	u.show()
 	if err != nil || u.how.DryRun || u.how.Confirm == nil || u.arrived > newWork {
 		return u.preflightWords(), err
 	}
 	slot, _ := u.before.Other()
 	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, or(slot.Name, "the other system"), u.outcome.Host))
+}
+
+// lookHere reads what is on this machine: the suites and the bundle.
+func (u *updating) lookHere(ctx context.Context) (err error) {
+	if !u.how.NoReboot {
+		if _, err := loadSuites(u.spec); err != nil { // or the new system could not be proved
+			return Because(ctx, ErrWrong, err)
+		}
+	}
+	if u.bundle == nil {
+		u.bundle, err = boardupdate.Open(u.outcome.Bundle)
+	}
+	return err
 }
 
 // examine looks at the board and the bundle. The error is the refusal too.

@@ -19,6 +19,7 @@ import (
 	"slipway/flash/fetch"
 	"slipway/flash/rshim"
 	"slipway/images"
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
@@ -90,7 +91,7 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return engine.NotHere(path, err)
 	}
 	defer f.Close()
 	if j.config, err = io.ReadAll(io.LimitReader(f, bfb.MaxConfigBytes+1)); err != nil {

@@ -16,6 +16,7 @@ import (
 	"slipway/flash/fetch"
 	"slipway/flash/sshsig"
 	"slipway/images"
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
@@ -89,7 +90,7 @@ func (p *picker) readSigners(context.Context) error {
 	}
 	data, err := readLimited(p.options.Signers)
 	if err != nil {
-		return fmt.Errorf("signers: %w", err)
+		return fmt.Errorf("signers: %w", engine.NotHere(p.options.Signers, err))
 	}
 	return p.addList(p.options.Signers, "-signers", data)
 }

@@ -16,6 +16,7 @@ import (
 	"slipway/ci"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/engine"
 )
 
 // The whole command line is understood before anything starts. Mage would take a stray
@@ -73,7 +74,7 @@ type wrong struct {
 func (w wrong) Error() string {
 	next := program()
 	for _, word := range w.next {
-		next += " " + target.Quote(word)
+		next += " " + engine.Quote(word)
 	}
 	return w.what + "\nnext: " + next
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"slipway/flash/qemu"
-	"slipway/flash/target"
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers/engine"
@@ -103,7 +102,7 @@ func asBuilder(p patient) string {
 		mend += "cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && "
 	}
 	if inside, err := filepath.Rel(here, p.Build.Dir); filepath.IsAbs(p.Build.Dir) && (err != nil || !filepath.IsLocal(inside)) {
-		build := target.Quote(p.Build.Dir)
+		build := engine.Quote(p.Build.Dir)
 		mend += "mkdir -p " + build + " && chown -R builder: " + build + " && "
 	}
 	return mend + "runuser -u builder -- env HOME=/home/builder go tool mage build " + p.spec.Board

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"unicode"
+
+	"slipway/layers/engine"
 )
 
 // Limits of an inventory. They are far above what a person or a program writes.
@@ -90,7 +92,7 @@ func Load(file string) (*Inventory, error) {
 func read(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the inventory: %w", err)
+		return nil, engine.NotHere(file, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()

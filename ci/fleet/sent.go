@@ -18,6 +18,7 @@ import (
 	"slipway/flash/target"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
@@ -105,7 +106,7 @@ var errChanged = errors.New("it changed during the run")
 func (p *plan) take(ctx context.Context, what, name string, use func() (digest string, err error)) error {
 	was, err := stampOf(name)
 	if err != nil {
-		return err
+		return engine.NotHere(name, err)
 	}
 	digest, err := use()
 	if err == nil && digest == "" {
@@ -117,8 +118,9 @@ func (p *plan) take(ctx context.Context, what, name string, use func() (digest s
 	if is, err := stampOf(name); err != nil || is != was {
 		return fmt.Errorf("%s changed while it was read: %w", name, cmp.Or(err, errChanged))
 	}
-	p.work.Sent = append(p.work.Sent, Sent{what, name, digest})
-	p.files = append(p.files, &watched{Sent{what, name, digest}, was})
+	sent := Sent{what, name, digest}
+	p.work.Sent = append(p.work.Sent, sent)
+	p.files = append(p.files, &watched{sent, was})
 	return nil
 }
 

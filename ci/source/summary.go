@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"slipway/layers/engine"
 )
 
 const slowest = 5
@@ -108,7 +110,7 @@ func (c caseResult) again() string {
 		for part := range strings.SplitSeq(c.name, "/") {
 			parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
 		}
-		argv = append(argv, "-run", "'"+strings.ReplaceAll(strings.Join(parts, "/"), "'", `'\''`)+"'")
+		argv = append(argv, "-run", engine.Quote(strings.Join(parts, "/")))
 	}
 	return strings.Join(append(argv, c.pkg.path), " ")
 }

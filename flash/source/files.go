@@ -14,6 +14,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images/bmap"
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
@@ -92,7 +93,7 @@ func plainName(path string) string {
 func checkTarget(path, to string) error {
 	image, err := os.Stat(path)
 	if err != nil {
-		return err
+		return engine.NotHere(path, err)
 	}
 	for _, name := range []string{to, to + ".bmap"} {
 		old, err := os.Stat(name)
@@ -112,7 +113,7 @@ func checkTarget(path, to string) error {
 func pack(ctx context.Context, path string, to io.Writer, level int, algorithm string) (Made, bmap.Map, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return Made{}, bmap.Map{}, err
+		return Made{}, bmap.Map{}, engine.NotHere(path, err)
 	}
 	defer f.Close()
 	m, err := Open(f, path)

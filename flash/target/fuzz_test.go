@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"slipway/layers/engine"
 )
 
 func FuzzPrintable(f *testing.F) {
@@ -33,7 +35,7 @@ func FuzzCommand(f *testing.F) {
 		if strings.ContainsRune(a+b, 0) {
 			t.Skip("no argument can hold NUL")
 		}
-		for _, text := range []string{command([]string{"printf", `%s\0`, a, b}), `printf '%s\0' ` + Quote(a) + " " + Quote(b)} {
+		for _, text := range []string{command([]string{"printf", `%s\0`, a, b}), `printf '%s\0' ` + engine.Quote(a) + " " + engine.Quote(b)} {
 			out, err := exec.Command("sh", "-c", text).Output()
 			if want := a + "\x00" + b + "\x00"; err != nil || string(out) != want {
 				t.Errorf("sh made %q of %q, %v; want %q", out, text, err, want)

@@ -99,7 +99,7 @@ func (a Address) lookup(ctx context.Context) ([]netip.Addr, error) {
 	}
 	all := parseHosts(string(out))
 	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none (it asks what /etc/nsswitch.conf names)", Quote(a.Host))
+		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none (it asks what /etc/nsswitch.conf names)", engine.Quote(a.Host))
 	}
 	return a.usable(all)
 }
@@ -115,7 +115,7 @@ func (a Address) usable(all []netip.Addr) ([]netip.Addr, error) {
 		some = append(some, ip)
 	}
 	if len(some) == 0 {
-		return nil, fmt.Errorf("no address of %s is of AddressFamily %s", Quote(a.Host), a.Family)
+		return nil, fmt.Errorf("no address of %s is of AddressFamily %s", engine.Quote(a.Host), a.Family)
 	}
 	return some[:min(len(some), maxAddresses)], nil
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
@@ -136,7 +137,7 @@ func (c *Conn) abandon(ctx context.Context, p part, has int64, err error) error 
 		c.removeFile(ctx, p.name)
 		return err
 	}
-	return fmt.Errorf("%w; %d MiB of it lie on the board, where the same command goes on from them (if that is not wanted: rm %s)", err, has>>20, Quote(p.name))
+	return fmt.Errorf("%w; %d MiB of it lie on the board, where the same command goes on from them (if that is not wanted: rm %s)", err, has>>20, engine.Quote(p.name))
 }
 
 func pieces(size int64) []piece {

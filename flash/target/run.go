@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/layers/engine"
 )
 
 // maxOutputBytes is how much of each of a program's outputs is kept.
@@ -166,22 +168,9 @@ func (e *stopper) end() {
 func command(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
-		words[i] = singleQuote(arg)
+		words[i] = engine.SingleQuote(arg)
 	}
 	return strings.Join(words, " ")
-}
-
-func singleQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-// Quote is for commands that are shown to a person: it leaves plain words alone.
-func Quote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-=", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return singleQuote(s)
 }
 
 // capped keeps the beginning of what is written to it and drops the rest, so

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"slipway/layers"
+	"slipway/layers/engine"
 )
 
 // Project looks at the configuration of a project: its own blocks, and what the user
@@ -126,7 +127,7 @@ func known() []string {
 func Read(file string) (Source, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return Source{}, err
+		return Source{}, engine.NotHere(file, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxTextBytes+1))

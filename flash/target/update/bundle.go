@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"slipway/layers/engine"
 )
 
 // Bundle is a file of this machine that an engine installs. What it says of
@@ -59,7 +61,7 @@ const headBytes = 512
 func Open(name string) (*Bundle, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, engine.NotHere(name, err)
 	}
 	b := &Bundle{File: name, file: f}
 	if err := b.read(); err != nil {
