@@ -33,7 +33,7 @@ type Options struct {
 	Image         string               // replaces the artifact's image: a path, or a reference as fetch reads it
 	BlockMap      string               // its block map, named the same way; "" looks beside the image
 	Digest        string               // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
-	Signers       string               // a file of allowed signers, or minisign's public key: nothing else than what they signed is written
+	Signers       string               // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
 	Cache         string               // folder of what is fetched; "" is cache/images beside the artifact's folder
 	Holes         string               // what becomes of what the image leaves out: zero (also ""), discard or keep
 	Blind         bool                 // do not read back

@@ -18,6 +18,7 @@ import (
 
 	"slipway/flash/probe"
 	"slipway/flash/source"
+	"slipway/flash/sshsig"
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
@@ -138,7 +139,7 @@ func (j *imageJob) openMap(context.Context) error {
 	var err error
 	switch {
 	case j.image.mapPath != "":
-		j.blocks, j.mapSum, err = readMap(j.image.mapPath)
+		j.blocks, j.mapSum, err = readMap(j.image.mapPath, j.image.mapText)
 	case j.image.path == "":
 		j.blocks, j.mapSum, err = artifactMap(j.artifact)
 	}
@@ -152,20 +153,27 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	if err != nil {
 		return nil, "", nil // an artifact without one
 	}
-	m, sum, err := readMap(a.Path(file))
+	m, sum, err := readMap(a.Path(file), nil)
 	if sum != "" && sum != file.SHA256 {
 		return nil, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", a.Path(file), sum, file.SHA256, remake(a))
 	}
 	return m, sum, err
 }
 
-// readMap returns the digest also of a map that is not one.
-func readMap(path string) (*bmap.Map, string, error) {
+// readMap returns the file's digest also where it is no map. The text is what a
+// clearsigned one says, if that was proved.
+func readMap(path string, text []byte) (*bmap.Map, string, error) {
 	data, err := readLimited(path)
 	if err != nil {
 		return nil, "", err
 	}
 	sum := sha256.Sum256(data)
+	if text == nil && sshsig.Clearsigned(data) {
+		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s is clearsigned by GPG, and no keyring is named\nnext: flash with -signers=KEYRING", path)
+	}
+	if text != nil {
+		data = text
+	}
 	m, err := bmap.Read(bytes.NewReader(data))
 	if err != nil {
 		return nil, hex.EncodeToString(sum[:]), fmt.Errorf("%s: %w", path, err)

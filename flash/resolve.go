@@ -2,6 +2,7 @@ package flash
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,11 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"slipway/flash/fetch"
 	"slipway/flash/sshsig"
 	"slipway/images"
+	"slipway/images/bmap"
 	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
@@ -27,6 +28,7 @@ type picked struct {
 	name     string // as it is called where it comes from
 	sha256   string // "": nobody gave one
 	mapPath  string // "": there is none, or it is the artifact's
+	mapText  []byte // what a clearsigned map says; nil: the file itself
 	info     fs.FileInfo
 	proof    string // what vouches for all of it; "": nothing does
 	origin   string // where it comes from, without passwords; "": the artifact
@@ -43,8 +45,13 @@ type picker struct {
 	sums   *fetch.Sums // or the list of digests that it named
 	list   string      // where that is from, without passwords
 	listed []string    // who signed that
+	mapped []string    // who signed the block map
+	proved []string    // the files of the signatures that were verified
 	picked
 }
+
+// SignersVariable names the list of signers where -signers is not given.
+const SignersVariable = "SLIPWAY_SIGNERS"
 
 // signerList is one list of signers, each of which has to name who signed: the
 // board's own, and the one that was given.
@@ -85,14 +92,18 @@ func (p *picker) readSigners(context.Context) error {
 			return err
 		}
 	}
-	if p.options.Signers == "" {
+	name, from := p.options.Signers, "-signers"
+	if name == "" {
+		name, from = os.Getenv(SignersVariable), SignersVariable
+	}
+	if name == "" {
 		return nil
 	}
-	data, err := readLimited(p.options.Signers)
+	data, err := readLimited(name)
 	if err != nil {
-		return fmt.Errorf("signers: %w", engine.NotHere(p.options.Signers, err))
+		return fmt.Errorf("%s: %w", from, engine.NotHere(name, err))
 	}
-	return p.addList(p.options.Signers, "-signers", data)
+	return p.addList(name, from, data)
 }
 
 func (p *picker) addList(name, from string, data []byte) error {
@@ -131,7 +142,7 @@ func (p *picker) readDigest(ctx context.Context) error {
 		return err
 	}
 	p.sums, p.list = &sums, file.Reference
-	p.listed, err = p.signers(ctx, o, file.Name, file.Path)
+	p.listed, err = p.signers(ctx, o, file.Name, file.Path, p.lists)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
 	}
@@ -164,8 +175,9 @@ func (p *picker) readImage(ctx context.Context) error {
 		return err
 	}
 	proved := len(p.lists) == 0 || p.sums != nil && len(p.listed) > 0
+	byMap := false
 	if !proved { // gigabytes are not fetched for an image that nobody signed
-		if _, err := p.signatures(ctx, o, o.Name()); err != nil {
+		if byMap, err = p.findSigned(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -180,8 +192,11 @@ func (p *picker) readImage(ctx context.Context) error {
 	if file.Listed {
 		p.proof = "its digest"
 	}
-	if !proved {
-		if p.signedBy, err = p.signers(ctx, o, o.Name(), file.Path); err != nil {
+	switch {
+	case byMap:
+		p.signedBy = p.mapped
+	case !proved:
+		if p.signedBy, err = p.signers(ctx, o, o.Name(), file.Path, p.lists); err != nil {
 			return err
 		}
 	}
@@ -189,22 +204,46 @@ func (p *picker) readImage(ctx context.Context) error {
 		p.proof = "its signature"
 	}
 	p.findIgnored(ctx, o, o.Name())
-	if kind := p.devices[0].Kind; kind != File && kind != Block {
+	if !p.toDisk() {
 		p.mapPath = p.options.BlockMap // only disks have maps; what has none refuses one
+		return nil
+	}
+	if byMap {
 		return nil
 	}
 	return p.readMap(ctx, o)
 }
 
+func (p *picker) toDisk() bool {
+	kind := p.devices[0].Kind
+	return kind == File || kind == Block
+}
+
+// findSigned looks for what is signed: the image, or else its block map, whose digests
+// prove all of the image that is written.
+func (p *picker) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
+	_, unsigned := signatures(ctx, o, o.Name(), p.lists)
+	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.toDisk() {
+		return false, unsigned
+	}
+	if err := p.readMap(ctx, o); err != nil || len(p.mapped) == 0 {
+		return false, cmp.Or(err, unsigned)
+	}
+	m, _, err := readMap(p.mapPath, p.mapText)
+	if err == nil && m.Algorithm != bmap.SHA256 {
+		err = fmt.Errorf("%s is signed, but its digests are of kind %s, which can be forged: %w", p.mapPath, m.Algorithm, unsigned)
+	}
+	return true, err
+}
+
 // signatureEndings are those of what gpg, ssh-keygen and minisign write.
 var signatureEndings = []string{".asc", ".sig", ".minisig"}
 
-// findIgnored looks for signatures of a file that no list of signers is for, such as
-// those of GPG: whoever sees them would think that they were verified.
+// findIgnored looks for signatures of a file that were not verified: whoever sees them
+// would think that they were.
 func (p *picker) findIgnored(ctx context.Context, at besides, name string) {
 	for _, ending := range signatureEndings {
-		verified := slices.ContainsFunc(p.lists, func(l signerList) bool { return l.Ending() == ending })
-		if _, err := at.Beside(ctx, name+ending); err == nil && !verified {
+		if _, err := at.Beside(ctx, name+ending); err == nil && !slices.Contains(p.proved, name+ending) {
 			p.ignored = append(p.ignored, name+ending)
 		}
 	}
@@ -224,40 +263,58 @@ func (f folder) Beside(_ context.Context, name string) (fetch.File, error) {
 	return fetch.File{Path: path, Name: name}, err
 }
 
+// signature is a file of one.
+type signature struct {
+	name string
+	data []byte
+}
+
 // signatures are those of a file, one for each list of signers. The error is
 // fs.ErrNotExist where one is not there, and says how to sign.
-func (p *picker) signatures(ctx context.Context, at besides, name string) ([][]byte, error) {
-	var all [][]byte
-	for _, list := range p.lists {
-		file, err := at.Beside(ctx, name+list.Ending())
+func signatures(ctx context.Context, at besides, name string, lists []signerList) ([]signature, error) {
+	var all []signature
+	for _, list := range lists {
+		s, err := list.find(ctx, at, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s is not signed, and %s wants that: %w\n  %s", name, list.from, err, list.Hint(name))
 		}
 		if err != nil {
 			return nil, err
 		}
-		data, err := readLimited(file.Path)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, data)
+		all = append(all, s)
 	}
 	return all, nil
 }
 
+// find takes the first ending of which there is a signature.
+func (l signerList) find(ctx context.Context, at besides, name string) (s signature, err error) {
+	for _, ending := range l.Endings() {
+		var file fetch.File
+		if file, err = at.Beside(ctx, name+ending); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			s.data, err = readLimited(file.Path)
+		}
+		s.name = name + ending
+		break
+	}
+	return s, err
+}
+
 // signers proves that the file at path is signed, for each list, and says by whom.
-func (p *picker) signers(ctx context.Context, at besides, name, path string) ([]string, error) {
-	all, err := p.signatures(ctx, at, name)
+func (p *picker) signers(ctx context.Context, at besides, name, path string, lists []signerList) ([]string, error) {
+	all, err := signatures(ctx, at, name, lists)
 	if err != nil {
 		return nil, err
 	}
 	var found []string
-	for i, list := range p.lists {
-		who, err := proveSigned(ctx, list, all[i], path, name)
+	for i, list := range lists {
+		who, err := proveSigned(ctx, list, all[i].data, path, name)
 		if err != nil {
-			return nil, fmt.Errorf("%s%s (%s): %w", name, list.Ending(), list.from, err)
+			return nil, fmt.Errorf("%s (%s): %w", all[i].name, list.from, err)
 		}
-		found = append(found, who)
+		found, p.proved = append(found, who), append(p.proved, all[i].name)
 	}
 	return found, nil
 }
@@ -359,13 +416,37 @@ func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) erro
 		}
 	}
 	if len(p.lists) > 0 {
-		_, err := p.signers(ctx, at, file.Name, file.Path)
+		var err error
+		p.mapped, err = p.mapSigners(ctx, at, file)
 		return err
 	}
 	if p.options.Digest != "" && !named {
 		return errAlone
 	}
 	return nil
+}
+
+// mapSigners proves who signed a map, beside it or inside of it.
+func (p *picker) mapSigners(ctx context.Context, at besides, file fetch.File) ([]string, error) {
+	data, err := readLimited(file.Path)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	var beside []signerList
+	for _, list := range p.lists {
+		if !list.Clear() || !sshsig.Clearsigned(data) {
+			beside = append(beside, list)
+			continue
+		}
+		text, who, err := list.VerifyClear(ctx, data)
+		if err != nil {
+			return nil, fmt.Errorf("%s (%s): %w", file.Name, list.from, err)
+		}
+		p.mapText, found = text, append(found, who)
+	}
+	others, err := p.signers(ctx, at, file.Name, file.Path, beside)
+	return append(found, others...), err
 }
 
 // proveArtifact proves the build's own files, where somebody wants that. Otherwise
@@ -438,16 +519,16 @@ func (p *picker) proveDescription(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := p.signatures(ctx, folder(p.artifact.Dir()), images.ArtifactName)
+	all, err := signatures(ctx, folder(p.artifact.Dir()), images.ArtifactName, p.lists)
 	if err != nil {
 		return err
 	}
 	for i, list := range p.lists {
-		who, err := list.Verify(ctx, all[i], bytes.NewReader(data))
+		who, err := list.Verify(ctx, all[i].data, bytes.NewReader(data))
 		if err != nil {
-			return fmt.Errorf("%s%s (%s): %w", path, list.Ending(), list.from, err)
+			return fmt.Errorf("%s (%s): %w", filepath.Join(p.artifact.Dir(), all[i].name), list.from, err)
 		}
-		p.signedBy = append(p.signedBy, who)
+		p.signedBy, p.proved = append(p.signedBy, who), append(p.proved, all[i].name)
 	}
 	var signed images.Artifact
 	if err := json.Unmarshal(data, &signed); err != nil {
@@ -484,7 +565,7 @@ func (p picked) show(w io.Writer) {
 		fmt.Fprintf(w, "Signed by %s.\n", who)
 	}
 	for _, name := range p.ignored {
-		fmt.Fprintf(w, "%s is ignored: Slipway did not verify it. -signers verifies signatures of ssh-keygen and minisign; for one of GPG: gpgv --keyring KEYRING %[1]s %s\n", name, strings.TrimSuffix(name, filepath.Ext(name)))
+		fmt.Fprintf(w, "%s is ignored: Slipway did not verify it. To verify it: -signers=FILE, with a keyring of GPG, allowed signers of ssh-keygen, or a public key of minisign.\n", name)
 	}
 	if p.note != "" {
 		fmt.Fprintln(w, p.note)

@@ -194,7 +194,7 @@ func Flash(ctx context.Context, board, device string,
 	blind *bool, // do not read back what was written
 	yes *string, // each device's serial (its port where another has the same one, its path where it has none), with commas between, instead of being asked
 	digest *string, // of the image: sha256:HEX, or a list such as SHA256SUMS, a path or an address
-	signers *string, // file of allowed signers, or minisign's public key: what they did not sign is refused
+	signers *string, // keyring of GPG, file of allowed signers, or minisign's public key: what they did not sign is refused (or SLIPWAY_SIGNERS)
 	pkc *string, // private key (PEM) that the boot files are signed with for Jetsons whose fuses ask for it
 	sbk *string, // key (words of hex) that they are encrypted with besides
 	forceRecovery *bool, // bring Jetsons into recovery mode by the command of board.yml

@@ -1,6 +1,6 @@
 // Package sshsig proves who signed a file: by OpenSSH's signatures (ssh-keygen -Y
-// sign) and a file of allowed signers, or by minisign's and a public key of its. It
-// signs nothing, and it runs no program.
+// sign) and a file of allowed signers, by minisign's and a public key of its, or by
+// GPG's and a keyring, for which it runs gpgv. It signs nothing.
 package sshsig
 
 import (
@@ -41,13 +41,21 @@ type Signers struct {
 	file    string
 	entries []entry      // of allowed_signers
 	mini    *minisignKey // of a public key of minisign
+	ring    []byte       // of GPG, as "gpg --export" writes it or a keybox
 }
 
-// ParseSigners reads a file of allowed signers, or a public key of minisign. The
-// name is for errors.
+// ParseSigners reads a file of allowed signers, a public key of minisign, or a keyring
+// of GPG. The name is for errors.
 func ParseSigners(file string, data []byte) (Signers, error) {
 	s := Signers{file: file}
 	var err error
+	if isRing(data) && len(data) <= maxRingBytes {
+		s.ring = data
+		return s, nil
+	}
+	if bytes.HasPrefix(data, []byte("-----BEGIN PGP PUBLIC KEY")) {
+		return s, fmt.Errorf("%s: GPG's key as text, which gpgv does not take\nnext: gpg --dearmor -o keyring.gpg %[1]s", file)
+	}
 	if len(data) > maxSignersBytes {
 		return s, fmt.Errorf("%s: more than %d MiB, which no list of signers has", file, maxSignersBytes>>20)
 	}
@@ -62,18 +70,27 @@ func ParseSigners(file string, data []byte) (Signers, error) {
 	return s, nil
 }
 
-// Ending is what a signature's file is called behind the name of what it signs.
-func (s Signers) Ending() string {
-	if s.mini != nil {
-		return ".minisig"
+// Endings are what a signature's file may be called behind the name of what it signs.
+func (s Signers) Endings() []string {
+	switch {
+	case s.mini != nil:
+		return []string{".minisig"}
+	case s.ring != nil:
+		return []string{".asc", ".sig"}
 	}
-	return ".sig"
+	return []string{".sig"}
 }
+
+// Clear says whether these signers can sign a text inside of itself.
+func (s Signers) Clear() bool { return s.ring != nil }
 
 // Hint is how a file is signed for these signers.
 func (s Signers) Hint(file string) string {
-	if s.mini != nil {
+	switch {
+	case s.mini != nil:
 		return "minisign -S -m " + file
+	case s.ring != nil:
+		return "gpg --armor --detach-sign " + file
 	}
 	return "ssh-keygen -Y sign -f KEY -n file " + file
 }
@@ -85,12 +102,15 @@ func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (
 }
 
 func (s Signers) verifyAt(ctx context.Context, signature []byte, data io.Reader, now time.Time) (string, error) {
-	in := stoppable{ctx, data}
+	in := &stoppable{ctx: ctx, in: data}
 	if len(signature) > maxSignatureBytes {
 		return "", fmt.Errorf("a signature of more than %d KiB", maxSignatureBytes>>10)
 	}
 	if s.mini != nil {
 		return s.mini.verify(signature, in)
+	}
+	if s.ring != nil {
+		return s.verifyRing(ctx, signature, in)
 	}
 	sig, err := parseSSH(signature)
 	if err != nil {
@@ -107,17 +127,23 @@ func (s Signers) verifyAt(ctx context.Context, signature []byte, data io.Reader,
 	return fmt.Sprintf("%s (%s %s)", signer, sig.key.Type(), ssh.FingerprintSHA256(sig.key)), nil
 }
 
-// stoppable ends with its context.
+// stoppable ends with its context, and keeps why it ended early.
 type stoppable struct {
 	ctx context.Context
 	in  io.Reader
+	err error
 }
 
-func (s stoppable) Read(p []byte) (int, error) {
+func (s *stoppable) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
-		return 0, context.Cause(s.ctx)
+		s.err = context.Cause(s.ctx)
+		return 0, s.err
 	}
-	return s.in.Read(p)
+	n, err := s.in.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
 }
 
 // sshSignature is a signature of OpenSSH, taken apart.

@@ -1,0 +1,119 @@
+package flash
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"slipway/flash/sshsig/gpgtest"
+	"slipway/images/bmap"
+)
+
+// What a user of bmaptool has: signatures of GPG, beside the block map or inside of it,
+// and a keyring. A signed map proves the image; a signature that fails refuses.
+func TestSignedByGPG(t *testing.T) {
+	a := little(t)
+	ann, bob := gpgtest.New(t, "ann@example.com", "never"), gpgtest.New(t, "bob@example.com", "never")
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, s *shelf, o *Options)
+		wantErr string
+		noMap   bool
+		ignored []string
+	}{
+		"map":                   {prepare: func(t *testing.T, s *shelf, _ *Options) { ann.Sign(t, s.path("disk.bmap"), ".asc") }},
+		"map, the other ending": {prepare: func(t *testing.T, s *shelf, _ *Options) { ann.Sign(t, s.path("disk.bmap"), ".sig") }},
+		"clearsigned map":       {prepare: func(t *testing.T, s *shelf, _ *Options) { ann.Clearsign(t, s.path("disk.bmap")) }},
+		"given clearsigned map": {prepare: func(t *testing.T, s *shelf, o *Options) {
+			ann.Clearsign(t, s.path("disk.bmap"))
+			o.BlockMap = s.path("disk.bmap")
+		}},
+		"image": {prepare: func(t *testing.T, s *shelf, _ *Options) { ann.Sign(t, s.path("disk.img"), ".asc") }, noMap: true},
+		"both, and others that nobody verifies": {prepare: func(t *testing.T, s *shelf, _ *Options) {
+			ann.Sign(t, s.path("disk.img"), ".asc")
+			ann.Sign(t, s.path("disk.bmap"), ".asc")
+			bob.Sign(t, s.path("disk.bmap"), ".sig")
+			s.put(t, "disk.img.minisig", []byte("x"))
+		}, ignored: []string{"disk.bmap.sig", "disk.img.minisig"}},
+		"list": {prepare: func(t *testing.T, s *shelf, o *Options) {
+			s.put(t, "SHA256SUMS", []byte(sumOf(read(t, s.path("disk.img")))+"  disk.img\n"+sumOf(read(t, s.path("disk.bmap")))+"  disk.bmap\n"))
+			ann.Sign(t, s.path("SHA256SUMS"), ".asc")
+			o.Digest = s.path("SHA256SUMS")
+		}},
+		"unsigned":              {prepare: func(*testing.T, *shelf, *Options) {}, wantErr: "disk.img is not signed, and -signers wants that"},
+		"map by another key":    {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.bmap"), ".asc") }, wantErr: "disk.bmap.asc (-signers): signed by GPG key "},
+		"clear by another key":  {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Clearsign(t, s.path("disk.bmap")) }, wantErr: "disk.bmap (-signers): signed by GPG key "},
+		"image by another key":  {prepare: func(t *testing.T, s *shelf, _ *Options) { bob.Sign(t, s.path("disk.img"), ".asc") }, wantErr: "disk.img.asc (-signers): signed by GPG key "},
+		"map with weak digests": {prepare: weakMap(ann), wantErr: "its digests are of kind sha1"},
+		"map changed since": {prepare: func(t *testing.T, s *shelf, _ *Options) {
+			ann.Sign(t, s.path("disk.bmap"), ".asc")
+			s.put(t, "disk.bmap", leavesOut(t, s.path("disk.bmap")))
+		}, wantErr: "the signature is not of this file"},
+		"image changed since": {prepare: func(t *testing.T, s *shelf, _ *Options) {
+			ann.Sign(t, s.path("disk.bmap"), ".asc")
+			data := read(t, s.path("disk.img"))
+			data[mib]++
+			s.put(t, "disk.img", data)
+		}, wantErr: "disk.img"},
+		"clearsigned, no keyring": {prepare: func(t *testing.T, s *shelf, o *Options) {
+			ann.Clearsign(t, s.path("disk.bmap"))
+			o.Signers = ""
+		}, wantErr: "clearsigned by GPG, and no keyring is named\nnext: flash with -signers=KEYRING"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShelf(t, a)
+			o := Options{Image: s.url + "/disk.img", Signers: ann.Ring}
+			test.prepare(t, s, &o)
+			disk, receipt, err := elsewhere(t, spec, o)
+			if test.wantErr != "" {
+				refused(t, disk, err, test.wantErr)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, "virtual disk", read(t, disk), image(t, a))
+			slices.Sort(receipt.Ignored)
+			if len(receipt.SignedBy) != 1 || !strings.HasPrefix(receipt.SignedBy[0], "ann@example.com (GPG ") ||
+				(receipt.MapSHA256 == "") != test.noMap || !slices.Equal(receipt.Ignored, test.ignored) {
+				t.Errorf("receipt: signed by %q, map %q, ignored %q; want %q ignored", receipt.SignedBy, receipt.MapSHA256, receipt.Ignored, test.ignored)
+			}
+		})
+	}
+}
+
+// weakMap signs a map of the image with digests of which another image can be made.
+func weakMap(p gpgtest.Person) func(*testing.T, *shelf, *Options) {
+	return func(t *testing.T, s *shelf, _ *Options) {
+		m := mapFrom(t, s.path("disk.bmap"))
+		m.Algorithm = bmap.SHA1
+		for i := range m.Ranges {
+			m.Ranges[i].Sum = strings.Repeat("0", 40)
+		}
+		var b bytes.Buffer
+		if _, err := m.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		s.put(t, "disk.bmap", b.Bytes())
+		p.Sign(t, s.path("disk.bmap"), ".asc")
+	}
+}
+
+// The environment names a keyring for every flash; the option replaces it.
+func TestSignersVariable(t *testing.T) {
+	ann, bob := gpgtest.New(t, "ann@example.com", "never"), gpgtest.New(t, "bob@example.com", "never")
+	s := newShelf(t, little(t))
+	t.Setenv(SignersVariable, ann.Ring)
+	disk, _, err := elsewhere(t, spec, Options{Image: s.path("disk.img")})
+	refused(t, disk, err, "disk.img is not signed, and SLIPWAY_SIGNERS wants that")
+	bob.Sign(t, s.path("disk.bmap"), ".asc")
+	disk, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img")})
+	refused(t, disk, err, "disk.bmap.asc (SLIPWAY_SIGNERS)")
+	if _, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img"), Signers: bob.Ring}); err != nil {
+		t.Error(err)
+	}
+	t.Setenv(SignersVariable, filepath.Join(t.TempDir(), "none"))
+	disk, _, err = elsewhere(t, spec, Options{Image: s.path("disk.img")})
+	refused(t, disk, err, "SLIPWAY_SIGNERS: read ")
+}

@@ -1,0 +1,169 @@
+package sshsig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/layers/engine"
+)
+
+const (
+	maxRingBytes   = 64 << 20
+	maxStatusBytes = 1 << 20
+	statusHead     = "[GNUPG:] "
+	clearHead      = "-----BEGIN PGP SIGNED MESSAGE-----"
+)
+
+// The classes of signatures, in hexadecimal as gpgv prints them. One of a text leaves
+// the ends of lines open, so it is taken for a clearsigned text alone.
+const (
+	classFile = "00"
+	classText = "01"
+)
+
+// Clearsigned says whether data begins as a text that contains GPG's signature of it.
+func Clearsigned(data []byte) bool { return bytes.HasPrefix(data, []byte(clearHead)) }
+
+// isRing knows a keybox of GPG's, and the packets that "gpg --export" writes: each
+// begins with the tag of a public key.
+func isRing(data []byte) bool {
+	if len(data) < 12 {
+		return false
+	}
+	return string(data[8:12]) == "KBXf" || data[0] == 0xc6 || data[0]&^3 == 0x98
+}
+
+// VerifyClear returns what a clearsigned text says, and who signed it.
+func (s Signers) VerifyClear(ctx context.Context, data []byte) (text []byte, who string, err error) {
+	err = s.withRing(func(dir string) error {
+		signed, out := filepath.Join(dir, "signed"), filepath.Join(dir, "text")
+		if err := os.WriteFile(signed, data, 0o600); err != nil {
+			return err
+		}
+		if who, err = s.gpgv(ctx, dir, classText, nil, "--output", out, "--", signed); err != nil {
+			return err
+		}
+		text, err = os.ReadFile(out)
+		return err
+	})
+	return text, who, err
+}
+
+// verifyRing reads all of data.
+func (s Signers) verifyRing(ctx context.Context, signature []byte, data *stoppable) (who string, err error) {
+	err = s.withRing(func(dir string) error {
+		file := filepath.Join(dir, "signature")
+		if err := os.WriteFile(file, signature, 0o600); err != nil {
+			return err
+		}
+		who, err = s.gpgv(ctx, dir, classFile, data, "--", file, "-")
+		return err
+	})
+	if data.err != nil { // gpgv has seen a part of the file only
+		return "", data.err
+	}
+	return who, err
+}
+
+// withRing lays the keyring into a folder of its own, where gpgv finds no other one.
+func (s Signers) withRing(work func(dir string) error) error {
+	dir, err := os.MkdirTemp("", "slipway-gpgv-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "ring"), s.ring, 0o600); err != nil {
+		return err
+	}
+	return work(dir)
+}
+
+// gpgv exits with 0 where a key has expired, so its status lines are read too. SHA-1
+// is refused as it is for SSH keys.
+func (s Signers) gpgv(ctx context.Context, dir, class string, in *stoppable, args ...string) (string, error) {
+	c := engine.Command{Argv: append([]string{
+		"gpgv", "--homedir", dir, "--keyring", filepath.Join(dir, "ring"), "--weak-digest", "SHA1", "--status-fd", "1",
+	}, args...), Env: []string{"LC_ALL=C"}}
+	if in != nil {
+		c.Stdin = in
+	}
+	status, err := engine.Output(ctx, c)
+	var failed *engine.Failure
+	if err != nil && !errors.As(err, &failed) {
+		if ctx.Err() == nil {
+			err = fmt.Errorf("%w\nnext: apt-get install gpgv", err)
+		}
+		return "", err
+	}
+	who, why := judgeStatus(status, class, s.file)
+	if why == nil && err == nil {
+		return who, nil
+	}
+	if why != nil && !errors.Is(why, errNoVerdict) {
+		return "", why
+	}
+	if failed == nil {
+		return "", why
+	}
+	lines := strings.Split(failed.Tail, "\n")
+	return "", fmt.Errorf("no signature of GPG that can be verified: %s", short(strings.TrimPrefix(lines[len(lines)-1], "gpgv: ")))
+}
+
+// errNoVerdict leaves it to gpgv's message to say what is wrong.
+var errNoVerdict = errors.New("gpgv has not said who signed it")
+
+// judgeStatus reads what gpgv writes for programs: each signature has to be good, and
+// of the class that is wanted.
+func judgeStatus(status []byte, class, ring string) (string, error) {
+	if len(status) > maxStatusBytes {
+		return "", fmt.Errorf("gpgv says more than %d MiB of the signature", maxStatusBytes>>20)
+	}
+	var signers []string
+	good, valid := 0, 0
+	for line := range strings.Lines(string(status)) {
+		text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), statusHead)
+		if !ok {
+			continue
+		}
+		word, rest, _ := strings.Cut(text, " ")
+		key, user, _ := strings.Cut(rest, " ")
+		key, user = short(key), short(user)
+		fields := strings.Fields(rest)
+		switch {
+		case word == "BADSIG":
+			return "", errors.New("the signature is not of this file")
+		case word == "EXPSIG":
+			return "", fmt.Errorf("the signature by %s (GPG key %s) has expired", user, key)
+		case word == "EXPKEYSIG":
+			return "", fmt.Errorf("signed by %s, whose GPG key %s has expired", user, key)
+		case word == "REVKEYSIG":
+			return "", fmt.Errorf("signed by %s, whose GPG key %s is revoked", user, key)
+		case word == "ERRSIG" && len(fields) > 5 && fields[5] == "9":
+			return "", fmt.Errorf("signed by GPG key %s, which %s does not hold", key, ring)
+		case word == "ERRSIG":
+			return "", errNoVerdict
+		case word == "GOODSIG":
+			good++
+			signers = append(signers, user)
+		case word == "VALIDSIG":
+			valid++
+			if valid != good || len(fields) < 9 {
+				return "", errNoVerdict
+			}
+			if fields[8] != class {
+				return "", fmt.Errorf("a signature of GPG of class %s; want %s: gpg --detach-sign, without --textmode", short(fields[8]), class)
+			}
+			signers[good-1] += " (GPG " + key + ")"
+		}
+	}
+	if good == 0 || good != valid {
+		return "", errNoVerdict
+	}
+	return strings.Join(slices.Compact(signers), ", "), nil
+}

@@ -1,0 +1,71 @@
+// Package gpgtest makes keys with the real gpg and signs files with them, for tests.
+package gpgtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Person has a key.
+type Person struct {
+	Ring string // file with the public key, as "gpg --export" writes it
+	home string
+	user string
+}
+
+// New makes a key. The arguments go before --quick-gen-key's.
+func New(t *testing.T, user, expires string, args ...string) Person {
+	t.Helper()
+	for _, program := range []string{"gpg", "gpgv"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%s is missing (Debian packages gnupg and gpgv)", program)
+		}
+	}
+	home, err := os.MkdirTemp("", "gpg") // a test's own folder has too long a name for the agent's socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = exec.Command("gpgconf", "--homedir", home, "--kill", "all").Run()
+		os.RemoveAll(home)
+	})
+	p := Person{filepath.Join(home, "ring.gpg"), home, user}
+	p.Run(t, append(args, "--passphrase", "", "--quick-gen-key", user, "ed25519", "sign", expires)...)
+	p.Export(t)
+	return p
+}
+
+// Export writes the public key to Ring.
+func (p Person) Export(t *testing.T) {
+	t.Helper()
+	p.Run(t, "--output", p.Ring, "--export", p.user)
+}
+
+// Keybox is the file in which gpg itself has the key.
+func (p Person) Keybox() string { return filepath.Join(p.home, "pubring.kbx") }
+
+// Run runs gpg.
+func (p Person) Run(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.Command("gpg", append([]string{"--batch", "--yes", "--quiet", "--homedir", p.home}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+// Sign makes the signature beside a file.
+func (p Person) Sign(t *testing.T, path, ending string, args ...string) {
+	t.Helper()
+	p.Run(t, append(args, "--output", path+ending, "--armor", "--detach-sign", path)...)
+}
+
+// Clearsign puts the signature into a text.
+func (p Person) Clearsign(t *testing.T, path string) {
+	t.Helper()
+	p.Run(t, "--output", path+".clear", "--clearsign", path)
+	if err := os.Rename(path+".clear", path); err != nil {
+		t.Fatal(err)
+	}
+}
