@@ -95,15 +95,16 @@ func (t Tree) server() int {
 	return pid
 }
 
-// left are the server of this build folder and its workers, with all below them.
-// The server comes first.
+// left are the servers of this build folder and its workers, with all below them. The
+// server that holds the lock comes first. A server that ends gives the lock back before
+// its process has ended.
 func (t Tree) left() []process {
 	all := processes()
 	server := t.server()
 	var found []process
 	for _, p := range all {
-		worker := strings.Contains(p.argv, "/bitbake-worker ")
-		if (p.pid == server || worker) && t.isIn(p) {
+		ofBitbake := strings.Contains(p.argv, "/bitbake-server ") || strings.Contains(p.argv, "/bitbake-worker ")
+		if (p.pid == server || ofBitbake) && t.isIn(p) {
 			found = append(found, p)
 		}
 	}
