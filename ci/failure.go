@@ -8,7 +8,7 @@ import (
 )
 
 // How a run fails, as far as a script has to know: it may try again later, look at
-// the board, or mend a file. An error that is none of these is any other one.
+// the board, or fix a file. An error that is none of these is any other one.
 var (
 	// ErrUnreachable is for a board that did not answer, let nobody in, or was lost in
 	// the middle of its checks.

@@ -116,7 +116,7 @@ func TestCutOutputIsNoPass(t *testing.T) {
 command:
   late: {exec: cat $D/big $D/big; echo Oops, stdout: ['!/Oops/'], meta: {next: look for the Oops}}
   late error: {exec: "{ cat $D/big $D/big; echo Oops; } >&2", stderr: ['!/Oops/']}
-  late and failed: {exec: cat $D/big $D/big; exit 1, stdout: ['!/Oops/'], meta: {next: mend it}}
+  late and failed: {exec: cat $D/big $D/big; exit 1, stdout: ['!/Oops/'], meta: {next: fix it}}
   unread: {exec: cat $D/big $D/big}
   the other: {exec: cat $D/big $D/big; echo Oops >&2, stderr: [Oops], stdout: []}
 file:
@@ -134,7 +134,7 @@ file:
 		t.Fatal(diff)
 	}
 	checks := r.Suites[0].Checks
-	for i, next := range map[int]string{0: "grep", 2: "mend it", 6: "grep"} {
+	for i, next := range map[int]string{0: "grep", 2: "fix it", 6: "grep"} {
 		if c := checks[i]; !strings.Contains(c.Saw, "more than the 1 MiB that is kept") || !strings.Contains(c.Next, next) {
 			t.Errorf("%s saw %.200q, next %q; want the limit, and %q next", c.Name, c.Saw, c.Next, next)
 		}

@@ -67,7 +67,7 @@ type Outcome struct {
 
 // Update has a board's own engine install a bundle, restarts the board, proves the
 // new system by its smoke suites, and only then makes it the one that stays. What
-// fails after the restart leads back to the old system. Whatever happens, the
+// fails after the restart is rolled back to the old system. Whatever happens, the
 // outcome says which system runs.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := BoardDir(opt, spec)
@@ -660,7 +660,7 @@ func (o Outcome) String() string {
 	case o.Waiting:
 		text += "; the new one was installed and starts with the next restart. Then: smoke, and mark it good"
 	case o.System == NewSystem:
-		text += "; it is not marked good, and a later restart may lead back to the old one"
+		text += "; it is not marked good, and a later restart may roll back to the old one"
 	}
 	return clean(text, maxSawBytes)
 }

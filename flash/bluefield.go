@@ -139,7 +139,7 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	return err
 }
 
-// trailing judges what stands behind the stream's images: a bf.cfg there may hold a
+// trailing judges the stream's trailing data: a bf.cfg there may hold a
 // password too, and a second one would be taken for a part of it.
 func (j *bluefieldJob) trailing(path string) error {
 	n := j.stream.TrailingBytes
@@ -147,7 +147,7 @@ func (j *bluefieldJob) trailing(path string) error {
 		return nil
 	}
 	if j.config != nil {
-		return fmt.Errorf("%s: %d bytes stand behind its images already, so that %s would not be read; take it apart (bfb:extract) and make it anew without them", path, n, j.options.Config)
+		return fmt.Errorf("%s: it has %d bytes of trailing data, so that %s would not be read; extract its images (bfb:extract) and make a stream without them (bfb:make)", path, n, j.options.Config)
 	}
 	if n > bfb.MaxConfigBytes {
 		return nil // a root file system
@@ -160,7 +160,7 @@ func (j *bluefieldJob) trailing(path string) error {
 		return nil
 	}
 	if err := bfb.CheckConfig(text); err != nil {
-		return fmt.Errorf("%s: the bf.cfg behind its images, line %w", path, err)
+		return fmt.Errorf("%s: the bf.cfg in its trailing data, line %w", path, err)
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func (j *bluefieldJob) show(w io.Writer) {
 	case j.config != nil:
 		fmt.Fprintf(w, "  with %s behind it\n", j.options.Config)
 	case j.stream.TrailingBytes > 0:
-		fmt.Fprintf(w, "  with %s behind its images (a bf.cfg or a root file system)\n", sizeText(j.stream.TrailingBytes))
+		fmt.Fprintf(w, "  with %s of trailing data (a bf.cfg or a root file system)\n", sizeText(j.stream.TrailingBytes))
 	}
 	fmt.Fprintln(w, "A DPU is reset at once: what runs on it ends, its network ports go down, and the stream decides what becomes of its disk.")
 }

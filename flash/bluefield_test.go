@@ -175,7 +175,7 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 		}, "bf.cfg:2: ubuntu_PASSWORD is not a hash"},
 		{"a plain password behind the stream", nil, func(t *testing.T, a images.Artifact, o *Options) {
 			o.Image = writeFile(t, "x.bfb", string(read(t, filepath.Join(a.Dir(), "toy.bfb")))+"ubuntu_PASSWORD=Secret12\n")
-		}, "the bf.cfg behind its images, line 1: ubuntu_PASSWORD is not a hash"},
+		}, "the bf.cfg in its trailing data, line 1: ubuntu_PASSWORD is not a hash"},
 		{"two bf.cfg", nil, func(t *testing.T, a images.Artifact, o *Options) {
 			o.Image = writeFile(t, "x.bfb", string(read(t, filepath.Join(a.Dir(), "toy.bfb")))+"A=1\n")
 			o.Config = writeFile(t, "bf.cfg", "A=1\n")

@@ -33,6 +33,6 @@ func (b *projectBuild) warn(ctx context.Context) {
 		say("the configuration was not looked at: " + err.Error())
 	}
 	for _, f := range found {
-		say(f.Where + ": " + f.What + ": " + f.Why + ": " + f.Mend)
+		say(f.Where + ": " + f.What + ": " + f.Why + ": " + f.Fix)
 	}
 }

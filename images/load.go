@@ -164,7 +164,7 @@ func boardFile(name string) string { return path.Join("images/boards", name, "bo
 func decode(boards fs.FS, name string, into *Spec) error {
 	f, err := boards.Open(path.Join(name, "board.yml"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: no such board; add the file or mend the name", boardFile(name))
+		return fmt.Errorf("%s: no such board; add the file or fix the name", boardFile(name))
 	}
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestHookRecipeListsTheHooksModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("recipes/slipway-hook/files/modules.txt is not what go mod vendor writes; mend it and the SRCREVs of slipway-hook.bb: (-want +got)\n%s", diff)
+		t.Errorf("recipes/slipway-hook/files/modules.txt is not what go mod vendor writes; fix it and the SRCREVs of slipway-hook.bb: (-want +got)\n%s", diff)
 	}
 }
 

@@ -85,7 +85,7 @@ func (s *shape) below(key string, at position, path string) (*shape, error) {
 	if below, known := s.keys[key]; known {
 		return below, nil
 	}
-	return nil, at.errorf("unknown key %q in %s (have %s); mend it, or use kas if a newer kas reads it",
+	return nil, at.errorf("unknown key %q in %s (have %s); fix it, or use kas if a newer kas reads it",
 		key, name(path), strings.Join(s.known(), ", "))
 }
 

@@ -44,7 +44,7 @@ func environment() error {
 	return errors.Join(os.Unsetenv("MAGEFILE_LIST"), os.Unsetenv("MAGEFILE_HELP"))
 }
 
-// asJSON and rest carry what stands behind "--" through Mage, which would take it for
+// asJSON and rest carry what follows "--" through Mage, which would take it for
 // more commands.
 func asJSON(args []string) string {
 	text, _ := json.Marshal(args) // strings always can be

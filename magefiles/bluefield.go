@@ -15,8 +15,8 @@ import (
 // BFB works on BlueField boot streams.
 type BFB mg.Namespace
 
-// List prints the images in a boot stream, as mlx-mkbfb -d does, and what stands behind
-// them.
+// List prints the images in a boot stream, as mlx-mkbfb -d does, and the size of the
+// trailing data.
 //
 // Example: "bfb:list bf-bundle.bfb -json".
 func (BFB) List(file string,
@@ -55,8 +55,8 @@ func (BFB) Make(ctx context.Context, out string,
 	})
 }
 
-// Extract takes a boot stream apart, into a file for each image and one for what stands
-// behind them. A damaged stream gives none.
+// Extract writes each image of a boot stream to a file, and the trailing data to another.
+// A damaged stream gives none.
 //
 // Examples: "bfb:extract bf-bundle.bfb"; "bfb:extract bf-bundle.bfb -names=image-v0,trailing -prefix=parts/".
 func (BFB) Extract(ctx context.Context, file string,

@@ -78,7 +78,7 @@ func Boards(
 
 // Doctor looks at this machine before a board's build does.
 //
-// Each finding says what, why it matters and the command that mends it. It exits with
+// Each finding says what, why it matters and the command that fixes it. It exits with
 // an error where the build would stop. With -conf and -branch it looks at a bitbake
 // configuration alone: which of the names in it that branch of meta-tegra lacks, and
 // what to write instead.

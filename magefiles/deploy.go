@@ -74,12 +74,12 @@ func (Deploy) Container(ctx context.Context, board, host, image string,
 // container did not start, was stopped or did not end in time. The container is removed
 // at the end, also after a Ctrl-C. The image is one of the board's, or anything that
 // deploy:container takes, which is brought there first. The image's own command runs, or
-// what stands behind "--".
+// what follows "--".
 //
 // Examples: "deploy:run virt virt slipway/probe:latest"; "deploy:run BOARD HOST app.tar
 // -gpus=all -mounts=/data:/data:ro -- python3 /app/main.py --fast".
 func (Deploy) Run(ctx context.Context, board, host, image string,
-	argv *string, // the command as a JSON list; what stands behind "--" becomes it
+	argv *string, // the command as a JSON list; what follows "--" becomes it
 	env *string, // NAME=value, with commas between them
 	mounts *string, // SOURCE:PLACE or SOURCE:PLACE:ro, with commas between them
 	gpus *string, // which of the board's GPUs, as NVIDIA_VISIBLE_DEVICES names them: all, 0, nvidia.com/gpu=0

@@ -73,8 +73,8 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 // Update has the engine of each board of an inventory install a bundle, as update does.
 //
 // A board has passed when it runs the new system, its suites passed there, and it was
-// marked good. One that did not come up, or failed a check, is led back to the old system
-// and counts as failed. It asks once, for all boards; one canary goes first unless
+// marked good. One that did not come up, or failed a check, is rolled back to the old
+// system and counts as failed. It asks once, for all boards; one canary goes first unless
 // -canary says otherwise. With -dryrun each board is asked whether it would take the
 // bundle, and nothing is written. Ctrl-C begins no other board and breaks installations
 // off, which leaves the old system; boards that restart already are waited for, until a

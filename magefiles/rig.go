@@ -66,7 +66,7 @@ func (Rig) Down(ctx context.Context,
 // Examples: "rig:ssh"; "rig:ssh -- ip -brief link" to run that there.
 func (Rig) SSH(
 	board *string, // which rig; the first one if not given
-	argv *string, // a command to run there, as a JSON list; what stands behind "--" becomes it
+	argv *string, // a command to run there, as a JSON list; what follows "--" becomes it
 ) error {
 	name, err := rigName(board)
 	spec, unknown := images.Load(name)

@@ -147,9 +147,9 @@ func (d demand) space(p patient) Finding {
 	case d.free < d.need/2:
 		f.State = Stops
 	}
-	f.Mend = "make room, or run this in a folder on a larger disk"
+	f.Fix = "make room, or run this in a folder on a larger disk"
 	if p.spec.Debian == nil {
-		f.Mend += "; DL_DIR and SSTATE_DIR may lie on another one, and INHERIT += \"rm_work\" in " + p.siteConf() + " removes what is built from tmp"
+		f.Fix += "; DL_DIR and SSTATE_DIR may lie on another one, and INHERIT += \"rm_work\" in " + p.siteConf() + " removes what is built from tmp"
 	}
 	return f
 }

@@ -1,5 +1,5 @@
 // Package doctor looks at this machine, and at what a board is built of, before the
-// board's build does. Each finding says what, why it matters and what mends it. It
+// board's build does. Each finding says what, why it matters and what fixes it. It
 // changes nothing.
 package doctor
 
@@ -34,7 +34,7 @@ type Finding struct {
 	State string `json:"state"`
 	Saw   string `json:"saw"`
 	Why   string `json:"why,omitempty"`
-	Mend  string `json:"mend,omitempty"`
+	Fix   string `json:"mend,omitempty"`
 }
 
 func ok(what, saw string, args ...any) Finding {
@@ -102,7 +102,7 @@ func unread(spec images.Spec, err error) Finding {
 	if errors.Is(err, layers.ErrNotHere) {
 		return Finding{"project", Warning, err.Error(), "what it is built of was not looked at", "go tool mage layers:checkout " + spec.Board + ", with a network"}
 	}
-	return Finding{"project", Stops, err.Error(), "the build reads it first", "mend the file"}
+	return Finding{"project", Stops, err.Error(), "the build reads it first", "fix the file"}
 }
 
 // Conf looks at a file of configuration alone, for a branch of meta-tegra.
@@ -165,7 +165,7 @@ var marks = map[string]string{OK: "ok", Warning: "WARN", Stops: "STOP"}
 
 func (f Finding) print(w io.Writer) {
 	fmt.Fprintf(w, "  %-4s  %-13s %s\n", marks[f.State], f.What, indented(f.Saw))
-	for _, text := range []string{f.Why, f.Mend} {
+	for _, text := range []string{f.Why, f.Fix} {
 		if text != "" {
 			fmt.Fprintf(w, "        %s\n", indented(text))
 		}

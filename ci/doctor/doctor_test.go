@@ -38,7 +38,7 @@ func find(all []Finding, what string) (Finding, bool) {
 func TestLookSeesWhatBuildDoes(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // so that every board lacks something
 	foreign := map[string]string{"amd64": "virt-arm64", "arm64": "virt"}[runtime.GOARCH]
-	for _, tt := range []struct{ board, mend string }{{"jetson-orin-nano-devkit", "sudo "}, {foreign, "as root: "}} {
+	for _, tt := range []struct{ board, fix string }{{"jetson-orin-nano-devkit", "sudo "}, {foreign, "as root: "}} {
 		spec, err := images.Load(tt.board)
 		if err != nil {
 			t.Fatal(err)
@@ -56,8 +56,8 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 			t.Errorf("Look for %s speaks of root more than once: %+v", tt.board, roots)
 		}
 		f, found := find(all, "build")
-		if !found || f.State != Stops || f.Saw == "" || f.Why == "" || !strings.Contains(f.Mend, tt.mend) {
-			t.Errorf("Look for %s: %+v; want %q to mend it", tt.board, f, tt.mend)
+		if !found || f.State != Stops || f.Saw == "" || f.Why == "" || !strings.Contains(f.Fix, tt.fix) {
+			t.Errorf("Look for %s: %+v; want %q to fix it", tt.board, f, tt.fix)
 		}
 		build := errors.Join(images.Hindrances(t.Context(), spec)...)
 		if build == nil || !strings.Contains(build.Error(), f.Saw) {
@@ -74,7 +74,7 @@ func TestBuildable(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	all := buildable(t.Context(), patient{spec: images.Spec{Board: "b"}})
-	if f := all[len(all)-1]; f.State != Stops || !strings.Contains(f.Saw, "en_US.UTF-8") || !strings.Contains(f.Mend, "localedef") {
+	if f := all[len(all)-1]; f.State != Stops || !strings.Contains(f.Saw, "en_US.UTF-8") || !strings.Contains(f.Fix, "localedef") {
 		t.Errorf("buildable without a locale: %+v", all)
 	}
 	for _, f := range all {
@@ -86,7 +86,7 @@ func TestBuildable(t *testing.T) {
 
 func TestUnread(t *testing.T) {
 	spec := images.Spec{Board: "b"}
-	if f := unread(spec, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Mend, "layers:checkout b") {
+	if f := unread(spec, fmt.Errorf("kas.yml:1:1: repos.r: %w", layers.ErrNotHere)); f.State != Warning || !strings.Contains(f.Fix, "layers:checkout b") {
 		t.Errorf("offline, without a repository: %+v", f)
 	}
 	if f := unread(spec, errors.New("kas.yml:1:1: not valid YAML")); f.State != Stops {
@@ -96,8 +96,8 @@ func TestUnread(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	var text bytes.Buffer
-	Finding{"a", Stops, "one\ntwo\x1b[2J\u009b2J", "why", "mend\nand more"}.print(&text)
-	want := "  STOP  a             one\n        two[2J2J\n        why\n        mend\n        and more\n"
+	Finding{"a", Stops, "one\ntwo\x1b[2J\u009b2J", "why", "fix\nand more"}.print(&text)
+	want := "  STOP  a             one\n        two[2J2J\n        why\n        fix\n        and more\n"
 	if text.String() != want {
 		t.Errorf("print = %q; want %q", text.String(), want)
 	}
@@ -215,7 +215,7 @@ func TestCrowd(t *testing.T) {
 	if f := crowd(p, 16*gib, 0, 16, none); f.State != OK {
 		t.Errorf("16 GiB for 16: %+v", f)
 	}
-	if f := crowd(p, 16*gib, 0, 64, none); f.State != Warning || !strings.Contains(f.Mend, `BB_NUMBER_THREADS=16 PARALLEL_MAKE="-j 16"`) {
+	if f := crowd(p, 16*gib, 0, 64, none); f.State != Warning || !strings.Contains(f.Fix, `BB_NUMBER_THREADS=16 PARALLEL_MAKE="-j 16"`) {
 		t.Errorf("16 GiB for 64: %+v", f)
 	}
 	set := map[string]string{"BB_NUMBER_THREADS": "16", "PARALLEL_MAKE": "-j 16"}
@@ -430,7 +430,7 @@ func TestManualDownloads(t *testing.T) {
 		project: layers.Project{Machine: "jetson-xavier"},
 		layers:  lint.Layers{Branch: map[string]string{"meta-tegra": "zeus-l4t-r32.3.1"}},
 	}
-	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.Contains(f.Mend, "\nlibcudnn7_7.6.3.28-1+cuda10.0_arm64.deb\n") || !strings.Contains(f.Mend, "\nDLA/libnvinfer6_") {
+	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.Contains(f.Fix, "\nlibcudnn7_7.6.3.28-1+cuda10.0_arm64.deb\n") || !strings.Contains(f.Fix, "\nDLA/libnvinfer6_") {
 		t.Errorf("without %s: %+v", devnet, f)
 	}
 	p.project.LocalConf = map[string]string{"nvidia": devnet + ` = "file://${TOPDIR}/sdkm"`}
@@ -444,12 +444,12 @@ func TestManualDownloads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.HasSuffix(f.Mend, "folder:\n"+d.SDKManager[0]) {
+	if f := manualDownloads(t.Context(), p)[0]; f.State != Warning || !strings.HasSuffix(f.Fix, "folder:\n"+d.SDKManager[0]) {
 		t.Errorf("without one of the files: %+v", f)
 	}
 	t.Setenv(devnet, "file://"+filepath.Join(p.bitbake(), "sdkm"))
 	p.project.LocalConf, p.project.Env = nil, map[string]*string{devnet: nil}
-	if f := manualDownloads(t.Context(), p)[0]; !strings.HasSuffix(f.Mend, "folder:\n"+d.SDKManager[0]) {
+	if f := manualDownloads(t.Context(), p)[0]; !strings.HasSuffix(f.Fix, "folder:\n"+d.SDKManager[0]) {
 		t.Errorf("by the environment: %+v", f)
 	}
 	p.layers.Branch["meta-tegra"] = "kirkstone-l4t-r32.7.x"
@@ -485,7 +485,7 @@ func TestProxies(t *testing.T) {
 		t.Errorf("without proxies: %+v", all)
 	}
 	t.Setenv("HTTPS_PROXY", "http://p:3128")
-	if all := proxies(t.Context(), p); len(all) != 1 || !strings.Contains(all[0].Mend, "export https_proxy=") {
+	if all := proxies(t.Context(), p); len(all) != 1 || !strings.Contains(all[0].Fix, "export https_proxy=") {
 		t.Errorf("in capitals: %+v", all)
 	}
 	t.Setenv("https_proxy", "http://p:3128")
@@ -497,12 +497,12 @@ func TestProxies(t *testing.T) {
 // A server that says no stops a build, but not one whose layers are here.
 func TestUnreached(t *testing.T) {
 	r := layers.Reached{Repo: layers.Repo{ID: "a", URL: "https://h/a"}, Err: fmt.Errorf("no answer within 1s")}
-	if f := unreached(r); f.State != Stops || !strings.Contains(f.Mend, "git ls-remote https://h/a HEAD") {
+	if f := unreached(r); f.State != Stops || !strings.Contains(f.Fix, "git ls-remote https://h/a HEAD") {
 		t.Errorf("unreached: %+v", f)
 	}
 	r.Repo.URL = "https://h/$(id)"
 	r.Err = &engine.Failure{Tail: "banner\nHost key verification failed.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights"}
-	if f := unreached(r); !strings.HasSuffix(f.Saw, " Host key verification failed.") || strings.Count(f.Mend, "'https://h/$(id)'") != 2 {
+	if f := unreached(r); !strings.HasSuffix(f.Saw, " Host key verification failed.") || strings.Count(f.Fix, "'https://h/$(id)'") != 2 {
 		t.Errorf("unreached by ssh: %+v", f)
 	}
 	r.Here = true

@@ -20,7 +20,7 @@ import (
 )
 
 func clone(context.Context, patient) []Finding {
-	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone, with Go", Mend: "clone Slipway, install Go, and run this in the clone's top folder"}
+	f := Finding{What: "clone", State: Stops, Why: "images are built from the clone, with Go", Fix: "clone Slipway, install Go, and run this in the clone's top folder"}
 	if _, err := os.Stat(filepath.Join("runtime-hook", "go.mod")); err != nil {
 		f.Saw = "this folder is not Slipway's clone"
 		return []Finding{f}
@@ -39,9 +39,9 @@ func packages(ctx context.Context, p patient) []Finding {
 	missing, err := host.Missing(ctx, needed...)
 	switch {
 	case err != nil:
-		f.State, f.Saw, f.Mend = Warning, err.Error(), "install them with this machine's own package manager"
+		f.State, f.Saw, f.Fix = Warning, err.Error(), "install them with this machine's own package manager"
 	case len(missing) > 0:
-		f.Saw, f.Mend = "missing: "+strings.Join(missing, " "), host.AptLine(missing)
+		f.Saw, f.Fix = "missing: "+strings.Join(missing, " "), host.AptLine(missing)
 	default:
 		f = ok("packages", "all %d installed", len(needed))
 	}
@@ -64,27 +64,27 @@ func buildable(ctx context.Context, p patient) []Finding {
 }
 
 func hindered(err error) Finding {
-	saw, mend, _ := strings.Cut(err.Error(), "\n")
+	saw, fix, _ := strings.Cut(err.Error(), "\n")
 	saw = strings.TrimSuffix(strings.TrimSuffix(saw, ":"), "; run")
-	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(mend), "mend what it says")}
+	return Finding{"build", Stops, saw, "build would stop here", cmp.Or(strings.TrimSpace(fix), "fix what it says")}
 }
 
 // user is who builds. In a container there is often nobody but root, and no sudo.
 func user(_ context.Context, p patient) []Finding {
 	if os.Geteuid() == 0 {
-		mend := "sudo -u NAME -H go tool mage build " + p.spec.Board
+		fix := "sudo -u NAME -H go tool mage build " + p.spec.Board
 		if inContainer() {
-			mend = asBuilder(p)
+			fix = asBuilder(p)
 		}
-		return []Finding{{"user", Stops, "root", "bitbake does not build as root: packages would get files with root's rights by mistake", mend}}
+		return []Finding{{"user", Stops, "root", "bitbake does not build as root: packages would get files with root's rights by mistake", fix}}
 	}
 	dir := existing(p.Build.Dir)
 	if probe, err := os.MkdirTemp(dir, ".doctor-"); err != nil {
-		mend := fmt.Sprintf("sudo chown -R %d:%d %s", os.Getuid(), os.Getgid(), dir)
+		fix := fmt.Sprintf("sudo chown -R %d:%d %s", os.Getuid(), os.Getgid(), dir)
 		if build, _ := filepath.Abs(p.Build.Dir); build != dir {
-			mend = fmt.Sprintf("sudo install -d -o %d -g %d %s", os.Getuid(), os.Getgid(), build)
+			fix = fmt.Sprintf("sudo install -d -o %d -g %d %s", os.Getuid(), os.Getgid(), build)
 		}
-		return []Finding{{"user", Stops, err.Error(), "the build writes there", mend}}
+		return []Finding{{"user", Stops, err.Error(), "the build writes there", fix}}
 	} else if err := os.Remove(probe); err != nil {
 		return []Finding{{"user", Warning, err.Error(), "what the build removes would stay", "look at the rights of " + dir}}
 	}
@@ -94,18 +94,18 @@ func user(_ context.Context, p patient) []Finding {
 // asBuilder makes a user who owns the clone, wherever that user may go: git and go
 // refuse another's, and the folders of root's home let nobody in.
 func asBuilder(p patient) string {
-	mend := "useradd -m builder && "
+	fix := "useradd -m builder && "
 	here, err := os.Getwd()
 	if err == nil && openToAll(here) {
-		mend += "chown -R builder: . && "
+		fix += "chown -R builder: . && "
 	} else {
-		mend += "cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && "
+		fix += "cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && "
 	}
 	if inside, err := filepath.Rel(here, p.Build.Dir); filepath.IsAbs(p.Build.Dir) && (err != nil || !filepath.IsLocal(inside)) {
 		build := engine.Quote(p.Build.Dir)
-		mend += "mkdir -p " + build + " && chown -R builder: " + build + " && "
+		fix += "mkdir -p " + build + " && chown -R builder: " + build + " && "
 	}
-	return mend + "runuser -u builder -- env HOME=/home/builder go tool mage build " + p.spec.Board
+	return fix + "runuser -u builder -- env HOME=/home/builder go tool mage build " + p.spec.Board
 }
 
 // openToAll is true where every user may enter a folder and those above it.

@@ -94,13 +94,13 @@ func userNamespaces(ctx context.Context, p patient) []Finding {
 		return []Finding{ok("namespaces", "a user namespace without a network can be made")}
 	}
 	f := Finding{"namespaces", Stops, "no user namespace can be made: " + brief(err), "bitbake runs its tasks in one, cut off from the network, and stops where it cannot", "allow user namespaces on this machine; in a container, start it with --security-opt seccomp=unconfined or as a privileged one"}
-	for _, limit := range []struct{ path, refuses, mend string }{
+	for _, limit := range []struct{ path, refuses, fix string }{
 		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"},
 		{"/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"},
 		{"/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=10000"},
 	} {
 		if contentOf(limit.path) == limit.refuses {
-			f.Mend = "echo " + limit.mend + " | sudo tee /etc/sysctl.d/60-bitbake.conf && sudo sysctl --system"
+			f.Fix = "echo " + limit.fix + " | sudo tee /etc/sysctl.d/60-bitbake.conf && sudo sysctl --system"
 			break
 		}
 	}

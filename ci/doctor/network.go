@@ -27,7 +27,7 @@ func repositories(ctx context.Context, p patient) []Finding {
 	}
 	all, err := layers.Reach(ctx, p.project, p.ws, patience)
 	if err != nil {
-		return []Finding{{"git", Stops, err.Error(), "layers are fetched with git", "mend what it says"}}
+		return []Finding{{"git", Stops, err.Error(), "layers are fetched with git", "fix what it says"}}
 	}
 	var findings []Finding
 	here, answered := 0, 0
@@ -177,9 +177,9 @@ func manualDownloads(_ context.Context, p patient) []Finding {
 	dir, local := strings.CutPrefix(value, "file://")
 	switch {
 	case err != nil:
-		f.Saw, f.Mend = err.Error(), "mend what it says"
+		f.Saw, f.Fix = err.Error(), "fix what it says"
 	case value == "":
-		f.Saw, f.Mend = fmt.Sprintf("%s is not set, and L4T %s has %d files from SDK Manager alone", devnet, d.L4T, len(files)), p.getting(files)
+		f.Saw, f.Fix = fmt.Sprintf("%s is not set, and L4T %s has %d files from SDK Manager alone", devnet, d.L4T, len(files)), p.getting(files)
 	case !local:
 		f = ok("sdk manager", "%s is %s", devnet, value)
 	default:
@@ -190,7 +190,7 @@ func manualDownloads(_ context.Context, p patient) []Finding {
 		if len(missing) == 0 {
 			return []Finding{ok("sdk manager", "all %d files are in %s", len(d.SDKManager), dir)}
 		}
-		f.Saw, f.Mend = fmt.Sprintf("%s lacks %d of %d files", dir, len(missing), len(files)), p.getting(missing)
+		f.Saw, f.Fix = fmt.Sprintf("%s lacks %d of %d files", dir, len(missing), len(files)), p.getting(missing)
 	}
 	return []Finding{f}
 }
@@ -272,7 +272,7 @@ func schemeOf(address string) string {
 func configuration(_ context.Context, p patient) []Finding {
 	found, err := lint.Project(p.project, p.ws, p.bitbake())
 	if err != nil {
-		return []Finding{{"configuration", Warning, err.Error(), "it cannot be told whether the names in it exist", "mend what it says"}}
+		return []Finding{{"configuration", Warning, err.Error(), "it cannot be told whether the names in it exist", "fix what it says"}}
 	}
 	return linted(found)
 }
@@ -284,7 +284,7 @@ func linted(found []lint.Finding) []Finding {
 		if f.Stops {
 			state = Stops
 		}
-		all = append(all, Finding{"configuration", state, f.Where + ": " + f.What, f.Why, f.Mend})
+		all = append(all, Finding{"configuration", state, f.Where + ": " + f.What, f.Why, f.Fix})
 	}
 	if len(all) == 0 {
 		return []Finding{ok("configuration", "no name in it that the layers lack")}

@@ -20,12 +20,12 @@ const longestTMPDIR = 400
 // path looks at the path of the build folder, which ends up in makefiles and scripts.
 func path(_ context.Context, p patient) []Finding {
 	tmp := filepath.Join(p.bitbake(), "tmp")
-	const mend = "move the clone to a folder with a short path of plain letters"
+	const fix = "move the clone to a folder with a short path of plain letters"
 	if len(tmp) > longestTMPDIR {
-		return []Finding{{"path", Stops, fmt.Sprintf("%s has %d bytes", tmp, len(tmp)), fmt.Sprintf("bitbake refuses more than %d", longestTMPDIR), mend}}
+		return []Finding{{"path", Stops, fmt.Sprintf("%s has %d bytes", tmp, len(tmp)), fmt.Sprintf("bitbake refuses more than %d", longestTMPDIR), fix}}
 	}
 	if i := strings.IndexFunc(tmp, func(r rune) bool { return r > '~' || strings.ContainsRune(" +@%\t", r) }); i >= 0 {
-		return []Finding{{"path", Stops, fmt.Sprintf("%s has %q in it", tmp, []rune(tmp[i:])[0]), "what is built puts its path into makefiles and scripts, which stumble over it; bitbake refuses it", mend}}
+		return []Finding{{"path", Stops, fmt.Sprintf("%s has %q in it", tmp, []rune(tmp[i:])[0]), "what is built puts its path into makefiles and scripts, which stumble over it; bitbake refuses it", fix}}
 	}
 	return []Finding{ok("path", "%s", tmp)}
 }

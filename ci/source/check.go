@@ -21,7 +21,7 @@ import (
 // rule is one thing that holds for the whole source.
 type rule struct {
 	name string
-	mend string                                        // what to do about a finding
+	fix  string                                        // what to do about a finding
 	find func(context.Context, tree) ([]string, error) // findings; the error is for a rule that could not look
 }
 
@@ -40,7 +40,7 @@ var rules = []rule{
 const maxFindings = 40
 
 // Check looks for what must not be in the source and prints all of it on w, with
-// what mends it. It changes no file.
+// what fixes it. It changes no file.
 func Check(ctx context.Context, w io.Writer) error {
 	root, err := cloneRoot()
 	if err != nil {
@@ -177,7 +177,7 @@ func (r rule) print(w io.Writer, found []string) {
 	if more := len(found) - maxFindings; more > 0 {
 		fmt.Fprintf(w, "  and %d lines more\n", more)
 	}
-	fmt.Fprintf(w, "  mend: %s\n", r.mend)
+	fmt.Fprintf(w, "  fix: %s\n", r.fix)
 }
 
 // inModules gathers what argv complains of in each of the modules.

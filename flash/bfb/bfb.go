@@ -1,4 +1,4 @@
-// Package bfb reads, checks, makes and takes apart BlueField boot streams, as
+// Package bfb reads, checks, makes and extracts BlueField boot streams, as
 // mlx-mkbfb does, and makes and judges the bf.cfg that goes with one. What a stream
 // is pushed through is rshim's.
 //
@@ -128,7 +128,7 @@ func parseHeader(raw [headerBytes]byte) (Image, error) {
 func (s Stream) admit(i Image) error {
 	for _, earlier := range s.Images {
 		if earlier.ID == i.ID && earlier.Version >= i.Version {
-			return fmt.Errorf("version %d of image %d stands behind its version %d; the versions of one image ascend", i.Version, i.ID, earlier.Version)
+			return fmt.Errorf("version %d of image %d follows its version %d; the versions of one image ascend", i.Version, i.ID, earlier.Version)
 		}
 	}
 	return nil

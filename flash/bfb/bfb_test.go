@@ -263,7 +263,7 @@ func TestMakeRefuses(t *testing.T) {
 		"one or two can be joined":  {Bases: []string{a, a, a}},
 		"take the other stream":     {Bases: []string{a}, Expert: true},
 		"without other images":      {Bases: []string{a}, Parts: parts, Filter: &Filter{}},
-		"which would be lost":       {Bases: []string{withTrailing}},
+		"would be lost":             {Bases: []string{withTrailing}},
 		"is not known":              {Bases: []string{f.path("unknown.bfb")}},
 		"the file is damaged":       {Bases: []string{f.path("padding.bfb")}},
 		"no such file":              {Parts: gone},

@@ -14,8 +14,8 @@ import (
 // Trailing is what the data behind the images is called.
 const Trailing = "trailing"
 
-// Extract writes the images with these names, or all of them and what stands behind
-// them, to files whose names begin with prefix, and returns the files' names. Each is
+// Extract writes the images with these names, or all of them and the trailing
+// data, to files whose names begin with prefix, and returns the files' names. Each is
 // written whole or not at all, and none where the stream is damaged.
 func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names []string) ([]string, error) {
 	spans, err := s.spans(names)

@@ -82,7 +82,7 @@ func Show(w io.Writer, path string, every, asJSON bool) error {
 
 func (s Stream) remarks(w io.Writer) error {
 	if s.TrailingBytes > 0 {
-		fmt.Fprintf(w, "%10d bytes behind the images (a bf.cfg or a root file system)\n", s.TrailingBytes)
+		fmt.Fprintf(w, "%10d bytes of trailing data (a bf.cfg or a root file system)\n", s.TrailingBytes)
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintln(w, "note: "+n)

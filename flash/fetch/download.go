@@ -50,7 +50,7 @@ type answer struct {
 	validator string
 }
 
-// final is an error that no second try mends.
+// final is an error that no second try fixes.
 type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }

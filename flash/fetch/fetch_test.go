@@ -158,7 +158,7 @@ func TestNextRunGoesOn(t *testing.T) {
 			t.Fatalf("Get over a broken line = %v; want what is kept", err)
 		}
 		nothing(t, dir)
-		r.mend()
+		r.fix()
 		file, err := fetchIt(t, dir, ref, "")
 		if err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestChangedOnTheWay(t *testing.T) {
 		}
 		data := content(1_499_999, 6)
 		s.put(t, "disk.img", data)
-		r.mend()
+		r.fix()
 		file, err := fetchIt(t, dir, ref, "")
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestChangedUnseenOverSSH(t *testing.T) {
 	data := content(1_500_000, 12)
 	s.at = s.at.Add(-time.Minute)
 	s.put(t, "disk.img", data)
-	r.mend()
+	r.fix()
 	file, err := fetchIt(t, dir, ref, "")
 	if err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestCanceled(t *testing.T) {
 	})
 }
 
-// What no second try mends is not tried again for half a minute.
+// What no second try fixes is not tried again for half a minute.
 func TestOverSSHTriedOnce(t *testing.T) {
 	s := newSFTPServer(t).(*sftpServer)
 	b := &boardFolder{}
@@ -416,8 +416,8 @@ func newRelay(t *testing.T, to string, cuts ...int64) *relay {
 
 func (r *relay) addr() string { return r.listen.Addr().String() }
 
-// mend lets all further connections live, and counts from here.
-func (r *relay) mend() {
+// fix lets all further connections live, and counts from here.
+func (r *relay) fix() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cuts, r.sent = nil, 0

@@ -222,7 +222,7 @@ func (s spoken) Error() string { return engine.OneLine(s.error.Error()) }
 
 func (s spoken) Unwrap() error { return s.error }
 
-// unreachable says which failures to reach a server no second try mends.
+// unreachable says which failures to reach a server no second try fixes.
 func unreachable(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {

@@ -44,7 +44,7 @@ func (b *boardFolder) open(ctx context.Context, w wanted, h held) (answer, error
 	return a, nil
 }
 
-// unreadable says which failures no second try mends.
+// unreadable says which failures no second try fixes.
 func unreadable(err error) error {
 	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, target.ErrIrregular, target.ErrHostKey, target.ErrLogin} {
 		if errors.Is(err, last) {

@@ -14,7 +14,7 @@ import (
 // maxAsked is how often a person is asked the same.
 const maxAsked = 3
 
-// question is an error that a person can mend, or, with no ask, a second try. It is
+// question is an error that a person can fix, or, with no ask, a second try. It is
 // put when the connection that met it has ended, so that no limit runs meanwhile.
 type question struct {
 	refusal error // what is said where nobody can be asked

@@ -148,7 +148,7 @@ func nodesOf(cache *cdi.Cache, devices []string) ([]*cdispecs.DeviceNode, error)
 	return nodes, nil
 }
 
-// whatIsThere is what a person may have meant, or has to mend.
+// whatIsThere is what a person may have meant, or has to fix.
 func whatIsThere(cache *cdi.Cache, from map[string]string) string {
 	there := cache.ListDevices()
 	text := fmt.Sprintf("; it has %d specs", len(from))

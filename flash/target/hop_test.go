@@ -114,7 +114,7 @@ func TestJumpHostThatFails(t *testing.T) {
 			}
 			_, err := Dial(t.Context(), a)
 			check(err)
-			if tt.is != nil { // nothing that another try could mend
+			if tt.is != nil { // nothing that another try could fix
 				_, err := WaitDial(t.Context(), a, time.Hour)
 				check(err)
 			}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// Errors that no second try can mend.
+// Errors that no second try can fix.
 var (
 	ErrHostKey = errors.New("host key not trusted")
 	ErrLogin   = errors.New("login refused")

@@ -86,7 +86,7 @@ func parsePins(file string, data []byte) ([]pin, error) {
 		case err == nil && known:
 			pins = append(pins, pin{names, key, marker, file, number})
 		case bytes.HasPrefix(line, []byte("@"+revoked)):
-			return nil, fmt.Errorf("%s:%d: a revoked key that cannot be read; mend or remove the line", file, number)
+			return nil, fmt.Errorf("%s:%d: a revoked key that cannot be read; fix or remove the line", file, number)
 		}
 	}
 	return pins, nil

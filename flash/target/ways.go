@@ -39,7 +39,7 @@ type way struct {
 	took time.Duration // until its last answer
 }
 
-// fault is an error that no other way can mend: the file here cannot be read, or the
+// fault is an error that no other way can fix: the file here cannot be read, or the
 // board refuses to write.
 type fault struct{ error }
 

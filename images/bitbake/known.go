@@ -78,7 +78,7 @@ var knownFailures = []knownFailure{
 	{
 		regexp.MustCompile(`Nothing (?:R?PROVIDES|RPROVIDES) '([^']+)'`),
 		"no recipe of the project's layers provides $1",
-		"add the layer that has it, or mend the name: doctor BOARD knows those that moved",
+		"add the layer that has it, or fix the name: doctor BOARD knows those that moved",
 	},
 	{
 		regexp.MustCompile(`The following required tools .* appear to be unavailable in PATH`),

@@ -172,7 +172,7 @@ func (c Cache) explain(part, at string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %s of the cache, %s: %w; mend it, or build without the cache (SLIPWAY_CACHE=off)", c.From, part, at, err)
+	return fmt.Errorf("%s: %s of the cache, %s: %w; fix it, or build without the cache (SLIPWAY_CACHE=off)", c.From, part, at, err)
 }
 
 // Version is bitbake's.

@@ -90,7 +90,7 @@ func TestProbeOfNobody(t *testing.T) {
 	}
 }
 
-// Whoever stops a build is not told to mend the cache, and a server that is silent is
+// Whoever stops a build is not told to fix the cache, and a server that is silent is
 // told from one that is gone.
 func TestProbeOfTheSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

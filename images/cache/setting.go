@@ -211,13 +211,13 @@ func (s *Setting) whole() error {
 		}
 		return nil
 	}
-	for _, part := range []struct{ name, value, mend string }{
+	for _, part := range []struct{ name, value, fix string }{
 		{"sstate", s.Sstate, "the other parts are of use only with it"},
 		{"hashserv", s.Hashserv, "without the hash equivalence server beside it, next to nothing in an sstate mirror matches"},
 		{"prserv", s.PRServ, "name the PR server, or prserv: none if the builds that filled the mirror had none: packages are found only where both have one or neither"},
 	} {
 		if part.value == "" {
-			return fmt.Errorf("has no %s: %s", part.name, part.mend)
+			return fmt.Errorf("has no %s: %s", part.name, part.fix)
 		}
 	}
 	return nil

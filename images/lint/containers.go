@@ -88,11 +88,11 @@ func (c *checker) systemd(w Word) {
 	if !c.layers.DistroKnown {
 		return
 	}
-	mend := `add INIT_MANAGER = "systemd"`
+	fix := `add INIT_MANAGER = "systemd"`
 	if Before(c.branch, "zeus") {
-		mend = `add DISTRO_FEATURES_append = " systemd" and VIRTUAL-RUNTIME_init_manager = "systemd"`
+		fix = `add DISTRO_FEATURES_append = " systemd" and VIRTUAL-RUNTIME_init_manager = "systemd"`
 	}
-	c.add(w.At, false, "the init system is not systemd, which "+w.Text+" is started by", "the container engine and the units of L4T are systemd's, and nothing starts them under another", mend)
+	c.add(w.At, false, "the init system is not systemd, which "+w.Text+" is started by", "the container engine and the units of L4T are systemd's, and nothing starts them under another", fix)
 }
 
 // layer says where containers come from.

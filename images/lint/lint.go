@@ -24,14 +24,14 @@ type Layers struct {
 	DistroKnown bool
 }
 
-// Finding is one thing to mend in a configuration.
+// Finding is one thing to fix in a configuration.
 type Finding struct {
 	At    Position `json:"-"`
 	Where string   `json:"where"` // file:line:column
 	Stops bool     `json:"stops"` // bitbake would stop at it
 	What  string   `json:"what"`
 	Why   string   `json:"why"`
-	Mend  string   `json:"mend"`
+	Fix   string   `json:"mend"`
 }
 
 const maxFindings = 200
@@ -80,16 +80,16 @@ type checker struct {
 	statements []Statement
 	installed  []Word
 	findings   []Finding
-	said       map[[2]string]string // what, and what mends it, and the file: local.conf repeats what the project file says
+	said       map[[2]string]string // what, and what fixes it, and the file: local.conf repeats what the project file says
 }
 
-func (c *checker) add(at Position, stops bool, what, why, mend string) {
-	key := [2]string{what, mend}
+func (c *checker) add(at Position, stops bool, what, why, fix string) {
+	key := [2]string{what, fix}
 	if file, said := c.said[key]; said && file != at.File || len(c.findings) == maxFindings {
 		return
 	}
 	c.said[key] = at.File
-	c.findings = append(c.findings, Finding{at, at.String(), stops, what, why, mend})
+	c.findings = append(c.findings, Finding{at, at.String(), stops, what, why, fix})
 }
 
 // release is a branch by which the release is known: all layers follow one.
@@ -110,11 +110,11 @@ func (c *checker) statement(s Statement) {
 	c.operators(s)
 	base, operation := split(s.Var)
 	if r, renamed := renamedVariables[base]; renamed && since(c.branch, r.since) {
-		mend := "write " + r.now + " instead"
+		fix := "write " + r.now + " instead"
 		if r.now == "" {
-			mend = "remove the line"
+			fix = "remove the line"
 		}
-		c.add(s.At, true, base+" has another name or none since "+r.since, "bitbake stops at the old name", mend)
+		c.add(s.At, true, base+" has another name or none since "+r.since, "bitbake stops at the old name", fix)
 	}
 	switch {
 	case operation == "remove" || s.Flag != "":

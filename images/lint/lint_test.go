@@ -26,7 +26,7 @@ func on(branch string) Layers {
 func write(all []Finding) string {
 	var b strings.Builder
 	for _, f := range all {
-		fmt.Fprintf(&b, "%s stops=%t\n  %s\n  %s\n  %s\n", f.Where, f.Stops, f.What, f.Why, f.Mend)
+		fmt.Fprintf(&b, "%s stops=%t\n  %s\n  %s\n  %s\n", f.Where, f.Stops, f.What, f.Why, f.Fix)
 	}
 	return b.String()
 }
@@ -143,8 +143,8 @@ func TestCheck(t *testing.T) {
 			}
 			ok := len(all) == len(tt.want)
 			for i := 0; ok && i < len(all); i++ {
-				where, mend, _ := strings.Cut(tt.want[i], " ")
-				ok = all[i].Where == "a.conf:"+where && strings.Contains(all[i].Mend, mend)
+				where, fix, _ := strings.Cut(tt.want[i], " ")
+				ok = all[i].Where == "a.conf:"+where && strings.Contains(all[i].Fix, fix)
 			}
 			if !ok {
 				t.Errorf("Check found\n%s\nwant %q", write(all), tt.want)
@@ -210,8 +210,8 @@ local_conf_header:
 	var got []string
 	for _, f := range all {
 		rel, _ := filepath.Rel(dir, f.Where)
-		mend, _, _ := strings.Cut(f.Mend, " from ")
-		got = append(got, rel+" "+mend)
+		fix, _, _ := strings.Cut(f.Fix, " from ")
+		got = append(got, rel+" "+fix)
 	}
 	want := []string{"kas.yml:2:10 build it as jetson-tx2-devkit", "kas.yml:12:37 write docker nvidia-container-toolkit docker-registry-config instead", "kas.yml:13:11 remove the line", "build/conf/auto.conf:1:1 write IMAGE_INSTALL:append"}
 	if diff := cmp.Diff(want, got); diff != "" {

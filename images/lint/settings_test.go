@@ -55,7 +55,7 @@ func TestSettings(t *testing.T) {
 			ok := len(all) == len(tt.want)
 			for i := 0; ok && i < len(all); i++ {
 				want := strings.SplitN(tt.want[i], " ", 3)
-				ok = all[i].Where == "a.conf:"+want[0] && all[i].Stops == (want[1] == "true") && strings.Contains(all[i].Mend, want[2])
+				ok = all[i].Where == "a.conf:"+want[0] && all[i].Stops == (want[1] == "true") && strings.Contains(all[i].Fix, want[2])
 			}
 			if !ok {
 				t.Errorf("Check found\n%s\nwant %q", write(all), tt.want)

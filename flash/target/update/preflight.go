@@ -169,7 +169,7 @@ func (l look) slots() Finding {
 	case !has:
 		return refused("flash the board with an image that has two slots", "there is no other slot than %s, which runs", booted.Name)
 	case other.Device != "" && other.Device == booted.Device:
-		return refused("mend the engine's configuration on the board", "%s and %s, which runs, are both %s", other.Name, booted.Name, other.Device)
+		return refused("fix the engine's configuration on the board", "%s and %s, which runs, are both %s", other.Name, booted.Name, other.Device)
 	case booted.State == Bad:
 		return refused("prove that the system that runs is good, then have it marked so (with RAUC: rauc status mark-good); otherwise no good one is left when its other slot is written",
 			"%s runs, and is marked bad or on trial", booted.Name)

@@ -81,7 +81,7 @@ func (f Faults) Error() string {
 	if f[0].Line > 0 {
 		at = fmt.Sprintf("%s:%d", at, f[0].Line)
 	}
-	return fmt.Sprintf("%s: %s; mend it, or remove the file for the defaults", at, f[0].Why)
+	return fmt.Sprintf("%s: %s; fix it, or remove the file for the defaults", at, f[0].Why)
 }
 
 // Read reads the settings of the board whose file tree is root. Its errors are
