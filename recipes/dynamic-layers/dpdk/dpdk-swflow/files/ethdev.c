@@ -62,7 +62,7 @@ static void receive(struct swport *port, struct packet *packet)
 {
 	struct rte_mbuf *mbuf;
 
-	if (port->isolated || !port->received || (packet->to_other_host && !port->data->promiscuous))
+	if (!port->received)
 		return;
 	if (packet->offload.gso_type != VIRTIO_NET_HDR_GSO_NONE || !packet_finish_checksum(packet)) {
 		port->stats.ierrors++;
@@ -93,7 +93,8 @@ static void receive(struct swport *port, struct packet *packet)
 static void slow_path(struct swport *port, struct packet *packet)
 {
 	if (!port->is_switch) {
-		receive(port, packet);
+		if (!port->isolated && (!packet->to_other_host || port->data->promiscuous))
+			receive(port, packet);
 		return;
 	}
 	if (packet_write(port->kernel.fd, packet) < 0)
@@ -104,12 +105,12 @@ static void from_outside(struct swport *port, struct packet *packet)
 {
 	struct sw_rule *rule;
 
-	rule = sw_table_apply(&port->table, packet->data, packet->len);
-	if (port->is_switch || rule) {
-		port->stats.ipackets++;
-		port->stats.ibytes += packet->len;
-	}
+	rule = sw_table_apply(&port->table, true, packet->data, packet->len);
 	if (!rule)
+		rule = sw_table_apply(&port->table, false, packet->data, packet->len);
+	if (rule && rule->fate == SW_QUEUE)
+		receive(port, packet);
+	else if (!rule)
 		slow_path(port, packet);
 	else if (rule->fate == SW_FORWARD)
 		send_out(swflow_port(rule->out_port), packet);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rte_flow's patterns and actions made into rules, and refused where they cannot be. */
 #include <errno.h>
-#include <stdlib.h>
+#include <rte_malloc.h>
 #include <string.h>
 
 #include "net_swflow.h"
 
 #define PRIORITY_MAX 65535
+#define FATES "port_id, represented_port, queue, jump and drop"
 
 typedef enum rte_flow_error_type error_type;
 
@@ -27,15 +28,15 @@ static int refuse_action(struct rte_flow_error *error, const struct rte_flow_act
 
 static int parse_attributes(const struct rte_flow_attr *attr, struct sw_rule *rule, struct rte_flow_error *error)
 {
-	if (attr->group)
-		return refuse(error, RTE_FLOW_ERROR_TYPE_ATTR_GROUP, attr, "net_swflow has group 0 only");
 	if (attr->priority > PRIORITY_MAX)
 		return refuse(error, RTE_FLOW_ERROR_TYPE_ATTR_PRIORITY, attr, "net_swflow has priorities up to 65535");
 	if (attr->egress)
 		return refuse(error, RTE_FLOW_ERROR_TYPE_ATTR_EGRESS, attr, "net_swflow has no egress rules");
-	if (!attr->transfer)
-		return refuse(error, RTE_FLOW_ERROR_TYPE_ATTR_TRANSFER, attr,
-			      "net_swflow is a switch: rules need the attribute transfer");
+	if (!attr->transfer && !attr->ingress)
+		return refuse(error, RTE_FLOW_ERROR_TYPE_ATTR_INGRESS, attr,
+			      "a rule needs the attribute ingress or transfer");
+	rule->transfer = attr->transfer;
+	rule->group = attr->group;
 	rule->priority = attr->priority;
 	return 0;
 }
@@ -199,17 +200,23 @@ static int parse_mac(const struct rte_flow_action *action, bool *set, uint8_t *m
 	return 0;
 }
 
+static int parse_fate(const struct rte_flow_action *action, enum sw_fate fate, struct sw_rule *rule,
+		      struct rte_flow_error *error)
+{
+	if (rule->fate)
+		return refuse_action(error, action, "a rule has one of " FATES);
+	rule->fate = fate;
+	return 0;
+}
+
 static int parse_forward(const struct rte_flow_action *action, uint32_t port_id, struct sw_rule *rule,
 			 struct rte_flow_error *error)
 {
-	if (rule->fate)
-		return refuse_action(error, action, "a rule forwards once or drops, and no second time");
 	if (!swflow_port(port_id))
 		return rte_flow_error_set(error, ENODEV, RTE_FLOW_ERROR_TYPE_ACTION_CONF, action,
 					  "the port to send to is none of net_swflow's");
-	rule->fate = SW_FORWARD;
 	rule->out_port = (uint16_t)port_id;
-	return 0;
+	return parse_fate(action, SW_FORWARD, rule, error);
 }
 
 static int parse_port(const struct rte_flow_action *action, const struct swport *port, struct sw_rule *rule,
@@ -233,22 +240,35 @@ static int parse_flag(const struct rte_flow_action *action, bool *flag, struct r
 	return 0;
 }
 
-static int parse_drop(const struct rte_flow_action *action, struct sw_rule *rule, struct rte_flow_error *error)
+static int parse_queue(const struct rte_flow_action *action, struct sw_rule *rule, struct rte_flow_error *error)
 {
-	if (rule->fate)
-		return refuse_action(error, action, "a rule forwards once or drops, and no second time");
-	rule->fate = SW_DROP;
-	return 0;
+	const struct rte_flow_action_queue *queue = action->conf;
+
+	if (rule->transfer)
+		return refuse_action(error, action, "queue needs a rule without transfer");
+	if (!queue || queue->index)
+		return refuse(error, RTE_FLOW_ERROR_TYPE_ACTION_CONF, action, "net_swflow has receive queue 0 only");
+	return parse_fate(action, SW_QUEUE, rule, error);
 }
 
-static int parse_action(const struct rte_flow_action *action, const struct swport *port, struct sw_rule *rule,
-			struct rte_flow_error *error)
+static int parse_jump(const struct rte_flow_action *action, struct sw_rule *rule, struct rte_flow_error *error)
 {
+	const struct rte_flow_action_jump *jump = action->conf;
+
+	if (!jump || jump->group <= rule->group)
+		return refuse(error, RTE_FLOW_ERROR_TYPE_ACTION_CONF, action, "a rule jumps to a higher group only");
+	rule->jump = jump->group;
+	return parse_fate(action, SW_JUMP, rule, error);
+}
+
+/* What only the switch does. */
+static int parse_switch_action(const struct rte_flow_action *action, const struct swport *port, struct sw_rule *rule,
+			       struct rte_flow_error *error)
+{
+	if (!rule->transfer)
+		return refuse_action(error, action,
+				     "without transfer net_swflow does count, queue, jump and drop only");
 	switch (action->type) {
-	case RTE_FLOW_ACTION_TYPE_VOID:
-		return 0;
-	case RTE_FLOW_ACTION_TYPE_COUNT:
-		return parse_flag(action, &rule->count, error);
 	case RTE_FLOW_ACTION_TYPE_DEC_TTL:
 		if (!(rule->layers & SW_IPV4))
 			return refuse_action(error, action, "dec_ttl needs an ipv4 item");
@@ -260,12 +280,28 @@ static int parse_action(const struct rte_flow_action *action, const struct swpor
 	case RTE_FLOW_ACTION_TYPE_PORT_ID:
 	case RTE_FLOW_ACTION_TYPE_REPRESENTED_PORT:
 		return parse_port(action, port, rule, error);
-	case RTE_FLOW_ACTION_TYPE_DROP:
-		return parse_drop(action, rule, error);
 	default:
 		return refuse_action(error, action,
-				     "net_swflow does count, dec_ttl, set_mac_src, set_mac_dst, port_id, "
-				     "represented_port and drop only");
+				     "net_swflow does count, dec_ttl, set_mac_src, set_mac_dst, " FATES " only");
+	}
+}
+
+static int parse_action(const struct rte_flow_action *action, const struct swport *port, struct sw_rule *rule,
+			struct rte_flow_error *error)
+{
+	switch (action->type) {
+	case RTE_FLOW_ACTION_TYPE_VOID:
+		return 0;
+	case RTE_FLOW_ACTION_TYPE_COUNT:
+		return parse_flag(action, &rule->count, error);
+	case RTE_FLOW_ACTION_TYPE_QUEUE:
+		return parse_queue(action, rule, error);
+	case RTE_FLOW_ACTION_TYPE_JUMP:
+		return parse_jump(action, rule, error);
+	case RTE_FLOW_ACTION_TYPE_DROP:
+		return parse_fate(action, SW_DROP, rule, error);
+	default:
+		return parse_switch_action(action, port, rule, error);
 	}
 }
 
@@ -280,7 +316,9 @@ static int parse_actions(const struct rte_flow_action *actions, const struct swp
 			return rc;
 	}
 	if (!rule->fate)
-		return refuse_action(error, actions, "the rule needs port_id, represented_port or drop");
+		return refuse_action(error, actions, "the rule needs one of " FATES);
+	if (rule->fate == SW_JUMP && (rule->dec_ttl || rule->set_src || rule->set_dst))
+		return refuse_action(error, actions, "a rule that jumps changes nothing");
 	return 0;
 }
 
@@ -324,7 +362,8 @@ static struct rte_flow *flow_create(struct rte_eth_dev *dev, const struct rte_fl
 		rte_flow_error_set(error, EINVAL, RTE_FLOW_ERROR_TYPE_UNSPECIFIED, NULL, "port is not started");
 		return NULL;
 	}
-	rule = malloc(sizeof(*rule));
+	/* DPDK's memory, whose objects testpmd counts. */
+	rule = rte_malloc("swflow_rule", sizeof(*rule), 0);
 	if (!rule) {
 		rte_flow_error_set(error, ENOMEM, RTE_FLOW_ERROR_TYPE_UNSPECIFIED, NULL, "no memory for the rule");
 		return NULL;
@@ -336,7 +375,7 @@ static struct rte_flow *flow_create(struct rte_eth_dev *dev, const struct rte_fl
 	pthread_mutex_unlock(&swflow_lock);
 	if (!rc)
 		return (struct rte_flow *)rule;
-	free(rule);
+	rte_free(rule);
 	return NULL;
 }
 
@@ -359,7 +398,7 @@ static int flow_destroy(struct rte_eth_dev *dev, struct rte_flow *flow, struct r
 		sw_table_remove(&port->table, (struct sw_rule *)flow);
 	pthread_mutex_unlock(&swflow_lock);
 	if (!rc)
-		free(flow);
+		rte_free(flow);
 	return rc;
 }
 
@@ -369,7 +408,7 @@ void swflow_remove_rules(struct swport *port)
 
 	while ((rule = TAILQ_FIRST(&port->table.rules)) != NULL) {
 		sw_table_remove(&port->table, rule);
-		free(rule);
+		rte_free(rule);
 	}
 }
 

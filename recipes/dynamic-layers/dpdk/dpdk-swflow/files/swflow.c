@@ -191,15 +191,29 @@ static void rewrite(const struct sw_rule *rule, const struct sw_frame *frame, ui
 		decrement_ttl(data + frame->ip_at);
 }
 
-struct sw_rule *sw_table_apply(struct sw_table *table, uint8_t *data, size_t len)
+static struct sw_rule *first_match(struct sw_table *table, bool transfer, uint32_t group,
+				   const struct sw_frame *frame)
+{
+	struct sw_rule *rule;
+
+	TAILQ_FOREACH(rule, &table->rules, next) {
+		if (rule->transfer == transfer && rule->group == group && rule_matches(rule, frame))
+			break;
+	}
+	return rule;
+}
+
+struct sw_rule *sw_table_apply(struct sw_table *table, bool transfer, uint8_t *data, size_t len)
 {
 	struct sw_frame frame;
 	struct sw_rule *rule;
 
 	sw_dissect(data, len, &frame);
-	TAILQ_FOREACH(rule, &table->rules, next) {
-		if (rule_matches(rule, &frame))
-			break;
+	rule = first_match(table, transfer, 0, &frame);
+	while (rule && rule->fate == SW_JUMP) {
+		rule->hits++;
+		rule->bytes += len;
+		rule = first_match(table, transfer, rule->jump, &frame);
 	}
 	if (!rule)
 		return NULL;
@@ -340,6 +354,10 @@ static void print_actions(FILE *out, const struct sw_rule *rule)
 	}
 	if (rule->fate == SW_FORWARD)
 		fprintf(out, "port_id id %u / ", rule->out_port);
+	else if (rule->fate == SW_QUEUE)
+		fprintf(out, "queue index 0 / ");
+	else if (rule->fate == SW_JUMP)
+		fprintf(out, "jump group %" PRIu32 " / ", rule->jump);
 	else
 		fprintf(out, "drop / ");
 	if (rule->count)
@@ -348,8 +366,8 @@ static void print_actions(FILE *out, const struct sw_rule *rule)
 
 void sw_rule_print(FILE *out, const char *port, const struct sw_rule *rule)
 {
-	fprintf(out, "%s: software rule %" PRIu32 ": priority %" PRIu32 " ingress transfer pattern ",
-		port, rule->id, rule->priority);
+	fprintf(out, "%s: software rule %" PRIu32 ": group %" PRIu32 " priority %" PRIu32 " ingress %spattern ",
+		port, rule->id, rule->group, rule->priority, rule->transfer ? "transfer " : "");
 	print_item(out, SW_ETH, "eth", rule);
 	print_item(out, SW_VLAN, "vlan", rule);
 	print_item(out, SW_IPV4, "ipv4", rule);

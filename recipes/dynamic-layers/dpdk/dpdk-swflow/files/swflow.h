@@ -62,17 +62,23 @@ void sw_dissect(const uint8_t *data, size_t len, struct sw_frame *frame);
 enum sw_fate {
 	SW_FORWARD = 1,
 	SW_DROP,
+	SW_QUEUE,
+	SW_JUMP,
 };
 
 struct sw_rule {
 	TAILQ_ENTRY(sw_rule) next;
 	uint32_t id;
+	/* A rule of the switch, or of what the switch leaves to the port's own receiver. */
+	bool transfer;
+	uint32_t group;
 	uint32_t priority;
 	uint32_t layers;
 	struct sw_fields spec;
 	struct sw_fields mask;
 	enum sw_fate fate;
 	uint16_t out_port;
+	uint32_t jump; /* to a higher group, so that no frame goes round for ever */
 	bool dec_ttl;
 	bool set_src;
 	bool set_dst;
@@ -97,12 +103,14 @@ bool sw_table_has(const struct sw_table *table, const struct sw_rule *rule);
 void sw_table_remove(struct sw_table *table, struct sw_rule *rule);
 
 /*
- * Finds the rule that a frame falls to, counts the frame there as it came, and
- * rewrites it. NULL is the slow path: no rule matches, or the first one that
- * does would send a packet on whose time to live is over. Such a packet is
- * unchanged and not counted, as somebody has to answer it.
+ * Finds the rule that a frame falls to, of those with or without the attribute
+ * transfer, beginning in group 0. Counts the frame there as it came, and in the
+ * rules that it jumped by, and rewrites it. NULL is the slow path: no rule of the
+ * group matches, or the first one that does would send a packet on whose time to
+ * live is over. Such a packet is unchanged, and that rule does not count it, as
+ * somebody has to answer it.
  */
-struct sw_rule *sw_table_apply(struct sw_table *table, uint8_t *data, size_t len);
+struct sw_rule *sw_table_apply(struct sw_table *table, bool transfer, uint8_t *data, size_t len);
 
 /* Reads a rule's counters, and sets them to zero if asked. */
 void sw_rule_read(struct sw_rule *rule, bool reset, uint64_t *hits, uint64_t *bytes);

@@ -100,6 +100,7 @@ static uint8_t *build(const struct build *how, size_t *len)
 static struct sw_rule post_rule(void)
 {
 	struct sw_rule rule = {
+		.transfer = true,
 		.layers = SW_ETH | SW_IPV4 | SW_UDP,
 		.fate = SW_FORWARD,
 		.out_port = 1,
@@ -164,7 +165,7 @@ static void test_matches(void)
 		memcpy(before, frame, len);
 		sw_table_init(&table);
 		sw_table_add(&table, &rule);
-		taken = sw_table_apply(&table, frame, len) == &rule;
+		taken = sw_table_apply(&table, true, frame, len) == &rule;
 		if (taken != cases[i].taken)
 			fail("%s: the rule takes it: %d; want %d", cases[i].name, taken, cases[i].taken);
 		if (!taken && memcmp(before, frame, len))
@@ -197,7 +198,7 @@ static void test_rewrite(void)
 			frame = build(&how, &len);
 			sw_table_init(&table);
 			sw_table_add(&table, &rule);
-			sw_table_apply(&table, frame, len);
+			sw_table_apply(&table, true, frame, len);
 			/* A sum of all ones and one of none are the same number, so sums are compared as such. */
 			if (ip_sum(frame + 14) != 0)
 				fail("ttl %d, header of %d words: checksum is wrong", ttl, ihl);
@@ -220,7 +221,7 @@ static void test_wrong_checksum_stays_wrong(void)
 	frame[24] ^= 0x40;
 	sw_table_init(&table);
 	sw_table_add(&table, &rule);
-	sw_table_apply(&table, frame, len);
+	sw_table_apply(&table, true, frame, len);
 	if (ip_sum(frame + 14) == 0)
 		fail("a damaged header came out with a right checksum");
 	free(frame);
@@ -242,7 +243,7 @@ static void test_cut_frames(void)
 			frame = build(&how, &len);
 			sw_table_init(&table);
 			sw_table_add(&table, &rule);
-			if ((sw_table_apply(&table, frame, len) != NULL) != (how.cut == 0))
+			if ((sw_table_apply(&table, true, frame, len) != NULL) != (how.cut == 0))
 				fail("frame cut by %d bytes, %d tags: taken or not, the other was right",
 				     (int)how.cut, how.tags);
 			free(frame);
@@ -265,23 +266,23 @@ static void test_vlan(void)
 	sw_table_add(&table, &rule);
 	how.tags = 1;
 	frame = build(&how, &len);
-	if (!sw_table_apply(&table, frame, len) || frame[18 + 8] != 63 || ip_sum(frame + 18) != 0)
+	if (!sw_table_apply(&table, true, frame, len) || frame[18 + 8] != 63 || ip_sum(frame + 18) != 0)
 		fail("a frame with the tag of the rule was not taken and rewritten");
 	free(frame);
 	frame = build(&dns, &len);
-	if (sw_table_apply(&table, frame, len))
+	if (sw_table_apply(&table, true, frame, len))
 		fail("a frame without a tag was taken");
 	free(frame);
 	frame = build(&how, &len);
 	frame[15] = 8;
-	if (sw_table_apply(&table, frame, len))
+	if (sw_table_apply(&table, true, frame, len))
 		fail("a frame with another tag was taken");
 	free(frame);
 	rule.layers = SW_ETH;
 	memset(&rule.mask, 0, sizeof(rule.mask));
 	rule.dec_ttl = false;
 	frame = build(&how, &len);
-	if (!sw_table_apply(&table, frame, len))
+	if (!sw_table_apply(&table, true, frame, len))
 		fail("a rule for all frames has not taken one with a tag");
 	free(frame);
 }
@@ -303,7 +304,7 @@ static void test_order(void)
 		sw_table_add(&table, &rules[i]);
 	}
 	for (i = 0; i < 5; i++) {
-		rule = sw_table_apply(&table, frame, len);
+		rule = sw_table_apply(&table, true, frame, len);
 		if (!rule || rule->id != want[i]) {
 			fail("rule %d in turn is %d; want %d", (int)i, rule ? (int)rule->id : 0, (int)want[i]);
 			break;
@@ -312,9 +313,67 @@ static void test_order(void)
 		if (sw_table_has(&table, rule))
 			fail("rule %d is still there after its removal", (int)rule->id);
 	}
-	if (sw_table_apply(&table, frame, len))
+	if (sw_table_apply(&table, true, frame, len))
 		fail("an empty table has taken a frame");
 	free(frame);
+}
+
+static bool takes(struct sw_table *table, bool transfer, const struct sw_rule *want)
+{
+	size_t len;
+	uint8_t *frame = build(&dns, &len);
+	bool right = sw_table_apply(table, transfer, frame, len) == want;
+
+	free(frame);
+	return right;
+}
+
+/* A frame goes from group to group by jumps alone, and each rule on its way counts it. */
+static void test_groups(void)
+{
+	struct sw_rule first = { .transfer = true, .layers = SW_ETH, .fate = SW_JUMP, .jump = 1 };
+	struct sw_rule second = { .transfer = true, .group = 1, .priority = 9, .layers = SW_IPV4, .fate = SW_JUMP,
+				  .jump = 7 };
+	struct sw_rule rule = post_rule();
+	struct sw_table table;
+
+	rule.group = 7;
+	sw_table_init(&table);
+	sw_table_add(&table, &rule);
+	sw_table_add(&table, &second);
+	if (!takes(&table, true, NULL))
+		fail("a rule was taken that nothing jumps to");
+	sw_table_add(&table, &first);
+	if (!takes(&table, true, &rule) || first.hits != 1 || second.hits != 1 || rule.hits != 1)
+		fail("two jumps: %d, %d and %d hits; want 1 each", (int)first.hits, (int)second.hits, (int)rule.hits);
+	sw_table_remove(&table, &rule);
+	if (!takes(&table, true, NULL) || first.hits != 2)
+		fail("a group without a rule for the frame is not the slow path");
+	first.jump = 2;
+	if (!takes(&table, true, NULL) || second.hits != 2)
+		fail("a jump has not left group 1 out");
+}
+
+/* Rules with and without transfer do not see each other's frames, nor each other's groups. */
+static void test_ingress(void)
+{
+	struct sw_rule ingress = { .layers = SW_UDP, .fate = SW_QUEUE };
+	struct sw_rule jump = { .priority = 1, .layers = SW_ETH, .fate = SW_JUMP, .jump = 1 };
+	struct sw_rule rule = post_rule();
+	struct sw_table table;
+
+	rule.group = 1;
+	sw_table_init(&table);
+	sw_table_add(&table, &ingress);
+	sw_table_add(&table, &rule);
+	sw_table_add(&table, &jump);
+	if (!takes(&table, true, NULL))
+		fail("the switch has taken a rule without transfer");
+	if (!takes(&table, false, &ingress) || ingress.hits != 1)
+		fail("a rule without transfer was not taken");
+	sw_table_remove(&table, &ingress);
+	if (!takes(&table, false, NULL))
+		fail("a jump without transfer has led to a rule of the switch");
 }
 
 static void test_counters(void)
@@ -330,7 +389,7 @@ static void test_counters(void)
 	sw_table_init(&table);
 	sw_table_add(&table, &rule);
 	for (i = 0; i < 22; i++)
-		sw_table_apply(&table, frame, len);
+		sw_table_apply(&table, true, frame, len);
 	sw_rule_read(&rule, false, &hits, &bytes);
 	if (hits != 22 || bytes != 22 * len)
 		fail("hits %d, bytes %d; want 22, %d", (int)hits, (int)bytes, (int)(22 * len));
@@ -359,12 +418,12 @@ static void expect_line(const struct sw_rule *rule, const char *want)
 static void test_print(void)
 {
 	struct sw_rule rule = post_rule();
-	struct sw_rule drop = { .id = 9, .layers = SW_ETH | SW_VLAN | SW_IPV4 | SW_TCP, .fate = SW_DROP };
+	struct sw_rule drop = { .id = 9, .group = 2, .layers = SW_ETH | SW_VLAN | SW_IPV4 | SW_TCP, .fate = SW_DROP };
 
 	rule.id = 1;
 	rule.hits = 22;
 	rule.bytes = 2332;
-	expect_line(&rule, "net_swflow0: software rule 1: priority 0 ingress transfer pattern eth / ipv4"
+	expect_line(&rule, "net_swflow0: software rule 1: group 0 priority 0 ingress transfer pattern eth / ipv4"
 		    " src spec 192.0.2.0 src mask 255.255.255.0 / udp dst is 53 / end actions dec_ttl"
 		    " / set_mac_src mac_addr 02:00:00:00:00:11 / set_mac_dst mac_addr 02:00:00:00:00:22"
 		    " / port_id id 1 / count / end: 22 hits, 2332 bytes\n");
@@ -376,7 +435,7 @@ static void test_print(void)
 	put16(drop.mask.vlan_tci, 0x0fff);
 	put16(drop.spec.l4_src, 1024);
 	put16(drop.mask.l4_src, 0xfc00);
-	expect_line(&drop, "net_swflow0: software rule 9: priority 4 ingress transfer pattern"
+	expect_line(&drop, "net_swflow0: software rule 9: group 2 priority 4 ingress pattern"
 		    " eth dst is 00:00:00:00:00:00 / vlan tci spec 0x0007 tci mask 0x0fff / ipv4 ttl is 64"
 		    " / tcp src spec 1024 src mask 0xfc00 / end actions drop / end: 0 hits, 0 bytes\n");
 }
@@ -403,7 +462,7 @@ static void test_damaged(void)
 			rule.layers = SW_ETH;
 		sw_table_init(&table);
 		sw_table_add(&table, &rule);
-		sw_table_apply(&table, frame, len);
+		sw_table_apply(&table, true, frame, len);
 		if (rule.hits > 1 || rule.bytes > len)
 			fail("round %d: counted more than the frame", round);
 		free(frame);
@@ -448,6 +507,8 @@ int main(void)
 	run("cut_frames", test_cut_frames);
 	run("vlan", test_vlan);
 	run("order", test_order);
+	run("groups", test_groups);
+	run("ingress", test_ingress);
 	run("counters", test_counters);
 	run("print", test_print);
 	run("damaged", test_damaged);
