@@ -68,7 +68,7 @@ var kinds = []kind{
 	{"ptest", "package tests, as ptest-runner prints them", []string{"exec", "argv", "exit-status"}, readPtestCommand},
 	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status"}, readBinary},
 	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
-	{"flow", "a rule that DPDK's ports keep to, with packets that show it", []string{"port", "packets", "other-port", "other-packets", "all-fields"}, readFlow},
+	{"flow", "a rule that DPDK's ports keep to, with packets that show it", []string{"port", "packets", "other-port", "other-packets", "all-fields", "group", "transfer"}, readFlow},
 	{"flow-rate", "how fast DPDK's ports take rules, by dpdk-test-flow-perf", []string{"rules", "min-inserted", "min-removed", "within"}, readFlowRate},
 	{"pbr", "policy based routing that FRR hands to the ports, with packets that show it", []string{
 		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "rules", "rounds", "max-growth", "wider", "group", "cases",

@@ -3,6 +3,8 @@ package ci
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,11 +12,20 @@ import (
 )
 
 // flow is a rule that the ports themselves keep to, by dpdk-testpmd.
-type flow struct{ aim }
+type flow struct {
+	aim
+	group int64 // of the rules; packets get there by a jump from group 0
+	plain bool  // the rule has not the attribute transfer, and gives packets to testpmd
+}
 
 func readFlow(e *entry) probe {
 	e.limit = 2 * time.Minute
-	return flow{readAim(e)}
+	transfer := e.flag("transfer")
+	c := flow{aim: readAim(e), group: e.number("group", 0, 0, math.MaxUint32), plain: transfer != nil && !*transfer}
+	if c.group > 0 && c.plain || c.allFields && (c.group > 0 || c.plain) {
+		e.fail(e.key, "a check takes only one of group, transfer: false and all-fields")
+	}
+	return c
 }
 
 // alone: DPDK takes the ports for itself.
@@ -68,82 +79,169 @@ func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU
 		f.proves = ProvesParts
 		return c.withoutTraffic(f, pmd, out)
 	}
-	if err := t.prove(ctx, f, c.aim, ruleset{}); err != nil || !f.ok() {
-		return err
+	if c.group > 0 && d.Other == nil {
+		return missing("dpu in the board's board.yml has no other; devices differ in what they do with packets that no rule of a group takes")
 	}
-	l := flowLife{flow: c, f: f, pmd: pmd, t: t}
-	if err := l.create(d, out); err != nil || !f.ok() {
-		return err
-	}
-	if err := l.compare(ctx); err != nil || !f.ok() {
-		return err
-	}
-	return l.destroy(ctx)
+	l := flowLife{flow: c, f: f, pmd: pmd, t: t, rules: c.rules(d, t, out), made: map[string]int{}}
+	return l.run(ctx)
 }
 
-// flowLife is a rule of the ports, and a wider one that it comes before. The wider one is
-// older: only its priority puts it behind.
+const theRule, theWider, theJump = "the rule", "the wider rule", "the jump"
+
+// rules are testpmd's commands that make them.
+func (c flow) rules(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
+	from, group := d.From.Address, fmt.Sprintf("group %d ", c.group)
+	all := map[string]string{
+		theRule:  routeRule(group, c.pattern(d).testpmd(from), t.toMAC.String(), out),
+		theWider: routeRule(group+"priority 1 ", wider.testpmd(from), t.otherMAC.String(), out),
+		theJump:  fmt.Sprintf("flow create 0 ingress transfer pattern %s / end actions jump group %d / end", wider.testpmd(from), c.group),
+	}
+	if c.plain {
+		all[theRule] = fmt.Sprintf("flow create 0 ingress pattern %s / end actions queue index 0 / count / end", c.pattern(d).testpmd(from))
+	}
+	return all
+}
+
+// step makes a rule, or destroys it, and then sends packets, if it says which rules these must
+// keep to.
+type step struct {
+	does, rule string
+	then       *ruleset
+}
+
+const toMake, toDestroy = "make", "destroy"
+
+var none, first, second, both = &ruleset{}, &ruleset{rule: true}, &ruleset{wide: true}, &ruleset{rule: true, wide: true}
+
+// The wider rule is older: only its priority puts it behind the rule.
+var routeSteps = []step{
+	{toMake, theWider, nil}, {toMake, theRule, both}, {toDestroy, theRule, second}, {toDestroy, theWider, none},
+}
+
+// Rules of a group take packets only while a rule of group 0 jumps there.
+var groupSteps = []step{
+	{toMake, theWider, nil},
+	{toMake, theRule, none},
+	{toMake, theJump, both},
+	{toDestroy, theRule, second},
+	{toDestroy, theJump, none},
+	{toDestroy, theWider, none},
+}
+
+// A rule without transfer has what the wider one leaves, though that is younger and has a lower
+// priority.
+var plainSteps = []step{
+	{toMake, theRule, first}, {toMake, theWider, both}, {toDestroy, theWider, first}, {toDestroy, theRule, none},
+}
+
+func (c flow) steps() []step {
+	switch {
+	case c.group > 0:
+		return groupSteps
+	case c.plain:
+		return plainSteps
+	}
+	return routeSteps
+}
+
+// flowLife is a rule on its way through the steps.
 type flowLife struct {
 	flow
 	f   *finding
 	pmd *testpmd
 	t   *traffic
 
-	there      ruleset
-	rule, wide int // their numbers
+	rules map[string]string
+	made  map[string]int // their numbers
 }
 
-func (l *flowLife) create(d *images.DPU, out dpdkPort) (err error) {
-	if d.Other != nil {
-		if l.wide, err = l.pmd.create(routeRule("priority 1 ", wider.testpmd(d.From.Address), l.t.otherMAC.String(), out)); err == nil {
-			l.there.wide = true
+func (l *flowLife) run(ctx context.Context) error {
+	if l.plain {
+		if _, err := l.pmd.do("set fwd rxonly"); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		l.rule, err = l.pmd.create(routeRule("", l.pattern(d).testpmd(d.From.Address), l.t.toMAC.String(), out))
+	if err := l.compare(ctx, *none); err != nil || !l.f.ok() {
+		return err
 	}
+	before, err := l.pmd.memory()
+	if err != nil {
+		return err
+	}
+	for _, s := range l.steps() {
+		if err := l.take(ctx, s); err != nil || !l.f.ok() {
+			return err
+		}
+	}
+	after, err := l.pmd.memory()
+	if l.f.proves == ProvesSoftware { // drivers of hardware keep memory for the next rule
+		l.f.expect(after == before, "memory as before: "+before, "once the rules were destroyed: "+after)
+	}
+	return err
+}
+
+func (l *flowLife) take(ctx context.Context, s step) error {
+	if s.rule == theWider && l.t.dpu.Other == nil {
+		return nil
+	}
+	do := l.make
+	if s.does == toDestroy {
+		do = l.destroy
+	}
+	if err := do(s.rule); err != nil || !l.f.ok() || s.then == nil {
+		return err
+	}
+	return l.compare(ctx, *s.then)
+}
+
+// make makes a rule. testpmd receives packets while there is one that gives it some.
+func (l *flowLife) make(rule string) error {
+	number, err := l.pmd.create(l.rules[rule])
 	if err != nil {
 		l.f.expect(false, "a rule that the driver takes", err.Error())
+		return nil
 	}
-	l.there.rule = true
-	return nil
+	l.made[rule] = number
+	if l.plain && rule == theRule {
+		_, err = l.pmd.do("start")
+	}
+	return err
+}
+
+// destroy takes a rule away. Of one that gives packets to testpmd, each must have arrived there.
+func (l *flowLife) destroy(rule string) error {
+	number := l.made[rule]
+	delete(l.made, rule)
+	if l.plain && rule == theRule {
+		out, err := l.pmd.do("stop")
+		if err != nil {
+			return err
+		}
+		want, got := strconv.FormatInt(l.t.rule.packets, 10), firstGroup(packetsReceived, out)
+		l.f.expect(got == want, "testpmd receives "+want+" packets", "testpmd received "+or(got, "no")+" packets")
+	}
+	return destroy(l.f, l.pmd, number)
 }
 
 // compare sends packets of all kinds, and compares the counters with what was sent.
-func (l *flowLife) compare(ctx context.Context) error {
-	if err := l.t.prove(ctx, l.f, l.aim, l.there); err != nil {
+func (l *flowLife) compare(ctx context.Context, rules ruleset) error {
+	rules.plain, rules.wide = l.plain, rules.wide && l.t.dpu.Other != nil
+	if err := l.t.prove(ctx, l.f, l.aim, rules); err != nil {
 		return err
 	}
 	for _, c := range []struct {
-		there  bool
-		name   string
-		number int
-		want   tally
-	}{{l.there.rule, "the rule", l.rule, l.t.rule}, {l.there.wide, "the wider rule", l.wide, l.t.wide}} {
-		if !c.there {
+		name string
+		want tally
+	}{{theRule, l.t.rule}, {theWider, l.t.wide}} {
+		number, there := l.made[c.name]
+		if !there {
 			continue
 		}
-		if err := l.f.count(ctx, c.name, c.want, func() (tally, error) { return l.pmd.count(0, c.number) }); err != nil {
+		if err := l.f.count(ctx, c.name, c.want, func() (tally, error) { return l.pmd.count(0, number) }); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// destroy takes the rules away, one after the other, and sends packets after each.
-func (l *flowLife) destroy(ctx context.Context) error {
-	if err := destroy(l.f, l.pmd, l.rule); err != nil {
-		return err
-	}
-	l.there.rule = false
-	if err := l.compare(ctx); err != nil || !l.there.wide {
-		return err
-	}
-	if err := destroy(l.f, l.pmd, l.wide); err != nil {
-		return err
-	}
-	l.there.wide = false
-	return l.compare(ctx)
 }
 
 // ports notes whose drivers work for a board's ports.
@@ -183,7 +281,11 @@ func (p pattern) testpmd(source string) string {
 
 // withoutTraffic shows that a rule can be made, asked for and taken away.
 func (c flow) withoutTraffic(f *finding, pmd *testpmd, out dpdkPort) error {
-	rule, err := pmd.create(fmt.Sprintf("flow create 0 ingress transfer pattern eth / ipv4 / udp dst is %d / end actions port_id id %d / count / end", c.port, out.number))
+	attributes, fate := fmt.Sprintf("group %d ingress transfer", c.group), fmt.Sprintf("port_id id %d", out.number)
+	if c.plain {
+		attributes, fate = "ingress", "queue index 0"
+	}
+	rule, err := pmd.create(fmt.Sprintf("flow create 0 %s pattern eth / ipv4 / udp dst is %d / end actions %s / count / end", attributes, c.port, fate))
 	if err != nil {
 		f.expect(false, "a rule that the driver takes", err.Error())
 		return nil

@@ -83,6 +83,48 @@ func TestFlow(t *testing.T) {
 	}
 }
 
+// Rules of a group, and those without transfer.
+func TestFlowGroupsAndPlain(t *testing.T) {
+	const group, plain = "flow: {a rule moves DNS: {packets: 7, other-packets: 3, group: 1}}", "flow: {a rule receives DNS: {packets: 7, other-packets: 3, transfer: false}}"
+	apart := playedSpec
+	apart.Other = nil
+	parts := images.DPU{Ports: playedSpec.Ports}
+	for _, tt := range []struct {
+		name, suite, fault string
+		spec               *images.DPU
+		want               string
+	}{
+		{"a group", group, "", &playedSpec, "without a rule: 43 by the kernel, 6 no further; the rule counts 0 packets, 0 bytes; the wider rule counts 0 packets, 0 bytes; " +
+			"with both rules: 16 rewritten to to, 21 rewritten to other, 6 by the kernel, 6 no further; the rule counts 36 packets, "},
+		{"no jump", group, "does not jump", &playedSpec, "failed: with both rules: UDP to port 53: 0 packets at to, not 7"},
+		{"without a jump", group, "jumps by itself", &playedSpec, "failed: without a rule: UDP to port 53: 7 packets at to, not 0"},
+		{"a jump that stays", group, "keeps the rule", &playedSpec, "failed: the rule still answers: COUNT:"},
+		{"no other", group, "", &apart, "skipped: dpu in the board's board.yml has no other; "},
+		{"rules are not freed", group, "leaks rules", &playedSpec, "failed: once the rules were destroyed: 96 objects, 2048 free buffers"},
+		{"without transfer", plain, "", &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 43 by the kernel, 6 no further; a socket at to answers in 700µs; " +
+			"with the rule: 27 by the kernel, 3 no further, 19 to testpmd; the rule counts 19 packets, "},
+		{"and with a wider rule", plain, "", &playedSpec, "with both rules: 37 rewritten to other, 6 by the kernel, 3 no further, 3 to testpmd; "},
+		{"nowhere else", plain, "", &apart, "rule 0 is gone; without a rule: 43 by the kernel"},
+		{"the kernel has them too", plain, "tells the kernel", &playedSpec, "failed: with the rule: UDP to port 53: 7 packets at other, not 0; 7 packets at the kernel's pf0vf0, not 0"},
+		{"they are lost", plain, "loses them", &playedSpec, "failed: testpmd received 0 packets"},
+		{"before those with transfer", plain, "does plain rules first", &playedSpec, "failed: with both rules: UDP to port 53: 0 packets at other, not 7"},
+		{"buffers are not freed", plain, "leaks buffers", &playedSpec, " free buffers"},
+		{"no traffic", group, "", &parts, "rule 0 is gone"},
+		{"no traffic, without transfer", plain, "", &parts, "rule 0 is gone"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := &playedDPU{driver: "net_swflow", faults: map[string]bool{tt.fault: true}, plays: recorded{"true": ""}}
+			shorten(t)
+			if got := judged(d.prove(t, tt.spec, tt.suite)); !strings.Contains(got, tt.want) {
+				t.Errorf("%s\nwant %s", got, tt.want)
+			}
+		})
+	}
+	if _, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": "flow: {a: {group: 1, transfer: false}}"})); err == nil || !strings.Contains(err.Error(), "only one of group") {
+		t.Errorf("LoadSuite = %v; want an error", err)
+	}
+}
+
 // frame is one that is for the rule.
 func frame(payload string) []byte {
 	d := datagram{

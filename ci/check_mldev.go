@@ -182,13 +182,17 @@ func parseMldev(text string) (o mldevOutput) {
 
 // oneNumber is what the one group of a pattern finds, or nil.
 func oneNumber(pattern *regexp.Regexp, text string) *float64 {
-	m := pattern.FindStringSubmatch(text)
-	if m == nil {
-		return nil
-	}
-	v, err := finite(m[1])
+	v, err := finite(firstGroup(pattern, text))
 	if err != nil {
 		return nil
 	}
 	return &v
+}
+
+// firstGroup is what a pattern's first group matches, or nothing.
+func firstGroup(pattern *regexp.Regexp, text string) string {
+	if m := pattern.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
 }

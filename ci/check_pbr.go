@@ -211,7 +211,7 @@ func (p pbr) prove(ctx context.Context, f *finding, r *router, t *traffic) (err 
 	if err := p.installed(ctx, f, r); err != nil || !f.ok() {
 		return err
 	}
-	if err := p.compare(ctx, f, r, t, ruleset{true, p.wider}); err != nil || !f.ok() {
+	if err := p.compare(ctx, f, r, t, ruleset{rule: true, wide: p.wider}); err != nil || !f.ok() {
 		return err
 	}
 	if p.wider {

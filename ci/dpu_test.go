@@ -57,7 +57,9 @@ type playedDPU struct {
 
 	mu         sync.Mutex
 	rule, wide *playedRule
+	jump       *playedRule
 	created    int                  // rules of testpmd's
+	received   int                  // packets of testpmd's
 	sent       int                  // packets for the rule
 	captures   map[string]io.Writer // by peer, or port
 	ear        io.Writer            // of the socket at leaf2
@@ -74,6 +76,8 @@ type pbrRule struct {
 type playedRule struct {
 	number int
 	port   uint16 // 0: any
+	group  bool   // of another group than 0
+	plain  bool   // without transfer
 	tally
 }
 
@@ -136,6 +140,15 @@ func (d *playedDPU) forward(frame []byte) {
 	if rule.bytes += int64(len(frame)); d.faulty("counts no headers") {
 		rule.bytes -= etherBytes
 	}
+	if rule.plain {
+		if !d.faulty("loses them") {
+			d.received++
+		}
+		if d.faulty("tells the kernel") {
+			d.slow(frame)
+		}
+		return
+	}
 	leaf, mac := "leaf2", leaf2MAC
 	if rule == d.wide {
 		leaf, mac = "leaf1", leaf1MAC
@@ -177,7 +190,7 @@ func (d *playedDPU) match(frame []byte) *playedRule {
 	}
 	fragment := endian.BigEndian.Uint16(ip[ipFragment:])&^dontFragment != 0
 	switch {
-	case ip[ipTTL] <= 1 && !d.faulty("takes TTL 1"):
+	case ip[ipTTL] <= 1 && !d.faulty("takes TTL 1") && (d.rule == nil || !d.rule.plain):
 		return nil
 	case ip[ipProtocol] != protocolUDP && !d.faulty("moves TCP too"), !bytes.Equal(ip[12:16], netip.MustParseAddr(vfIP).AsSlice()) && !d.faulty("takes any source"):
 		return nil
@@ -186,8 +199,16 @@ func (d *playedDPU) match(frame []byte) *playedRule {
 	if d.faulty("does the older rule") && d.wide != nil {
 		return d.wide
 	}
-	if d.rule != nil && (d.rule.port == port && (!fragment || d.faulty("takes fragments")) || d.faulty("takes any port")) {
+	takes := d.rule != nil && (d.rule.port == port && (!fragment || d.faulty("takes fragments")) || d.faulty("takes any port"))
+	switch jumps := d.jump != nil && !d.faulty("does not jump") || d.faulty("jumps by itself"); {
+	case takes && d.rule.plain && (d.wide == nil || ip[ipTTL] <= 1 || d.faulty("does plain rules first")):
 		return d.rule
+	case d.wide != nil && d.wide.group && !jumps:
+		return nil
+	case takes && !d.rule.plain:
+		return d.rule
+	case ip[ipTTL] <= 1:
+		return nil
 	}
 	return d.wide
 }
@@ -357,6 +378,22 @@ func (d *playedDPU) answer(line string) string {
 	defer d.mu.Unlock()
 	words := strings.Fields(line)
 	switch {
+	case words[0] == "dump_socket_mem":
+		objects := 93
+		if d.faulty("leaks rules") {
+			objects += d.created
+		}
+		return fmt.Sprintf("Socket 0: size(M) total: 256.000000 alloc: 19.300000(7.539%%) free: 236.700000 \tcount alloc: %-4d free: 3\n"+
+			"Total   : size(M) total: 256.000000 alloc: 19.300000(7.539%%) free: 236.700000 \tcount alloc: %-4d free: 3\n", objects, objects)
+	case words[0] == "dump_mempool":
+		if d.faulty("leaks buffers") {
+			return fmt.Sprintf("  common_pool_count=%d\n", 1788-d.received)
+		}
+		return "mempool <mb_pool_0>@0x1003bdc40\n  size=2048\n  internal cache infos:\n    cache_size=250\n    cache_count[0]=260\n    total_cache_count=260\n  common_pool_count=1788\n  no statistics available\n"
+	case words[0] == "stop":
+		return fmt.Sprintf("Telling cores to stop...\n  ---------------------- Forward statistics for port 0  ----------------------\n  RX-packets: %-14d RX-dropped: 0             RX-total: %-14d\n", d.received, d.received)
+	case words[0] == "set", words[0] == "start":
+		return ""
 	case words[0] == "show":
 		return "Number of available ports: 2\nPort MAC Address       Name         Driver         Status   Link\n" +
 			fmt.Sprintf("0    %s net_swflow0  %s     up       25 Gbps\n1    %s net_swflow1  %s     up       25 Gbps\n", strings.ToUpper(portMAC), d.driver, p0MAC, d.driver)
@@ -366,9 +403,11 @@ func (d *playedDPU) answer(line string) string {
 		return d.create(line)
 	}
 	number, _ := strconv.Atoi(ruleNumber.FindStringSubmatch(line)[1])
-	rule := &d.rule
-	if d.wide != nil && d.wide.number == number {
-		rule = &d.wide
+	rule := new(*playedRule)
+	for _, made := range []**playedRule{&d.rule, &d.wide, &d.jump} {
+		if *made != nil && (*made).number == number {
+			rule = made
+		}
 	}
 	switch {
 	case words[1] == "query" && (*rule != nil || d.faulty("answers for ever")):
@@ -384,11 +423,13 @@ func (d *playedDPU) answer(line string) string {
 }
 
 func (d *playedDPU) create(line string) string {
-	rule := &playedRule{number: d.created}
+	rule := &playedRule{number: d.created, group: strings.Contains(line, "group 1 "), plain: !strings.Contains(line, " transfer ")}
 	d.created++
 	if m := udpPort.FindStringSubmatch(line); m != nil {
 		port, _ := strconv.Atoi(m[1])
 		rule.port, d.rule = uint16(port), rule
+	} else if strings.Contains(line, "jump group 1 ") {
+		d.jump = rule
 	} else {
 		d.wide = rule
 	}

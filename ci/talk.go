@@ -166,8 +166,8 @@ const (
 // payload, once. They must not take long either, of which the answers tell.
 func (t *traffic) talk(ctx context.Context, f *finding, a aim, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port, source: t.source, target: t.direct}
-	if rules.way(t.claimOf(a, like, false)) == offWide {
-		return nil // the wider rule sends them to other, which has not the socket's address
+	if w := rules.way(t.claimOf(a, like, false)); w == offWide || w == toProgram {
+		return nil // other has not the socket's address, and testpmd answers nobody
 	}
 	e, err := t.listen(ctx, *t.dpu.To, a.port)
 	if err != nil {

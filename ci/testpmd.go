@@ -155,8 +155,11 @@ func driverProof(names ...string) Proof {
 }
 
 var (
-	ruleCreated = regexp.MustCompile(`Flow rule #(\d{1,9}) created`)
-	ruleCount   = regexp.MustCompile(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
+	ruleCreated      = regexp.MustCompile(`Flow rule #(\d{1,9}) created`)
+	packetsReceived  = regexp.MustCompile(`Forward statistics for port 0 [^\n]*\n\s*RX-packets: (\d{1,18})\s`)
+	objectsAllocated = regexp.MustCompile(`(?mi)^Total +: .*\scount alloc: (\d{1,18})\s`)
+	buffersFree      = regexp.MustCompile(`(?m)^ *(?:common_pool|total_cache)_count=(\d{1,9})\s*$`)
+	ruleCount        = regexp.MustCompile(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
 )
 
 // create makes a rule, and returns its number.
@@ -170,6 +173,21 @@ func (t *testpmd) create(rule string) (int, error) {
 		return 0, fmt.Errorf("the driver refused the rule %q:\n%s", rule, out)
 	}
 	return strconv.Atoi(m[1])
+}
+
+// memory says how many objects and free buffers for packets DPDK has.
+func (t *testpmd) memory() (string, error) {
+	heap, err := t.do("dump_socket_mem")
+	if err != nil {
+		return "", err
+	}
+	pools, err := t.do("dump_mempool")
+	free := 0
+	for _, m := range buffersFree.FindAllStringSubmatch(pools, 64) {
+		n, _ := strconv.Atoi(m[1])
+		free += n
+	}
+	return fmt.Sprintf("%s objects, %d free buffers", firstGroup(objectsAllocated, heap), free), err
 }
 
 // count is what a rule says that it has had.

@@ -165,6 +165,7 @@ const (
 	forWide              // a wider one, for all UDP, where there is one
 	forBoth              // the first of them
 	forNone
+	expired   // for the rule, if that does not route: the time to live of these is over
 	forNobody // nor may the kernel send them on
 )
 
@@ -187,7 +188,7 @@ func (p pattern) matches(d datagram, fragment bool) bool {
 func (t *traffic) claimOf(a aim, d datagram, fragment bool) claim {
 	switch {
 	case d.ttl == 1:
-		return forNobody
+		return expired
 	case d.source != t.source:
 		return forNone
 	case a.pattern(t.dpu).matches(d, fragment) && wider.matches(d, fragment):
@@ -201,7 +202,10 @@ func (t *traffic) claimOf(a aim, d datagram, fragment bool) claim {
 }
 
 // ruleset is the rules that are there while packets are sent.
-type ruleset struct{ rule, wide bool }
+type ruleset struct {
+	rule, wide bool
+	plain      bool // the rule has not the attribute transfer: it has what the wider one leaves
+}
 
 func (r ruleset) when() string {
 	switch {
@@ -223,13 +227,16 @@ const (
 	offWide               // rewritten by the wider rule to other
 	byKernel              // the slow path, to other
 	kernelOnly            // to the kernel, and no further
+	toProgram             // from the port to the program that made the rule
 )
 
 func (r ruleset) way(c claim) way {
 	switch {
-	case c == forNobody:
+	case r.rule && r.plain && (c == forRule || c == expired || c == forBoth && !r.wide):
+		return toProgram
+	case c == forNobody || c == expired:
 		return kernelOnly
-	case r.rule && (c == forRule || c == forBoth):
+	case r.rule && !r.plain && (c == forRule || c == forBoth):
 		return offloaded
 	case r.wide && (c == forWide || c == forBoth):
 		return offWide
@@ -498,7 +505,7 @@ func (t *traffic) arrived(s *sample, rules ruleset) bool {
 // counters of the rules must be.
 func (t *traffic) judge(f *finding, s *sample, rules ruleset) {
 	switch rules.way(s.claim) {
-	case offloaded:
+	case offloaded, toProgram:
 		t.rule.add(s)
 	case offWide:
 		t.wide.add(s)
@@ -516,12 +523,13 @@ func (t *traffic) judge(f *finding, s *sample, rules ruleset) {
 
 var wayWords = map[way]string{
 	offloaded: "rewritten to to", offWide: "rewritten to other", byKernel: "by the kernel", kernelOnly: "no further",
+	toProgram: "to testpmd",
 }
 
 // summary says where samples went.
 func (t *traffic) summary(samples []*sample, rules ruleset) string {
 	var words []string
-	for _, w := range []way{offloaded, offWide, byKernel, kernelOnly} {
+	for _, w := range []way{offloaded, offWide, byKernel, kernelOnly, toProgram} {
 		n := 0
 		for _, s := range samples {
 			if rules.way(s.claim) == w {
