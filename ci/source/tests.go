@@ -224,11 +224,10 @@ func moduleLabel(rel string) string {
 }
 
 // All packages run under the race detector: nearly all have goroutines, and the
-// tests wait for programs and boards far longer than for it. They run one after
-// another, because emulated boards need the whole machine to keep their times. Vet is a
-// rule of check's.
+// tests wait for programs and boards far longer than for it. Two packages are tested at a
+// time: while one waits, the other one works. Vet is a rule of check's.
 func testArgs(opts TestOptions) []string {
-	args := []string{"-tags=" + tags, "-race", "-shuffle=on", "-p=1", "-vet=off", "-timeout=" + testTimeout}
+	args := []string{"-tags=" + tags, "-race", "-shuffle=on", "-p=2", "-vet=off", "-timeout=" + testTimeout}
 	if opts.Run != "" {
 		args = append(args, "-run="+opts.Run)
 	}
