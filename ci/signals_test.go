@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -16,27 +15,20 @@ import (
 	"slipway/layers/progress"
 )
 
-// copyClone copies what git tracks into a folder, so that commands can be run as
-// a person would run them, with a build folder of their own.
-func copyClone(t *testing.T) string {
+// linkClone makes a folder that looks like the clone and has a build folder of its own. The
+// commands that run there are compiled in the clone, where Go has compiled their packages.
+func linkClone(t *testing.T, clone string) string {
 	t.Helper()
-	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"}})
+	entries, err := os.ReadDir(clone)
 	if err != nil {
-		t.Skipf("not a git clone: %v", err)
+		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-		data, err := os.ReadFile(name)
-		if os.IsNotExist(err) {
-			continue // deleted, and that not committed yet
+	for _, e := range entries {
+		if e.Name() == "build" {
+			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+		if err := os.Symlink(filepath.Join(clone, e.Name()), filepath.Join(dir, e.Name())); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,11 +62,11 @@ func shareImage(t *testing.T, r rig, dir string) {
 // The real commands, ended by real signals in the middle of a boot.
 func TestSignals(t *testing.T) {
 	r := newRig(t, "signals") // skips where it must, and goes to the clone's top
-	cache, err := filepath.Abs(r.opt.Build.Cache)
+	clone, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := copyClone(t)
+	cache, dir := filepath.Join(clone, r.opt.Build.Cache), linkClone(t, clone)
 	if err := os.MkdirAll(filepath.Join(dir, "build"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -86,27 +78,28 @@ func TestSignals(t *testing.T) {
 	}
 	shareImage(t, r, dir)
 	binary := filepath.Join(dir, "build", "slipway")
-	err = engine.Run(t.Context(), engine.Command{Argv: []string{"go", "tool", "mage", "-compile", binary}, Dir: dir})
+	err = engine.Run(t.Context(), engine.Command{Argv: []string{"go", "tool", "mage", "-compile", binary}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	mage := []string{"go", "tool", "mage"}
+	mage := []string{"go", "tool", "mage", "-w", dir}
 	tests := []struct {
 		name   string
+		dir    string
 		argv   []string
 		signal syscall.Signal
 		group  bool // as a terminal sends it
 	}{
-		{"SIGTERM to the binary", []string{binary}, syscall.SIGTERM, false},
-		{"SIGINT to the binary", []string{binary}, syscall.SIGINT, false},
-		{"Ctrl-C under mage", mage, syscall.SIGINT, true},
-		{"SIGTERM to mage", mage, syscall.SIGTERM, false},
+		{"SIGTERM to the binary", dir, []string{binary}, syscall.SIGTERM, false},
+		{"SIGINT to the binary", dir, []string{binary}, syscall.SIGINT, false},
+		{"Ctrl-C under mage", clone, mage, syscall.SIGINT, true},
+		{"SIGTERM to mage", clone, mage, syscall.SIGTERM, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			before := leftovers(t, filepath.Join(dir, "build"))
 			cmd := exec.CommandContext(t.Context(), test.argv[0], append(test.argv[1:], "up")...)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "SLIPWAY_PROGRESS=json", "CI=true")
+			cmd.Dir, cmd.Env = test.dir, append(os.Environ(), "SLIPWAY_PROGRESS=json", "CI=true")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			stderr, err := cmd.StderrPipe()
 			if err != nil {
