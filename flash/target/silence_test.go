@@ -253,6 +253,7 @@ func impatient(ctx context.Context, a Address, limit time.Duration) (*Conn, erro
 
 // Whatever a board does, each operation ends: at the limit, and after a Ctrl-C at once.
 func TestBoardsThatKeepUsWaiting(t *testing.T) {
+	t.Parallel()
 	work := operations(t)
 	var all sync.WaitGroup
 	atOnce := make(chan struct{}, 40)
@@ -278,8 +279,8 @@ var errEnoughWaited = errors.New("enough")
 func endsInTime(t *testing.T, name string, a Address, interrupted bool, op func(context.Context, *Conn) error) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	limit, most := 2*time.Second, 12*time.Second // connect, work, undo
-	const after = 500 * time.Millisecond
+	limit, most := 500*time.Millisecond, 12*time.Second // connect, work, undo
+	const after = 200 * time.Millisecond
 	if interrupted {
 		limit, most = 20*time.Second, 2*time.Second
 		time.AfterFunc(after, func() { cancel(errEnoughWaited) })
@@ -315,6 +316,7 @@ func endsInTime(t *testing.T, name string, a Address, interrupted bool, op func(
 // A program may be silent for as long as it runs, whose input waits too, and what it left
 // in the background.
 func TestSilentProgramsGoOn(t *testing.T) {
+	t.Parallel()
 	s := startSSHD(t)
 	c, err := impatient(t.Context(), addressOf(s), 4*time.Second)
 	if err != nil {
