@@ -265,6 +265,7 @@ package util
 		}},
 	} {
 		t.Run(tt.rule+" "+tt.name, func(t *testing.T) {
+			t.Parallel()
 			tr := fixture(t, tt.more)
 			i := slices.IndexFunc(rules, func(r rule) bool { return r.name == tt.rule })
 			found := rules[i].look(t.Context(), tr)
