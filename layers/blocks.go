@@ -31,12 +31,12 @@ func (p Project) LocalConfBlocks() []Block {
 	return all
 }
 
-// MachineAt is where the project file says which machine it is for, or would.
-func (p Project) MachineAt() (file string, line, column int) {
+// KeyAt is where the project file says which machine or distro it is for, or would.
+func (p Project) KeyAt(key string) (file string, line, column int) {
 	at := position{p.File, 1, 1}
 	if p.setup != nil {
 		at = p.setup.chain[len(p.setup.chain)-1].at
-	} else if v := p.merged.get("machine"); v != nil {
+	} else if v := p.merged.get(key); v != nil {
 		at = v.at
 	}
 	return at.file, at.line, at.column

@@ -1,6 +1,7 @@
 // Package lint reads a build's configuration and says which names in it the project's
 // layers do not have, and what to write in their place. It runs no bitbake and needs no
-// checkout: it knows what the branches of the usual layers hold.
+// checkout: it knows what the branches of the usual layers hold. Where all layers are
+// checked out it looks into them as well.
 package lint
 
 import (
@@ -22,6 +23,8 @@ type Layers struct {
 	DistroName string
 	// DistroKnown says that Distro is all of it.
 	DistroKnown bool
+	// Checkout is nil where a layer of the project is not checked out.
+	Checkout *checkout
 }
 
 // Finding is one thing to fix in a configuration.
@@ -66,6 +69,7 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 	}
 	for _, s := range c.statements {
 		c.settings(s)
+		c.inCheckouts(s)
 	}
 	c.containers()
 	slices.SortStableFunc(c.findings, func(a, b Finding) int {

@@ -24,7 +24,11 @@ func Project(p layers.Project, ws layers.Workspace, build string) ([]Finding, er
 	if err != nil {
 		return nil, err
 	}
-	return Check(sources, LayersOf(p, ws))
+	l := LayersOf(p, ws)
+	if l.Checkout != nil { // BBPATH has the build folder too
+		l.Checkout.folders = append(l.Checkout.folders, build)
+	}
+	return Check(sources, l)
 }
 
 // Setting is what a project's configuration sets a variable to, as it is written. given
@@ -57,9 +61,10 @@ func assigned(statements []Statement, name, given string) string {
 
 func sourcesOf(p layers.Project, build string) ([]Source, error) {
 	var sources []Source
-	const assign = `MACHINE ??= "`
-	file, line, column := p.MachineAt()
-	sources = append(sources, Source{file, line, assign + p.Machine + `"`, column - 1 - len(assign)})
+	for _, s := range []struct{ assign, key, value string }{{`MACHINE ??= "`, "machine", p.Machine}, {`DISTRO ??= "`, "distro", p.Distro}} {
+		file, line, column := p.KeyAt(s.key)
+		sources = append(sources, Source{file, line, s.assign + s.value + `"`, column - 1 - len(s.assign)})
+	}
 	for _, name := range []string{"site.conf", "auto.conf", "local.conf"} {
 		if name == "local.conf" { // which the project's blocks become
 			for _, b := range p.LocalConfBlocks() {
@@ -175,11 +180,17 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 	}
 	l.Recipes = sync.OnceValue(func() map[string]bool {
 		all := map[string]bool{}
-		for _, dir := range folders {
-			collect(dir, all)
-		}
+		walk(folders, func(file string) {
+			if name, ok := strings.CutSuffix(filepath.Base(file), ".bb"); ok {
+				name, _, _ = strings.Cut(name, "_")
+				all[name] = true
+			}
+		})
 		return all
 	})
+	if len(p.BBLayersConf) == 0 { // which may name layers of its own
+		l.Checkout = checkoutOf(folders)
+	}
 	l.DistroName = p.Distro
 	l.Distro, l.DistroKnown = distro(p.Distro, folders)
 	return l
@@ -187,25 +198,26 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 
 const maxLayerFiles = 200_000
 
-// collect notes the recipes of a layer, by the patterns that layers name theirs by.
-func collect(dir string, into map[string]bool) {
-	seen := 0
-	_ = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
-		if seen++; seen > maxLayerFiles {
-			return fs.SkipAll // the tables know enough
-		}
-		if err != nil {
-			return nil // one folder that cannot be read hides no other
-		}
-		if d.IsDir() && d.Name() == ".git" {
-			return fs.SkipDir
-		}
-		if name, ok := strings.CutSuffix(d.Name(), ".bb"); ok && d.Type().IsRegular() {
-			name, _, _ = strings.Cut(name, "_")
-			into[name] = true
-		}
-		return nil
-	})
+// walk calls found for each file of some folders.
+func walk(folders []string, found func(file string)) {
+	for _, dir := range folders {
+		seen := 0
+		_ = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+			if seen++; seen > maxLayerFiles {
+				return fs.SkipAll // larger than any layer
+			}
+			if err != nil {
+				return nil // one folder that cannot be read hides no other
+			}
+			if d.IsDir() && d.Name() == ".git" {
+				return fs.SkipDir
+			}
+			if d.Type().IsRegular() {
+				found(file)
+			}
+			return nil
+		})
+	}
 }
 
 // featureless are distros whose features are known without a look at their files.

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -145,11 +146,15 @@ func (c *checker) namesOf(prefix string) (all []string) {
 	return slices.Compact(all)
 }
 
-// nearest is a name that differs by one letter left out, added, changed, or by two
-// that changed places; "" where there is none, or more than one.
 func (c *checker) nearest(prefix, name string) string {
+	return nearestOf(slices.Values(c.namesOf(prefix)), name)
+}
+
+// nearestOf is a name that differs by one letter left out, added, changed, or by two
+// that changed places; "" where there is none, or more than one.
+func nearestOf(names iter.Seq[string], name string) string {
 	var near []string
-	for _, have := range c.namesOf(prefix) {
+	for have := range names {
 		if len(name) > 3 && oneSlip(name, have) {
 			near = append(near, have)
 		}

@@ -1,0 +1,164 @@
+package lint
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/layers"
+)
+
+// miniature is a layer with files whose names and lines openembedded-core has.
+var miniature = map[string]string{
+	"conf/layer.conf":                               "",
+	"conf/distro/defaultsetup.conf":                 "require conf/distro/include/tclibc-${TCLIBC}.inc\n",
+	"conf/distro/poky.conf":                         "DISTRO = \"poky\"\n",
+	"conf/distro/include/tclibc-glibc.inc":          "",
+	"conf/distro/include/tclibc-musl.inc":           "",
+	"conf/distro/include/init-manager-systemd.inc":  "VIRTUAL-RUNTIME_init_manager ??= \"systemd\"\n",
+	"conf/distro/include/init-manager-sysvinit.inc": "",
+	"conf/distro/include/default-distrovars.inc":    "DISTRO_FEATURES_DEFAULT ?= \"acl alsa bluetooth wayland\"\n",
+	"recipes-core/busybox/busybox_1.36.1.bb":        "PACKAGES =+ \"${PN}-hwclock\"\n",
+	"recipes-core/systemd/systemd_255.bb":           "REQUIRED_DISTRO_FEATURES += \"usrmerge\"\n",
+	"recipes-core/packagegroups/base.bb":            "RDEPENDS = \"${VIRTUAL-RUNTIME_init_manager}\"\n",
+	"recipes-kernel/linux/linux-yocto_6.6.bb":       "",
+	"recipes-kernel/linux/linux-yocto_6.12.bb":      "",
+	"recipes-kernel/linux/linux-yocto-dev.bb":       "",
+	"recipes-x/u-boot/u-boot_git.bb":                "",
+}
+
+func TestCheckouts(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		want       []string // position, stops or not, a part of what to do
+	}{
+		{"distro", `DISTRO = "pokky"`, []string{"1:11 true write poky instead"}},
+		{"distro that is there", `DISTRO = "poky"`, nil},
+		{"the base of distros", `DISTRO = "nodistro"`, nil},
+		{"distro that is set again", "DISTRO ?= \"pokky\"\nDISTRO = \"poky\"", nil},
+		{"distro that is not known", `DISTRO = "our-own"`, []string{"1:11 true write one that the layers have: poky"}},
+		{"distro that bitbake works out", `DISTRO = "${OURS}"`, nil},
+		{"libc", `TCLIBC = "muls"`, []string{"1:11 true write musl instead"}},
+		{"libc that is there", `TCLIBC ?= "musl"`, nil},
+		{"init", `INIT_MANAGER = "sytemd"`, []string{"1:17 true write systemd instead"}},
+		{"init for one machine", `INIT_MANAGER:qemuarm = "sytemd"`, nil},
+		{"version", `PREFERRED_VERSION_linux-yocto = "6.1%"`, nil}, // begins as 6.12 does
+		{"version that is gone", `PREFERRED_VERSION_linux-yocto = "5.15%"`, []string{"1:34 false write 6.12, or add a layer"}},
+		{"version with an epoch", `PREFERRED_VERSION_busybox = "1:1.36.1"`, nil},
+		{"version that must be", `REQUIRED_VERSION_busybox ?= "1.2.3"`, []string{"1:30 false write 1.36.1, or"}},
+		{"version of a recipe from git", `PREFERRED_VERSION_u-boot = "2020.01"`, nil},
+		{"version of a recipe that is not there", `PREFERRED_VERSION_linux-ours = "1"`, nil},
+		{"version of a slip of the hand", `PREFERRED_VERSION_busibox = "1.36.1"`, []string{"1:1 false write PREFERRED_VERSION_busybox instead"}},
+		{"feature", `DISTRO_FEATURES:append = " alsa waylnd"`, []string{"1:33 false write wayland instead"}},
+		{"feature that a recipe requires", `DISTRO_FEATURES:append = " usrmerge"`, nil},
+		{"feature that one's own file reads", "DISTRO_FEATURES:append = \" ours\"\nIMAGE_INSTALL:append = \" ${@bb.utils.contains('DISTRO_FEATURES', 'ours', 'busybox', '', d)}\"", nil},
+		{"feature taken out", `DISTRO_FEATURES:remove = "bluetoth"`, []string{"1:27 false write bluetooth instead"}},
+		{"runtime", `VIRTUAL-RUNTIME_init_manager = "sytemd"`, []string{"1:33 false write systemd instead"}},
+		{"runtime that a recipe makes", `VIRTUAL-RUNTIME_init_manager = "busybox-hwclock"`, nil},
+		{"runtime that is nothing", `VIRTUAL-RUNTIME_init_manager = ""`, nil},
+		{"runtime that nothing reads", `VIRTUAL-RUNTIME_init_manger = "systemd"`, []string{"1:1 false write VIRTUAL-RUNTIME_init_manager instead"}},
+		{"mask", `BBMASK += "/recipes-core/sytemd/ recipes-x/"`, []string{"1:12 false correct the path"}},
+		{"mask of one file", `BBMASK = "linux-yocto_6\.12\.bb$"`, nil},
+		{"mask that is none", `BBMASK = "recipes-[x a(b *c"`, []string{`1:11 true put a \ before`, `1:22 true put a \`, `1:26 true put a \`}},
+		{"mask that is Python's alone", `BBMASK = "recipes-(?!x)"`, nil},
+		{"mask that bitbake works out", `BBMASK = "${LAYERDIR}/x"`, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range miniature {
+				put(t, filepath.Join(dir, name), text)
+			}
+			l := on("scarthgap")
+			if l.Checkout = checkoutOf([]string{dir}); l.Checkout == nil {
+				t.Fatal("the layer is not seen")
+			}
+			all, err := Check([]Source{{File: "a.conf", Text: tt.text}}, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ok := len(all) == len(tt.want)
+			for i := 0; ok && i < len(all); i++ {
+				want := strings.SplitN(tt.want[i], " ", 3)
+				ok = all[i].Where == "a.conf:"+want[0] && all[i].Stops == (want[1] == "true") && strings.Contains(all[i].Fix, want[2])
+			}
+			if !ok {
+				t.Errorf("Check found\n%s\nwant %q", write(all), tt.want)
+			}
+		})
+	}
+}
+
+// A layer that is not here may have what the others lack. The distro of a project file
+// is looked at too.
+func TestCheckoutsOfAProject(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "kas.yml"), "header: {version: 14}\nmachine: qemuarm64\ndistro: pokky\nrepos:\n  ours: {layers: {meta: , meta-late: }}\nlocal_conf_header:\n  a: |\n    TCLIBC = \"muls\"\n")
+	for name, text := range miniature {
+		put(t, filepath.Join(dir, "meta", name), text)
+	}
+	ws := layers.Workspace{Dir: filepath.Join(dir, "layers")}
+	p, err := layers.Load(t.Context(), filepath.Join(dir, "kas.yml"), ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := Project(p, ws, filepath.Join(dir, "build")); err != nil || len(all) != 0 {
+		t.Errorf("with a layer that is missing: %v\n%s", err, write(all))
+	}
+	put(t, filepath.Join(dir, "meta-late/conf/layer.conf"), "")
+	all, err := Project(p, ws, filepath.Join(dir, "build"))
+	if err != nil || len(all) != 2 || all[0].Where != p.File+":3:9" || all[1].Where != p.File+":8:15" {
+		t.Errorf("Project: %v\n%s; want pokky and muls", err, write(all))
+	}
+	put(t, filepath.Join(dir, "build/conf/distro/pokky.conf"), "")
+	if all, err := Project(p, ws, filepath.Join(dir, "build")); err != nil || len(all) != 1 {
+		t.Errorf("with the distro in the build folder: %v\n%s; want muls", err, write(all))
+	}
+}
+
+// What openembedded-core proposes in its own files is no mistake.
+func TestCheckoutsOfOpenembeddedCore(t *testing.T) {
+	clone := clonesOf(os.Getenv("SLIPWAY_LAYER_CLONES"))["openembedded-core"]
+	if clone == "" {
+		t.Skip("SLIPWAY_LAYER_CLONES has no openembedded-core: it is NAME=FOLDER,... with git clones")
+	}
+	for _, release := range []string{"kirkstone", "scarthgap", "master"} {
+		dir := t.TempDir()
+		archive := exec.Command("git", "-C", clone, "archive", release, "meta")
+		unpack := exec.Command("tar", "-x", "-C", dir)
+		var err error
+		if unpack.Stdin, err = archive.StdoutPipe(); err == nil {
+			err = unpack.Start()
+		}
+		if err == nil {
+			err = archive.Run()
+		}
+		if err == nil {
+			err = unpack.Wait()
+		}
+		if err != nil {
+			t.Fatal(release, err)
+		}
+		l := Layers{Branch: map[string]string{"openembedded-core": release}, Checkout: checkoutOf([]string{filepath.Join(dir, "meta")})}
+		read := 0
+		walk([]string{filepath.Join(dir, "meta/conf/distro")}, func(file string) {
+			src, err := Read(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read++
+			src.Text = withoutFunctions(src.Text)
+			all, err := Check([]Source{src}, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range all {
+				t.Errorf("%s: %s", release, write([]Finding{f}))
+			}
+		})
+		if read < 10 {
+			t.Errorf("%s: %d files were read", release, read)
+		}
+	}
+}
