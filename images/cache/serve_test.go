@@ -27,49 +27,7 @@ var branches = []string{"1.46", "2.0", "2.8", "2.18", "master"}
 // bitbakeOf unpacks a branch of a clone that SLIPWAY_BITBAKE names.
 func bitbakeOf(t *testing.T, branch string) string {
 	t.Helper()
-	return unpack(t, bitbaketest.Checkouts(t), branch)
-}
-
-// unpack puts a branch that one of the git clones has into a folder that everybody may
-// read.
-func unpack(t *testing.T, clones []string, branch string, paths ...string) string {
-	t.Helper()
-	dir := publicDir(t)
-	for _, clone := range clones {
-		for _, ref := range []string{branch, "origin/" + branch} {
-			if exec.Command("git", "-C", clone, "rev-parse", "-q", "--verify", ref+"^{commit}").Run() != nil {
-				continue
-			}
-			archive := filepath.Join(dir, "archive.tar")
-			args := append([]string{"-C", clone, "archive", "-o", archive, ref}, paths...)
-			if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-				t.Fatalf("git %v: %v\n%s", args, err, out)
-			}
-			if out, err := exec.Command("tar", "-x", "-C", dir, "-f", archive).CombinedOutput(); err != nil {
-				t.Fatalf("tar: %v\n%s", err, out)
-			}
-			if err := os.Remove(archive); err != nil {
-				t.Fatal(err)
-			}
-			return dir
-		}
-	}
-	t.Skipf("%v has no branch %s; fetch it there", clones, branch)
-	return ""
-}
-
-// publicDir is a folder for tests that other users may enter, as bitbake's.
-func publicDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "cache")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return bitbaketest.Unpack(t, bitbaketest.Checkouts(t), branch)
 }
 
 // serving runs Serve until the test ends, and returns its first status.
@@ -161,7 +119,7 @@ func TestServersOfEachBitbake(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			status, stop := serving(t, ServeOptions{Dir: publicDir(t), Bitbake: bitbake})
+			status, stop := serving(t, ServeOptions{Dir: bitbaketest.PublicDir(t), Bitbake: bitbake})
 			for _, v := range []Version{{1, 46}, {2, 0}, {2, 8}, {2, 18}} {
 				err := checkPRServ(t.Context(), status.PRServ, v)
 				if fits := prKindOf(own) == prKindOf(v); fits != (err == nil) {
@@ -193,7 +151,7 @@ func TestServersOfEachBitbake(t *testing.T) {
 
 // Clients cannot write hashes, whose sstate would be on their own disks only.
 func TestHashesAreReadOnlyForClients(t *testing.T) {
-	status, _ := serving(t, ServeOptions{Dir: publicDir(t), Bitbake: bitbakeOf(t, "2.8")})
+	status, _ := serving(t, ServeOptions{Dir: bitbaketest.PublicDir(t), Bitbake: bitbakeOf(t, "2.8")})
 	hash := strings.Repeat("ab", 32)
 	report := fmt.Sprintf(`{"report": {"method": "m", "outhash": "%s", "taskhash": "%s", "unihash": "%s"}}`, hash, hash, hash)
 	get := fmt.Sprintf(`{"get": {"method": "m", "taskhash": "%s", "all": false}}`, hash)
@@ -234,7 +192,7 @@ func TestHashservOverWebsockets(t *testing.T) {
 
 // Whatever has a port of bitbake's servers would be taken for them.
 func TestServeNeedsAllItsPorts(t *testing.T) {
-	bitbake := publicDir(t)
+	bitbake := bitbaketest.PublicDir(t)
 	write(t, filepath.Join(bitbake, "lib/bb/__init__.py"), "__version__ = \"2.8.1\"\n")
 	for _, above := range []int{1, 2} {
 		address := freeAddress(t, "127.0.0.1")
@@ -245,12 +203,12 @@ func TestServeNeedsAllItsPorts(t *testing.T) {
 		}
 		defer taken.Close()
 		var out bytes.Buffer
-		err = Serve(t.Context(), ServeOptions{Dir: publicDir(t), Bitbake: bitbake, Listen: address, Out: &out})
+		err = Serve(t.Context(), ServeOptions{Dir: bitbaketest.PublicDir(t), Bitbake: bitbake, Listen: address, Out: &out})
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the two ports above %d", port)) || !strings.Contains(err.Error(), strconv.Itoa(port+above)) || out.Len() > 0 {
 			t.Errorf("Serve with port %d taken = %v, and says %q; want it refused", port+above, err, &out)
 		}
 	}
-	err := Serve(t.Context(), ServeOptions{Dir: publicDir(t), Bitbake: bitbake, Listen: "127.0.0.1:65534", Out: &bytes.Buffer{}})
+	err := Serve(t.Context(), ServeOptions{Dir: bitbaketest.PublicDir(t), Bitbake: bitbake, Listen: "127.0.0.1:65534", Out: &bytes.Buffer{}})
 	if err == nil || !strings.Contains(err.Error(), "65536") && !strings.Contains(err.Error(), "in use") {
 		t.Errorf("Serve at the last port but one = %v; want it refused", err)
 	}
@@ -283,7 +241,7 @@ func TestInvitation(t *testing.T) {
 
 // A folder is served once, and left without its key.
 func TestServeLocksItsFolder(t *testing.T) {
-	dir, bitbake := publicDir(t), bitbakeOf(t, "2.8")
+	dir, bitbake := bitbaketest.PublicDir(t), bitbakeOf(t, "2.8")
 	_, stop := serving(t, ServeOptions{Dir: dir, Bitbake: bitbake})
 	err := Serve(t.Context(), ServeOptions{Dir: dir, Bitbake: bitbake, Listen: "127.0.0.1:0", Out: &bytes.Buffer{}})
 	if err == nil || !strings.Contains(err.Error(), "another cache:serve serves this folder") {
@@ -305,7 +263,7 @@ func TestServeLocksItsFolder(t *testing.T) {
 func TestServeEndsWithItsServers(t *testing.T) {
 	bitbake := bitbakeOf(t, "2.8")
 	for i := range 3 { // the writer of hashes, the reader, the PR server
-		dir := publicDir(t)
+		dir := bitbaketest.PublicDir(t)
 		status, stop := serving(t, ServeOptions{Dir: dir, Bitbake: bitbake})
 		servers := childrenIn(t, filepath.Join(dir, stateDir))
 		if len(servers) != 3 {

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"slipway/images/bitbake/bitbaketest"
 )
 
 // The test binary is also the slipway of a second machine: it prepares a build there.
@@ -46,53 +46,22 @@ type machine struct {
 }
 
 func newMachine(t *testing.T, pair [2]string, enter []string) machine {
-	m := machine{t: t, bitbake: bitbakeOf(t, pair[0]), enter: enter, builder: builder(t)}
+	m := machine{t: t, bitbake: bitbakeOf(t, pair[0]), enter: enter, builder: bitbaketest.Builder(t)}
 	oecore := os.Getenv("SLIPWAY_OECORE")
 	if oecore == "" {
 		t.Skip("SLIPWAY_OECORE is not set: it names a git clone of openembedded-core with its branches")
 	}
-	m.dir = unpack(t, []string{oecore}, pair[1], "meta", ":(exclude)meta/recipes-*")
+	m.dir = bitbaketest.Unpack(t, []string{oecore}, pair[1], "meta", ":(exclude)meta/recipes-*")
 	if err := os.CopyFS(filepath.Join(m.dir, "meta-shared"), os.DirFS("testdata/meta-shared")); err != nil {
 		t.Fatal(err)
 	}
 	write(t, m.path("build/conf/bblayers.conf"), fmt.Sprintf("BBPATH = \"${TOPDIR}\"\nBBFILES ?= \"\"\nBBLAYERS = \"%s %s\"\n", m.path("meta"), m.path("meta-shared")))
 	write(t, m.path("build/conf/local.conf"), "MACHINE = \"qemux86-64\"\nINHERIT_DISTRO = \"sstate license\"\nBB_NUMBER_THREADS = \"2\"\nCONNECTIVITY_CHECK_URIS = \"\"\n")
-	m.own(m.dir)
+	bitbaketest.Own(t, m.dir, m.builder)
 	return m
 }
 
 func (m machine) path(name string) string { return filepath.Join(m.dir, name) }
-
-func (m machine) own(dir string) {
-	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if err != nil || m.builder == nil {
-			return err
-		}
-		return os.Lchown(path, int(m.builder.Uid), int(m.builder.Gid))
-	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-// builder is who runs bitbake, which refuses root; nil is whoever runs the tests.
-func builder(t *testing.T) *syscall.Credential {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	name := os.Getenv("SLIPWAY_BUILDER")
-	if name == "" {
-		name = "nobody"
-	}
-	u, err := user.Lookup(name)
-	if err != nil {
-		t.Skipf("bitbake does not run as root, and there is no other user: %v; name one with SLIPWAY_BUILDER", err)
-	}
-	uid, _ := strconv.Atoi(u.Uid)
-	gid, _ := strconv.Atoi(u.Gid)
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}
-}
 
 // prepare is Prepare on that machine.
 func (m machine) prepare(setting Setting) Given {
@@ -227,10 +196,10 @@ func TestSecondMachine(t *testing.T) {
 func shareBetween(t *testing.T, pair [2]string) {
 	address, enter := twoNetworks(t)
 	first, second := newMachine(t, pair, nil), newMachine(t, pair, enter)
-	served := publicDir(t)
+	served := bitbaketest.PublicDir(t)
 	status, stop := serving(t, ServeOptions{Dir: served, Bitbake: first.bitbake, Listen: freeAddress(t, address)})
 	write(t, filepath.Join(served, "downloads/tool-1.0.txt"), "a source\n")
-	first.own(served)
+	bitbaketest.Own(t, served, first.builder)
 	setting, err := parseSetting(Environment, []byte(status.Cache))
 	if err != nil {
 		t.Fatal(err)

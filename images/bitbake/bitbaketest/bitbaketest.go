@@ -49,10 +49,7 @@ func ForUser(t *testing.T, testdata string) []string {
 // others may enter, and returns that folder.
 func AsUser(t *testing.T, testdata string, args ...string) (dir string) {
 	t.Helper()
-	name := os.Getenv("SLIPWAY_BUILDER")
-	if name == "" {
-		name = "nobody"
-	}
+	name := builderName()
 	credential := credentialOf(t, name)
 	dir = publicFolder(t, testdata)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -73,6 +70,77 @@ func AsUser(t *testing.T, testdata string, args ...string) (dir string) {
 		t.Skip("the user " + name + " cannot run it; see above")
 	}
 	return dir
+}
+
+func builderName() string {
+	if name := os.Getenv("SLIPWAY_BUILDER"); name != "" {
+		return name
+	}
+	return "nobody"
+}
+
+// Builder is who runs bitbake, which refuses root. It is nil for whoever runs the tests.
+func Builder(t *testing.T) *syscall.Credential {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return credentialOf(t, builderName())
+}
+
+// Own gives the builder all files below a folder.
+func Own(t *testing.T, dir string, builder *syscall.Credential) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || builder == nil {
+			return err
+		}
+		return os.Lchown(path, int(builder.Uid), int(builder.Gid))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// PublicDir is a folder for tests that the builder may enter.
+func PublicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "slipway-bitbake-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Unpack puts a branch that one of the git clones has into a PublicDir.
+func Unpack(t *testing.T, clones []string, branch string, paths ...string) string {
+	t.Helper()
+	dir := PublicDir(t)
+	for _, clone := range clones {
+		for _, ref := range []string{branch, "origin/" + branch} {
+			if exec.Command("git", "-C", clone, "rev-parse", "-q", "--verify", ref+"^{commit}").Run() != nil {
+				continue
+			}
+			archive := filepath.Join(dir, "archive.tar")
+			args := append([]string{"-C", clone, "archive", "-o", archive, ref}, paths...)
+			if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+				t.Fatalf("git %v: %v\n%s", args, err, out)
+			}
+			if out, err := exec.Command("tar", "-x", "-C", dir, "-f", archive).CombinedOutput(); err != nil {
+				t.Fatalf("tar: %v\n%s", err, out)
+			}
+			if err := os.Remove(archive); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}
+	}
+	t.Skipf("%v has no branch %s; fetch it there", clones, branch)
+	return ""
 }
 
 func credentialOf(t *testing.T, name string) *syscall.Credential {
@@ -96,11 +164,7 @@ func credentialOf(t *testing.T, name string) *syscall.Credential {
 // anybody may write.
 func publicFolder(t *testing.T, testdata string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "slipway-bitbake-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := PublicDir(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +175,6 @@ func publicFolder(t *testing.T, testdata string) string {
 	}
 	tmp := filepath.Join(dir, "tmp")
 	for _, err := range []error{
-		os.Chmod(dir, 0o755),
 		engine.WriteProgram(filepath.Join(dir, "bitbake.test"), program, 0o755),
 		os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS(testdata)),
 		os.Mkdir(tmp, 0o777),
