@@ -16,8 +16,13 @@ SRCREV = "2c42ba6e43112ca078495a6f93819061c1970704"
 SLIPWAY_FILES = "${@d.getVar('UNPACKDIR') or d.getVar('WORKDIR')}"
 S = "${SLIPWAY_FILES}/${BP}"
 
-inherit allarch ptest
+# Not allarch: its packages need others that each processor has its own of.
+inherit ptest
 INHIBIT_DEFAULT_DEPS = "1"
+
+# mlxbf-bootctl, which it needs, is for the Arm cores. Any host packs a boot stream.
+COMPATIBLE_HOST = "aarch64.*-linux"
+COMPATIBLE_HOST:class-native = ".*"
 
 # What an image of ours has a use for. Left out are those that install or mend NVIDIA's
 # distributions (bfinst, bfpart, bfpxe, bfup, bfdracut, bfgrubcheck).

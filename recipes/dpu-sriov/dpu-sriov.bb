@@ -6,7 +6,8 @@ LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384
 
 SRC_URI = "file://dpu-sriov file://dpu-sriov.conf file://dpu-sriov.service"
 
-inherit allarch systemd features_check
+# Not allarch: it needs packages that each processor has its own of.
+inherit systemd features_check
 REQUIRED_DISTRO_FEATURES = "systemd"
 INHIBIT_DEFAULT_DEPS = "1"
 

@@ -6,7 +6,7 @@ LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384
 
 SRC_URI = "file://init file://slipway-bfb-install"
 
-inherit allarch
+# Not allarch: it needs packages that each processor has its own of.
 INHIBIT_DEFAULT_DEPS = "1"
 
 # Where files are unpacked changed its name in Yocto 5.1.

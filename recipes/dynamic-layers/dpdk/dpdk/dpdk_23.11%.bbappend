@@ -6,6 +6,9 @@
 
 COMPATIBLE_MACHINE:bluefield = "^bluefield[23]$"
 
+# Other machines of the same processor have a DPDK without them.
+PACKAGE_ARCH:bluefield = "${MACHINE_ARCH}"
+
 PACKAGECONFIG[mlx5] = ",,rdma-core"
 PACKAGECONFIG:append:bluefield = " mlx5"
 

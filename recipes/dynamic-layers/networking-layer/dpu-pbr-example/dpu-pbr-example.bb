@@ -9,7 +9,8 @@ LIC_FILES_CHKSUM = "file://${COREBASE}/meta/COPYING.MIT;md5=3da9cfbcb788c80a0384
 
 SRC_URI = "file://frr.conf file://daemons file://README"
 
-inherit allarch
+# Not allarch: it needs FRR, of which each BlueField has its own.
+PACKAGE_ARCH:bluefield = "${MACHINE_ARCH}"
 INHIBIT_DEFAULT_DEPS = "1"
 
 # Where files are unpacked changed its name in Yocto 5.1.

@@ -11,6 +11,8 @@ FILESEXTRAPATHS:prepend := "${THISDIR}/files:"
 
 PACKAGECONFIG[dpdk] = "--enable-dp-dpdk,,dpdk"
 PACKAGECONFIG:append:bluefield = " dpdk"
+# Other machines of the same processor have an FRR without them.
+PACKAGE_ARCH:bluefield = "${MACHINE_ARCH}"
 
 SLIPWAY_FRR_PATCHES = " \
     0001-configure-option.patch \
