@@ -132,3 +132,38 @@ func hasFile(recipe, text, name string) bool {
 	}
 	return false
 }
+
+// A recipe that no layer reads is never built. One that both layers read warns twice.
+func TestEachRecipeIsOfOneLayer(t *testing.T) {
+	layersOf := map[string][]string{}
+	for _, layer := range []string{"meta-slipway", "meta-slipway-bsp"} {
+		dir := filepath.Join("../layers", layer)
+		conf, err := os.ReadFile(filepath.Join(dir, "conf/layer.conf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, glob := range layerGlob.FindAllStringSubmatch(string(conf), -1) {
+			found, err := filepath.Glob(filepath.Join(dir, glob[1]))
+			if err != nil || len(found) == 0 {
+				t.Errorf("%s: %s matches no file (%v)", layer, glob[1], err)
+			}
+			for _, file := range found {
+				layersOf[file] = append(layersOf[file], layer)
+			}
+		}
+	}
+	for _, root := range []string{"../recipes", "../images"} {
+		err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+			ext := filepath.Ext(path)
+			if (ext == ".bb" || ext == ".bbappend") && !strings.Contains(path, "/testdata/") && len(layersOf[path]) != 1 {
+				t.Errorf("%s: layers %v read it; want one", path, layersOf[path])
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var layerGlob = regexp.MustCompile(`\$\{LAYERDIR\}/(\.\./\S+)`)
