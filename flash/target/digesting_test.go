@@ -9,7 +9,7 @@ import (
 // The digest that is computed on the way is that of the whole file, by GNU's programs,
 // by busybox's, and where none is at hand the file is proved in another way.
 func TestDigestAlong(t *testing.T) {
-	data := randomBytes(6*digestingBlock + 77)
+	data := randomBytes(24<<20 + 77)
 	for name, tt := range map[string]struct {
 		settings []string
 		want     bool
