@@ -28,6 +28,7 @@ type digesting struct {
 	lines  *io.PipeWriter
 	digest chan arrived
 	cancel context.CancelFunc
+	stale  bool // the file was made anew meanwhile
 }
 
 // arrived is what the board says of a file.
@@ -80,6 +81,9 @@ func (f *digesting) tell(ctx context.Context, size int64, q *queue) {
 
 // end is what came of it when all of the file is there; its digest is "" where there is none.
 func (f *digesting) end(ctx context.Context) arrived {
+	if f.stale {
+		return arrived{}
+	}
 	select {
 	case a := <-f.digest:
 		return a

@@ -32,7 +32,6 @@ type part struct {
 	found   bool    // the next upload of the same file finds it
 	earlier bool    // an earlier upload made it, and its process there may still have it open
 	missing []piece // in order
-	arrived         // where the board said so
 }
 
 func (p part) missingBytes() (n int64) {

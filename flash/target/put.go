@@ -118,11 +118,10 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	w, err := k.carry(ctx, b, several)
 	if err == nil {
 		tell.Detail("proving what arrived")
-		p.arrived = f.end(ctx)
 		if mode.Perm()&0o111 != 0 && (p.earlier || k.mayBeOpen()) && w.renew(ctx, p.name) {
-			p.digest = ""
+			f.stale = true
 		}
-		digest, err = w.conclude(ctx, src, <-local, p, remote, mode)
+		digest, err = w.conclude(ctx, src, <-local, p, f, remote, mode)
 	}
 	if err != nil {
 		return "", c.abandon(ctx, p, src.size-k.queue.bytes(), err)
@@ -148,8 +147,8 @@ func pieces(size int64) []piece {
 }
 
 // conclude finishes, or finds that another upload of the same file has done it.
-func (w *way) conclude(ctx context.Context, src source, want sum, p part, remote string, mode fs.FileMode) (string, error) {
-	digest, err := w.finish(ctx, src, want, p, remote, mode)
+func (w *way) conclude(ctx context.Context, src source, want sum, p part, f *digesting, remote string, mode fs.FileMode) (string, error) {
+	digest, err := w.finish(ctx, src, want, p, f, remote, mode)
 	if p.found && errors.Is(err, fs.ErrNotExist) {
 		if there, _ := w.conn.Digest(ctx, remote); there != "" && there == want.hex {
 			return there, nil
@@ -158,8 +157,9 @@ func (w *way) conclude(ctx context.Context, src source, want sum, p part, remote
 	return digest, err
 }
 
-// finish proves what arrived, and gives it its name.
-func (w *way) finish(ctx context.Context, src source, want sum, p part, remote string, mode fs.FileMode) (string, error) {
+// finish proves what arrived, and gives it its name. The board syncs the file while it
+// computes the last of f's digest.
+func (w *way) finish(ctx context.Context, src source, want sum, p part, f *digesting, remote string, mode fs.FileMode) (string, error) {
 	if want.err != nil {
 		return "", fault{want.err}
 	}
@@ -169,7 +169,8 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, remote s
 	if err := w.files.settle(ctx, p.name, src.size, mode); err != nil {
 		return "", answered(err)
 	}
-	got, others, err := p.digest, p.others, error(nil)
+	a := f.end(ctx)
+	got, others, err := a.digest, a.others, error(nil)
 	if got != want.hex { // it was not computed on the way, or says that something is wrong
 		got, others, err = w.prove(ctx, p.name, remote, src.size)
 	}
