@@ -187,7 +187,7 @@ func (d *dirUpload) sendSmall(ctx context.Context, names []string, step *progres
 
 func eachAtOnce(ctx context.Context, b boardFiles, n int, work func(context.Context, int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(min(smallAtOnce, b.inFlight()))
+	all.SetLimit(min(smallAtOnce, b.inFlight(unknownRoundTrip)))
 	for i := range n {
 		all.Go(func() error {
 			if ctx.Err() != nil {

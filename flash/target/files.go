@@ -26,8 +26,13 @@ import (
 // What is in flight on one way, and the size of a request where OpenSSH serves: it
 // takes 256 KiB with their headers. Others are held to what the protocol promises,
 // 32 KiB.
+//
+// What its sftp-server has not read yet waits in sshd's memory. On a line without delay that
+// is all that is in flight: as few bytes as keep the board busy stay in its processor's cache.
 const (
 	inFlightBytes = 5 << 19 // more than a window of 2 MiB
+	nearBytes     = 3 * packetBytes
+	nearRate      = 512 << 20 // bytes a second of a round trip, which come to these
 	mostInFlight  = 64
 	packetBytes   = 255 << 10
 	smallPacket   = 32 << 10
@@ -46,7 +51,8 @@ type boardFiles interface {
 	// open opens a file for its pieces, inside of do.
 	open(name string) (pieceWriter, error)
 	pieceBytes() int64
-	inFlight() int
+	// inFlight is how many pieces wait for their answers on a line with this round trip.
+	inFlight(roundTrip time.Duration) int
 	// settle brings a file of size bytes to the disk and gives it its mode.
 	settle(ctx context.Context, name string, size int64, mode fs.FileMode) error
 	readBack(ctx context.Context, name string, to io.Writer) error
@@ -171,7 +177,10 @@ func (b *sftpFiles) has(extension string) bool {
 
 func (b *sftpFiles) pieceBytes() int64 { return int64(b.packet) }
 
-func (b *sftpFiles) inFlight() int { return min(mostInFlight, inFlightBytes/b.packet) }
+func (b *sftpFiles) inFlight(roundTrip time.Duration) int {
+	bytes := min(inFlightBytes, nearBytes+int(roundTrip.Seconds()*nearRate))
+	return min(mostInFlight, bytes/b.packet)
+}
 
 func (b *sftpFiles) makeDir(ctx context.Context, dir string) error {
 	return b.do(ctx, func() error { return b.sftp.MkdirAll(dir) })

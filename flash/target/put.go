@@ -110,9 +110,9 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	if err != nil {
 		return "", err
 	}
-	k := &carrying{conn: c, src: src, name: p.name, queue: newQueue(p.missing, tell.Add)}
+	k := &carrying{conn: c, src: src, name: p.name, queue: newQueue(p.missing, tell.Add), roundTrip: <-rtt}
 	defer k.close()
-	several := k.several(<-rtt)
+	several := k.several()
 	f := c.digestAlong(ctx, p.name, remote, src.size, k.queue)
 	defer f.stop()
 	w, err := k.carry(ctx, b, several)

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"sync/atomic"
+	"time"
 )
 
 // A board without an sftp-server gets its files through its shell, as busybox has it.
@@ -127,7 +128,7 @@ func (s shellFiles) open(name string) (pieceWriter, error) { return shellFile{s,
 
 func (shellFiles) pieceBytes() int64 { return shellPiece }
 
-func (shellFiles) inFlight() int { return shellInFlight }
+func (shellFiles) inFlight(time.Duration) int { return shellInFlight }
 
 // shellFile is a file that programs open, each for its piece.
 type shellFile struct {

@@ -52,6 +52,7 @@ type carrying struct {
 	name  string // on the board; the file exists
 	queue *queue
 
+	roundTrip  time.Duration
 	pieceBytes int64 // the most that a way takes at once
 
 	mu   sync.Mutex
@@ -88,15 +89,15 @@ func (k *carrying) carry(ctx context.Context, b boardFiles, several int) (*way, 
 }
 
 // several is over how many ways the file goes.
-func (k *carrying) several(rtt time.Duration) int {
+func (k *carrying) several() int {
 	left := k.queue.bytes()
 	if left < severalBytes {
 		return 1
 	}
 	switch {
-	case k.conn.login.pace.fits(windowBytes, rtt):
+	case k.conn.login.pace.fits(windowBytes, k.roundTrip):
 		return 1
-	case rtt < longRoundTrip:
+	case k.roundTrip < longRoundTrip:
 		return 2
 	case left < manyBytes:
 		return 4
@@ -104,11 +105,14 @@ func (k *carrying) several(rtt time.Duration) int {
 	return 6
 }
 
+// unknownRoundTrip is longer than any.
+const unknownRoundTrip = time.Hour
+
 // measure takes the round trip of a file's line, before data fills it.
 func (c *Conn) measure(ctx context.Context, size int64) <-chan time.Duration {
 	rtt := make(chan time.Duration, 1)
 	if size < severalBytes {
-		rtt <- 0
+		rtt <- unknownRoundTrip
 		return rtt
 	}
 	go func() { rtt <- c.roundTrip(ctx) }()
@@ -117,7 +121,7 @@ func (c *Conn) measure(ctx context.Context, size int64) <-chan time.Duration {
 
 // roundTrip is the best of a few answers.
 func (c *Conn) roundTrip(ctx context.Context) time.Duration {
-	best := time.Hour
+	best := unknownRoundTrip
 	link, err := c.client()
 	for range 3 {
 		if err != nil {
@@ -200,7 +204,7 @@ func (k *carrying) serve(ctx context.Context, w *way) error {
 		return err
 	}
 	workers, working := errgroup.WithContext(ctx)
-	for range w.files.inFlight() {
+	for range w.files.inFlight(k.roundTrip) {
 		workers.Go(func() error { return k.work(working, w, file) })
 	}
 	if err := workers.Wait(); err != nil {

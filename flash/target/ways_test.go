@@ -188,3 +188,24 @@ func TestQueue(t *testing.T) {
 		})
 	}
 }
+
+func TestInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		packet    int
+		roundTrip time.Duration
+		want      int
+	}{
+		{packetBytes, 0, 3},
+		{packetBytes, 100 * time.Microsecond, 3},
+		{packetBytes, time.Millisecond, 5},
+		{packetBytes, longRoundTrip, 10},
+		{packetBytes, unknownRoundTrip, 10},
+		{smallPacket, 0, 23},
+		{smallPacket, unknownRoundTrip, mostInFlight},
+	} {
+		b := &sftpFiles{packet: tt.packet}
+		if got := b.inFlight(tt.roundTrip); got != tt.want {
+			t.Errorf("%d bytes a packet, round trip %v: %d are in flight; want %d", tt.packet, tt.roundTrip, got, tt.want)
+		}
+	}
+}
