@@ -106,11 +106,13 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	defer b.close()
 	local := src.hash()
 	rtt := c.measure(ctx, src.size)
+	second := c.openEarly(ctx, src.size)
+	defer second.close()
 	p, err := c.begin(ctx, b, src, remote, tell)
 	if err != nil {
 		return "", err
 	}
-	k := &carrying{conn: c, src: src, name: p.name, queue: newQueue(p.missing, tell.Add), roundTrip: <-rtt}
+	k := &carrying{conn: c, src: src, name: p.name, queue: newQueue(p.missing, tell.Add), early: second, roundTrip: <-rtt}
 	defer k.close()
 	several := k.several()
 	f := c.digestAlong(ctx, p.name, remote, src.size, k.queue)

@@ -51,6 +51,7 @@ type carrying struct {
 	src   source
 	name  string // on the board; the file exists
 	queue *queue
+	early *earlyWay // the second way; nil: none
 
 	roundTrip  time.Duration
 	pieceBytes int64 // the most that a way takes at once
@@ -164,21 +165,84 @@ func (k *carrying) open(opening, ctx context.Context, all *sync.WaitGroup, n int
 }
 
 func (k *carrying) another(ctx context.Context) (*way, error) {
-	link, err := k.conn.login.connect(ctx)
+	w, err := k.early.take(ctx)
+	if w == nil && err == nil {
+		w, err = k.conn.openWay(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	conn := &Conn{addr: k.conn.addr, login: k.conn.login, link: link, guest: true}
+	if w.files.pieceBytes() != k.pieceBytes { // it is not the same kind of channel
+		w.conn.Close()
+		return nil, errors.ErrUnsupported
+	}
+	return w, nil
+}
+
+// openWay makes one more connection to the board, with a channel to its files.
+func (c *Conn) openWay(ctx context.Context) (*way, error) {
+	link, err := c.login.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := &Conn{addr: c.addr, login: c.login, link: link, guest: true}
 	b, err := conn.files(ctx)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	if b.pieceBytes() != k.pieceBytes { // it is not the same kind of channel
-		conn.Close()
-		return nil, errors.ErrUnsupported
-	}
 	return &way{conn: conn, files: b}, nil
+}
+
+// earlyWay is a way that is opened before it is known whether the file needs it.
+type earlyWay struct {
+	opened chan openedWay
+	cancel context.CancelFunc
+}
+
+type openedWay struct {
+	way *way
+	err error
+}
+
+// openEarly begins to open the second way of a file that several may carry, while the board
+// is asked what it has of the file.
+func (c *Conn) openEarly(ctx context.Context, size int64) *earlyWay {
+	if size < severalBytes || c.login.pace != nil {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	e := &earlyWay{opened: make(chan openedWay, 1), cancel: cancel}
+	go func() {
+		w, err := c.openWay(ctx)
+		e.opened <- openedWay{w, err}
+		close(e.opened)
+	}()
+	return e
+}
+
+// take waits for the way. It is nil where somebody took it before.
+func (e *earlyWay) take(ctx context.Context) (*way, error) {
+	if e == nil {
+		return nil, nil
+	}
+	select {
+	case o := <-e.opened:
+		return o.way, o.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// close ends the way where nobody took it.
+func (e *earlyWay) close() {
+	if e == nil {
+		return
+	}
+	e.cancel()
+	if o := <-e.opened; o.way != nil {
+		o.way.conn.Close()
+	}
 }
 
 func (k *carrying) start(ctx context.Context, all *sync.WaitGroup, w *way) {

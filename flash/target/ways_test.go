@@ -3,6 +3,7 @@ package target
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"slipway/layers/engine"
 )
 
 // carriage is data on its way to a file, over several ways. All but the first go to
@@ -187,6 +190,53 @@ func TestQueue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The second way is opened while the board is asked what it has of the file: here it does
+// not answer that before.
+func TestSecondWayIsOpenedEarly(t *testing.T) {
+	dir := t.TempDir()
+	script := filepath.Join(dir, "board")
+	text := fmt.Sprintf(`#!/bin/sh
+case "$SSH_ORIGINAL_COMMAND" in
+*sftp-server) echo >>%[1]s/servers; exec $SSH_ORIGINAL_COMMAND ;;
+*"ls -ldn"*)
+	tries=600
+	until [ "$(wc -l <%[1]s/servers)" -gt 1 ]; do
+		[ "$((tries -= 1))" -gt 0 ] || { >%[1]s/late; break; }
+		sleep 0.1
+	done
+esac
+exec sh -c "$SSH_ORIGINAL_COMMAND"
+`, dir)
+	if err := engine.WriteProgram(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, externalSFTP, "ForceCommand "+script)
+	data := randomBytes(severalBytes)
+	remote := filepath.Join(t.TempDir(), "f")
+	if _, err := c.Put(t.Context(), writeFile(t, data), remote, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkFile(t, remote, data, 0o600)
+	if _, err := os.Stat(filepath.Join(dir, "late")); err == nil {
+		t.Error("the second way was not opened before the board had answered")
+	}
+}
+
+// A way that was opened early and that nobody took is closed.
+func TestEarlyWayThatNobodyTakes(t *testing.T) {
+	c := connect(t)
+	e := c.openEarly(t.Context(), severalBytes)
+	o := <-e.opened
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	kept := &earlyWay{opened: make(chan openedWay, 1), cancel: e.cancel}
+	kept.opened <- o
+	gone := o.way.conn.link.gone
+	kept.close()
+	<-gone
 }
 
 func TestInFlight(t *testing.T) {
