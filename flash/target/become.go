@@ -86,7 +86,10 @@ type passwords struct {
 
 var sudoPasswords passwords
 
-func sudoKey(a Address) string { return a.String() }
+// sudoKey differs for boards that have the same address behind different jump hosts.
+func sudoKey(a Address) string {
+	return strings.Join(append([]string{a.String()}, a.jumps()...), "\n")
+}
 
 // of asks for the password of a board once.
 func (p *passwords) of(ctx context.Context, a Address, attended bool) (password string, err error) {
@@ -272,14 +275,18 @@ func (e *admission) run(session *ssh.Session, stdin io.Reader, line string) erro
 		if stdin != nil {
 			_, err = io.Copy(in, stdin)
 		}
-		in.Close()
 		read <- err
+		in.Close()
 	}()
 	if err := session.Wait(); err != nil {
 		return err
 	}
-	if err := <-read; err != nil && !errors.Is(err, io.EOF) { // of a program that read no further
-		return err
+	select {
+	case err := <-read:
+		if err != nil && !errors.Is(err, io.EOF) { // of a program that read no further
+			return err
+		}
+	default: // the program ended before its input did
 	}
 	return nil
 }

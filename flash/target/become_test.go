@@ -249,6 +249,48 @@ func TestBecomeRefused(t *testing.T) {
 	}
 }
 
+// A program behind sudo may end before its input does, as one without sudo may.
+func TestBecomeWithInputThatStaysOpen(t *testing.T) {
+	a := fieldBoard(t, "field ALL=(ALL) ALL")
+	sudoPasswords.keep(fieldPassword, a)
+	t.Cleanup(func() { sudoPasswords.forget(a) })
+	c := dial(t, a)
+	open, end := io.Pipe()
+	defer end.Close()
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Feed(t.Context(), open, "true")
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("Feed = %v; want nil", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("Feed waits for the input of a program that has ended")
+	}
+}
+
+// Boards behind different jump hosts may have one address. The password of one is not
+// sent to the other.
+func TestPasswordIsOfOneBoard(t *testing.T) {
+	behind := func(host string) Address {
+		return Address{User: "field", Host: "192.168.1.2", Port: 22, Via: &Address{User: "field", Host: host, Port: 22}}
+	}
+	one, other := behind("rack1"), behind("rack2")
+	var p passwords
+	p.keep(fieldPassword, one)
+	for _, tt := range []struct {
+		a    Address
+		want string
+	}{{one, fieldPassword}, {behind("rack1"), fieldPassword}, {other, ""}, {Address{User: "field", Host: "192.168.1.2", Port: 22}, ""}} {
+		if got, err := p.of(t.Context(), tt.a, false); got != tt.want || err != nil {
+			t.Errorf("of %s by %v = %q, %v; want %q", tt.a, tt.a.jumps(), got, err, tt.want)
+		}
+	}
+}
+
 // The password is asked for once, and may be typed anew where it was wrong.
 func TestBecomeAsks(t *testing.T) {
 	a := fieldBoard(t, "field ALL=(ALL) ALL")
