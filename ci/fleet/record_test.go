@@ -85,6 +85,23 @@ func TestFailedWantsTheSameContent(t *testing.T) {
 	}
 }
 
+// A run that has ended holds none of its files open.
+func TestRecordIsClosed(t *testing.T) {
+	p := play(t, 1)
+	if _, _, err := p.runReal(p.ask); err != nil {
+		t.Fatal(err)
+	}
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if name, err := os.Readlink(fd); err == nil && strings.HasSuffix(name, "/"+journalName) {
+			t.Errorf("%s is open", name)
+		}
+	}
+}
+
 // A host that the inventory has somewhere else now is another board.
 func TestFailedOfAnotherAddress(t *testing.T) {
 	p := play(t, 3)

@@ -238,8 +238,11 @@ func (p *plan) goOn() error {
 		return nil
 	}
 	last, err := readHistory(p.folder())
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("-failed needs the record of an earlier run, and there is none in %s\n  next: run it without -failed, for all boards", p.folder())
+	}
 	if err != nil {
-		return fmt.Errorf("-failed needs the record of a run before: %w", err)
+		return fmt.Errorf("-failed needs the record of an earlier run: %w", err)
 	}
 	if why := p.work.differs(last.outcome.Did); why != "" {
 		return fmt.Errorf("-failed needs the same work as the last run: %s (%s)\n  next: run it without -failed, for all boards", why, filepath.Join(p.folder(), journalName))
@@ -403,15 +406,17 @@ func (r *run) conclude() error {
 	defer r.mu.Unlock()
 	err := r.journal.add(entry{End: &ended{r.outcome.ElapsedMS, r.outcome.Stopped}})
 	if r.journal.broken() { // there may be room again
-		r.journal.close()
-		if r.journal, err = newJournal(r.folder(), r.entries()); err == nil {
+		var fresh *journal
+		if fresh, err = newJournal(r.folder(), r.entries()); err == nil {
+			r.journal.close()
+			r.journal = fresh
 			err = r.journal.add(entry{End: &ended{r.outcome.ElapsedMS, r.outcome.Stopped}})
 		}
 	}
 	if err != nil {
 		err = fmt.Errorf("the record of the run is not whole: %w", err)
 	}
-	return errors.Join(err, r.outcome.write(r.folder()), r.outcome.writePages(r.folder()))
+	return errors.Join(err, r.journal.close(), r.outcome.write(r.folder()), r.outcome.writePages(r.folder()))
 }
 
 // all gives the canaries their turn, and if they pass, the others.

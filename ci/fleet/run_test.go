@@ -264,8 +264,8 @@ func TestFailedOfOtherWork(t *testing.T) {
 		t.Fatalf("%s; want one board that fails", n)
 	}
 	p.ask.Failed = true
-	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.ask); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("fleet:smoke -failed after a deploy = %v; want that there is no smoke before", err)
+	if _, err := Run(t.Context(), io.Discard, p.opt, p.spec, p.ask); err == nil || !strings.HasSuffix(err.Error(), "\n  next: run it without -failed, for all boards") || strings.Contains(err.Error(), "stat ") {
+		t.Errorf("fleet:smoke -failed after a deploy = %v; want that there is no smoke before, and what to run", err)
 	}
 	p.ask.Failed = false
 	smoked, _ := p.run(t.Context())
