@@ -2,6 +2,7 @@ package layers
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -130,6 +131,45 @@ func load(t *testing.T, dir, content string) Project {
 func repoFile(keys string) string { return "header: {version: 14}\nrepos:\n  r: {" + keys + "}\n" }
 
 func headOf(t *testing.T, dir string) string { return run(t, dir, "git", "rev-parse", "HEAD") }
+
+// A cold checkout waits for git's programs one after another: a fetch and a checkout.
+func TestColdCheckoutStartsGitTwice(t *testing.T) {
+	url, first, _ := server(t)
+	for name, ws := range map[string]Workspace{"a mirror": mirrored(t), "no mirror": {Dir: t.TempDir()}} {
+		p, trace := loadRepo(t, "url: "+url+", commit: "+first), filepath.Join(t.TempDir(), "trace")
+		t.Setenv("GIT_TRACE2_EVENT", trace)
+		err := Checkout(t.Context(), p, ws)
+		os.Unsetenv("GIT_TRACE2_EVENT")
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var started []string
+		for line := range strings.Lines(string(data)) {
+			var e struct {
+				Event, SID string
+				Argv       []string
+			}
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			if e.Event == "start" && !strings.Contains(e.SID, "/") { // not of another git
+				started = append(started, strings.Join(e.Argv, " "))
+			}
+		}
+		if len(started) != 2 {
+			t.Errorf("with %s: started %d of git's programs; want 2:\n%s", name, len(started), strings.Join(started, "\n"))
+		}
+		r := filepath.Join(ws.Dir, "r")
+		if got := run(t, r, "git", "rev-parse", checkedOut); got != first || headOf(t, r) != first {
+			t.Errorf("with %s: %s is %s; want %s", name, checkedOut, got, first)
+		}
+		run(t, r, "git", "fsck", "--full", "--strict")
+	}
+}
 
 func TestCheckout(t *testing.T) {
 	url, first, second := server(t)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -47,6 +48,13 @@ func treeIn(dir string, hold *os.File) tree {
 }
 
 func (t tree) there() bool { return exists(t.gitDir) }
+
+// endsAt reports whether the history ends at an id, which then is that of a commit that is
+// here, and not of a tag.
+func (g store) endsAt(id string) bool {
+	ends, err := shallowCommits(g.gitDir)
+	return err == nil && slices.Contains(ends, id)
+}
 
 func (g store) shallow() bool { return exists(filepath.Join(g.gitDir, "shallow")) }
 
@@ -104,7 +112,7 @@ func gitCommand(dir string, argv []string) engine.Command {
 // fetch and checkout.
 func (g store) begin(ctx context.Context, r Repo) error {
 	bare := g.gitDir == g.dir
-	for _, dir := range []string{g.dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, "refs/heads")} {
+	for _, dir := range []string{g.dir, filepath.Join(g.gitDir, "objects/pack"), filepath.Join(g.gitDir, filepath.Dir(checkedOut))} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -197,6 +205,9 @@ func (g store) fetch(ctx context.Context, r Repo, shallow bool, kept string) (st
 	}
 	err := g.fetchRefs(ctx, shallow, strings.TrimSuffix(r.Commit+":"+kept, ":"))
 	if err == nil {
+		if g.endsAt(r.Commit) {
+			return r.Commit, nil
+		}
 		if commit, err := g.wanted(ctx, r); err == nil {
 			return commit, nil
 		}

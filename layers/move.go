@@ -51,10 +51,14 @@ func (t tree) moveTo(ctx context.Context, r Repo, commit string) error {
 // arrived makes sure of what git checked out, and keeps it.
 func (t tree) arrived(ctx context.Context, r Repo, commit string) error {
 	if t.headHere() != commit && !t.isAt(ctx, commit) {
-		return r.at.errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
+		return r.isElsewhere(commit)
 	}
 	_, err := t.git(ctx, "update-ref", checkedOut, commit)
 	return err
+}
+
+func (r Repo) isElsewhere(commit string) error {
+	return r.at.errorf("repos.%s: git checked out another commit than %s", r.ID, commit)
 }
 
 func (t tree) isAt(ctx context.Context, commit string) bool {
