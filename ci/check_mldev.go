@@ -96,8 +96,11 @@ func (m mldev) argv(i images.Inference, dir string) []string {
 	if m.wrong {
 		reference = i.Wrong
 	}
-	argv = append(argv, "--filelist="+strings.Join([]string{i.Model, i.Input, dir + "/output", reference}, ","),
-		fmt.Sprintf("--repetitions=%d", m.repetitions), "--stats")
+	argv = append(argv, "--filelist="+strings.Join([]string{i.Model, i.Input, dir + "/output", reference}, ","))
+	if i.OtherInput != "" && !m.wrong {
+		argv = append(argv, "--filelist="+strings.Join([]string{i.Model, i.OtherInput, dir + "/other-output", i.OtherReference}, ","))
+	}
+	argv = append(argv, fmt.Sprintf("--repetitions=%d", m.repetitions), "--stats")
 	if m.tolerance != nil {
 		argv = append(argv, fmt.Sprintf("--tolerance=%g", *m.tolerance))
 	}

@@ -60,6 +60,19 @@ func TestMldev(t *testing.T) {
 	}
 }
 
+// The other input is for the same run: what answers one input for ever is right in a run of its own.
+func TestMldevOtherInput(t *testing.T) {
+	i := images.Inference{Model: "/m", Input: "/i", Reference: "/r", OtherInput: "/i2", OtherReference: "/r2", Wrong: "/w"}
+	for wrong, want := range map[bool]string{
+		false: "--filelist=/m,/i,/d/output,/r --filelist=/m,/i2,/d/other-output,/r2 --repetitions=1 ",
+		true:  "--filelist=/m,/i,/d/output,/w --repetitions=1 ",
+	} {
+		if got := strings.Join(mldev{test: "inference_ordered", wrong: wrong, repetitions: 1}.argv(i, "/d"), " "); !strings.Contains(got, want) {
+			t.Errorf("wrong %v: argv = %s; want %s", wrong, got, want)
+		}
+	}
+}
+
 func FuzzMldev(f *testing.F) {
 	f.Add(mldevSays("Success"))
 	f.Add("Result: \x1b[33mUnsupported\x1b[0m\n")

@@ -46,13 +46,18 @@ type Peer struct {
 	Address   string   `yaml:"address" json:"address"` // of the interface, IPv4
 }
 
-// Inference is a model for DPDK's mldev, by files of the board.
+// Inference is a model for DPDK's mldev, by files of the board. With another input, a device
+// is found out that gives the answer of the first one again.
 type Inference struct {
 	EAL       []string `yaml:"eal" json:"eal"`
 	Model     string   `yaml:"model" json:"model"`
 	Input     string   `yaml:"input" json:"input"`
-	Reference string   `yaml:"reference" json:"reference"`   // what the model must answer
-	Wrong     string   `yaml:"wrong" json:"wrong,omitempty"` // what it must not: a check that cannot fail proves nothing
+	Reference string   `yaml:"reference" json:"reference"` // what the model must answer
+
+	OtherInput     string `yaml:"other-input" json:"otherInput,omitempty"`
+	OtherReference string `yaml:"other-reference" json:"otherReference,omitempty"`
+
+	Wrong string `yaml:"wrong" json:"wrong,omitempty"` // what it must not: a check that cannot fail proves nothing
 }
 
 const (
@@ -140,13 +145,26 @@ func (m *Inference) validate() error {
 	if err := ealWords("inference.eal", m.EAL); err != nil {
 		return err
 	}
-	for _, f := range []struct{ key, file string }{{"model", m.Model}, {"input", m.Input}, {"reference", m.Reference}} {
+	if (m.OtherInput == "") != (m.OtherReference == "") {
+		return errors.New("inference: other-input and other-reference need each other")
+	}
+	for _, f := range []struct {
+		key, file string
+		optional  bool
+	}{
+		{"model", m.Model, false},
+		{"input", m.Input, false},
+		{"reference", m.Reference, false},
+		{"other-input", m.OtherInput, true},
+		{"other-reference", m.OtherReference, true},
+		{"wrong", m.Wrong, true},
+	} {
+		if f.optional && f.file == "" {
+			continue
+		}
 		if !path.IsAbs(f.file) || !noSpace.MatchString(f.file) {
 			return fmt.Errorf("inference.%s: %q is no absolute path on the board", f.key, f.file)
 		}
-	}
-	if m.Wrong != "" && (!path.IsAbs(m.Wrong) || !noSpace.MatchString(m.Wrong)) {
-		return fmt.Errorf("inference.wrong: %q is no absolute path on the board", m.Wrong)
 	}
 	return nil
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Writes a model, an input and the output that it must give, for
- * dpdk-test-mldev. The output is computed here in double precision, and with
- * nothing of the driver: a mistake there shows as a difference.
+ * Writes a model, two inputs and the output that each must give, for
+ * dpdk-test-mldev. The outputs are computed here in double precision, and with
+ * nothing of the driver: a mistake there shows as a difference. A driver that
+ * answers the second input as the first one shows too.
  */
 #include <errno.h>
 #include <limits.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #define WIDTH_MAX 64
+#define NB_INPUTS 2
 
 static const uint32_t widths[] = { 64, 48, 32, 10 };
 #define NB_LAYERS (sizeof(widths) / sizeof(widths[0]) - 1)
@@ -41,25 +43,32 @@ static float write_float(FILE *out, float value)
 	return value;
 }
 
-static void write_layer(FILE *out, uint32_t inputs, uint32_t outputs, int relu, double *values)
+static void write_layer(FILE *out, uint32_t inputs, uint32_t outputs, int relu, double values[][WIDTH_MAX])
 {
-	double sums[WIDTH_MAX] = { 0 };
-	uint32_t in, to;
+	double sums[NB_INPUTS][WIDTH_MAX] = { 0 };
+	uint32_t in, to, i;
+	float number;
 
 	write32(out, inputs);
 	write32(out, outputs);
 	write32(out, (uint32_t)relu);
 	for (to = 0; to < outputs; to++) {
-		for (in = 0; in < inputs; in++)
-			sums[to] += (double)write_float(out, next_number()) * values[in];
+		for (in = 0; in < inputs; in++) {
+			number = write_float(out, next_number());
+			for (i = 0; i < NB_INPUTS; i++)
+				sums[i][to] += (double)number * values[i][in];
+		}
 	}
 	for (to = 0; to < outputs; to++) {
-		sums[to] += (double)write_float(out, next_number());
-		values[to] = relu && sums[to] < 0 ? 0 : sums[to];
+		number = write_float(out, next_number());
+		for (i = 0; i < NB_INPUTS; i++) {
+			sums[i][to] += (double)number;
+			values[i][to] = relu && sums[i][to] < 0 ? 0 : sums[i][to];
+		}
 	}
 }
 
-static void write_model(FILE *out, double *values)
+static void write_model(FILE *out, double values[][WIDTH_MAX])
 {
 	size_t i;
 
@@ -98,23 +107,37 @@ static int finish(FILE *out)
 
 int main(int argc, char **argv)
 {
-	double values[WIDTH_MAX];
-	FILE *model, *input, *reference;
-	uint32_t i;
+	static const char *const inputs[NB_INPUTS] = { "input.bin", "other-input.bin" };
+	static const char *const references[NB_INPUTS] = { "reference.bin", "other-reference.bin" };
+	double values[NB_INPUTS][WIDTH_MAX];
+	int i, failed = 0;
+	uint32_t at;
+	FILE *out;
 
 	if (argc != 2) {
-		fprintf(stderr, "usage: %s FOLDER: writes model.bin, input.bin and reference.bin there\n", argv[0]);
+		fprintf(stderr, "usage: %s FOLDER: writes model.bin, and input.bin, reference.bin, other-input.bin and other-reference.bin there\n", argv[0]);
 		return 2;
 	}
-	model = create(argv[1], "model.bin");
-	input = create(argv[1], "input.bin");
-	reference = create(argv[1], "reference.bin");
-	if (!model || !input || !reference)
+	for (i = 0; i < NB_INPUTS; i++) {
+		out = create(argv[1], inputs[i]);
+		if (!out)
+			return 1;
+		for (at = 0; at < widths[0]; at++)
+			values[i][at] = (double)write_float(out, next_number());
+		failed |= finish(out);
+	}
+	out = create(argv[1], "model.bin");
+	if (!out)
 		return 1;
-	for (i = 0; i < widths[0]; i++)
-		values[i] = (double)write_float(input, next_number());
-	write_model(model, values);
-	for (i = 0; i < widths[NB_LAYERS]; i++)
-		write_float(reference, (float)values[i]);
-	return finish(model) | finish(input) | finish(reference);
+	write_model(out, values);
+	failed |= finish(out);
+	for (i = 0; i < NB_INPUTS; i++) {
+		out = create(argv[1], references[i]);
+		if (!out)
+			return 1;
+		for (at = 0; at < widths[NB_LAYERS]; at++)
+			write_float(out, (float)values[i][at]);
+		failed |= finish(out);
+	}
+	return failed;
 }
