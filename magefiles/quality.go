@@ -74,16 +74,17 @@ func Bench(ctx context.Context,
 // a thousand rules of policy based routing at a time, on each rig (rig:up): ports and
 // kernel may keep none, and zebra may not grow. All of that is software. mutations, which
 // needs root, builds faults into the rigs' drivers and FRR, one at a time: a suite must find
-// each.
+// each. tests runs the tests that write a program or wait for a time, beside one busy loop per
+// processor. A stopped run goes on where it was.
 //
-// Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook"; "soak update -kills=30"; "soak rules -rounds=20"; "soak mutations -only=swflow".
+// Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook"; "soak update -kills=30"; "soak rules -rounds=20"; "soak mutations -only=swflow"; "soak tests -only=slipway/flash".
 func Soak(ctx context.Context,
-	area *string, // build, flash, hook, layers, mutations, rules or update
+	area *string, // build, flash, hook, layers, mutations, rules, tests or update
 	kills *int, // how many; 50 if not given
 	seed *int, // where the moments come from; one that is printed if not given
 	containers *int, // how many hook starts one after another; 2000 if not given
-	rounds *int, // how often update goes through its updates that nobody disturbs, and rules adds and removes (2 at least); 1 and 5 if not given
-	only *string, // only mutations whose names match this pattern
+	rounds *int, // how often update goes through its updates that nobody disturbs, and rules adds and removes (2 at least), and tests runs each; 1, 5 and 200 if not given
+	only *string, // only mutations whose names match this pattern, or tests "package name"
 ) error {
 	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000), Rounds: given(rounds, 0), Only: given(only, "")}
 	return run(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })

@@ -1,7 +1,8 @@
 // Package soak kills commands at random moments and runs them again: whatever
 // the moment was, what they leave in the end must be the same. An area is one
 // command; each is one file. The area hook starts containers instead, many and many
-// at a time, of which nothing may be left; rules does so with rules of FRR's.
+// at a time, of which nothing may be left; rules does so with rules of
+// FRR's. The area tests repeats our own tests.
 package soak
 
 import (
@@ -25,7 +26,7 @@ type Options struct {
 	Seed       uint64
 	Containers int      // one after another
 	Rounds     int      // of what is not killed; 0: as many as the area thinks right
-	Only       string   // the mutations whose names match this pattern
+	Only       string   // the mutations, or tests, whose names match this pattern
 	Self       []string // the program that knows our commands
 }
 
@@ -36,6 +37,7 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"layers":    Layers,
 	"mutations": Mutations,
 	"rules":     Rules,
+	"tests":     Tests,
 	"update":    Update,
 }
 

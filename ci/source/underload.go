@@ -1,0 +1,371 @@
+package source
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"slipway/layers/engine"
+	"slipway/layers/progress"
+)
+
+// loadDir has what UnderLoad keeps, below the clone: the rounds that passed, and what
+// failing tests said.
+const loadDir = "build/soak/tests"
+
+// roundsAtOnce is how often a process runs its test. A stopped run loses no more than that.
+const roundsAtOnce = 20
+
+// UnderLoad runs each test that writes a program or waits for a time, beside one busy loop
+// per processor, until it passed so many rounds. only selects the tests whose
+// "package name" matches. A run that was stopped goes on where it was, while the compiled
+// tests are the same.
+func UnderLoad(ctx context.Context, w io.Writer, rounds int, only string) error {
+	root, err := cloneRoot()
+	if err != nil {
+		return err
+	}
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	return underLoad(ctx, w, root, rounds, wanted)
+}
+
+func underLoad(ctx context.Context, w io.Writer, root string, rounds int, wanted *regexp.Regexp) error {
+	modules, err := goModules(root)
+	if err != nil {
+		return err
+	}
+	l := loaded{out: filepath.Join(root, loadDir), rounds: rounds, wanted: wanted}
+	if err := os.MkdirAll(l.out, 0o755); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	for range runtime.NumCPU() {
+		go func() {
+			for ctx.Err() == nil {
+			}
+		}()
+	}
+	err = withTempDir(func(tmp string) error {
+		l.tmp = tmp
+		for _, dir := range modules {
+			if err := l.module(ctx, dir); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	fmt.Fprintln(w, strings.Join(l.summary, "\n"))
+	switch {
+	case err != nil:
+		return err
+	case l.failed > 0:
+		return fmt.Errorf("%d of the tests failed under load", l.failed)
+	case len(l.summary) == 0:
+		return fmt.Errorf("no test that writes a program or waits for a time matches %q", wanted)
+	}
+	return nil
+}
+
+// loaded is one run of UnderLoad.
+type loaded struct {
+	out, tmp string
+	rounds   int
+	wanted   *regexp.Regexp
+	summary  []string
+	failed   int
+}
+
+func (l *loaded) module(ctx context.Context, dir string) error {
+	packages, err := goList(ctx, dir, nil, "./...")
+	if err != nil {
+		return err
+	}
+	for _, p := range packages {
+		tests, err := timedTests(p, packages)
+		if err != nil {
+			return err
+		}
+		tests = slices.DeleteFunc(tests, func(name string) bool { return !l.wanted.MatchString(p.ImportPath + " " + name) })
+		if len(tests) == 0 {
+			continue
+		}
+		if err := l.tests(ctx, dir, p, tests); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tests runs the tests of one package.
+func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []string) error {
+	step := progress.Start(ctx, "soak "+p.ImportPath, int64(len(tests)*l.rounds), progress.Tasks)
+	binary := filepath.Join(l.out, strings.ReplaceAll(p.ImportPath, "/", "."))
+	defer os.Remove(binary)
+	_, err := engine.Output(ctx, command(module, "go", "test", "-c", "-tags="+tags, "-race", "-vet=off", "-o", binary, p.ImportPath))
+	var passed passedRounds
+	if err == nil {
+		passed, err = readPassed(binary)
+	}
+	skipped, failures := 0, []string(nil)
+	for _, name := range tests {
+		if err != nil {
+			break
+		}
+		step.Detail(name)
+		var state roundState
+		switch state, err = l.test(ctx, step, binary, p.Dir, name, passed); state {
+		case skipRound:
+			skipped++
+		case failRound:
+			failures = append(failures, fmt.Sprintf("FAIL  %s %s after %d rounds: see %s", p.ImportPath, name, passed.Rounds[name], l.log(binary, name)))
+		}
+	}
+	if err != nil {
+		step.End("", err)
+		return err
+	}
+	what := fmt.Sprintf("%d tests, %d rounds each, %d skipped, %d failed", len(tests), l.rounds, skipped, len(failures))
+	l.summary = append(append(l.summary, fmt.Sprintf("%-32s %s", p.ImportPath, what)), failures...)
+	if l.failed += len(failures); len(failures) > 0 {
+		err = errors.New(what)
+	}
+	step.End(what, err)
+	return nil
+}
+
+// test runs one test for the rounds that it has not passed yet.
+func (l *loaded) test(ctx context.Context, step *progress.Step, binary, dir, name string, passed passedRounds) (roundState, error) {
+	for step.Add(int64(min(passed.Rounds[name], l.rounds))); passed.Rounds[name] < l.rounds; {
+		n := min(roundsAtOnce, l.rounds-passed.Rounds[name])
+		if state, err := l.run(ctx, binary, dir, name, n); err != nil || state != passRound {
+			return state, err
+		}
+		if err := passed.add(binary, name, n); err != nil {
+			return passRound, err
+		}
+		step.Add(int64(n))
+	}
+	return passRound, nil
+}
+
+func (l *loaded) log(binary, test string) string {
+	return filepath.Join(loadDir, filepath.Base(binary)+"."+test+".log")
+}
+
+type roundState int
+
+const (
+	passRound roundState = iota
+	skipRound
+	failRound
+)
+
+// run runs a test n times in one process. The error is for a run that was stopped.
+func (l *loaded) run(ctx context.Context, binary, dir, test string, n int) (roundState, error) {
+	name := filepath.Join(l.out, filepath.Base(l.log(binary, test)))
+	log, err := os.Create(name)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close()
+	c := command(dir, binary, "-test.run=^"+test+"$", "-test.count="+strconv.Itoa(n), "-test.failfast", "-test.v", "-test.timeout="+testTimeout)
+	c.Env = []string{"TMPDIR=" + l.tmp}
+	cmd := engine.Prepare(ctx, c)
+	cmd.Stdout, cmd.Stderr = log, log
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return 0, errors.Join(context.Cause(ctx), os.Remove(name))
+	}
+	passes, skips, serr := countRounds(name, test)
+	switch {
+	case serr != nil:
+		return 0, serr
+	case err != nil || passes+skips != n:
+		_, err := fmt.Fprintf(log, "%v; %d of %d rounds passed, %d were skipped\n", err, passes, n, skips)
+		return failRound, err
+	case skips > 0:
+		return skipRound, os.Remove(name)
+	}
+	return passRound, os.Remove(name)
+}
+
+// countRounds reads what a test binary said of each round.
+func countRounds(name, test string) (passes, skips int, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewReaderSize(f, 1<<16)
+	for {
+		line, err := lines.ReadSlice('\n') // of a longer line, the pieces
+		if strings.HasPrefix(string(line), "--- PASS: "+test+" (") {
+			passes++
+		}
+		if strings.HasPrefix(string(line), "--- SKIP: "+test+" (") {
+			skips++
+		}
+		if errors.Is(err, io.EOF) {
+			return passes, skips, nil
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return 0, 0, err
+		}
+	}
+}
+
+// passedRounds are the rounds that the tests of one compiled binary passed.
+type passedRounds struct {
+	Binary string // its digest
+	Rounds map[string]int
+}
+
+func readPassed(binary string) (p passedRounds, err error) {
+	f, err := os.Open(binary)
+	if err != nil {
+		return p, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return p, err
+	}
+	digest := fmt.Sprintf("%x", sum.Sum(nil))
+	data, err := os.ReadFile(binary + ".json")
+	if err != nil || json.Unmarshal(data, &p) != nil || p.Binary != digest || p.Rounds == nil {
+		p = passedRounds{digest, map[string]int{}}
+	}
+	return p, nil
+}
+
+func (p passedRounds) add(binary, test string, n int) error {
+	p.Rounds[test] += n
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(binary+".json", data, 0o644)
+}
+
+// timedTests names the tests of a package that write a program or wait for a time: in
+// their own code, or in functions that they name, of the package's tests or of a package
+// that imports testing.
+func timedTests(p goPackage, all []goPackage) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		return nil, err
+	}
+	for _, helper := range all {
+		if slices.Contains(helper.Imports, "testing") && slices.Contains(slices.Concat(p.TestImports, p.XTestImports), helper.ImportPath) {
+			for _, name := range helper.GoFiles {
+				files = append(files, filepath.Join(helper.Dir, name))
+			}
+		}
+	}
+	timed, names := map[string]bool{}, map[string][]string{} // by function
+	var tests []string
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		for name, node := range declared(file) {
+			if strings.HasPrefix(name, "Test") && name != "TestMain" && filepath.Dir(path) == p.Dir {
+				tests = append(tests, name)
+			}
+			timed[name] = timed[name] || waitsItself(node)
+			ast.Inspect(node, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok && id.Name != name {
+					names[name] = append(names[name], id.Name)
+				}
+				return true
+			})
+		}
+	}
+	for more := true; more; {
+		more = false
+		for f, named := range names {
+			if !timed[f] && slices.ContainsFunc(named, func(name string) bool { return timed[name] }) {
+				timed[f], more = true, true
+			}
+		}
+	}
+	slices.Sort(tests)
+	return slices.DeleteFunc(tests, func(name string) bool { return !timed[name] }), nil
+}
+
+// declared are a file's functions, methods and package variables. Tables of tests are
+// variables too.
+func declared(file *ast.File) iter.Seq2[string, ast.Node] {
+	return func(yield func(string, ast.Node) bool) {
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if !yield(d.Name.Name, d) {
+					return
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if v, ok := spec.(*ast.ValueSpec); ok && d.Tok == token.VAR && !yield(v.Names[0].Name, v) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// waitsItself says whether a declaration uses package time or a context's limit, or gives a
+// file that is no folder a mode of a program.
+func waitsItself(node ast.Node) (found bool) {
+	ast.Inspect(node, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			x, ok := n.X.(*ast.Ident)
+			found = found || ok && (x.Name == "time" && slices.Contains(waits, n.Sel.Name) || x.Name == "context" && strings.HasPrefix(n.Sel.Name, "With") && n.Sel.Name != "WithValue" && !strings.HasPrefix(n.Sel.Name, "WithCancel"))
+		case *ast.CallExpr:
+			name := ""
+			switch fun := n.Fun.(type) {
+			case *ast.Ident:
+				name = fun.Name
+			case *ast.SelectorExpr:
+				name = fun.Sel.Name
+			}
+			found = found || !strings.HasPrefix(name, "Mkdir") && slices.ContainsFunc(n.Args, isProgramMode)
+		}
+		return !found
+	})
+	return found
+}
+
+func isProgramMode(arg ast.Expr) bool {
+	lit, ok := arg.(*ast.BasicLit)
+	return ok && lit.Kind == token.INT && slices.Contains([]string{"0o755", "0o775", "0o777", "0o700", "0o711", "0o555", "0o500"}, lit.Value)
+}
+
+// waits are what a test names of package time if it waits.
+var waits = []string{
+	"Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Since", "Until",
+	"Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour",
+}
