@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"slipway/images"
 	"slipway/layers/engine"
@@ -216,8 +217,8 @@ func (b build) run(ctx context.Context, step *progress.Step, script []byte, part
 		return err
 	}
 	err = m.run(ctx, engine.Command{
-		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build",
-		Env: []string{"HOME=/build", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
+		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build", Unset: outside(),
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/build", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
 		Line: func(line string) {
 			fmt.Fprintln(log, line)
 			step.Detail(engine.OneLine(line))
@@ -228,6 +229,17 @@ func (b build) run(ctx context.Context, step *progress.Step, script []byte, part
 		return fmt.Errorf("build %s: %w\n  full log: %s", b.source.Name, err, log.Name())
 	}
 	return nil
+}
+
+// outside are the variables of this machine's that a script does not get, as they name folders
+// that the root has not, or change what is built: all but those of proxies.
+func outside() (names []string) {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); !strings.HasSuffix(strings.ToLower(name), "_proxy") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // mountPoint is where roots are put together. It stays empty, as seen from outside.

@@ -98,6 +98,24 @@ func TestBuildGiven(t *testing.T) {
 	}
 }
 
+// Nothing of this machine's environment changes what is built, and a proxy is used.
+func TestBuildEnvironment(t *testing.T) {
+	needRig(t)
+	dir := apart(t)
+	for _, name := range []string{"TMPDIR", "CFLAGS", "https_proxy", "NO_PROXY"} {
+		t.Setenv(name, "/outside")
+	}
+	spec := images.Spec{Board: "built-rig", Rig: &images.Rig{Source: []images.RigSource{{Name: "one", Script: "one.sh"}}}}
+	spec = spec.WithFile("one.sh", "env | sed -n 's|=/outside||p' | sort > /made/one\nmktemp > /dev/null\n")
+	layers, err := buildOn(t.Context(), spec, dir, []string{"/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := read(t, filepath.Join(layers[1], "one")), "NO_PROXY\nhttps_proxy\n"; got != want {
+		t.Errorf("the script got %q of ours; want %q", got, want)
+	}
+}
+
 // apart is a folder on a file system of its own: the kernel refuses a layer that lies
 // within another one.
 func apart(t *testing.T) string {
