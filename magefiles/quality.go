@@ -74,8 +74,9 @@ func Bench(ctx context.Context,
 // a thousand rules of policy based routing at a time, on each rig (rig:up): ports and
 // kernel may keep none, and zebra may not grow. All of that is software. mutations, which
 // needs root, builds faults into the rigs' drivers and FRR, one at a time: a suite must find
-// each. tests runs the tests that write a program or wait for a time, beside one busy loop per
-// processor. A stopped run goes on where it was.
+// each. One that was found is tried again when its patch, the rig or the checks' source
+// changes. tests runs the tests that write a program or wait for a time, beside one busy loop per
+// processor. A stopped run of mutations or tests goes on where it was.
 //
 // Examples: "soak layers"; "soak layers -kills=200 -seed=7"; "soak hook"; "soak update -kills=30"; "soak rules -rounds=20"; "soak mutations -only=swflow"; "soak tests -only=slipway/flash".
 func Soak(ctx context.Context,

@@ -3,6 +3,8 @@ package soak
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/tabwriter"
+
+	"github.com/google/renameio/v2"
 
 	"slipway/ci"
 	softrig "slipway/ci/rig"
@@ -41,22 +44,18 @@ mkdir -p /made/usr/lib/slipway
 cp made/librte_*.so /made/usr/lib/slipway/
 `
 
-// frrScript builds what a change of FRR's touches. What configure decides is tried in a copy:
-// all would be built again after it.
+// frrScript builds what a change of FRR's touches, in a copy: a run may be stopped at any time.
 const frrScript = `
-if grep -q '^+++ b/configure.ac' change; then
-	rm -rf copy
-	cp -a frr copy
-	cd copy
-	patch -p1 -F0 < ../change
+rm -rf copy
+cp -a frr copy
+cd copy
+patch -p1 -F0 < ../change
+if grep -q '^+++ b/configure.ac' ../change; then
 	autoreconf -fi
 	sed -n 's/^run \(.\/configure .*\)/\1/p' /source/debian.txt > ../configure.again
 	sh -eu ../configure.again
 	exit
 fi
-cd frr
-patch -p1 -F0 < ../change
-trap 'patch -R -p1 -F0 < ../change' EXIT
 make -j2 zebra/zebra zebra/zebra_dplane_dpdk.la pbrd/pbrd
 lib=/made/usr/lib
 mkdir -p $lib/frr/modules
@@ -73,16 +72,49 @@ type mutation struct {
 	says       *regexp.Regexp // what must be said of it
 }
 
+// verdictsFile has the faults that were caught.
+const verdictsFile = "build/soak/mutations.json"
+
+// verdict is what has found a fault. Digest is of all that decides that.
+type verdict struct{ Digest, Caught, Said string }
+
+// judge returns the verdict that is kept in a file with the same digest, or makes one. It
+// keeps none on a fault that nothing has found, nor of a run that was stopped.
+func judge(ctx context.Context, file, name, digest string, try func() (caught, said string, err error)) (v verdict, kept bool, err error) {
+	all := map[string]verdict{}
+	data, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(data, &all) != nil {
+		all = map[string]verdict{}
+	}
+	if v = all[name]; v.Digest == digest {
+		return v, true, nil
+	}
+	v.Digest = digest
+	if v.Caught, v.Said, err = try(); err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil || v.Caught == "" {
+		return v, false, err
+	}
+	all[name] = v
+	if data, err = json.MarshalIndent(all, "", "  "); err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o755)
+	}
+	if err == nil {
+		err = renameio.WriteFile(file, data, 0o644)
+	}
+	return v, false, err
+}
+
 // Mutations builds each fault into a rig, and runs the suite that must find it. A fault that
-// nothing finds is an error.
+// nothing finds is an error. One that was found is not tried again until something changes.
 func Mutations(ctx context.Context, w io.Writer, dir string, opt Options) error {
 	all, err := mutations(opt.Only)
 	if err != nil {
 		return err
 	}
 	var survived []string
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	benches := map[string]*bench{}
+	before, benches := 0, map[string]*bench{}
 	for _, m := range all {
 		b := benches[m.kind]
 		if b == nil {
@@ -91,19 +123,19 @@ func Mutations(ctx context.Context, w io.Writer, dir string, opt Options) error 
 			}
 			benches[m.kind] = b
 		}
-		caught, said, err := b.try(ctx, m)
+		v, kept, err := judge(ctx, verdictsFile, m.name, b.digest(m.text), func() (string, string, error) { return b.try(ctx, m) })
 		if err != nil {
 			return fmt.Errorf("mutation %s: %w", m.name, err)
 		}
-		if caught == "" {
+		if v.Caught == "" {
 			survived = append(survived, m.name)
 		}
-		fmt.Fprintf(w, "%s | %s | %s\n", m.name, cmp.Or(caught, "NOTHING"), said)
-		fmt.Fprintf(table, "%s\t| %s\t| %s\n", m.name, cmp.Or(caught, "NOTHING"), said)
+		if kept {
+			before++
+		}
+		fmt.Fprintf(w, "| %s | %s | %s |\n", m.name, cmp.Or(v.Caught, "NOTHING"), v.Said)
 	}
-	fmt.Fprintf(w, "\nmutation | caught by | what it said\n")
-	table.Flush()
-	fmt.Fprintf(w, "%d of %d mutations are caught\n", len(all)-len(survived), len(all))
+	fmt.Fprintf(w, "%d of %d mutations are caught, %d of them in runs before\n", len(all)-len(survived), len(all), before)
 	if len(survived) > 0 {
 		return fmt.Errorf("nothing catches %s", strings.Join(survived, ", "))
 	}
@@ -151,15 +183,16 @@ func mutations(only string) (all []mutation, err error) {
 
 // bench is a rig without a fault, and the workshop of a part of it.
 type bench struct {
-	spec     images.Spec
-	script   string
-	out      io.Writer
-	workshop *softrig.Workshop
+	spec         images.Spec
+	part, script string
+	out          io.Writer
+	layers       []string
+	decides      []byte
+	workshop     *softrig.Workshop
 }
 
 var rigOptions = images.Options{Dir: "build"}
 
-// openBench proves that the suite passes where there is no fault.
 func openBench(ctx context.Context, w io.Writer, kind string) (*bench, error) {
 	what := mutated[kind]
 	spec, err := images.Load(what.board)
@@ -167,22 +200,64 @@ func openBench(ctx context.Context, w io.Writer, kind string) (*bench, error) {
 		return nil, err
 	}
 	spec.Suites = []string{what.suite}
-	b := &bench{spec: spec, script: what.script, out: w}
-	layers, err := softrig.Build(ctx, spec, rigOptions)
+	b := &bench{spec: spec, part: what.part, script: what.script, out: w}
+	if b.layers, err = softrig.Build(ctx, spec, rigOptions); err != nil {
+		return nil, err
+	}
+	b.decides, err = decides(spec, b.layers, b.script)
+	return b, err
+}
+
+// decides is all but the fault that a verdict depends on: the rig, the suite, and the checks'
+// source.
+func decides(spec images.Spec, layers []string, script string) ([]byte, error) {
+	described, err := json.Marshal(spec)
+	all := fmt.Appendf(nil, "%q %q %q", described, layers, script)
+	for _, pattern := range []string{"ci/*.go", "ci/rig/*.go", "ci/suites/" + spec.Suites[0] + ".yml"} {
+		files, gerr := filepath.Glob(pattern)
+		err = errors.Join(err, gerr)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			data, rerr := os.ReadFile(file)
+			err = errors.Join(err, rerr)
+			all = fmt.Appendf(all, "%q %q", file, data)
+		}
+	}
+	return all, err
+}
+
+func (b *bench) digest(change []byte) string {
+	return fmt.Sprintf("%x", sha256.Sum256(slices.Concat(b.decides, change)))
+}
+
+// prepare proves that the suite passes where there is no fault.
+func (b *bench) prepare(ctx context.Context) error {
+	w, err := softrig.OpenWorkshop(ctx, b.spec, rigOptions, b.layers, b.part)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if b.workshop, err = softrig.OpenWorkshop(ctx, spec, rigOptions, layers, what.part); err != nil {
-		return nil, err
+	_, _, err = judge(ctx, verdictsFile, b.spec.Suites[0], b.digest(nil), func() (string, string, error) {
+		failed, said, err := b.prove(ctx)
+		if err != nil || failed != "" {
+			err = errors.Join(fmt.Errorf("%s without a mutation: %s %s", b.spec.Suites[0], failed, said), err)
+		}
+		return "nothing to catch", "", err
+	})
+	if err == nil {
+		b.workshop = w
 	}
-	if failed, said, err := b.prove(ctx); err != nil || failed != "" {
-		return nil, errors.Join(fmt.Errorf("%s without a mutation: %s %s", what.suite, failed, said), err)
-	}
-	return b, nil
+	return err
 }
 
 // try says what has found a fault, and what it said.
 func (b *bench) try(ctx context.Context, m mutation) (caught, said string, err error) {
+	if b.workshop == nil {
+		if err := b.prepare(ctx); err != nil {
+			return "", "", err
+		}
+	}
 	made, err := b.workshop.Change(ctx, b.script, m.text)
 	if m.fails && err != nil {
 		caught, said, err = "the build", err.Error(), nil

@@ -3,6 +3,7 @@ package soak
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -168,5 +169,78 @@ func TestKillNoticesADifference(t *testing.T) {
 	err := Kill(t.Context(), lines{t}, job, 1, Options{Kills: 10, Seed: 1})
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("Kill = %v; want it to show the broken result", err)
+	}
+}
+
+// A stopped run goes on where it was: what was caught is not tried again, until something
+// changes that decides it. What nothing catches is tried each time.
+func TestMutationsAreKept(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "soak", "verdicts.json")
+	for _, tt := range []struct{ name, digest, caught, want string }{
+		{"a", "1", "x", "x"},
+		{"a", "1", "y", "x"},
+		{"b", "1", "", ""},
+		{"b", "1", "y", "y"},
+		{"a", "2", "", ""},
+		{"a", "2", "z", "z"},
+		{"a", "2", "", "z"},
+		{"b", "1", "z", "y"},
+	} {
+		tried := false
+		v, kept, err := judge(t.Context(), file, tt.name, tt.digest, func() (string, string, error) {
+			tried = true
+			return tt.caught, "", nil
+		})
+		if err != nil || v.Caught != tt.want || tried == kept {
+			t.Errorf("%v: caught by %q, %v; tried: %v, kept: %v", tt, v.Caught, err, tried, kept)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	if _, _, err := judge(ctx, file, "a", "3", func() (string, string, error) { stop(); return "x", "", nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a stopped run: %v", err)
+	}
+	if v, kept, err := judge(t.Context(), file, "a", "3", func() (string, string, error) { return "y", "", nil }); err != nil || kept || v.Caught != "y" {
+		t.Errorf("after a stopped run: %v, %v, %v", v, kept, err)
+	}
+}
+
+// A fault is tried again when its patch, the rig, the suite or the checks' source changes.
+func TestMutationsDigest(t *testing.T) {
+	t.Chdir(t.TempDir())
+	spec, layers, script, change := images.Spec{Suites: []string{"suite"}}, []string{"drivers-1"}, "make", "a"
+	write := func(file, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]string{}
+	for _, tt := range []struct {
+		name   string
+		change func()
+	}{
+		{"nothing", func() {}},
+		{"a check", func() { write("ci/check_flow.go", "1") }},
+		{"the rig's code", func() { write("ci/rig/rig.go", "1") }},
+		{"the suite", func() { write("ci/suites/suite.yml", "1") }},
+		{"the suite again", func() { write("ci/suites/suite.yml", "2") }},
+		{"the board", func() { spec.Board = "b" }},
+		{"the driver", func() { layers[0] = "drivers-2" }},
+		{"the script", func() { script = "make again" }},
+		{"the patch", func() { change = "b" }},
+	} {
+		tt.change()
+		all, err := decides(spec, layers, script)
+		digest := (&bench{decides: all}).digest([]byte(change))
+		if other, found := seen[digest]; found || err != nil {
+			t.Errorf("%s: the digest is that of %q; %v", tt.name, other, err)
+		}
+		seen[digest] = tt.name
+	}
+	all, err := decides(spec, layers, script)
+	write("ci/suites/other.yml", "1")
+	write("ci/check_flow_test.go", "1")
+	if again, _ := decides(spec, layers, script); err != nil || !bytes.Equal(again, all) {
+		t.Errorf("another suite, or a test, changes the digest; %v", err)
 	}
 }
