@@ -32,13 +32,21 @@ var mutated = map[string]struct{ board, part, script, suite string }{
 	"ml_sw":  {"bluefield-rig-trixie", "drivers", "recipe=dpdk-ml-sw" + driverScript, "dpu-mldev"},
 }
 
-// driverScript builds the driver of a recipe with the change.
+// driverScript builds the driver of a recipe with the change, in a copy of what was built
+// without it: little is then built again, and a run may be stopped at any time.
 const driverScript = `
+if [ ! -e "base-$recipe" ]; then
+	rm -rf mutant made part
+	cp -r "/source/$recipe/files" mutant
+	meson setup made mutant -Dbuildtype=release -Ddpdk_source=/build/dpdk
+	ninja -C made
+	mkdir part
+	mv mutant made part
+	mv part "base-$recipe"
+fi
 rm -rf mutant made
-mkdir mutant
-cp -r /source/$recipe/files/. mutant/
+cp -a "base-$recipe/." .
 patch -d mutant -p1 -F0 < change
-meson setup made mutant -Dbuildtype=release -Ddpdk_source=/build/dpdk
 ninja -C made
 mkdir -p /made/usr/lib/slipway
 cp made/librte_*.so /made/usr/lib/slipway/
@@ -81,12 +89,7 @@ type verdict struct{ Digest, Caught, Said string }
 // judge returns the verdict that is kept in a file with the same digest, or makes one. It
 // keeps none on a fault that nothing has found, nor of a run that was stopped.
 func judge(ctx context.Context, file, name, digest string, try func() (caught, said string, err error)) (v verdict, kept bool, err error) {
-	all := map[string]verdict{}
-	data, err := os.ReadFile(file)
-	if err != nil || json.Unmarshal(data, &all) != nil {
-		all = map[string]verdict{}
-	}
-	if v = all[name]; v.Digest == digest {
+	if v = verdicts(file)[name]; v.Digest == digest {
 		return v, true, nil
 	}
 	v.Digest = digest
@@ -96,14 +99,26 @@ func judge(ctx context.Context, file, name, digest string, try func() (caught, s
 	if err != nil || v.Caught == "" {
 		return v, false, err
 	}
+	all := verdicts(file) // a run on another rig may have added some
 	all[name] = v
-	if data, err = json.MarshalIndent(all, "", "  "); err == nil {
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err == nil {
 		err = os.MkdirAll(filepath.Dir(file), 0o755)
 	}
 	if err == nil {
 		err = renameio.WriteFile(file, data, 0o644)
 	}
 	return v, false, err
+}
+
+// verdicts reads what judge has kept.
+func verdicts(file string) map[string]verdict {
+	all := map[string]verdict{}
+	data, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(data, &all) != nil {
+		return map[string]verdict{}
+	}
+	return all
 }
 
 // Mutations builds each fault into a rig, and runs the suite that must find it. A fault that

@@ -195,6 +195,16 @@ func TestMutationsAreKept(t *testing.T) {
 			t.Errorf("%v: caught by %q, %v; tried: %v, kept: %v", tt, v.Caught, err, tried, kept)
 		}
 	}
+	none := func() (string, string, error) { return "", "", nil }
+	if _, _, err := judge(t.Context(), file, "slow", "1", func() (string, string, error) {
+		_, _, err := judge(t.Context(), file, "of another rig", "1", func() (string, string, error) { return "x", "", nil })
+		return "x", "", err
+	}); err != nil {
+		t.Error(err)
+	}
+	if _, kept, err := judge(t.Context(), file, "of another rig", "1", none); err != nil || !kept {
+		t.Errorf("a verdict of another run at the same time is lost; %v", err)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	if _, _, err := judge(ctx, file, "a", "3", func() (string, string, error) { stop(); return "x", "", nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a stopped run: %v", err)
