@@ -53,24 +53,11 @@ func (f *configFile) at(n *yaml.Node, format string, args ...any) error {
 
 // loadConfig reads and judges a file of deploy:config, without a board.
 func loadConfig(name string) (*configFile, error) {
-	data, err := readAtMost(os.Open, name, maxSuiteBytes)
+	data, err := engine.ReadFile(name, maxSuiteBytes)
 	if err != nil {
 		return nil, engine.NotHere(name, err)
 	}
 	return parseConfigFile(name, data)
-}
-
-func readAtMost(open func(string) (*os.File, error), name string, most int64) ([]byte, error) {
-	f, err := open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes", name, most)
-	}
-	return data, err
 }
 
 func parseConfigFile(name string, data []byte) (*configFile, error) {

@@ -12,6 +12,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/flash/target"
+
+	"slipway/layers/engine"
 )
 
 // configFiles are files that lie beside the configuration, each with its place there.
@@ -89,15 +91,15 @@ func (f *configFile) beside(e *entry, key string) []byte {
 		e.fail(n, "%s must be a file beside this one or below, not %q", key, name)
 		return nil
 	}
-	data, err := readAtMost(f.openBeside, name, maxConfigFileBytes)
+	data, err := f.readBeside(name)
 	if err != nil {
 		e.fail(n, "%v", err)
 	}
 	return data
 }
 
-// openBeside opens a regular file beside this one: opening a pipe may wait for ever.
-func (f *configFile) openBeside(name string) (*os.File, error) {
+// readBeside reads a regular file beside this one: opening a pipe may wait for ever.
+func (f *configFile) readBeside(name string) ([]byte, error) {
 	root, err := os.OpenRoot(filepath.Dir(f.name))
 	if err != nil {
 		return nil, err
@@ -110,7 +112,12 @@ func (f *configFile) openBeside(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return root.Open(name)
+	from, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return engine.ReadAll(from, name, maxConfigFileBytes)
 }
 
 func (c configFiles) plan(_ context.Context, p *configPlan) error {

@@ -15,6 +15,8 @@ import (
 	"unicode"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/layers/engine"
 )
 
 // metricsFolder holds, beside the artifact, the numbers of the last run that passed of
@@ -59,7 +61,7 @@ func readHistory(file string) (history, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(file)
+	data, err := engine.ReadFile(file, maxReportBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

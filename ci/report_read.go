@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"slipway/layers/engine"
@@ -32,14 +31,9 @@ type reportsFile struct {
 // ReadReports reads what a report.json holds, of one board or of several. It may come
 // from anywhere: what it says is held against what a run can write.
 func ReadReports(path string) ([]Report, error) {
-	f, err := os.Open(path)
+	data, err := engine.ReadFile(path, maxReportBytes)
 	if err != nil {
 		return nil, engine.NotHere(path, err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxReportBytes+1))
-	if err != nil {
-		return nil, err
 	}
 	all, err := parseReports(data)
 	if err != nil {
@@ -49,9 +43,6 @@ func ReadReports(path string) ([]Report, error) {
 }
 
 func parseReports(data []byte) ([]Report, error) {
-	if len(data) > maxReportBytes {
-		return nil, fmt.Errorf("more than %d MiB; that is no report.json", maxReportBytes>>20)
-	}
 	var file struct {
 		Version int             `json:"version"`
 		Reports json.RawMessage `json:"reports"`

@@ -21,6 +21,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"slipway/images"
+
+	"slipway/layers/engine"
 )
 
 //go:embed suites/*.yml
@@ -154,10 +156,15 @@ func (l *loader) read(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > maxSuiteBytes || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a file of at most %d bytes", l.shown(file), maxSuiteBytes)
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", l.shown(file))
 	}
-	return fs.ReadFile(l.files, file)
+	f, err := l.files.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return engine.ReadAll(f, l.shown(file), maxSuiteBytes)
 }
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}

@@ -89,13 +89,8 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	if path == "" {
 		return nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
+	if j.config, err = engine.ReadFile(path, bfb.MaxConfigBytes); err != nil {
 		return engine.NotHere(path, err)
-	}
-	defer f.Close()
-	if j.config, err = io.ReadAll(io.LimitReader(f, bfb.MaxConfigBytes+1)); err != nil {
-		return err
 	}
 	if err := bfb.CheckConfig(j.config); err != nil {
 		return fmt.Errorf("%s:%w", path, err)

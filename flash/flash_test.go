@@ -512,7 +512,7 @@ func TestWriteRefuses(t *testing.T) {
 		}, wantErr: "/artifact.json and build again"},
 		{name: "endless map", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
 			resize(t, a, images.BlockMap, mapLimit+1)
-		}, wantErr: "disk.bmap: more than 64 MiB"},
+		}, wantErr: "disk.bmap: larger than 65536 KiB"},
 		{name: "map of another image", spec: spec, prepare: func(t *testing.T, a images.Artifact) {
 			describe(t, a.Dir(), bmap.Map{ImageSize: 4096, BlockSize: 4096, Algorithm: bmap.SHA256})
 		}, wantErr: "of another image"},

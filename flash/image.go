@@ -22,6 +22,8 @@ import (
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
+
+	"slipway/layers/engine"
 )
 
 // imageJob writes one disk image onto files or block devices, all from one decode.
@@ -163,7 +165,7 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 // readMap returns the file's digest also where it is no map. The text is what a
 // clearsigned one says, if that was proved.
 func readMap(path string, text []byte) (*bmap.Map, string, error) {
-	data, err := readLimited(path)
+	data, err := engine.ReadFile(path, mapLimit)
 	if err != nil {
 		return nil, "", err
 	}
@@ -183,19 +185,6 @@ func readMap(path string, text []byte) (*bmap.Map, string, error) {
 
 // mapLimit is more than any block map that bmap.Read takes.
 const mapLimit = 64 << 20
-
-func readLimited(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, mapLimit+1))
-	if err == nil && len(data) > mapLimit {
-		err = fmt.Errorf("%s: more than %d MiB, which no block map has", path, mapLimit>>20)
-	}
-	return data, err
-}
 
 // remake is what to do where a file is not what the artifact says. A build alone
 // would find that nothing changed: it looks at the files' sizes only.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images/bitbake"
+
+	"slipway/layers/engine"
 )
 
 // ArtifactName is the file that describes an artifact, in its folder.
@@ -74,7 +75,7 @@ func OpenArtifact(dir string) (Artifact, error) {
 // ReadArtifact reads what describes the artifact in dir. The files may lie elsewhere.
 func ReadArtifact(dir string) (Artifact, error) {
 	path := filepath.Join(dir, ArtifactName)
-	data, err := readLimited(path)
+	data, err := engine.ReadFile(path, maxDescriptionBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Artifact{}, fmt.Errorf("%s: no artifact here; run \"build %s\" first: %w", path, filepath.Base(dir), err)
 	}
@@ -97,19 +98,6 @@ func ReadArtifact(dir string) (Artifact, error) {
 // elsewhere is used. It has a folder for what is written about that.
 func NoArtifact(spec Spec, dir string) Artifact {
 	return Artifact{Board: spec.Board, Arch: spec.Arch, dir: dir}
-}
-
-func readLimited(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxDescriptionBytes+1))
-	if len(data) > maxDescriptionBytes {
-		return nil, fmt.Errorf("%s: more than %d KiB; build again", path, maxDescriptionBytes>>10)
-	}
-	return data, err
 }
 
 // Check says whether the files of these kinds are there with their sizes; those of all

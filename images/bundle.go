@@ -63,7 +63,7 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 
 // bundleKey is the artifact's, and who signed it.
 func bundleKey(a Artifact, s signing) (string, error) {
-	cert, err := readLimited(s.cert)
+	cert, err := engine.ReadFile(s.cert, maxDescriptionBytes)
 	if err != nil {
 		return "", err
 	}

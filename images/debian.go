@@ -64,7 +64,7 @@ func makeOurs(ctx context.Context, spec Spec, opt Options) (o ours, err error) {
 		if err != nil {
 			return o, err
 		}
-		if o.keyring, err = readLimited(s.keyring); err != nil {
+		if o.keyring, err = engine.ReadFile(s.keyring, maxDescriptionBytes); err != nil {
 			return o, fmt.Errorf("the keyring of the image's updates: %w", err)
 		}
 	}

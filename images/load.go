@@ -5,7 +5,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"slipway/layers/engine"
 )
 
 // Boards travel inside the binary, so that it needs no clone in the field.
@@ -170,7 +171,7 @@ func decode(boards fs.FS, name string, into *Spec) error {
 		return err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxBoardFileBytes))
+	data, err := engine.ReadAll(f, boardFile(name), maxBoardFileBytes)
 	if err != nil {
 		return err
 	}
@@ -230,7 +231,7 @@ func overlaid(boards fs.FS, chain []string) (map[string][]byte, error) {
 // File is a file of the board's folder, or of the machine where the path is absolute.
 func (s Spec) File(name string) ([]byte, error) {
 	if filepath.IsAbs(name) {
-		return readLimited(name)
+		return engine.ReadFile(name, maxDescriptionBytes)
 	}
 	data, ok := s.files[path.Clean(name)]
 	if !ok {

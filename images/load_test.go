@@ -57,6 +57,7 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 `}, "bios is not for arm64"},
 		{"less than no disk", map[string]string{"b/board.yml": small + "build: {disk: {tmpGiB: -1}}\n", "b/kas.yml": ""}, "-1 GiB is not between"},
 		{"a largest disk of less than nothing", map[string]string{"b/board.yml": "arch: amd64\nflash: {kinds: [file], largestGiB: -1}\n", "b/kas.yml": ""}, "flash.largestGiB: -1"},
+		{"a large file", map[string]string{"b/board.yml": small + strings.Repeat("#", maxBoardFileBytes), "b/kas.yml": ""}, "b/board.yml: larger than 1024 KiB"},
 		{"a task larger than a machine", map[string]string{"b/board.yml": small + "build: {taskMiB: 10000000}\n", "b/kas.yml": ""}, "build.taskMiB: 10000000"},
 		{"an authority for host keys", map[string]string{"b/board.yml": small + "ssh: {hostCA: lab.pub}\n", "b/kas.yml": "", "b/lab.pub": ""}, ""},
 		{"an authority as it is", map[string]string{"b/board.yml": small + "ssh: {hostCA: ssh-ed25519 AAAA lab}\n", "b/kas.yml": ""}, ""},

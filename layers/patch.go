@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -198,10 +197,7 @@ func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return patchFile{}, errors.Join(err, fmt.Errorf("%s is not a file", name))
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxPatchBytes+1))
-	if err == nil && len(data) > maxPatchBytes {
-		err = fmt.Errorf("%s: larger than %d bytes; is it a patch?", name, maxPatchBytes)
-	}
+	data, err := engine.ReadAll(f, name, maxPatchBytes)
 	return patchFile{patch, name, data}, err
 }
 

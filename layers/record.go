@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"slipway/layers/engine"
 )
 
 // record is what slipway brought a checkout to. With it, and git's own small
@@ -88,13 +90,9 @@ func (t tree) headHere() string {
 }
 
 func readSmall(path string) []byte {
-	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxStateBytes {
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil
-	}
+	data, _ := engine.ReadFile(path, maxStateBytes)
 	return data
 }

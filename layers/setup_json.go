@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"slipway/layers/engine"
 )
 
 // jsonReader turns one JSON file into a value that has its shape.
@@ -32,7 +34,7 @@ type place struct {
 const maxSetupDepth = 40
 
 func readJSON(path string, s *shape) (*value, []string, error) {
-	data, err := readLimited(path)
+	data, err := engine.ReadFile(path, maxFileBytes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -40,9 +42,6 @@ func readJSON(path string, s *shape) (*value, []string, error) {
 }
 
 func parseJSON(path string, data []byte, s *shape) (*value, []string, error) {
-	if len(data) > maxFileBytes {
-		return nil, nil, fmt.Errorf("%s: larger than %d bytes; is it a bitbake-setup file?", path, maxFileBytes)
-	}
 	r := &jsonReader{file: path, data: data, lines: lineStarts(data)}
 	if err := r.checkSyntax(); err != nil {
 		return nil, nil, err

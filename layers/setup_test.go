@@ -152,7 +152,7 @@ func TestLoadSetupErrors(t *testing.T) {
 		{"same folder", "", setupText(setupCore+`, "oe2": {"path": "oe/", "git-remote": {"uri": "u", "rev": "r"}}`, setupOne), "sources.oe2: has the same folder as sources.oe"},
 		{"local path", "", setupText(`"oe": {"local": {"path": "x"}}`, setupOne), `path "x" is not absolute; begin it with / or ~/`},
 		{"too deep", "", setupText(setupCore, strings.Repeat(`{"configurations": [`, 20)+setupOne+strings.Repeat(`]}`, 20)), "too many or too deeply nested values"},
-		{"too large", "", `{"description": "` + strings.Repeat("x", maxFileBytes) + `"}`, "larger than 1048576 bytes"},
+		{"too large", "", `{"description": "` + strings.Repeat("x", maxFileBytes) + `"}`, "larger than 1024 KiB"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, _, err := setupProject(t, map[string]string{".git/HEAD": "", "x.conf.json": test.text}, "x.conf.json"+test.choice)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,6 +12,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"slipway/layers/engine"
 )
 
 // What one project file may hold. Real ones stay far below.
@@ -142,27 +143,14 @@ type reader struct {
 }
 
 func readFile(path string, s *shape) (*value, []string, error) {
-	data, err := readLimited(path)
+	data, err := engine.ReadFile(path, maxFileBytes)
 	if err != nil {
 		return nil, nil, err
 	}
 	return parse(path, data, s)
 }
 
-// readLimited reads a file up to one byte over the limit, for its reader to refuse.
-func readLimited(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-}
-
 func parse(path string, data []byte, s *shape) (*value, []string, error) {
-	if len(data) > maxFileBytes {
-		return nil, nil, fmt.Errorf("%s: larger than %d bytes; is it a project file?", path, maxFileBytes)
-	}
 	read := document
 	if filepath.Ext(path) == ".json" {
 		read = documentJSON

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -104,11 +103,7 @@ func read(file string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a file", file)
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxInventoryBytes+1))
-	if err == nil && len(data) > maxInventoryBytes {
-		err = fmt.Errorf("%s: more than %d MiB; that is no inventory", file, maxInventoryBytes>>20)
-	}
-	return data, err
+	return engine.ReadAll(f, file, maxInventoryBytes)
 }
 
 func parse(file string, data []byte) (*Inventory, error) {

@@ -16,6 +16,8 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/ci"
+
+	"slipway/layers/engine"
 )
 
 // The journal of a run is lines of JSON. It gets its name with all boards in it, before
@@ -178,14 +180,7 @@ const killedWords = "the run ended before this board's turn did"
 // readHistory reads the journal of a folder.
 func readHistory(dir string) (*history, error) {
 	file := filepath.Join(dir, journalName)
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxJournalBytes {
-		return nil, fmt.Errorf("%s has more than %d MiB", file, maxJournalBytes>>20)
-	}
-	text, err := os.ReadFile(file)
+	text, err := engine.ReadFile(file, maxJournalBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -3,8 +3,6 @@ package fetch
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -56,17 +54,4 @@ func entry(index oci.Document, ref reference) (ocispec.Descriptor, error) {
 		return ocispec.Descriptor{}, fmt.Errorf("%d manifests of that name in %s; it has the tags %q", len(fit), ocispec.ImageIndexFile, tags)
 	}
 	return fit[0], nil
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, oci.MaxDocumentBytes+1))
-	if err == nil && len(data) > oci.MaxDocumentBytes {
-		err = fmt.Errorf("%s: more than %d MiB", path, oci.MaxDocumentBytes>>20)
-	}
-	return data, err
 }

@@ -30,6 +30,9 @@ type dockerConfig struct {
 	Helpers map[string]string `json:"credHelpers"`
 }
 
+// maxLoginBytes is more than docker login writes.
+const maxLoginBytes = 1 << 20
+
 // credentials are those that the user has for a repository of a registry; "" where there
 // are none. A token stands without a user.
 func credentials(host, repository string) (user, secret string, err error) {
@@ -43,7 +46,7 @@ func credentials(host, repository string) (user, secret string, err error) {
 }
 
 func credentialsIn(path, host, repository string) (user, secret string, err error) {
-	data, err := readFile(path)
+	data, err := engine.ReadFile(path, maxLoginBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", nil
 	}

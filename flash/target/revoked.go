@@ -22,7 +22,7 @@ func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	if file == "" {
 		return nil
 	}
-	data, err := readLimited(file, maxTrustBytes)
+	data, err := engine.ReadFile(file, maxTrustBytes)
 	if err != nil {
 		return fmt.Errorf("RevokedHostKeys: %w", err)
 	}

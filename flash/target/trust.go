@@ -8,13 +8,14 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/crypto/ssh"
+
+	"slipway/layers/engine"
 )
 
 // maxTrustBytes is how long a file of known hosts may be.
@@ -47,7 +48,7 @@ type trust struct {
 func readTrust(files []string) (*trust, error) {
 	t := &trust{}
 	for _, file := range files {
-		data, err := readLimited(file, maxTrustBytes)
+		data, err := engine.ReadFile(file, maxTrustBytes)
 		if err != nil {
 			return nil, fmt.Errorf("read known hosts: %w", err)
 		}
@@ -58,17 +59,6 @@ func readTrust(files []string) (*trust, error) {
 		t.pins = append(t.pins, pins...)
 	}
 	return t, nil
-}
-
-func readLimited(file string, limit int64) ([]byte, error) {
-	info, err := os.Stat(file)
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > limit {
-		return nil, fmt.Errorf("%s has %d MiB; that is more than such a file holds", file, info.Size()>>20)
-	}
-	return os.ReadFile(file)
 }
 
 func parsePins(file string, data []byte) ([]pin, error) {

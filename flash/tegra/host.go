@@ -114,7 +114,7 @@ func (h Host) Cautions(port string) []string {
 
 func (h Host) virtual() string {
 	for _, name := range []string{"sys_vendor", "product_name"} {
-		data, err := readSmall(filepath.Join(h.Sys, "class/dmi/id", name), 4096)
+		data, err := engine.ReadFile(filepath.Join(h.Sys, "class/dmi/id", name), 4096)
 		if err != nil {
 			continue
 		}

@@ -59,11 +59,11 @@ func openKey(file string, check func([]byte) error) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is no file", path)
 	}
-	data, err := readSmall(path, keyBytes)
-	if err == nil {
-		err = check(data)
-	}
+	data, err := engine.ReadFile(path, keyBytes)
 	if err != nil {
+		return "", err
+	}
+	if err := check(data); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	return path, nil

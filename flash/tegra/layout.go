@@ -56,7 +56,7 @@ func (p partition) table() bool {
 }
 
 func readLayout(path string) (layout, error) {
-	data, err := readSmall(path, layoutBytes)
+	data, err := engine.ReadFile(path, layoutBytes)
 	if err != nil {
 		return layout{}, err
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/layers/engine"
 )
 
 // complaint is what init-flash.sh and program-boot-device.sh of the board, and sgdisk
@@ -112,7 +114,7 @@ func (h Host) commandDisk(number, port, session string) bool {
 		return false
 	}
 	said := func(name string) string {
-		data, err := readSmall(filepath.Join(dir, "device", name), 4096)
+		data, err := engine.ReadFile(filepath.Join(dir, "device", name), 4096)
 		if err != nil {
 			return ""
 		}

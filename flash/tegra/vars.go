@@ -3,7 +3,6 @@ package tegra
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -24,7 +23,7 @@ var varName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_
 
 // readVars reads a file of assignments; one that is not there has none.
 func readVars(path string) (map[string]string, error) {
-	data, err := readSmall(path, varsBytes)
+	data, err := engine.ReadFile(path, varsBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -36,23 +35,6 @@ func readVars(path string) (map[string]string, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return vars, nil
-}
-
-// readSmall reads a file that has no reason to be large.
-func readSmall(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, fmt.Errorf("%s is not a file", path))
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s: more than %d KiB, which no such file has", path, limit>>10)
-	}
-	return data, err
 }
 
 func parseVars(text string) (map[string]string, error) {

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"slipway/layers/engine"
 )
 
 // ownSetting is one line of the user's own configuration that sets a variable of ours.
@@ -79,7 +81,7 @@ func readConf(path string) (string, error) {
 	if !isFile(path) {
 		return "", nil
 	}
-	data, err := readLimited(path)
+	data, err := engine.ReadFile(path, maxConfBytes)
 	return string(data), err
 }
 

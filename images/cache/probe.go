@@ -172,7 +172,7 @@ func hasLogin(address string) error {
 	if err != nil {
 		return err
 	}
-	text, err := readLimited(filepath.Join(home, ".netrc"))
+	text, err := engine.ReadFile(filepath.Join(home, ".netrc"), maxConfBytes)
 	words := strings.Fields(string(text))
 	for i, word := range words {
 		if word == "default" || i > 0 && words[i-1] == "machine" && word == u.Hostname() {

@@ -3,7 +3,6 @@ package cache
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -14,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"slipway/layers/engine"
 )
 
 // Environment is the variable that overrules every other setting of the cache.
@@ -22,6 +23,7 @@ const Environment = "SLIPWAY_CACHE"
 const (
 	none            = "none"
 	maxSettingBytes = 64 << 10
+	maxConfBytes    = 1 << 20 // of bitbake's files, and of ~/.netrc
 )
 
 // Setting names a cache: "off", the address of a cache:serve, or the addresses of
@@ -66,7 +68,7 @@ func userSetting() (Setting, error) {
 		return Setting{}, nil // nobody's home: no settings there
 	}
 	path := filepath.Join(dir, "slipway", "config.yml")
-	data, err := readLimited(path)
+	data, err := engine.ReadFile(path, maxSettingBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Setting{}, nil
 	}
@@ -315,19 +317,4 @@ func (s Setting) at(port int) string {
 		return ""
 	}
 	return net.JoinHostPort(u.Hostname(), strconv.Itoa(port))
-}
-
-// readLimited reads a small file, and refuses a large one.
-func readLimited(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	const most = 1 << 20
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && len(data) > most {
-		err = fmt.Errorf("%s: larger than %d bytes", path, most)
-	}
-	return data, err
 }

@@ -3,9 +3,7 @@ package lint
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -130,14 +128,9 @@ func known() []string {
 
 // Read reads a file of configuration.
 func Read(file string) (Source, error) {
-	f, err := os.Open(file)
+	text, err := engine.ReadFile(file, maxTextBytes)
 	if err != nil {
 		return Source{}, engine.NotHere(file, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxTextBytes+1))
-	if err != nil {
-		return Source{}, err
 	}
 	return Source{File: file, Line: 1, Text: string(text)}, nil
 }

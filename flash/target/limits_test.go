@@ -1,0 +1,36 @@
+package target
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A pipe has no size: what counts is how much comes out of it.
+func TestLimitOfFilesWithoutSize(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		most int
+		read func(file string) error
+	}{
+		{"a key", maxKeyBytes, func(file string) error { _, err := readIdentity(file); return err }},
+		{"known hosts", maxTrustBytes, func(file string) error { _, err := readTrust([]string{file}); return err }},
+		{"revoked keys", maxTrustBytes, func(file string) error { return checkRevoked(t.Context(), file, nil) }},
+	} {
+		pipe := filepath.Join(t.TempDir(), "pipe")
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			_ = os.WriteFile(pipe, make([]byte, test.most+1<<20), 0) // ends where nobody reads on
+		}()
+		if err := test.read(pipe); err == nil || !strings.Contains(err.Error(), pipe+": larger than") {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		<-written
+	}
+}
