@@ -109,6 +109,8 @@ func (l *link) end(w watch, done <-chan error, tick *time.Ticker) {
 		}
 		if waited := time.Since(stopped); waited > slowest || waited > quick && (w.reacted == nil || !w.reacted()) {
 			l.drop()
+			<-done
+			return
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -380,5 +381,34 @@ func TestFrames(t *testing.T) {
 		if n != 3 {
 			t.Errorf("%d bytes at a time: %d packets; want 3", size, n)
 		}
+	}
+}
+
+// countedConn counts how often it is closed.
+type countedConn struct {
+	ssh.Conn
+	closed atomic.Int32
+	done   chan error
+}
+
+func (c *countedConn) Close() error {
+	if c.closed.Add(1) == 1 {
+		time.AfterFunc(100*time.Millisecond, func() { c.done <- nil })
+	}
+	return nil
+}
+
+// Work may need a while to notice that its connection has ended.
+func TestDropsOnce(t *testing.T) {
+	t.Parallel()
+	conn := &countedConn{done: make(chan error, 1)}
+	here, there := net.Pipe()
+	defer there.Close()
+	l := &link{Client: &ssh.Client{Conn: conn}, wire: &wire{Conn: here}}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	l.end(watch{stop: func() {}}, conn.done, tick)
+	if n := conn.closed.Load(); n != 1 {
+		t.Errorf("a connection was ended %d times", n)
 	}
 }
