@@ -40,8 +40,13 @@ func DeployContainer(ctx context.Context, w io.Writer, opt images.Options, spec 
 		}
 		o.Name = full
 	}
+	source, err := openImage(ctx, opt, image)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
 	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
-		pushed, err := pushImage(ctx, e, opt, image, o)
+		pushed, err := pushImage(ctx, e, source, o)
 		if err != nil {
 			return err
 		}
@@ -88,12 +93,20 @@ func OfContainer(err error) error {
 // RunContainer runs a container on a board, with its outputs passed on to ours. An
 // image that lies here, or in a registry, is brought there first.
 func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c target.Container, o ContainerOptions) error {
+	var source *fetch.Container
+	if elsewhere(c.Image) {
+		var err error
+		if source, err = openImage(ctx, opt, c.Image); err != nil {
+			return err
+		}
+		defer source.Close()
+	}
 	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
 		if err := tellLeft(ctx, stderr, e, spec, host); err != nil {
 			return err
 		}
-		if elsewhere(c.Image) {
-			pushed, err := pushImage(ctx, e, opt, c.Image, o)
+		if source != nil {
+			pushed, err := pushImage(ctx, e, source, o)
 			if err != nil {
 				return err
 			}
@@ -175,12 +188,12 @@ func (p shown) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-func pushImage(ctx context.Context, e target.Engine, opt images.Options, text string, o ContainerOptions) (target.Pushed, error) {
-	source, err := fetch.OpenContainer(ctx, text, fetch.Options{Dir: filepath.Join(opt.Dir, "cache", "images")})
-	if err != nil {
-		return target.Pushed{}, err
-	}
-	defer source.Close()
+// openImage opens an image before the board is asked for anything.
+func openImage(ctx context.Context, opt images.Options, text string) (*fetch.Container, error) {
+	return fetch.OpenContainer(ctx, text, fetch.Options{Dir: filepath.Join(opt.Dir, "cache", "images")})
+}
+
+func pushImage(ctx context.Context, e target.Engine, source *fetch.Container, o ContainerOptions) (target.Pushed, error) {
 	image, err := source.Image(ctx, e.Platform())
 	if err != nil {
 		return target.Pushed{}, err

@@ -31,6 +31,8 @@ func TestFilesThatAreNotHere(t *testing.T) {
 		{"bmap", Bmap(ctx, none, nil, nil), here},
 		{"doctor -conf", Doctor(ctx, nil, &none, &branch, nil, nil), here},
 		{"update", Update(ctx, board, host, none, nil, nil, nil, nil, nil, nil), here},
+		{"deploy:container", Deploy{}.Container(ctx, board, host, none, nil, nil, nil, nil, nil, nil), whole},
+		{"deploy:run", Deploy{}.Run(ctx, board, host, "oci-dir:"+none, nil, nil, nil, nil, nil, nil, nil, nil, nil), whole},
 		{"fleet:list", Fleet{}.List(none, nil, nil), here},
 		{"fleet:smoke", Fleet{}.Smoke(ctx, board, none, nil, nil, nil, nil, nil, nil, nil, nil, nil), here},
 		{"fleet:update", Fleet{}.Update(ctx, board, hosts, none, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil), here},

@@ -11,6 +11,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/oci"
+	"slipway/layers/engine"
 )
 
 // Container is a container's image where it lies. Of a registry's, each blob is
@@ -52,7 +53,11 @@ func openLocal(ref reference) (*oci.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return oci.Open(path)
+	source, err := oci.Open(path)
+	if err != nil {
+		return nil, engine.NotHere(path, err)
+	}
+	return source, nil
 }
 
 // bring fetches a whole archive.
