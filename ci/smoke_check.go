@@ -1,7 +1,6 @@
 package ci
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,10 +125,7 @@ func (s *session) answers(ctx context.Context) bool {
 	if s.isLost() {
 		return false
 	}
-	limited, cancel := context.WithTimeout(ctx, cmp.Or(s.limits.alive, alive))
-	defer cancel()
-	_, err := s.board.Run(limited, "true")
-	if err == nil || ctx.Err() != nil {
+	if Answers(ctx, s.board, s.limits.alive) || ctx.Err() != nil {
 		return true
 	}
 	s.mu.Lock()

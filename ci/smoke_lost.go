@@ -27,6 +27,15 @@ const (
 // lostLimits are a session's, where they are not the usual ones.
 type lostLimits struct{ alive, backWithin time.Duration }
 
+// Answers asks a board for a sign of life, also where its connection does not know yet
+// that it has ended. limit is alive where it is 0.
+func Answers(ctx context.Context, b Board, limit time.Duration) bool {
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(limit, alive))
+	defer cancel()
+	_, err := b.Run(limited, "true")
+	return err == nil
+}
+
 // lose ends a run in which a check found the board lost.
 func (s *session) lose(why error) {
 	if s.end == nil {

@@ -410,13 +410,7 @@ func telling(step *progress.Step) func(percent int, text string) {
 
 // lost says whether something failed because the board is out of reach.
 func (u *updating) lost(ctx context.Context, err error) bool {
-	if errors.Is(err, boardupdate.ErrLost) {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, alive)
-	defer cancel()
-	_, err = u.conn.Run(ctx, "true")
-	return err != nil
+	return errors.Is(err, boardupdate.ErrLost) || !Answers(ctx, u.conn, 0)
 }
 
 // resume connects again and asks the engine whether it got to its end without us, also

@@ -71,17 +71,8 @@ func (t *turn) broken(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || t.conn.Lost() {
 		return t.conn.Lost()
 	}
-	if _, err := t.conn.Run(ctx, "true"); err == nil {
-		return false
-	}
-	for began := time.Now(); !t.conn.Lost() && time.Since(began) < noticing; {
-		time.Sleep(10 * time.Millisecond)
-	}
-	return t.conn.Lost()
+	return !ci.Answers(ctx, t.conn, 0)
 }
-
-// noticing is how long a connection may take to know of its end, after what ran over it.
-const noticing = 2 * time.Second
 
 // limited is a board's time, from its connection to its last check.
 func limited(ctx context.Context, j *job) (context.Context, context.CancelFunc) {
