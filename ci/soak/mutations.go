@@ -29,7 +29,9 @@ const mutationFiles = "ci/rig/testdata/mutations"
 var mutated = map[string]struct{ board, part, script, suite string }{
 	"swflow": {"bluefield-rig", "drivers", "recipe=dpdk-swflow" + driverScript, "dpu-flow"},
 	"frr":    {"bluefield-rig", "frr", frrScript, "dpu-pbr"},
-	"ml_sw":  {"bluefield-rig-trixie", "drivers", "recipe=dpdk-ml-sw" + driverScript, "dpu-mldev"},
+	// What FRR 8.4.4 does not show, as its pbrd refuses the rule.
+	"frr-10.3": {"bluefield-rig-trixie", "frr", frrScript, "dpu-pbr"},
+	"ml_sw":    {"bluefield-rig-trixie", "drivers", "recipe=dpdk-ml-sw" + driverScript, "dpu-mldev"},
 }
 
 // driverScript builds the driver of a recipe with the change, in a copy of what was built
