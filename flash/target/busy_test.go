@@ -95,7 +95,7 @@ func TestResumedProgramIsClosed(t *testing.T) {
 	}
 	defer b.close()
 	part := hiddenName(remote, id)
-	if err := b.create(t.Context(), part); err != nil {
+	if _, err := b.create(t.Context(), part); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.open(part); err != nil { // and it stays open

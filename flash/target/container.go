@@ -132,7 +132,7 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 	if err := files.makeDir(ctx, r.t.logs); err != nil {
 		return Exit{}, err
 	}
-	if err := files.create(ctx, r.log); err != nil {
+	if _, err := files.create(ctx, r.log); err != nil {
 		return Exit{}, err
 	}
 	task, ended, err := start(ctx, made, cio.Config{Stdout: r.log, Stderr: r.t.logs + "/./" + path.Base(r.log)})

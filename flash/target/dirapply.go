@@ -205,27 +205,23 @@ func (d *dirUpload) sendOne(ctx context.Context, b boardFiles, name, temp string
 		return "", err
 	}
 	temp = path.Join(d.remote, temp)
-	if err := b.create(ctx, temp); err != nil {
+	file, err := b.create(ctx, temp)
+	if err != nil {
 		return "", fmt.Errorf("create a file for %s: %w", printable(name), err)
 	}
-	if len(data) > 0 {
-		err = b.do(ctx, func() error { return writeWhole(ctx, b, temp, data) })
+	if err := b.do(ctx, func() error { return writeWhole(ctx, file, b.pieceBytes(), data) }); err != nil {
+		return "", err
 	}
-	if err != nil {
+	if err := file.sync(ctx, int64(len(data))); err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:]), b.settle(ctx, temp, int64(len(data)), d.want[name].mode)
+	return hex.EncodeToString(sum[:]), file.settle(ctx, d.want[name].mode)
 }
 
-func writeWhole(ctx context.Context, b boardFiles, name string, data []byte) error {
-	file, err := b.open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	for at := int64(0); at < int64(len(data)) && err == nil; at += b.pieceBytes() {
-		err = file.writePiece(ctx, bytes.NewReader(data), piece{at, min(b.pieceBytes(), int64(len(data))-at)})
+func writeWhole(ctx context.Context, file pieceWriter, most int64, data []byte) (err error) {
+	for at := int64(0); at < int64(len(data)) && err == nil; at += most {
+		err = file.writePiece(ctx, bytes.NewReader(data), piece{at, min(most, int64(len(data))-at)})
 	}
 	return err
 }

@@ -46,15 +46,13 @@ type boardFiles interface {
 	makeDir(ctx context.Context, dir string) error
 	// free is how much room there is, where the board tells.
 	free(ctx context.Context, dir string) (bytes uint64, known bool)
-	// create makes an empty file that is ours alone; one that is there is an error.
-	create(ctx context.Context, name string) error
+	// create makes an empty file that is ours alone, and opens it; one that is there is an error.
+	create(ctx context.Context, name string) (pieceWriter, error)
 	// open opens a file for its pieces, inside of do.
 	open(name string) (pieceWriter, error)
 	pieceBytes() int64
 	// inFlight is how many pieces wait for their answers on a line with this round trip.
 	inFlight(roundTrip time.Duration) int
-	// settle brings a file of size bytes to the disk and gives it its mode.
-	settle(ctx context.Context, name string, size int64, mode fs.FileMode) error
 	readBack(ctx context.Context, name string, to io.Writer) error
 	// rename replaces what has the name, also where that is a symlink.
 	rename(ctx context.Context, from, to string) error
@@ -200,22 +198,27 @@ func (b *sftpFiles) free(ctx context.Context, dir string) (bytes uint64, known b
 	return bytes, err == nil
 }
 
-func (b *sftpFiles) create(ctx context.Context, name string) error {
-	return b.do(ctx, func() error {
+func (b *sftpFiles) create(ctx context.Context, name string) (w pieceWriter, err error) {
+	err = b.do(ctx, func() error {
 		f, err := b.sftp.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 		if err != nil {
 			return err
 		}
-		return errors.Join(f.Chmod(0o600), f.Close())
+		w = sftpFile{f, b}
+		return f.Chmod(0o600)
 	})
+	return w, err
 }
 
 func (b *sftpFiles) open(name string) (pieceWriter, error) {
 	f, err := b.sftp.OpenFile(name, os.O_WRONLY)
-	return sftpFile{f}, err
+	return sftpFile{f, b}, err
 }
 
-type sftpFile struct{ *sftp.File }
+type sftpFile struct {
+	*sftp.File
+	files *sftpFiles
+}
 
 // buffers hold one request each. There are many of them where many boards are sent to,
 // so those of small packets are no larger than these.
@@ -259,23 +262,22 @@ func answered(err error) error {
 	return err
 }
 
-func (b *sftpFiles) settle(ctx context.Context, name string, size int64, mode fs.FileMode) error {
+func (f sftpFile) sync(ctx context.Context, size int64) error {
+	if !f.files.has("fsync@openssh.com") {
+		return nil
+	}
 	syncing := time.Duration(size/syncRate) * time.Second
-	b.sync.Add(int64(syncing))
-	defer b.sync.Add(-int64(syncing))
-	return b.do(ctx, func() error {
-		f, err := b.sftp.OpenFile(name, os.O_WRONLY)
-		if err != nil {
-			return err
-		}
-		if b.has("fsync@openssh.com") {
-			if err := f.Sync(); err != nil {
-				f.Close()
-				return fmt.Errorf("sync: %w", err)
-			}
-		}
+	f.files.sync.Add(int64(syncing))
+	defer f.files.sync.Add(-int64(syncing))
+	if err := f.files.do(ctx, f.Sync); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return nil
+}
+
+func (f sftpFile) settle(ctx context.Context, mode fs.FileMode) error {
+	return f.files.do(ctx, func() error {
 		if err := f.Chmod(mode.Perm()); err != nil {
-			f.Close()
 			return fmt.Errorf("set mode: %w", err)
 		}
 		return f.Close()

@@ -29,9 +29,10 @@ const (
 // part is a file that is not whole yet.
 type part struct {
 	name    string
-	found   bool    // the next upload of the same file finds it
-	earlier bool    // an earlier upload made it, and its process there may still have it open
-	missing []piece // in order
+	found   bool        // the next upload of the same file finds it
+	earlier bool        // an earlier upload made it, and its process there may still have it open
+	missing []piece     // in order
+	file    pieceWriter // open, where it was made now
 }
 
 func (p part) missingBytes() (n int64) {
@@ -57,7 +58,7 @@ func (c *Conn) begin(ctx context.Context, b boardFiles, src source, remote strin
 	}
 	if p.name == "" {
 		p.name = tempName(remote)
-		err = b.create(ctx, p.name)
+		p.file, err = b.create(ctx, p.name)
 	}
 	if err != nil {
 		return part{}, fmt.Errorf("create a file in %s: %w", dir, err)
@@ -84,7 +85,7 @@ func (c *Conn) find(ctx context.Context, b boardFiles, src source, remote string
 	}
 	switch {
 	case !seen.there:
-		if b.create(ctx, name) != nil {
+		if p.file, err = b.create(ctx, name); err != nil {
 			return p, ctx.Err()
 		}
 	case !seen.fileIsOurs() || seen.file.size > src.size:

@@ -112,7 +112,7 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	if err != nil {
 		return "", err
 	}
-	k := &carrying{conn: c, src: src, name: p.name, queue: newQueue(p.missing, tell.Add), early: second, roundTrip: <-rtt}
+	k := &carrying{conn: c, src: src, name: p.name, file: p.file, queue: newQueue(p.missing, tell.Add), early: second, roundTrip: <-rtt}
 	defer k.close()
 	several := k.several()
 	f := c.digestAlong(ctx, p.name, remote, src.size, k.queue)
@@ -120,10 +120,7 @@ func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.Fi
 	w, err := k.carry(ctx, b, several)
 	if err == nil {
 		tell.Detail("proving what arrived")
-		if mode.Perm()&0o111 != 0 && (p.earlier || k.mayBeOpen()) && w.renew(ctx, p.name) {
-			f.stale = true
-		}
-		digest, err = w.conclude(ctx, src, <-local, p, f, remote, mode)
+		digest, err = k.complete(ctx, w, p, f, <-local, remote, mode)
 	}
 	if err != nil {
 		return "", c.abandon(ctx, p, src.size-k.queue.bytes(), err)
@@ -148,6 +145,34 @@ func pieces(size int64) []piece {
 	return []piece{{0, size}}
 }
 
+// complete does on w what is left to do once all pieces are there.
+func (k *carrying) complete(ctx context.Context, w *way, p part, f *digesting, want sum, remote string, mode fs.FileMode) (string, error) {
+	mayBeOpen, err := k.gather(ctx, w)
+	if err != nil {
+		return "", answered(err)
+	}
+	if mode.Perm()&0o111 != 0 && (p.earlier || mayBeOpen) && w.renew(ctx, p.name) {
+		f.stale = true
+		if err := w.reopen(ctx, p.name, k.src.size); err != nil {
+			return "", answered(err)
+		}
+	}
+	return w.conclude(ctx, k.src, want, p, f, remote, mode)
+}
+
+// reopen opens the file that has the name now, and brings it to the disk.
+func (w *way) reopen(ctx context.Context, name string, size int64) error {
+	err := w.files.do(ctx, func() (err error) {
+		w.file.Close()
+		w.file, err = w.files.open(name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.file.sync(ctx, size)
+}
+
 // conclude finishes, or finds that another upload of the same file has done it.
 func (w *way) conclude(ctx context.Context, src source, want sum, p part, f *digesting, remote string, mode fs.FileMode) (string, error) {
 	digest, err := w.finish(ctx, src, want, p, f, remote, mode)
@@ -168,7 +193,7 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, f *diges
 	if err := w.own(ctx, p.name, src.owner); err != nil {
 		return "", err
 	}
-	if err := w.files.settle(ctx, p.name, src.size, mode); err != nil {
+	if err := w.file.settle(ctx, mode); err != nil {
 		return "", answered(err)
 	}
 	a := f.end(ctx)
@@ -198,7 +223,11 @@ const renewScript = `cat "$1" >"$2" && mv -f "$2" "$1"`
 // open for writing cannot be run. Where the board runs no commands, it stays as it is.
 func (w *way) renew(ctx context.Context, name string) bool {
 	fresh := tempName(name)
-	if w.files.create(ctx, fresh) != nil {
+	empty, err := w.files.create(ctx, fresh)
+	if err == nil {
+		err = w.files.do(ctx, empty.Close)
+	}
+	if err != nil {
 		return false
 	}
 	r, err := w.conn.Run(ctx, "sh", "-c", renewScript, "sh", argument(name), argument(fresh))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io/fs"
@@ -96,6 +97,53 @@ func testPut(t *testing.T, s *sshd.Server) {
 			t.Errorf("Put of %d bytes = %+v", size, sent)
 		}
 		checkFile(t, remote, data, 0o640)
+	}
+}
+
+// asked puts a file on a board, and returns the kinds of requests that its sftp-server got.
+func asked(t *testing.T, local, remote string, mode fs.FileMode) string {
+	t.Helper()
+	s, dir := eachStart(t, `*sftp-server) tee asked | /usr/lib/openssh/sftp-server; exit ;;`)
+	if _, err := dial(t, addressOf(s)).Put(t.Context(), local, remote, mode); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "asked"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for len(data) > 4 {
+		size := binary.BigEndian.Uint32(data)
+		kind := map[byte]string{1: "init", 3: "open", 4: "close", 6: "write", 10: "fsetstat", 17: "stat"}[data[4]]
+		if data[4] == 200 {
+			name := data[4+5:]
+			name = name[4 : 4+binary.BigEndian.Uint32(name)]
+			kind, _, _ = strings.Cut(string(name), "@")
+		}
+		kinds = append(kinds, kind)
+		data = data[4+size:]
+	}
+	return strings.Join(kinds, " ")
+}
+
+// Each request is a round trip.
+func TestPutAsksNothingTwice(t *testing.T) {
+	got := asked(t, writeFile(t, randomBytes(1000)), filepath.Join(t.TempDir(), "f"), 0o640)
+	if want := "init stat statvfs open fsetstat write fsync fsetstat close posix-rename"; got != want {
+		t.Errorf("asked for %q; want %q", got, want)
+	}
+}
+
+// A program that was made anew on the board is brought to the disk there.
+func TestRenewedProgramIsSynced(t *testing.T) {
+	data := randomBytes(resumeBytes)
+	local, remote := writeFile(t, data), filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(partOf(t, local, remote), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := asked(t, local, remote, 0o755)
+	if want := "close open fsync fsetstat close posix-rename"; !strings.HasSuffix(got, want) {
+		t.Errorf("asked for %q; want %q at the end", got, want)
 	}
 }
 

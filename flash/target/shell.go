@@ -119,9 +119,9 @@ func parseFree(out []byte) (uint64, bool) {
 	return kib << 10, err == nil
 }
 
-func (s shellFiles) create(ctx context.Context, name string) error {
+func (s shellFiles) create(ctx context.Context, name string) (pieceWriter, error) {
 	_, err := s.run(ctx, nil, createScript, name)
-	return err
+	return shellFile{s, name}, err
 }
 
 func (s shellFiles) open(name string) (pieceWriter, error) { return shellFile{s, name}, nil }
@@ -166,8 +166,11 @@ func (c Counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s shellFiles) settle(ctx context.Context, name string, _ int64, mode fs.FileMode) error {
-	_, err := s.run(ctx, nil, settleScript, name, fmt.Sprintf("%04o", mode.Perm()))
+// sync leaves the work to settle's program, which does both.
+func (shellFile) sync(context.Context, int64) error { return nil }
+
+func (f shellFile) settle(ctx context.Context, mode fs.FileMode) error {
+	_, err := f.files.run(ctx, nil, settleScript, f.name, fmt.Sprintf("%04o", mode.Perm()))
 	return err
 }
 

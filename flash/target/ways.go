@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,9 +30,9 @@ const (
 type way struct {
 	conn   *Conn
 	files  boardFiles
+	file   pieceWriter // open once pieces were written; nil: not yet, or no more
 	cancel context.CancelFunc
 	err    error
-	closed bool // the board said that the file is closed
 
 	// The queue's lock guards these.
 	out  int           // pieces that were taken and have no answer
@@ -49,7 +49,8 @@ func (f fault) Unwrap() error { return f.error }
 type carrying struct {
 	conn  *Conn
 	src   source
-	name  string // on the board; the file exists
+	name  string      // on the board; the file exists
+	file  pieceWriter // the same, as it was made; nil: it has to be opened
 	queue *queue
 	early *earlyWay // the second way; nil: none
 
@@ -69,7 +70,7 @@ func (k *carrying) carry(ctx context.Context, b boardFiles, several int) (*way, 
 	opening, stop := context.WithCancel(ctx)
 	defer stop()
 	var all sync.WaitGroup
-	k.start(ctx, &all, &way{conn: k.conn, files: b})
+	k.start(ctx, &all, &way{conn: k.conn, files: b, file: k.file})
 	all.Go(func() { k.open(opening, ctx, &all, several-1) })
 	ended := make(chan struct{})
 	go func() {
@@ -260,12 +261,14 @@ func (k *carrying) start(ctx context.Context, all *sync.WaitGroup, w *way) {
 	})
 }
 
-// serve writes pieces until none is left, and closes the file: a program that is open
-// for writing cannot be run.
-func (k *carrying) serve(ctx context.Context, w *way) error {
-	file, err := w.files.open(k.name)
-	if err != nil {
-		return err
+// serve writes pieces until none is left.
+func (k *carrying) serve(ctx context.Context, w *way) (err error) {
+	file := w.file
+	w.file = nil
+	if file == nil {
+		if file, err = w.files.open(k.name); err != nil {
+			return err
+		}
 	}
 	workers, working := errgroup.WithContext(ctx)
 	for range w.files.inFlight(k.roundTrip) {
@@ -274,9 +277,8 @@ func (k *carrying) serve(ctx context.Context, w *way) error {
 	if err := workers.Wait(); err != nil {
 		return err
 	}
-	err = file.Close()
-	w.closed = err == nil
-	return err
+	w.file = file
+	return nil
 }
 
 func (k *carrying) work(ctx context.Context, w *way, file pieceWriter) error {
@@ -325,12 +327,28 @@ func (k *carrying) judge(ctx context.Context) (*way, error) {
 	return nil, fmt.Errorf("write: %w", k.ways[0].err)
 }
 
-// mayBeOpen says whether a way ended without the board's word that it closed the file, which
-// its process may then hold open for writing.
-func (k *carrying) mayBeOpen() bool {
+// gather has w bring the file to the disk while the other ways close it: a program that is
+// open for writing cannot be run. mayBeOpen says that the board did not say of one that it
+// closed the file, which its process may then hold open.
+func (k *carrying) gather(ctx context.Context, w *way) (mayBeOpen bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.ContainsFunc(k.ways, func(w *way) bool { return !w.closed })
+	var closed atomic.Int64
+	var all errgroup.Group
+	for _, other := range k.ways {
+		if other == w || other.file == nil {
+			continue
+		}
+		all.Go(func() error {
+			if other.files.do(ctx, other.file.Close) == nil {
+				closed.Add(1)
+			}
+			return nil
+		})
+	}
+	all.Go(func() error { return w.file.sync(ctx, k.src.size) })
+	err = all.Wait()
+	return closed.Load() < int64(len(k.ways)-1), err
 }
 
 // close ends all ways but the first, whose connection others use.
@@ -351,6 +369,10 @@ type piece struct{ offset, length int64 }
 // several at once.
 type pieceWriter interface {
 	writePiece(ctx context.Context, src io.ReaderAt, p piece) error
+	// sync brings the file's size bytes to the disk, at the latest when it is settled.
+	sync(ctx context.Context, size int64) error
+	// settle gives the file its mode and closes it.
+	settle(ctx context.Context, mode fs.FileMode) error
 	Close() error
 }
 

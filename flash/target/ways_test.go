@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/target/sshd"
 	"slipway/layers/engine"
 )
 
@@ -36,7 +37,7 @@ func (o carriage) carry(t *testing.T, c *Conn, data []byte) (string, *way, error
 	t.Cleanup(b.close)
 	if o.name == "" {
 		o.name = filepath.Join(t.TempDir(), "f")
-		if err := b.create(t.Context(), o.name); err != nil {
+		if _, err := b.create(t.Context(), o.name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -190,6 +191,33 @@ func TestQueue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// eachStart makes a server that calls a script for each program: "$SSH_ORIGINAL_COMMAND" is
+// what it starts, and the shell's function await waits for a condition, or makes the file late.
+func eachStart(t *testing.T, script string) (s *sshd.Server, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	name := filepath.Join(dir, "board")
+	text := fmt.Sprintf(`#!/bin/sh
+cd %s
+await() {
+	tries=600
+	until "$@"; do
+		[ "$((tries -= 1))" -gt 0 ] || { >late; break; }
+		sleep 0.1
+	done
+}
+lines() { [ "$(wc -l <servers)" -ge "$1" ]; }
+case "$SSH_ORIGINAL_COMMAND" in
+%s
+esac
+exec sh -c "$SSH_ORIGINAL_COMMAND"
+`, dir, script)
+	if err := engine.WriteProgram(name, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return startSSHD(t, externalSFTP, "ForceCommand "+name), dir
 }
 
 // The second way is opened while the board is asked what it has of the file: here it does
