@@ -124,7 +124,7 @@ func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
 	case c.Out != nil:
 		return r.follow(ctx, made, *c.Out)
 	}
-	files, err := r.t.conn.sftpFiles(ctx)
+	files, err := r.t.conn.sftpFiles(ctx, func() {})
 	if err != nil {
 		return Exit{}, err
 	}

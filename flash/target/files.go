@@ -76,7 +76,9 @@ type sftpFiles struct {
 // syncRate is how fast a slow card takes what is synced, in bytes a second.
 const syncRate = 1 << 20
 
-func (c *Conn) sftpFiles(ctx context.Context) (*sftpFiles, error) {
+// sftpFiles calls opened as soon as it has a session, which may be the only one that the
+// board gives.
+func (c *Conn) sftpFiles(ctx context.Context, opened func()) (*sftpFiles, error) {
 	link, err := c.client()
 	if err != nil {
 		return nil, err
@@ -85,6 +87,7 @@ func (c *Conn) sftpFiles(ctx context.Context) (*sftpFiles, error) {
 	if err != nil {
 		return nil, err
 	}
+	opened()
 	b := &sftpFiles{conn: c, link: link, session: session, packet: smallPacket}
 	if err = link.during(ctx, func() { session.Close() }, b.request); err == nil {
 		err = b.do(ctx, b.start)

@@ -34,7 +34,7 @@ var ErrIrregular = errors.New("not a regular file")
 // the user's home. Reads end with ctx.
 func (c *Conn) Open(ctx context.Context, name string) (*Reading, error) {
 	what := fmt.Sprintf("read %s:%s", c.addr.Host, printable(name))
-	b, err := c.sftpFiles(ctx)
+	b, err := c.sftpFiles(ctx, func() {})
 	if err != nil {
 		return nil, said(what, err)
 	}

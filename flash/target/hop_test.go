@@ -218,7 +218,7 @@ func TestJumpHostThatWasLost(t *testing.T) {
 func TestJumpHostOutlivesAWay(t *testing.T) {
 	board, gate := startSSHD(t), startSSHD(t)
 	c := dial(t, behind(board, gate))
-	w, err := (&carrying{conn: c, pieceBytes: packetBytes}).another(t.Context())
+	w, err := c.openWay(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

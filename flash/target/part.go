@@ -44,19 +44,23 @@ func (p part) missingBytes() (n int64) {
 
 // begin makes the file that the pieces of src go to, or finds the one that an
 // earlier upload left.
-func (c *Conn) begin(ctx context.Context, b boardFiles, src source, remote string, tell teller) (part, error) {
+func (c *Conn) begin(ctx context.Context, b boardFiles, src source, remote, name string, look func() (seen, error), tell teller) (part, error) {
 	dir := path.Dir(remote)
 	if err := b.makeDir(ctx, dir); err != nil {
 		return part{}, fmt.Errorf("make folder %s: %w", dir, err)
 	}
-	p, err := c.find(ctx, b, src, remote, tell)
+	p, err := c.find(ctx, src, name, look, tell)
 	if err != nil {
 		return part{}, err
 	}
 	if err := room(ctx, b, dir, p.missingBytes()); err != nil {
 		return part{}, err
 	}
-	if p.name == "" {
+	if p.found && !p.earlier {
+		p.file, err = b.create(ctx, p.name)
+		p.found = err == nil // else something is there since it was looked at
+	}
+	if !p.found {
 		p.name = tempName(remote)
 		p.file, err = b.create(ctx, p.name)
 	}
@@ -69,25 +73,20 @@ func (c *Conn) begin(ctx context.Context, b boardFiles, src source, remote strin
 // find looks for what an earlier upload left. The part has no name where there is
 // nothing that could be trusted: a name that can be guessed is used only where nobody
 // else can put something under it.
-func (c *Conn) find(ctx context.Context, b boardFiles, src source, remote string, tell teller) (part, error) {
+func (c *Conn) find(ctx context.Context, src source, name string, look func() (seen, error), tell teller) (part, error) {
 	p := part{missing: pieces(src.size)}
-	if src.size < resumeBytes {
+	if name == "" {
 		return p, nil
 	}
-	id, err := src.identity(remote)
-	if err != nil {
-		return p, err
+	seen, err := look()
+	if err != nil { // the folder was not there
+		seen, err = c.look(ctx, name)
 	}
-	name := hiddenName(remote, id)
-	seen, err := c.look(ctx, name)
 	if err != nil || !seen.folderIsOurs() {
 		return p, ctx.Err()
 	}
 	switch {
 	case !seen.there:
-		if p.file, err = b.create(ctx, name); err != nil {
-			return p, ctx.Err()
-		}
 	case !seen.fileIsOurs() || seen.file.size > src.size:
 		return p, nil
 	default:
@@ -109,6 +108,15 @@ func hiddenName(remote, id string) string {
 func hiddenPrefix(remote string) string {
 	dir, base := path.Split(argument(remote))
 	return dir + "." + base[:min(len(base), 200)]
+}
+
+// partName is the name of a source's part; "" where it is sent again.
+func (s source) partName(remote string) (string, error) {
+	if s.size < resumeBytes {
+		return "", nil
+	}
+	id, err := s.identity(remote)
+	return hiddenName(remote, id), err
 }
 
 // identity tells versions of a source apart, for the name of its part: by the digest,

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"slipway/layers/engine"
@@ -99,22 +100,31 @@ func (c *Conn) put(ctx context.Context, src source, remote string, mode fs.FileM
 }
 
 func (c *Conn) upload(ctx context.Context, src source, remote string, mode fs.FileMode, tell teller) (digest string, err error) {
-	b, err := c.files(ctx)
+	name, err := src.partName(remote)
+	if err != nil {
+		return "", err
+	}
+	rtt := c.measure(ctx, src.size)
+	early := c.openEarly(ctx, c.login.pace == nil && src.size >= severalBytes, func() int { return c.several(src.size, rtt()) })
+	defer early.close()
+	look := sync.OnceValues(func() (seen, error) { return c.look(ctx, name) })
+	b, err := c.filesBeside(ctx, func() {
+		if name != "" {
+			go look()
+		}
+	})
 	if err != nil {
 		return "", err
 	}
 	defer b.close()
 	local := src.hash()
-	rtt := c.measure(ctx, src.size)
-	second := c.openEarly(ctx, src.size)
-	defer second.close()
-	p, err := c.begin(ctx, b, src, remote, tell)
+	p, err := c.begin(ctx, b, src, remote, name, look, tell)
 	if err != nil {
 		return "", err
 	}
-	k := &carrying{conn: c, src: src, name: p.name, file: p.file, queue: newQueue(p.missing, tell.Add), early: second, roundTrip: <-rtt}
+	k := &carrying{conn: c, src: src, name: p.name, file: p.file, queue: newQueue(p.missing, tell.Add), early: early, roundTrip: rtt()}
 	defer k.close()
-	several := k.several()
+	several := c.several(p.missingBytes(), k.roundTrip)
 	f := c.digestAlong(ctx, p.name, remote, src.size, k.queue)
 	defer f.stop()
 	w, err := k.carry(ctx, b, several)

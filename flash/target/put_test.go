@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -147,6 +148,22 @@ func TestRenewedProgramIsSynced(t *testing.T) {
 	}
 }
 
+// A board that gives one session at a time gets files by SFTP all the same.
+func TestPutOverTheOnlySession(t *testing.T) {
+	s := startSSHD(t, "MaxSessions 1", externalSFTP)
+	for range 5 {
+		c := dial(t, addressOf(s))
+		remote := filepath.Join(t.TempDir(), "f")
+		data := randomBytes(resumeBytes)
+		if _, err := c.PutBytes(t.Context(), data, remote, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if checkFile(t, remote, data, 0o640); c.means() != "" {
+			t.Fatal("the file went" + c.means())
+		}
+	}
+}
+
 func TestPutReplaces(t *testing.T) { eachTransport(t, testPutReplaces) }
 
 func testPutReplaces(t *testing.T, s *sshd.Server) {
@@ -209,11 +226,13 @@ func TestPutOnAFullDisk(t *testing.T) {
 		t.Skipf("mount a tmpfs: %v", err)
 	}
 	t.Cleanup(func() { syscall.Unmount(dir, 0) })
-	_, err := c.PutBytes(t.Context(), make([]byte, 2<<20), filepath.Join(dir, "f"), 0o644)
-	if err == nil || !strings.Contains(err.Error(), "2 MiB are needed") {
-		t.Errorf("PutBytes = %v; want it to tell how much is needed", err)
+	for _, size := range []int{2 << 20, resumeBytes} {
+		_, err := c.PutBytes(t.Context(), make([]byte, size), filepath.Join(dir, "f"), 0o644)
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%d MiB are needed", size>>20)) {
+			t.Errorf("PutBytes = %v; want it to tell how much is needed", err)
+		}
+		checkEntries(t, dir)
 	}
-	checkEntries(t, dir)
 }
 
 func TestPutOverAConnectionThatIsCut(t *testing.T) {

@@ -44,10 +44,15 @@ type shellFiles struct{ conn *Conn }
 
 // files reaches the board's files by SFTP, or by the shell where no sftp-server answers.
 func (c *Conn) files(ctx context.Context) (boardFiles, error) {
+	return c.filesBeside(ctx, func() {})
+}
+
+// filesBeside is files that calls opened while it waits for the sftp-server.
+func (c *Conn) filesBeside(ctx context.Context, opened func()) (boardFiles, error) {
 	if c.noSFTP.Load() {
 		return shellFiles{c}, nil
 	}
-	b, err := c.sftpFiles(ctx)
+	b, err := c.sftpFiles(ctx, opened)
 	if err == nil {
 		return b, nil
 	}

@@ -52,7 +52,7 @@ type carrying struct {
 	name  string      // on the board; the file exists
 	file  pieceWriter // the same, as it was made; nil: it has to be opened
 	queue *queue
-	early *earlyWay // the second way; nil: none
+	early *earlyWays
 
 	roundTrip  time.Duration
 	pieceBytes int64 // the most that a way takes at once
@@ -90,16 +90,12 @@ func (k *carrying) carry(ctx context.Context, b boardFiles, several int) (*way, 
 	return k.judge(ctx)
 }
 
-// several is over how many ways the file goes.
-func (k *carrying) several() int {
-	left := k.queue.bytes()
-	if left < severalBytes {
-		return 1
-	}
+// several is over how many ways so many bytes go.
+func (c *Conn) several(left int64, roundTrip time.Duration) int {
 	switch {
-	case k.conn.login.pace.fits(windowBytes, k.roundTrip):
+	case left < severalBytes || c.login.pace.fits(windowBytes, roundTrip):
 		return 1
-	case k.roundTrip < longRoundTrip:
+	case roundTrip < longRoundTrip:
 		return 2
 	case left < manyBytes:
 		return 4
@@ -110,14 +106,13 @@ func (k *carrying) several() int {
 // unknownRoundTrip is longer than any.
 const unknownRoundTrip = time.Hour
 
-// measure takes the round trip of a file's line, before data fills it.
-func (c *Conn) measure(ctx context.Context, size int64) <-chan time.Duration {
-	rtt := make(chan time.Duration, 1)
+// measure begins to take the round trip of a file's line, before data fills it.
+func (c *Conn) measure(ctx context.Context, size int64) func() time.Duration {
 	if size < severalBytes {
-		rtt <- unknownRoundTrip
-		return rtt
+		return func() time.Duration { return unknownRoundTrip }
 	}
-	go func() { rtt <- c.roundTrip(ctx) }()
+	rtt := sync.OnceValue(func() time.Duration { return c.roundTrip(ctx) })
+	go rtt()
 	return rtt
 }
 
@@ -139,45 +134,24 @@ func (c *Conn) roundTrip(ctx context.Context) time.Duration {
 	return best
 }
 
-// openersAtOnce is how many logins are under way: each waits for a dozen answers, and
-// sshd refuses some where ten wait.
-const openersAtOnce = 2
+// openersAtOnce is how many logins are under way: each waits for a dozen answers. sshd
+// refuses some where ten wait, and dropbear those of one address where five do.
+const openersAtOnce = 3
 
-// open makes more ways while data flows. A board that lets no more connections in has
-// the ways that there are.
+// open takes n more ways as they come. A board that lets no more connections in has the
+// ways that there are.
 func (k *carrying) open(opening, ctx context.Context, all *sync.WaitGroup, n int) {
-	var openers errgroup.Group
-	openers.SetLimit(openersAtOnce)
-	var refused atomic.Bool
 	for range n {
-		openers.Go(func() error {
-			if refused.Load() {
-				return nil
-			}
-			w, err := k.another(opening)
-			if err == nil {
-				k.start(ctx, all, w)
-			}
-			refused.CompareAndSwap(false, err != nil)
-			return nil
-		})
+		w := k.early.take(opening)
+		if w == nil {
+			return
+		}
+		if w.files.pieceBytes() != k.pieceBytes { // it is not the same kind of channel
+			w.conn.Close()
+			return
+		}
+		k.start(ctx, all, w)
 	}
-	_ = openers.Wait() // none of them returns an error
-}
-
-func (k *carrying) another(ctx context.Context) (*way, error) {
-	w, err := k.early.take(ctx)
-	if w == nil && err == nil {
-		w, err = k.conn.openWay(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if w.files.pieceBytes() != k.pieceBytes { // it is not the same kind of channel
-		w.conn.Close()
-		return nil, errors.ErrUnsupported
-	}
-	return w, nil
 }
 
 // openWay makes one more connection to the board, with a channel to its files.
@@ -195,55 +169,65 @@ func (c *Conn) openWay(ctx context.Context) (*way, error) {
 	return &way{conn: conn, files: b}, nil
 }
 
-// earlyWay is a way that is opened before it is known whether the file needs it.
-type earlyWay struct {
-	opened chan openedWay
-	cancel context.CancelFunc
+// earlyWays are ways that are opened before it is known how many the file needs.
+type earlyWays struct {
+	opened chan *way // is closed when there are no more
+	ended  atomic.Bool
 }
 
-type openedWay struct {
-	way *way
-	err error
-}
-
-// openEarly begins to open the second way of a file that several may carry, while the board
-// is asked what it has of the file.
-func (c *Conn) openEarly(ctx context.Context, size int64) *earlyWay {
-	if size < severalBytes || c.login.pace != nil {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	e := &earlyWay{opened: make(chan openedWay, 1), cancel: cancel}
+// openEarly begins to open all ways but the first, while the board is asked what it has of
+// the file. The second one does not wait for several where two are sure.
+func (c *Conn) openEarly(ctx context.Context, two bool, several func() int) *earlyWays {
+	e := &earlyWays{opened: make(chan *way)}
 	go func() {
-		w, err := c.openWay(ctx)
-		e.opened <- openedWay{w, err}
-		close(e.opened)
+		defer close(e.opened)
+		var openers errgroup.Group
+		openers.SetLimit(openersAtOnce)
+		n := 1
+		if two {
+			openers.Go(func() error { return e.open(ctx, c) })
+			n++
+		}
+		for ; n < several(); n++ {
+			openers.Go(func() error { return e.open(ctx, c) })
+		}
+		_ = openers.Wait() // a board that lets no more in has the ways that there are
 	}()
 	return e
 }
 
-// take waits for the way. It is nil where somebody took it before.
-func (e *earlyWay) take(ctx context.Context) (*way, error) {
-	if e == nil {
-		return nil, nil
+func (e *earlyWays) open(ctx context.Context, c *Conn) error {
+	if e.ended.Load() {
+		return nil
 	}
+	w, err := c.openWay(ctx)
+	if err != nil {
+		e.ended.Store(true)
+		return err
+	}
+	e.opened <- w
+	return nil
+}
+
+// take waits for a way. It is nil where no more come.
+func (e *earlyWays) take(ctx context.Context) *way {
 	select {
-	case o := <-e.opened:
-		return o.way, o.err
+	case w := <-e.opened:
+		return w
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil
 	}
 }
 
-// close ends the way where nobody took it.
-func (e *earlyWay) close() {
-	if e == nil {
-		return
-	}
-	e.cancel()
-	if o := <-e.opened; o.way != nil {
-		o.way.conn.Close()
-	}
+// close ends the ways that nobody takes. It does not break a login off: sshd keeps a list of
+// addresses that do, and refuses them for a while.
+func (e *earlyWays) close() {
+	e.ended.Store(true)
+	go func() {
+		for w := range e.opened {
+			w.conn.Close()
+		}
+	}()
 }
 
 func (k *carrying) start(ctx context.Context, all *sync.WaitGroup, w *way) {

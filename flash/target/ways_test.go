@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target/sshd"
 	"slipway/layers/engine"
@@ -53,7 +57,9 @@ func (o carriage) carry(t *testing.T, c *Conn, data []byte) (string, *way, error
 			go o.brought()
 		}
 	}
-	k := &carrying{conn: c, src: source{data: bytes.NewReader(data)}, name: o.name, queue: newQueue(pieces(int64(len(data))), count)}
+	early := c.openEarly(t.Context(), false, func() int { return o.several })
+	t.Cleanup(early.close)
+	k := &carrying{conn: c, early: early, src: source{data: bytes.NewReader(data)}, name: o.name, queue: newQueue(pieces(int64(len(data))), count)}
 	k.queue.patience = o.patience
 	t.Cleanup(k.close)
 	w, err := k.carry(t.Context(), gated{b, gate}, o.several)
@@ -220,27 +226,15 @@ exec sh -c "$SSH_ORIGINAL_COMMAND"
 	return startSSHD(t, externalSFTP, "ForceCommand "+name), dir
 }
 
-// The second way is opened while the board is asked what it has of the file: here it does
-// not answer that before.
-func TestSecondWayIsOpenedEarly(t *testing.T) {
-	dir := t.TempDir()
-	script := filepath.Join(dir, "board")
-	text := fmt.Sprintf(`#!/bin/sh
-case "$SSH_ORIGINAL_COMMAND" in
-*sftp-server) echo >>%[1]s/servers; exec $SSH_ORIGINAL_COMMAND ;;
-*"ls -ldn"*)
-	tries=600
-	until [ "$(wc -l <%[1]s/servers)" -gt 1 ]; do
-		[ "$((tries -= 1))" -gt 0 ] || { >%[1]s/late; break; }
-		sleep 0.1
-	done
-esac
-exec sh -c "$SSH_ORIGINAL_COMMAND"
-`, dir)
-	if err := engine.WriteProgram(script, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	c := connect(t, externalSFTP, "ForceCommand "+script)
+// Over a long line all ways are opened while the board is asked what it has of the file: here
+// it does not answer that before. It is asked while the sftp-server starts.
+func TestWaysAreOpenedEarly(t *testing.T) {
+	s, dir := eachStart(t, `
+*sftp-server) echo >>servers; await test -e asked ;;
+*"ls -ldn"*) >asked; await lines 4 ;;`)
+	a, r := startRelay(t, addressOf(s), 1<<40, false)
+	r.late.Store(int64(longRoundTrip))
+	c := dial(t, a)
 	data := randomBytes(severalBytes)
 	remote := filepath.Join(t.TempDir(), "f")
 	if _, err := c.Put(t.Context(), writeFile(t, data), remote, 0o600); err != nil {
@@ -248,23 +242,71 @@ exec sh -c "$SSH_ORIGINAL_COMMAND"
 	}
 	checkFile(t, remote, data, 0o600)
 	if _, err := os.Stat(filepath.Join(dir, "late")); err == nil {
-		t.Error("the second way was not opened before the board had answered")
+		t.Error("something was not asked for before the board had answered something else")
 	}
 }
 
-// A way that was opened early and that nobody took is closed.
-func TestEarlyWayThatNobodyTakes(t *testing.T) {
-	c := connect(t)
-	e := c.openEarly(t.Context(), severalBytes)
-	o := <-e.opened
-	if o.err != nil {
-		t.Fatal(o.err)
+// heldBoard holds each login but the first until held is closed, and counts them.
+func heldBoard(t *testing.T) (c *Conn, came *atomic.Int64, held chan struct{}, ended chan error) {
+	came, held, ended = &atomic.Int64{}, make(chan struct{}), make(chan error, 6)
+	board := hostileBoard(t, func(conn net.Conn, config *ssh.ServerConfig) {
+		if came.Add(1) == 1 {
+			conversation{}.serve(conn, config)
+			return
+		}
+		<-held
+		_, _, _, err := ssh.NewServerConn(conn, config)
+		ended <- err
+	})
+	return dial(t, board), came, held, ended
+}
+
+func waitFor(t *testing.T, n int64, came *atomic.Int64) {
+	t.Helper()
+	for began := time.Now(); came.Load() < n; time.Sleep(time.Millisecond) {
+		if time.Since(began) > longEnough {
+			t.Fatalf("%d connections came; want %d", came.Load(), n)
+		}
 	}
-	kept := &earlyWay{opened: make(chan openedWay, 1), cancel: e.cancel}
-	kept.opened <- o
-	gone := o.way.conn.link.gone
-	kept.close()
+}
+
+// As many logins are under way as a dropbear with tight limits takes.
+func TestLoginsAtOnce(t *testing.T) {
+	c, came, held, _ := heldBoard(t)
+	defer close(held)
+	defer c.openEarly(t.Context(), false, func() int { return 6 }).close()
+	waitFor(t, 1+3, came)
+	time.Sleep(50 * time.Millisecond) // one more would come in this time
+	if n := came.Load() - 1; n != 3 {
+		t.Errorf("%d logins were under way at once; want 3", n)
+	}
+}
+
+// A login that nobody needs any more is not broken off: sshd refuses who does that.
+func TestLoginsAreNotBrokenOff(t *testing.T) {
+	c, came, held, ended := heldBoard(t)
+	e := c.openEarly(t.Context(), true, func() int { return 1 })
+	waitFor(t, 2, came)
+	e.close()
+	close(held)
+	if err := <-ended; err != nil {
+		t.Errorf("the login ended with %v", err)
+	}
+}
+
+// All ways are opened early, and those that nobody takes are closed.
+func TestEarlyWaysThatNobodyTakes(t *testing.T) {
+	c := connect(t)
+	e := c.openEarly(t.Context(), true, func() int { return 4 })
+	taken := e.take(t.Context())
+	left := e.take(t.Context())
+	gone := left.conn.link.gone
+	go func() { e.opened <- left }()
+	e.close()
 	<-gone
+	if err := taken.conn.Close(); err != nil {
+		t.Errorf("Close of the way that was taken = %v", err)
+	}
 }
 
 func TestInFlight(t *testing.T) {
