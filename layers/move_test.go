@@ -21,7 +21,10 @@ type moved struct{ url, first, second, dir, r string }
 
 func movedTree(t *testing.T) moved {
 	t.Helper()
-	m := moved{dir: t.TempDir()}
+	m := moved{dir: filepath.Join(t.TempDir(), "a blank")}
+	if err := os.Mkdir(m.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	m.url, m.first, m.second = server(t)
 	m.r = filepath.Join(m.dir, "r")
 	if err := m.checkout(t, t.Context(), m.first); err != nil {

@@ -66,7 +66,7 @@ func TestCheckoutStopsAtCommitsOfTheUser(t *testing.T) {
 			head := headOf(t, m.r)
 			for _, commit := range []string{m.first, m.second, m.second} { // also where the project did not change
 				err := m.checkout(t, t.Context(), commit)
-				for _, want := range append(tt.want, "next: to build them, SLIPWAY_LOCAL=r="+m.r+"\n", "checkout --detach "+commit[:12]) {
+				for _, want := range append(tt.want, "next: to build them, SLIPWAY_LOCAL=r='"+m.r+"'\n", "git -C '"+m.r+"' checkout --detach "+commit[:12]) {
 					if err == nil || !strings.Contains(err.Error(), want) {
 						t.Errorf("Checkout = %v; want %q in it", err, want)
 					}
