@@ -77,7 +77,7 @@ func ReadArtifact(dir string) (Artifact, error) {
 	path := filepath.Join(dir, ArtifactName)
 	data, err := engine.ReadFile(path, maxDescriptionBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Artifact{}, fmt.Errorf("%s: no artifact here; run \"build %s\" first: %w", path, filepath.Base(dir), err)
+		return Artifact{}, fmt.Errorf("no artifact: %w\nnext: build %s", err, filepath.Base(dir))
 	}
 	if err != nil {
 		return Artifact{}, err

@@ -39,8 +39,8 @@ func TestFilesThatAreNotHere(t *testing.T) {
 		{"flash -image", Flash(ctx, board, disk, &none, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil), whole},
 		{"flash -signers", Flash(ctx, board, disk, &hosts, nil, nil, nil, nil, nil, &none, nil, nil, nil, nil, nil, nil, nil), here},
 	} {
-		if tt.err == nil || !strings.HasSuffix(tt.err.Error(), tt.want) {
-			t.Errorf("%s: %v; want it to end with %s", tt.name, tt.err, tt.want)
+		if tt.err == nil || !strings.HasSuffix(tt.err.Error(), tt.want) || strings.Count(tt.err.Error(), none) != 1 {
+			t.Errorf("%s: %v; want it to end with %s, and the name once", tt.name, tt.err, tt.want)
 		}
 	}
 }

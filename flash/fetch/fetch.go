@@ -91,6 +91,9 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 	if err == nil && o.oci != nil && o.oci.unpack {
 		file, err = o.unpack(ctx, file, digest)
 	}
+	if err != nil && o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist) {
+		return File{}, err // it has the name
+	}
 	if err != nil {
 		return File{}, fmt.Errorf("%s: %w", o.ref.text, err)
 	}

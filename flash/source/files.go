@@ -52,7 +52,7 @@ func PackFile(ctx context.Context, path, to string, level int) (Made, error) {
 		to = plainName(path) + ".zst"
 	}
 	if err := checkTarget(path, to); err != nil {
-		return Made{}, fmt.Errorf("pack %s: %w", path, err)
+		return Made{}, fmt.Errorf("pack: %w", err)
 	}
 	f, err := renameio.NewPendingFile(to, renameio.WithPermissions(0o644), renameio.WithTempDir(filepath.Dir(to)))
 	if err != nil {
@@ -102,7 +102,7 @@ func checkTarget(path, to string) error {
 		case err != nil:
 			return err
 		case os.SameFile(image, old):
-			return errors.New("it would be replaced itself; name another file with -to")
+			return fmt.Errorf("%s would be replaced itself; name another file with -to", path)
 		case !old.Mode().IsRegular():
 			return fmt.Errorf("%s is no file; name one with -to", name)
 		}
