@@ -1,7 +1,8 @@
 # The BlueField boards' kernel: arm64's own defconfig, which boots by UEFI and ACPI,
 # and the drivers that it leaves out. NVIDIA's fork has more (mlxbf-ptm, mlxbf-pka);
-# they are not in Linux. Tried with scarthgap: parsed; not compiled.
-FILESEXTRAPATHS:prepend := "${THISDIR}/${BPN}:"
+# they are not in Linux. Other machines do not look into the folder: kernel-yocto hashes
+# each .cfg of a folder that it may read. Tried with scarthgap: parsed; not compiled.
+FILESEXTRAPATHS:prepend:efi-slots := "${THISDIR}/${BPN}:"
 
 COMPATIBLE_MACHINE:bluefield = "^bluefield[23]$"
 KBUILD_DEFCONFIG:bluefield = "defconfig"
