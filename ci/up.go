@@ -361,6 +361,9 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 		return Address(opt, spec, vm), nil
 	}
 	a, err := target.Resolve(ctx, host)
+	if err == nil {
+		a.Become, err = target.Become(ctx)
+	}
 	if err != nil {
 		return a, Because(ctx, ErrUnreachable, err)
 	}

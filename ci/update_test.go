@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
+	"slipway/flash/target/sudotest"
 	boardupdate "slipway/flash/target/update"
 	"slipway/flash/target/update/updatetest"
 	"slipway/images"
@@ -115,6 +116,38 @@ func TestUpdate(t *testing.T) {
 			got := fmt.Sprintf("%s %s: %s; %s", u.outcome.System, r.Booted(), r.Slot(r.Booted()), strings.Join(passedStages(u.outcome.Report), " "))
 			if got != tt.want {
 				t.Errorf("it ended with %q; want %q\n%+v", got, tt.want, u.outcome)
+			}
+		})
+	}
+}
+
+// A board without a login of root's is updated by sudo, also where the connection breaks.
+// A Ctrl-C stops root's engine there.
+func TestUpdateBySudo(t *testing.T) {
+	for name, rights := range sudotest.Rights {
+		t.Run(name, func(t *testing.T) {
+			r := updatetest.StartRAUC(t)
+			conn, relay := updatetest.ConnectBySudo(t, rights, r.Systemctl(t))
+			begin := func(name string) (*updating, context.CancelFunc, <-chan error) {
+				u := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: r.Waits()}))
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- u.run(ctx, already) }()
+				r.Waiting(t)
+				return u, stop, ended
+			}
+			_, stop, ended := begin("one")
+			stop()
+			if err := <-ended; !errors.Is(err, context.Canceled) || !r.Stopped() {
+				t.Errorf("run() = %v, and the engine was stopped: %v; want %v, true", err, r.Stopped(), context.Canceled)
+			}
+			r.Boot(t, "A")
+			u, stop, ended := begin("two")
+			defer stop()
+			relay.Cut()
+			r.Go(t)
+			if err := <-ended; err != nil || r.Slot(r.Booted()) != "system 2" || u.outcome.System != NewSystem || !u.outcome.Committed {
+				t.Errorf("run() = %v, %+v; want the new system to run and stay", err, u.outcome)
 			}
 		})
 	}

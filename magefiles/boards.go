@@ -240,9 +240,10 @@ func Smoke(ctx context.Context, board, host string,
 	json *bool, // the same as -as=json
 	pin *string, // fingerprint of the board's host key, as for deploy
 	noReboot *bool, // skip checks that restart the board, and those that follow them
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	form, wrong := ci.FormOf(given(as, ""), given(json, false))
-	return runPatiently(ctx, func(ctx context.Context, now <-chan struct{}) error {
+	return runPatiently(asRoot(ctx, become), func(ctx context.Context, now <-chan struct{}) error {
 		spec, err := smokeSpec(ctx, board, host, list(given(suite, "")))
 		return firstError(errors.Join(wrong, err), func() error {
 			how := []ci.SmokeOption{ci.Until(now), ci.Reboots(!given(noReboot, false))}

@@ -22,9 +22,10 @@ type Deploy mg.Namespace
 //
 // The host is the virtual board's own name while it is on, user@host:port, or an
 // alias of your ~/.ssh/config. A container comes with virtual boards' artifacts alone;
-// other boards get the description. Deploying needs root on the board. A board of which
-// nothing is known shows its host key's fingerprint: compare it on the board's own
-// console, then answer, or give -pin=SHA256:… where there is no terminal.
+// other boards get the description. Deploying needs root on the board: by its login, or
+// by sudo with -become. A board of which nothing is known shows its host key's
+// fingerprint: compare it on the board's own console, then answer, or give -pin=SHA256:…
+// where there is no terminal.
 //
 // It exits with 3 where the board was not reached or lets nobody in, with 5 where its
 // board.yml is wrong, and with 1 after any other failure. All deploy:* do, but deploy:run.
@@ -33,8 +34,9 @@ type Deploy mg.Namespace
 func (Deploy) Board(ctx context.Context, board, host string,
 	pin *string, // fingerprint of the board's host key, to be pinned if nothing is known of it
 	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runPaced(ctx, board, rate, func(ctx context.Context, spec images.Spec) error {
+	return runPaced(asRoot(ctx, become), board, rate, func(ctx context.Context, spec images.Spec) error {
 		return ci.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
 			return ci.Deploy(ctx, os.Stdout, c, spec, a)
 		}, given(pin, ""))
@@ -59,8 +61,9 @@ func (Deploy) Container(ctx context.Context, board, host, image string,
 	prune *bool, // remove images that came this way and that no container uses
 	json *bool, // print what was done as JSON
 	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runPaced(ctx, board, rate, func(ctx context.Context, spec images.Spec) error {
+	return runPaced(asRoot(ctx, become), board, rate, func(ctx context.Context, spec images.Spec) error {
 		return ci.DeployContainer(ctx, os.Stdout, options, spec, host, image, ci.ContainerOptions{
 			Name: given(name, ""), Engine: given(engine, ""), Namespace: given(namespace, "slipway"), Prune: given(prune, false), JSON: given(json, false),
 		})
@@ -88,8 +91,9 @@ func (Deploy) Run(ctx context.Context, board, host, image string,
 	limit *int, // seconds after which it is ended
 	namespace *string, // of containerd; slipway if not given
 	engine *string, // containerd, docker or podman; the first of them that answers if not given
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return run(asRoot(ctx, become), func(ctx context.Context) error {
 		spec, err := load(ctx, board)
 		return ci.OfContainer(firstError(err, func() error {
 			return ci.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{
@@ -108,8 +112,9 @@ func (Deploy) Clean(ctx context.Context, board, host string,
 	names *string, // only these, with commas between them
 	namespace *string, // of containerd; slipway if not given
 	engine *string, // containerd, docker or podman; the first of them that answers if not given
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+	return runFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec) error {
 		return ci.CleanContainers(ctx, os.Stdout, options, spec, host, words(given(names, "")),
 			ci.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
 	})
@@ -127,8 +132,9 @@ func (Deploy) Files(ctx context.Context, board, host, folder, dest string,
 	dryRun *bool, // say what would change
 	json *bool, // print what was done as JSON
 	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return paced(ctx, rate, func(ctx context.Context) error {
+	return paced(asRoot(ctx, become), rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			return ci.DeployFiles(ctx, os.Stdout, options, spec, host, folder, dest, ci.FilesOptions{
 				DirOptions: target.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
@@ -156,8 +162,9 @@ func (Deploy) Service(ctx context.Context, board, host, files string,
 	keep *bool, // leave all as it is, also where a unit does not come up
 	dryRun *bool, // say what would change
 	json *bool, // print what was done as JSON
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+	return runPatientlyFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return ci.DeployFiles(ctx, os.Stdout, options, spec, host, files, given(to, "/etc/systemd/system"), ci.FilesOptions{
 			DirOptions: target.DirOptions{Owner: "0:0", DryRun: given(dryRun, false)}, Restart: words(given(restart, "")),
 			Watch: time.Duration(given(watch, 3)) * time.Second, Keep: given(keep, false), JSON: given(json, false), Now: now,
@@ -172,7 +179,8 @@ func (Deploy) Service(ctx context.Context, board, host, files string,
 // each boot, by drop-ins of systemd and never by the kernel's command line. FRR's
 // configuration is proved by the board's own FRR before anything changes. What the board
 // has afterwards is read back; where it did not take something, or a program does not run
-// with it, all is put back. A second time it changes nothing. It needs root on the board.
+// with it, all is put back. A second time it changes nothing. It needs root on the
+// board, as deploy does.
 //
 // Examples: "deploy:config BOARD HOST lab.yml -dryrun"; "deploy:config virt virt lab.yml";
 // "deploy:undo virt virt" puts back what was there.
@@ -180,8 +188,9 @@ func (Deploy) Config(ctx context.Context, board, host, file string,
 	keep *bool, // leave all as it is, also where something does not work with it
 	dryRun *bool, // show what would change, and in which lines
 	json *bool, // print what was done as JSON
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
+	return runPatientlyFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return ci.DeployConfig(ctx, os.Stdout, options, spec, host, file, ci.ConfigOptions{
 			Keep: given(keep, false), DryRun: given(dryRun, false), JSON: given(json, false), Now: now,
 		})
@@ -199,8 +208,9 @@ func (Deploy) Undo(ctx context.Context, board, host string,
 	list *bool, // show which can be undone
 	force *bool, // also what somebody changed since
 	json *bool, // print it as JSON
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runFor(ctx, board, func(ctx context.Context, spec images.Spec) error {
+	return runFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec) error {
 		return ci.UndoDeploy(ctx, os.Stdout, options, spec, host, ci.UndoOptions{
 			ID: given(id, ""), List: given(list, false), Force: given(force, false), JSON: given(json, false),
 		})

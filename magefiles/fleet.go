@@ -60,13 +60,14 @@ func (Fleet) Deploy(ctx context.Context, board, inventory string,
 	unproved *bool, // do not run the suites
 	dryRun *bool, // say which boards it would be, and ask none
 	json *bool, // print the outcome as JSON
+	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	ask := asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun)
 	ask.File, ask.To, ask.Unproved, ask.Deploy = given(file, ""), given(to, ""), given(unproved, false), given(file, "") == ""
 	bits, bad := octal(given(mode, "0644"))
 	ask.Rights = target.Rights{Mode: bits, Owner: given(owner, "")}
 	return firstError(bad, func() error {
-		return paced(ctx, rate, func(ctx context.Context) error { return runFleet(ctx, board, ask, given(json, false)) })
+		return paced(asRoot(ctx, become), rate, func(ctx context.Context) error { return runFleet(ctx, board, ask, given(json, false)) })
 	})
 }
 
@@ -98,8 +99,9 @@ func (Fleet) Update(ctx context.Context, board, inventory, bundle string,
 	dryRun *bool, // look at each board and the bundle, write nothing
 	yes *bool, // do not ask
 	json *bool, // print the outcome as JSON
+	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return paced(ctx, rate, func(ctx context.Context) error {
+	return paced(asRoot(ctx, become), rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			if bundle == "" { // an empty variable of a script's, which would leave the suites alone to do
 				return errors.New("the bundle's name is empty; name the file to install")
@@ -131,8 +133,9 @@ func (Fleet) Smoke(ctx context.Context, board, inventory string,
 	boardLimit *time.Duration, // the time that one board has; 30m if not given
 	dryRun *bool, // say which boards it would be, and ask none
 	json *bool, // print the outcome as JSON
+	become *bool, // run programs on the boards as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return runFleet(ctx, board, asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun), given(json, false))
+	return runFleet(asRoot(ctx, become), board, asked(inventory, limit, failed, parallel, canary, stopAfter, retries, boardLimit, dryRun), given(json, false))
 }
 
 // Pin shows the host keys of all boards of which nothing is known, and pins them.

@@ -124,6 +124,14 @@ func runPaced(ctx context.Context, board string, rate *string, work func(context
 	return paced(ctx, rate, func(ctx context.Context) error { return runFor(ctx, board, work) })
 }
 
+// asRoot is for work on boards whose user is not root.
+func asRoot(ctx context.Context, become *bool) context.Context {
+	if become == nil {
+		return ctx
+	}
+	return target.WithBecome(ctx, *become)
+}
+
 func load(ctx context.Context, board string) (images.Spec, error) {
 	spec, err := images.Load(board)
 	return spec, ci.Because(ctx, ci.ErrWrong, err)

@@ -13,7 +13,7 @@ import (
 
 // Update has a running board's own engine install a bundle, and proves the result.
 //
-// The host is as for deploy, and root there. The engine (RAUC, SWUpdate, Mender) is
+// The host is as for deploy, and needs root as that does. The engine (RAUC, SWUpdate, Mender) is
 // found on the board and fetches the bundle through the SSH connection; where it cannot,
 // the bundle is put on the board first and removed afterwards. Before anything is written
 // the bundle, its signature, its version and the board's slots are looked at. Then it is
@@ -34,8 +34,9 @@ func Update(ctx context.Context, board, host, bundle string,
 	rate *string, // at most so many bytes a second to the board, such as 512k or 10M
 	yes *bool, // do not ask
 	json *bool, // print the outcome as JSON
+	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return paced(ctx, rate, func(ctx context.Context) error {
+	return paced(asRoot(ctx, become), rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 			how := ci.UpdateOptions{DryRun: given(dryRun, false), Downgrade: given(downgrade, false), NoReboot: given(noReboot, false), Now: now, Out: os.Stderr}
 			if !given(yes, false) {

@@ -196,12 +196,18 @@ func (inv *Inventory) readBecome(h *Host, a *Access) error {
 		}
 		words[name] = text
 	}
+	sudo := inv.become != ""
 	switch strings.ToLower(words[becomeVariable]) {
-	case "", "false", "no", "off", "n", "f", "0":
-		return nil
+	case "":
+	case "false", "no", "off", "n", "f", "0":
+		sudo = false
 	case "true", "yes", "on", "y", "t", "1":
+		sudo = true
 	default:
 		return inv.at(h.lineOf([]string{becomeVariable}), "%s: %s %q is neither true nor false", h.Name, becomeVariable, oneLine(words[becomeVariable]))
+	}
+	if !sudo {
+		return nil
 	}
 	if method := cmp.Or(words[becomeMethodVariable], "sudo"); method != "sudo" && method != "ansible.builtin.sudo" {
 		return inv.at(h.lineOf([]string{becomeMethodVariable}), "%s: %s %s is not followed, only sudo is", h.Name, becomeMethodVariable, oneLine(method))

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -70,7 +69,7 @@ func (j *job) resolve(ctx context.Context) (a target.Address, err error) {
 		}
 		a.Identities = append([]string{j.access.Identity}, a.Identities...)
 	}
-	a.Become = cmp.Or(j.access.Become, a.Become)
+	a.Become = j.access.Become
 	j.resolved = a
 	return a, nil
 }

@@ -33,6 +33,7 @@ type Inventory struct {
 	groups map[string]*group
 	order  []string // of groups, as the file names them
 	links  map[link]bool
+	become string // who programs on hosts run as that say nothing of it; "": who logs in
 }
 
 // link is a host or a group in a group.

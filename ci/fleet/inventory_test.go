@@ -432,8 +432,13 @@ func FuzzSelect(f *testing.F) {
 	})
 }
 
+// A line that begins with -become is read as a run with that flag does.
 func TestAccessBecome(t *testing.T) {
 	for text, want := range map[string]string{
+		"-become":                                       "root",
+		"-become ansible_become_user=field":             "field",
+		"-become ansible_become=no":                     "",
+		"-become ansible_become_method=su":              "h1: ansible_become_method su",
 		"ansible_become=true":                           "root",
 		"ansible_become=yes ansible_become_method=sudo": "root",
 		"ansible_become=1 ansible_become_user=field":    "field",
@@ -445,10 +450,12 @@ func TestAccessBecome(t *testing.T) {
 		"ansible_become=true ansible_become_user=-x":    "no name of a user",
 		"ansible_become=true ansible_become_user='a b'": "no name of a user",
 	} {
-		inv, err := load(t, "h", "h1 ansible_host=192.0.2.1 "+text+"\n")
+		line, flag := strings.CutPrefix(text, "-become")
+		inv, err := load(t, "h", "h1 ansible_host=192.0.2.1 "+line+"\n")
 		if err != nil {
 			t.Fatal(err)
 		}
+		inv.become = map[bool]string{true: "root"}[flag]
 		a, err := inv.Access(inv.Hosts[0])
 		got := a.Become
 		if err != nil {

@@ -204,6 +204,9 @@ func newPlan(ctx context.Context, opt images.Options, spec images.Spec, ask Ask)
 	if err != nil {
 		return nil, nil, err
 	}
+	if inv.become, err = target.Become(ctx); err != nil {
+		return nil, nil, err
+	}
 	hosts, err := inv.Select(ask.Limit)
 	if err != nil {
 		return nil, nil, err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,7 +24,21 @@ var ErrBecome = errors.New("sudo refuses")
 
 var errPassword = errors.New("sudo did not take the password")
 
-func becomeByEnvironment() (user string, err error) {
+type becomeKey struct{}
+
+// WithBecome says the same for the boards of one run, whatever the variable says.
+func WithBecome(ctx context.Context, sudo bool) context.Context {
+	return context.WithValue(ctx, becomeKey{}, sudo)
+}
+
+// Become is who programs on a board shall run as; "": who logs in.
+func Become(ctx context.Context) (user string, err error) {
+	if sudo, given := ctx.Value(becomeKey{}).(bool); given {
+		if sudo {
+			user = "root"
+		}
+		return user, nil
+	}
 	switch by := os.Getenv(BecomeVariable); by {
 	case "":
 		return "", nil
@@ -171,16 +186,20 @@ func (l *login) enter(errs io.Writer) *admission {
 
 func (e *admission) asks() bool { return e.sudo != nil && e.sudo.password != "" }
 
+// withSystemPath runs the program of its arguments. Many a user's PATH lacks these folders,
+// and sudo keeps that PATH where its sudoers has no secure_path.
+const withSystemPath = `export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"; exec "$@"`
+
 // command is the line that runs a program with its rights.
 func (e *admission) command(argv []string) string {
-	switch {
-	case e.sudo == nil:
+	if e.sudo == nil {
 		return command(argv)
-	case !e.asks():
-		return command(append([]string{"sudo", "-n", "-H", "-u", e.sudo.user, "--"}, argv...))
 	}
-	by := []string{"sudo", "-S", "-H", "-p", e.prompt, "-u", e.sudo.user, "--", "sh", "-c", "echo " + e.ready + ` >&2; exec "$@"`, "sh"}
-	return command(append(by, argv...))
+	asking, script := []string{"sudo", "-n"}, withSystemPath
+	if e.asks() {
+		asking, script = []string{"sudo", "-S", "-p", e.prompt}, "echo "+e.ready+" >&2; "+withSystemPath
+	}
+	return command(slices.Concat(asking, []string{"-H", "-u", e.sudo.user, "--", "sh", "-c", script, "sh"}, argv))
 }
 
 // Write looks for what sudo asks, until the program is there.

@@ -7,110 +7,31 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-	"golang.org/x/sys/unix"
-
-	"slipway/flash/target/sshd"
+	"slipway/flash/target/sudotest"
 )
 
-const fieldPassword = "it's $(secret)"
-
-// fieldBoard is a real sshd with a real sudo and a user of its own, in a mount namespace
-// whose /etc knows that user; this machine's stays as it is.
+// fieldBoard is a board whose user is not root.
 func fieldBoard(t *testing.T, rights string) Address {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("a user of its own for sudo needs root: run this as root")
-	}
-	for _, name := range []string{"sudo", "openssl"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%s is missing: install the Debian package %[1]s", name)
-		}
-	}
-	etc, err := os.MkdirTemp("", "slipway-etc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(etc) })
-	hash, err := exec.Command("openssl", "passwd", "-6", fieldPassword).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	place := map[string]string{
-		"passwd": "field:x:4242:4242::/:/bin/sh\n", "group": "field:x:4242:\n", "shadow": "field:" + strings.TrimSpace(string(hash)) + ":19000:0:99999:7:::\n",
-	}
-	for name, line := range place {
-		before, err := os.ReadFile("/etc/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		place[name] = string(before) + line
-	}
-	place["sudoers"] = "root ALL=(ALL:ALL) ALL\n" + rights + "\n"
-	s := newSSHD(t, "AuthorizedKeysFile "+etc+"/authorized")
-	key, err := readIdentity(s.Identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	place["authorized"] = string(ssh.MarshalAuthorizedKey(key.public))
-	err = os.Chmod(etc, 0o755)
-	for name, text := range place {
-		mode := map[string]fs.FileMode{"shadow": 0o600, "sudoers": 0o440}[name]
-		err = errors.Join(err, os.WriteFile(filepath.Join(etc, name), []byte(text), 0o644), os.Chmod(filepath.Join(etc, name), max(mode, 0o400)))
-		if mode == 0 {
-			err = errors.Join(err, os.Chmod(filepath.Join(etc, name), 0o644))
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	over := make(chan struct{})
-	t.Cleanup(func() { close(over) })
-	if err := startInside(s, over, etc, "passwd", "group", "shadow", "sudoers"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	a := addressOf(s)
-	a.User, a.Become = "field", "root"
+	a := addressOf(sudotest.Start(t, rights))
+	a.User, a.Become = sudotest.User, "root"
 	return a
-}
-
-// startInside starts a server whose /etc has files of a folder. It ends with the thread
-// that started it, and that is in the namespace until over.
-func startInside(s *sshd.Server, over <-chan struct{}, etc string, names ...string) error {
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and it ends with this goroutine
-		err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
-		for _, name := range names {
-			err = errors.Join(err, unix.Mount(filepath.Join(etc, name), "/etc/"+name, "", unix.MS_BIND, ""))
-		}
-		if err == nil {
-			err = s.Start(context.Background())
-		}
-		started <- err
-		<-over
-	}()
-	return <-started
 }
 
 // Everything that a root login could do, another user does by sudo.
 func TestBecome(t *testing.T) {
-	for name, rights := range map[string]string{"NOPASSWD": "field ALL=(ALL) NOPASSWD: ALL", "password": "field ALL=(ALL) ALL"} {
+	for name, rights := range sudotest.Rights {
 		t.Run(name, func(t *testing.T) {
 			a := fieldBoard(t, rights)
 			if name == "password" {
-				sudoPasswords.keep(fieldPassword, a)
+				sudoPasswords.keep(sudotest.Password, a)
 				t.Cleanup(func() { sudoPasswords.forget(a) })
 			}
 			c := dial(t, a)
@@ -121,10 +42,13 @@ func TestBecome(t *testing.T) {
 			if r, err := c.Run(t.Context(), "sh", "-c", "echo words >&2; exit 7"); err != nil || r.Status != 7 || string(r.Stderr) != "words\n" {
 				t.Errorf("a program that fails: %+v, %v", r, err)
 			}
+			if r, err := c.Run(t.Context(), "chroot", "--version"); err != nil || r.Status != 0 {
+				t.Errorf("a program of /usr/sbin: %+v, %v", r, err)
+			}
 			becomeCarries(t, c)
 			becomeEnds(t, c)
 			becomeSocket(t, c)
-			if r, err := c.Run(t.Context(), "sh", "-c", `tr '\0' ' ' </proc/$PPID/cmdline; ps -ef; env`); err != nil || strings.Contains(string(r.Stdout), fieldPassword) {
+			if r, err := c.Run(t.Context(), "sh", "-c", `tr '\0' ' ' </proc/$PPID/cmdline; ps -ef; env`); err != nil || strings.Contains(string(r.Stdout), sudotest.Password) {
 				t.Errorf("the password is among the arguments or variables: %q, %v", r.Stdout, err)
 			}
 		})
@@ -221,7 +145,7 @@ func becomeSocket(t *testing.T, c *Conn) {
 }
 
 func TestBecomeRefused(t *testing.T) {
-	a := fieldBoard(t, "field ALL=(ALL) ALL")
+	a := fieldBoard(t, sudotest.Rights["password"])
 	nobody := fieldBoard(t, "")
 	wrong := a
 	wrong.HostKeyAlias, wrong.KnownHosts = aliased(t, a).HostKeyAlias, aliased(t, a).KnownHosts
@@ -233,7 +157,7 @@ func TestBecomeRefused(t *testing.T) {
 	}{
 		{"nobody to ask", a, "", "NOPASSWD"},
 		{"wrong password", wrong, "wrong", "sudo refuses"},
-		{"not in sudoers", nobody, fieldPassword, "sudoers"},
+		{"not in sudoers", nobody, sudotest.Password, "sudoers"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sudoPasswords.keep(tt.password, tt.a)
@@ -241,7 +165,7 @@ func TestBecomeRefused(t *testing.T) {
 			if err == nil {
 				c.Close()
 			}
-			if !errors.Is(err, ErrBecome) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), fieldPassword) {
+			if !errors.Is(err, ErrBecome) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), sudotest.Password) {
 				t.Errorf("Dial = %v; want %v with %q", err, ErrBecome, tt.want)
 			}
 			sudoPasswords.forget(tt.a)
@@ -251,8 +175,8 @@ func TestBecomeRefused(t *testing.T) {
 
 // A program behind sudo may end before its input does, as one without sudo may.
 func TestBecomeWithInputThatStaysOpen(t *testing.T) {
-	a := fieldBoard(t, "field ALL=(ALL) ALL")
-	sudoPasswords.keep(fieldPassword, a)
+	a := fieldBoard(t, sudotest.Rights["password"])
+	sudoPasswords.keep(sudotest.Password, a)
 	t.Cleanup(func() { sudoPasswords.forget(a) })
 	c := dial(t, a)
 	open, end := io.Pipe()
@@ -280,11 +204,11 @@ func TestPasswordIsOfOneBoard(t *testing.T) {
 	}
 	one, other := behind("rack1"), behind("rack2")
 	var p passwords
-	p.keep(fieldPassword, one)
+	p.keep(sudotest.Password, one)
 	for _, tt := range []struct {
 		a    Address
 		want string
-	}{{one, fieldPassword}, {behind("rack1"), fieldPassword}, {other, ""}, {Address{User: "field", Host: "192.168.1.2", Port: 22}, ""}} {
+	}{{one, sudotest.Password}, {behind("rack1"), sudotest.Password}, {other, ""}, {Address{User: "field", Host: "192.168.1.2", Port: 22}, ""}} {
 		if got, err := p.of(t.Context(), tt.a, false); got != tt.want || err != nil {
 			t.Errorf("of %s by %v = %q, %v; want %q", tt.a, tt.a.jumps(), got, err, tt.want)
 		}
@@ -293,16 +217,16 @@ func TestPasswordIsOfOneBoard(t *testing.T) {
 
 // The password is asked for once, and may be typed anew where it was wrong.
 func TestBecomeAsks(t *testing.T) {
-	a := fieldBoard(t, "field ALL=(ALL) ALL")
+	a := fieldBoard(t, sudotest.Rights["password"])
 	t.Cleanup(func() { sudoPasswords.forget(a) })
-	p := sitDown(t, answer{"Password of field", "wrong"}, answer{"Password of field", fieldPassword})
+	p := sitDown(t, answer{"Password of field", "wrong"}, answer{"Password of field", sudotest.Password})
 	for range 2 {
 		c := dial(t, a)
 		if r, err := c.Run(t.Context(), "id", "-u"); err != nil || string(r.Stdout) != "0\n" {
 			t.Errorf("id -u: %+v, %v; want 0", r, err)
 		}
 	}
-	if screen := p.saw(); strings.Count(screen, "Password of field") != 2 || strings.Contains(screen, fieldPassword) {
+	if screen := p.saw(); strings.Count(screen, "Password of field") != 2 || strings.Contains(screen, sudotest.Password) {
 		t.Errorf("the screen shows %q; want two questions, and no answer", screen)
 	}
 }
@@ -310,9 +234,18 @@ func TestBecomeAsks(t *testing.T) {
 func TestBecomeByEnvironment(t *testing.T) {
 	for text, want := range map[string]string{"": "", "sudo": "root", "su": "x", "yes": "x"} {
 		t.Setenv(BecomeVariable, text)
-		a, err := Resolve(t.Context(), "board")
-		if got := a.Become; (err != nil) != (want == "x") || err == nil && got != want {
+		got, err := Become(t.Context())
+		if (err != nil) != (want == "x") || err == nil && got != want {
 			t.Errorf("%s=%q: %q, %v; want %q", BecomeVariable, text, got, err, want)
+		}
+	}
+	t.Setenv(BecomeVariable, "sudo")
+	if a, err := Resolve(t.Context(), "server"); a.Become != "" || err != nil {
+		t.Errorf("on a server of images programs run as %q, %v; want who logs in", a.Become, err)
+	}
+	for sudo, want := range map[bool]string{true: "root", false: ""} {
+		if got, err := Become(WithBecome(t.Context(), sudo)); got != want || err != nil {
+			t.Errorf("-become=%v: %q, %v; want %q", sudo, got, err, want)
 		}
 	}
 }

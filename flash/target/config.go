@@ -28,14 +28,6 @@ func Resolve(ctx context.Context, host string) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	a, err := resolve(ctx, host, given)
-	if err == nil {
-		a.Become, err = becomeByEnvironment()
-	}
-	return a, err
-}
-
-func resolve(ctx context.Context, host string, given Address) (Address, error) {
 	if _, err := exec.LookPath("ssh"); err != nil {
 		return withDefaults(given)
 	}

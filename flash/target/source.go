@@ -106,9 +106,5 @@ func ResolveThrough(ctx context.Context, host, jumps string) (Address, error) {
 	if err != nil {
 		return Address{}, err
 	}
-	a, err := route{home: home, names: []string{host}}.resolve(ctx, given, jumps)
-	if err == nil {
-		a.Become, err = becomeByEnvironment()
-	}
-	return a, err
+	return route{home: home, names: []string{host}}.resolve(ctx, given, jumps)
 }

@@ -151,7 +151,7 @@ func (l look) user() Finding {
 	if err == nil && id == "0" {
 		return checked("root")
 	}
-	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1)", l.c.Address().Host)
+	next := fmt.Sprintf("log in as root: root@%s (images of bitbake's open to it with SLIPWAY_ROOT_LOGIN=1), or add -become where the user has sudo", l.c.Address().Host)
 	if err != nil {
 		return refused(next, "%v", err)
 	}

@@ -298,7 +298,7 @@ func (r *RAUC) Waiting(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
 	for {
-		if _, err := os.Stat(r.file("waits")); err == nil {
+		if err := os.Remove(r.file("waits")); err == nil { // another may come to it
 			return
 		}
 		select {

@@ -35,7 +35,7 @@ type Board struct {
 func Connect(t *testing.T, settings ...string) *target.Conn {
 	t.Helper()
 	s := serve(t, settings...)
-	return dial(t, s, s.Port)
+	return dial(t, s, target.Address{Port: s.Port})
 }
 
 func serve(t *testing.T, settings ...string) *sshd.Server {

@@ -1,0 +1,137 @@
+// Package sudotest runs an OpenSSH server for tests whose user is not root and has a real
+// sudo. The user is known in a mount namespace alone; this machine's /etc stays as it is.
+package sudotest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/flash/target/sshd"
+)
+
+// User is who logs in, with a password that only sudo asks for.
+const (
+	User     = "field"
+	Password = "it's $(secret)"
+)
+
+// Rights are lines of sudoers, by what a test calls them.
+var Rights = map[string]string{"NOPASSWD": User + " ALL=(ALL) NOPASSWD: ALL", "password": User + " ALL=(ALL) ALL"}
+
+// Start starts a server whose sudoers has that line for the user.
+func Start(t *testing.T, rights string, settings ...string) *sshd.Server {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a user of its own for sudo needs root: run this as root")
+	}
+	for name, pack := range map[string]string{sshd.Program: "openssh-server", "sudo": "sudo", "openssl": "openssl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("%s is missing: install the Debian package %s", name, pack)
+		}
+	}
+	etc, err := os.MkdirTemp("", "slipway-etc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(etc) })
+	s, err := sshd.New(t.TempDir(), append(settings, "AuthorizedKeysFile "+etc+"/authorized")...)
+	if err == nil {
+		err = fill(etc, rights, filepath.Join(filepath.Dir(s.Identity), "authorized"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	if err := startInside(s, over, etc); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// modes are those of the files that the server has in the place of this machine's.
+var modes = map[string]fs.FileMode{"passwd": 0o644, "group": 0o644, "shadow": 0o600, "sudoers": 0o440}
+
+func fill(etc, rights, authorized string) error {
+	hash, err := exec.Command("openssl", "passwd", "-6", Password).Output()
+	if err != nil {
+		return err
+	}
+	keys, err := os.ReadFile(authorized)
+	if err != nil {
+		return err
+	}
+	lines := map[string]string{
+		"passwd": User + ":x:4242:4242::/:/bin/sh\n", "group": User + ":x:4242:\n", "shadow": User + ":" + strings.TrimSpace(string(hash)) + ":19000:0:99999:7:::\n",
+		"sudoers": "root ALL=(ALL:ALL) ALL\n" + rights + "\n",
+	}
+	err = errors.Join(os.Chmod(etc, 0o755), os.WriteFile(filepath.Join(etc, "authorized"), keys, 0o644))
+	for name, line := range lines {
+		before, failed := os.ReadFile("/etc/" + name)
+		if name == "sudoers" {
+			before = nil
+		}
+		file := filepath.Join(etc, name)
+		err = errors.Join(err, failed, os.WriteFile(file, append(before, line...), 0o600), os.Chmod(file, modes[name]))
+	}
+	return err
+}
+
+// startInside starts a server whose /etc has the files of a folder. It ends with the
+// thread that started it, and that is in the namespace until over.
+func startInside(s *sshd.Server, over <-chan struct{}, etc string) error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and it ends with this goroutine
+		err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		for name := range modes {
+			err = errors.Join(err, unix.Mount(filepath.Join(etc, name), "/etc/"+name, "", unix.MS_BIND, ""))
+		}
+		if err == nil {
+			err = s.Start(context.Background())
+		}
+		started <- err
+		<-over
+	}()
+	return <-started
+}
+
+// TypePassword has a person at this process's terminal, who answers its first question
+// with the password.
+func TypePassword(t *testing.T) {
+	t.Helper()
+	head, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no terminal to be had here: %v", err)
+	}
+	t.Cleanup(func() { head.Close() })
+	n, err := unix.IoctlGetInt(int(head.Fd()), unix.TIOCGPTN)
+	err = errors.Join(err, unix.IoctlSetPointerInt(int(head.Fd()), unix.TIOCSPTLCK, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tail, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tail.Close() })
+	in, out := os.Stdin, os.Stderr
+	t.Cleanup(func() { os.Stdin, os.Stderr = in, out })
+	t.Setenv("CI", "")
+	os.Stdin, os.Stderr = tail, tail
+	if _, err := io.WriteString(head, Password+"\n"); err != nil {
+		t.Fatal(err)
+	}
+}
