@@ -156,13 +156,13 @@ func (c *checker) fileNamed(s Statement) {
 		have = slices.DeleteFunc(have, func(name string) bool { return name == "defaultsetup" })
 	}
 	pattern := strings.Replace(fileOf[s.Var][0], "*", w.Text, 1)
-	mend := "write one that the layers have: " + shortList(have)
+	fix := "write one that the layers have: " + shortList(have)
 	if near := nearestOf(slices.Values(have), w.Text); near != "" {
-		mend = "write " + near + " instead"
+		fix = "write " + near + " instead"
 	} else if len(have) == 0 {
-		mend = "remove the line"
+		fix = "remove the line"
 	}
-	c.add(w.At, true, s.Var+" is "+w.Text+", and no layer of the project has "+pattern, "bitbake stops without that file", mend)
+	c.add(w.At, true, s.Var+" is "+w.Text+", and no layer of the project has "+pattern, "bitbake stops without that file", fix)
 }
 
 // decides is the last statement of those that set a variable.
@@ -236,11 +236,11 @@ func (c *checker) version(s Statement, recipe string, required bool) {
 func (c *checker) runtime(s Statement, base string) {
 	l := c.layers.Checkout
 	if !l.names(base) && !strings.ContainsAny(base, "${}") {
-		mend := "remove the line"
+		fix := "remove the line"
 		if near := nearestOf(maps.Keys(l.words()), base); near != "" {
-			mend = "write " + near + " instead"
+			fix = "write " + near + " instead"
 		}
-		c.add(s.At, false, base+" is a variable that no file of the layers reads", "setting it does nothing", mend)
+		c.add(s.At, false, base+" is a variable that no file of the layers reads", "setting it does nothing", fix)
 		return
 	}
 	for _, w := range s.Words {
@@ -277,11 +277,11 @@ func (c *checker) features(s Statement) {
 		if workedOut(w) || l.names(w.Text) || c.readsItself(w.Text) {
 			continue
 		}
-		mend := "correct the name, or remove it"
+		fix := "correct the name, or remove it"
 		if near := nearestOf(maps.Keys(l.words()), w.Text); near != "" {
-			mend = "write " + near + " instead"
+			fix = "write " + near + " instead"
 		}
-		c.add(w.At, false, "DISTRO_FEATURES has "+w.Text+", a feature that no file of the layers names", "nothing is built differently for it", mend)
+		c.add(w.At, false, "DISTRO_FEATURES has "+w.Text+", a feature that no file of the layers names", "nothing is built differently for it", fix)
 	}
 }
 
