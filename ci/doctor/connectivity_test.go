@@ -33,6 +33,7 @@ func TestConnectivity(t *testing.T) {
 		{"switched off", "none", `CONNECTIVITY_CHECK_URIS = ""`, OK, "is empty"},
 		{"another server", "none", `CONNECTIVITY_CHECK_URIS ?= "$H/fine"`, OK, "/fine answers"},
 		{"one of two", "none", `CONNECTIVITY_CHECK_URIS = "$H/fine $H/other"`, Stops, "/other does not answer"},
+		{"options of the fetcher", "none", `CONNECTIVITY_CHECK_URIS = "$H/fine;downloadfilename=x"`, OK, "answers"},
 		{"no network is wanted", "none", `BB_NO_NETWORK = "1"`, OK, "not asked"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -56,6 +57,14 @@ func TestConnectivity(t *testing.T) {
 				t.Errorf("connectivity = %+v; want %s, %q", found, tt.state, tt.saw)
 			}
 		})
+	}
+	offline := patient{
+		layers:  lint.Layers{Branch: map[string]string{"openembedded-core": "scarthgap"}},
+		Options: Options{Build: images.Options{Dir: t.TempDir(), Offline: true}},
+	}
+	usualConnectivity = "http://127.0.0.1:1/"
+	if found := connectivity(t.Context(), offline); len(found) != 1 || found[0].State != OK {
+		t.Errorf("offline: %+v; want that nobody is asked", found)
 	}
 	if found := connectivity(t.Context(), patient{}); found != nil {
 		t.Errorf("a project without openembedded-core: %+v", found)
