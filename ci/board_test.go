@@ -16,7 +16,10 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"slipway/flash"
+	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/images/bmap"
@@ -212,10 +215,11 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	l.Close() // nothing answers there
 	spec, opt := images.Spec{Board: "toy", Machine: &images.Machine{}}, images.Options{Dir: t.TempDir()}
 	config := sysctlConfig(t)
+	archive := ocitest.Archive(t, "x.tar", ocitest.Docker(t, "x:1", ocitest.Config(v1.Platform{OS: "linux", Architecture: "amd64"}, v1.ImageConfig{})))
 	for _, host := range []string{"toy", "root@" + l.Addr().String()} {
 		for name, err := range map[string]error{
 			"deploy:config":    DeployConfig(t.Context(), io.Discard, opt, spec, host, config, ConfigOptions{}),
-			"deploy:container": DeployContainer(t.Context(), io.Discard, opt, spec, host, "x.tar", ContainerOptions{}),
+			"deploy:container": DeployContainer(t.Context(), io.Discard, opt, spec, host, archive, ContainerOptions{}),
 			"deploy:run":       RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, target.Container{}, ContainerOptions{}),
 			"deploy:clean":     CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, ContainerOptions{}),
 			"deploy:files":     DeployFiles(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", FilesOptions{}),
