@@ -111,7 +111,8 @@ func becomeEnds(t *testing.T, c *Conn) {
 		t.Errorf("Run = %v; want %v", err, context.Canceled)
 	}
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); err != nil {
+		// A dead process that nobody waits for stays listed, without its program.
+		if _, err := os.Readlink("/proc/" + strings.TrimSpace(string(pid)) + "/exe"); err != nil {
 			return
 		}
 		if time.Since(began) > time.Minute {
