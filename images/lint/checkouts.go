@@ -2,6 +2,7 @@ package lint
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -156,12 +157,11 @@ func (c *checker) fileNamed(s Statement) {
 		have = slices.DeleteFunc(have, func(name string) bool { return name == "defaultsetup" })
 	}
 	pattern := strings.Replace(fileOf[s.Var][0], "*", w.Text, 1)
-	fix := "write one that the layers have: " + shortList(have)
-	if near := nearestOf(slices.Values(have), w.Text); near != "" {
-		fix = "write " + near + " instead"
-	} else if len(have) == 0 {
-		fix = "remove the line"
+	otherwise := "write one that the layers have: " + shortList(have)
+	if len(have) == 0 {
+		otherwise = "remove the line"
 	}
+	fix := instead(slices.Values(have), w.Text, otherwise)
 	c.add(w.At, true, s.Var+" is "+w.Text+", and no layer of the project has "+pattern, "bitbake stops without that file", fix)
 }
 
@@ -236,16 +236,12 @@ func (c *checker) version(s Statement, recipe string, required bool) {
 func (c *checker) runtime(s Statement, base string) {
 	l := c.layers.Checkout
 	if !l.names(base) && !strings.ContainsAny(base, "${}") {
-		fix := "remove the line"
-		if near := nearestOf(maps.Keys(l.words()), base); near != "" {
-			fix = "write " + near + " instead"
-		}
-		c.add(s.At, false, base+" is a variable that no file of the layers reads", "setting it does nothing", fix)
+		c.add(s.At, false, base+" is a variable that no file of the layers reads", "setting it does nothing", instead(maps.Keys(l.words()), base, "remove the line"))
 		return
 	}
 	for _, w := range s.Words {
 		if !workedOut(w) && !l.names(w.Text) && !c.madeByRecipe(w.Text) {
-			c.add(w.At, false, base+" is "+w.Text+", a package that no layer of the project names", "bitbake stops where an image installs it: nothing provides it", c.insteadOf(w.Text))
+			c.add(w.At, false, base+" is "+w.Text+", a package that no layer of the project names", "bitbake stops where an image installs it: nothing provides it", instead(maps.Keys(c.layers.Checkout.recipes()), w.Text, correctName))
 		}
 	}
 }
@@ -262,11 +258,14 @@ func (c *checker) madeByRecipe(name string) bool {
 	return false
 }
 
-func (c *checker) insteadOf(name string) string {
-	if near := nearestOf(maps.Keys(c.layers.Checkout.recipes()), name); near != "" {
+const correctName = "correct the name, or remove it"
+
+// instead is the advice for a name that is near one that is there, or another advice.
+func instead(names iter.Seq[string], name, otherwise string) string {
+	if near := nearestOf(names, name); near != "" {
 		return "write " + near + " instead"
 	}
-	return "correct the name, or remove it"
+	return otherwise
 }
 
 // features looks for words that stand in no file of the layers, and nowhere else in
@@ -277,11 +276,7 @@ func (c *checker) features(s Statement) {
 		if workedOut(w) || l.names(w.Text) || c.readsItself(w.Text) {
 			continue
 		}
-		fix := "correct the name, or remove it"
-		if near := nearestOf(maps.Keys(l.words()), w.Text); near != "" {
-			fix = "write " + near + " instead"
-		}
-		c.add(w.At, false, "DISTRO_FEATURES has "+w.Text+", a feature that no file of the layers names", "nothing is built differently for it", fix)
+		c.add(w.At, false, "DISTRO_FEATURES has "+w.Text+", a feature that no file of the layers names", "nothing is built differently for it", instead(maps.Keys(l.words()), w.Text, correctName))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"slipway/layers"
@@ -74,18 +73,7 @@ func TestCheckouts(t *testing.T) {
 			if l.Checkout = checkoutOf([]string{dir}); l.Checkout == nil {
 				t.Fatal("the layer is not seen")
 			}
-			all, err := Check([]Source{{File: "a.conf", Text: tt.text}}, l)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ok := len(all) == len(tt.want)
-			for i := 0; ok && i < len(all); i++ {
-				want := strings.SplitN(tt.want[i], " ", 3)
-				ok = all[i].Where == "a.conf:"+want[0] && all[i].Stops == (want[1] == "true") && strings.Contains(all[i].Fix, want[2])
-			}
-			if !ok {
-				t.Errorf("Check found\n%s\nwant %q", write(all), tt.want)
-			}
+			checkText(t, tt.text, l, tt.want)
 		})
 	}
 }

@@ -48,19 +48,25 @@ func TestSettings(t *testing.T) {
 		{"nothing is known of a branch", "INHERIT += \"image-prelink\"\nGCCVERSION = \"1.%\"", on("our-own"), nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all, err := Check([]Source{{File: "a.conf", Text: tt.text}}, tt.layers)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ok := len(all) == len(tt.want)
-			for i := 0; ok && i < len(all); i++ {
-				want := strings.SplitN(tt.want[i], " ", 3)
-				ok = all[i].Where == "a.conf:"+want[0] && all[i].Stops == (want[1] == "true") && strings.Contains(all[i].Fix, want[2])
-			}
-			if !ok {
-				t.Errorf("Check found\n%s\nwant %q", write(all), tt.want)
-			}
+			checkText(t, tt.text, tt.layers, tt.want)
 		})
+	}
+}
+
+// checkText has Check look at a file, and wants findings such as "LINE:COLUMN STOPS FIX".
+func checkText(t *testing.T, text string, layers Layers, wanted []string) {
+	t.Helper()
+	all, err := Check([]Source{{File: "a.conf", Text: text}}, layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok := len(all) == len(wanted)
+	for i := 0; ok && i < len(all); i++ {
+		want := strings.SplitN(wanted[i], " ", 3)
+		ok = all[i].Where == "a.conf:"+want[0] && all[i].Stops == (want[1] == "true") && strings.Contains(all[i].Fix, want[2])
+	}
+	if !ok {
+		t.Errorf("Check found\n%s\nwant %q", write(all), wanted)
 	}
 }
 
