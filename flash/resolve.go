@@ -239,8 +239,8 @@ func (p *picker) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, e
 // signatureEndings are those of what gpg, ssh-keygen and minisign write.
 var signatureEndings = []string{".asc", ".sig", ".minisig"}
 
-// findIgnored looks for signatures of a file that were not verified: whoever sees them
-// would think that they were.
+// findIgnored looks for signatures of a file that were not verified, so that the user is
+// told so.
 func (p *picker) findIgnored(ctx context.Context, at besides, name string) {
 	for _, ending := range signatureEndings {
 		if _, err := at.Beside(ctx, name+ending); err == nil && !slices.Contains(p.proved, name+ending) {

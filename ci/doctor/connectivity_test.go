@@ -64,7 +64,7 @@ func TestConnectivity(t *testing.T) {
 	}
 	usualConnectivity = "http://127.0.0.1:1/"
 	if found := connectivity(t.Context(), offline); len(found) != 1 || found[0].State != OK {
-		t.Errorf("offline: %+v; want that nobody is asked", found)
+		t.Errorf("offline: %+v; want OK without a request", found)
 	}
 	if found := connectivity(t.Context(), patient{}); found != nil {
 		t.Errorf("a project without openembedded-core: %+v", found)

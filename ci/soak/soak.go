@@ -1,7 +1,7 @@
 // Package soak kills commands at random moments and runs them again: whatever
 // the moment was, what they leave in the end must be the same. An area is one
 // command; each is one file. The area hook starts containers instead, many and many
-// at a time, of which nothing may be left; rules does so with rules of
+// at a time, and fails if they leave something; rules does so with rules of
 // FRR's. The area tests repeats our own tests.
 package soak
 

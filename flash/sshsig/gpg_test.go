@@ -164,7 +164,8 @@ func TestJudgeStatus(t *testing.T) {
 	}
 }
 
-// Nobody is named without gpgv's word for it, and nothing paints on the terminal.
+// judgeStatus names a signer only if gpgv says that the signature is good. What it returns
+// has no escape character and no end of a line.
 func FuzzJudgeStatus(f *testing.F) {
 	f.Add(goodStatus)
 	f.Add("[GNUPG:] EXPKEYSIG 8301A97259FC5B47 old\x1b[31m\n")

@@ -90,8 +90,8 @@ func TestProbeOfNobody(t *testing.T) {
 	}
 }
 
-// Whoever stops a build is not told to fix the cache, and a server that is silent is
-// told from one that is gone.
+// The probe does not blame the cache when a user stops the build. A silent server and a
+// server that is gone give different errors.
 func TestProbeOfTheSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
