@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -320,11 +321,10 @@ func dryRun(t *testing.T, a images.Artifact, rename func(device string) string) 
 }
 
 var usedWays = []wrongWay{
-	{"swap", "refused: in use: swap", itself(func(t *testing.T, device, _ string) {
-		run(t, "mkswap", device)
-		run(t, "swapon", device)
-		t.Cleanup(func() { _ = exec.Command("swapoff", device).Run() })
-	})},
+	{"swap", "refused: in use: swap", func(t *testing.T, a images.Artifact) error {
+		device, file := loop(t, littleDevice)
+		return swappedTo(t, a, device, file)
+	}},
 	{"swap on a partition", "in use: sda1: swap", inLaptop(`proc/swaps = Filename Type Size\n/dev/sda1 partition 512`, "sda", byAnswer)},
 	{"behind another loop device", "refused: in use: behind /dev/loop", itself(func(t *testing.T, device, _ string) { attach(t, device) })},
 	{"a partition behind a loop device", "p1: behind /dev/loop", itself(func(t *testing.T, device, _ string) { attach(t, partition(t, device)) })},
@@ -354,6 +354,26 @@ var usedWays = []wrongWay{
 		scribble(t, filepath.Join(m.nodes, "sda"), 16<<10, zfsProperties())
 		return m.try(t, "sda", Options{Yes: []string{"4C530001"}})
 	}},
+}
+
+// swappedTo tries a device or a file that holds a swap area. A kernel that is short of
+// memory writes into the area at any time. So the area has ten pages, the fewest that
+// mkswap makes, and only its header and what lies behind it are compared.
+func swappedTo(t *testing.T, a images.Artifact, name, file string) error {
+	t.Helper()
+	page := os.Getpagesize()
+	run(t, "mkswap", name, strconv.Itoa(10*page/1024))
+	run(t, "swapon", name)
+	t.Cleanup(func() { run(t, "swapoff", name) })
+	kept := func() []byte {
+		p := read(t, file)
+		clear(p[page : 10*page])
+		return p
+	}
+	before := kept()
+	_, err := Write(t.Context(), spec, a, name, Options{Yes: []string{name}})
+	same(t, name, kept(), before)
+	return err
 }
 
 // zfsProperties are a pool's, as they lie on each of its disks.
@@ -587,16 +607,13 @@ var fileWays = []wrongWay{
 		_, file := loop(t, mib)
 		return file
 	})},
-	{"a file that is swapped to", "in use: swap", onFile(func(t *testing.T, _ images.Artifact) string {
+	{"a file that is swapped to", "in use: swap", func(t *testing.T, a images.Artifact) error {
 		if os.Geteuid() != 0 {
 			t.Skip("needs root, to swap")
 		}
 		path := thesis(t, mib)
-		run(t, "mkswap", path)
-		run(t, "swapon", path)
-		t.Cleanup(func() { _ = exec.Command("swapoff", path).Run() })
-		return path
-	})},
+		return swappedTo(t, a, path, path)
+	}},
 	{"the disk of a virtual machine that is on", inUse, onFile(func(t *testing.T, _ images.Artifact) string {
 		path := thesis(t, mib)
 		lock := unix.Flock_t{Type: unix.F_RDLCK}
