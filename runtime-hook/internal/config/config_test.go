@@ -76,6 +76,7 @@ func TestParseFaults(t *testing.T) {
 		{"ignore = ['']", []string{"1 ignore: "}},
 		{"ignore = ['**/']", []string{"1 ignore: "}},
 		{"ignore = ['**//a']", []string{"1 ignore: "}},
+		{"ignore = ['**/tegra/a*']", []string{"1 ignore: "}},
 		{"ignore = ['/a[']", []string{"1 ignore: "}},
 		{"ignore = [" + strings.Repeat("'/a',", 257) + "]", []string{"1 ignore: has more than 256"}},
 		{"compat-dir = 'compat'", []string{`1 compat-dir: "compat" is not an absolute path`}},

@@ -14,7 +14,7 @@ const anywhere = "**/"
 func GoodPattern(p string) bool {
 	name, isName := strings.CutPrefix(p, anywhere)
 	_, err := path.Match(name, "")
-	return err == nil && name != "" && isName != path.IsAbs(name)
+	return err == nil && name != "" && isName != strings.Contains(name, "/") && (isName || path.IsAbs(name))
 }
 
 // ignored is the pattern by which the board's settings leave out p.
