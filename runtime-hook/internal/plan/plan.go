@@ -209,6 +209,9 @@ func (c *compiler) addFolder(t *tree, e csv.Entry, listed, at string) error {
 	if listed != at {
 		m.Listed = listed
 	}
+	if i := slices.IndexFunc(c.plan.Mounts, func(o Mount) bool { return o.Source == m.Source && o.Path == at && o.Listed == "" }); i >= 0 {
+		c.plan.Mounts[i].Listed = m.Listed // the lists name the link's end too
+	}
 	c.mount(e, m)
 	return nil
 }

@@ -132,7 +132,7 @@ func TestCompile(t *testing.T) {
 		{
 			"a folder behind a link keeps its listed path",
 			[]string{"lib -> usr/lib", "usr/lib/fw1/", "usr/lib/fw2/", "opt/fw -> /usr/lib/fw1"},
-			"dir, /lib/fw*\ndir, /usr/lib/fw2\ndir, /opt/fw",
+			"dir, /lib/fw1\ndir, /usr/lib/fw2\ndir, /lib/fw*\ndir, /opt/fw",
 			[]string{"folder /opt/fw from /usr/lib/fw1", "folder /usr/lib/fw1 and /lib/fw1", "folder /usr/lib/fw2 and /lib/fw2"},
 		},
 		{
