@@ -276,7 +276,7 @@ func (p *Project) chooseCommit(r *Repo, v *value) error {
 // refs/pull/1/head, stays whole in Branch.
 func (r *Repo) shorten() {
 	r.Tag = strings.TrimPrefix(strings.TrimPrefix(r.Tag, "refs/"), "tags/")
-	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok {
+	if tag, ok := strings.CutPrefix(r.Branch, "refs/tags/"); ok && r.Tag == "" {
 		r.Branch, r.Tag, r.OrTag = "", tag, false
 	}
 	if branch, ok := strings.CutPrefix(r.Branch, "refs/heads/"); ok {

@@ -201,6 +201,7 @@ func TestLoadRefusesRepositories(t *testing.T) {
 		{"dashed branch", repo("url: u, branch: --force"), "cannot be a branch or tag"},
 		{"refspec and branch", repo("url: u, branch: b, refspec: c"), "drop the refspec"},
 		{"tag and branch", repo("url: u, branch: b, tag: t"), "both a tag and a branch"},
+		{"tag and a branch that names a tag", repo("url: u, branch: refs/tags/v1, tag: v2"), "both a tag and a branch"},
 		{"path outside", repo("url: u, branch: b, path: ../../etc"), "not below the project's"},
 		{"name outside", repo("url: u, branch: b, name: /etc"), "not below the project's"},
 		{"layer outside", repo("url: u, branch: b, layers: {../../x: }"), "not a folder of the repository"},
