@@ -82,6 +82,10 @@ func (p Project) checkUpdate(update []string) error {
 			return fmt.Errorf("the project has no repository %q (have %s)", id, strings.Join(p.ids(), ", "))
 		case p.Repos[i].Local:
 			return fmt.Errorf("repository %s is the local folder %s, so its pin stays; lock it without SLIPWAY_LOCAL", id, p.Repos[i].Path)
+		case p.Repos[i].URL == "":
+			return fmt.Errorf("repository %s has no url, so no lock file pins it", id)
+		case p.Repos[i].Commit != "" && !p.Repos[i].Locked:
+			return p.Repos[i].at.errorf("repos.%s: the project file itself pins the commit; change it there", id)
 		}
 	}
 	return nil

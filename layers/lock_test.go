@@ -95,6 +95,16 @@ func TestLockKeepsPins(t *testing.T) {
 	if err := Lock(t.Context(), loaded(), ws, []string{"none"}); err == nil || !strings.Contains(err.Error(), `no repository "none" (have a, b, c, d)`) {
 		t.Errorf("Lock of no repository = %v; want it refused", err)
 	}
+	write(t, dir, map[string]string{"q.yml": "header: {version: 14}\nrepos: {here: , r: {url: " + url + ", commit: " + first + "}, a: {url: " + url + ", branch: main}}\n"})
+	for id, want := range map[string]string{"here": "has no url", "r": "q.yml:2:"} {
+		q, err := Load(t.Context(), filepath.Join(dir, "q.yml"), ws)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Lock(t.Context(), q, ws, []string{id}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Lock of %s, which no lock file pins = %v; want it refused: %s", id, err, want)
+		}
+	}
 	ws.Local = map[string]string{"a": dir}
 	if err := Lock(t.Context(), loaded(), ws, []string{"a"}); err == nil || !strings.Contains(err.Error(), "its pin stays") {
 		t.Errorf("Lock of a local folder = %v; want it refused", err)
