@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ func (m mirror) lend(ctx context.Context, r Repo, t tree) (commit string, err er
 		commit, _ = m.wanted(ctx, r) // fails where it is not here
 	}
 	if commit == "" {
-		warn(ctx, fmt.Sprintf("%s cannot be written, and lacks the commit of repository %s: Slipway fetches it into the checkout alone", m.dir, r.ID))
+		warn(ctx, fmt.Sprintf("%s cannot be written: Slipway fetches %s of repository %s into the checkout alone", m.dir, cmp.Or(r.Commit, r.Branch, r.Tag), r.ID))
 		return "", ctx.Err()
 	}
 	if err := m.copyTo(t, commit); err != nil { // its owner may have packed it anew at this moment

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/layers/progress"
+	"slipway/layers/progress/progresstest"
 )
 
 // asUser runs a test once more, as another user of a group, with words in its
@@ -89,15 +92,23 @@ func TestMirrorThatCannotBeWritten(t *testing.T) {
 	if err := unix.Mount("", filled.Mirrors, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	for _, tt := range []struct{ keys, want string }{
-		{"commit: " + first, first}, {"tag: v1, commit: " + first, first}, {"commit: " + second, second}, {"branch: main", second}, {"refspec: v1", first},
+	for _, tt := range []struct{ keys, want, warns string }{
+		{"commit: " + first, first, ""},
+		{"tag: v1, commit: " + first, first, ""},
+		{"commit: " + second, second, "cannot be written: Slipway fetches " + second + " of repository r"},
+		{"branch: main", second, "cannot be written: Slipway fetches main of repository r"},
+		{"refspec: v1", first, "cannot be written: Slipway fetches v1 of repository r"},
 	} {
 		ws := Workspace{Dir: t.TempDir(), Mirrors: filled.Mirrors}
 		p := loadRepo(t, "url: "+url+", "+tt.keys)
+		seen := &progresstest.Recorder{}
 		for range 2 {
-			if err := Checkout(t.Context(), p, ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != tt.want {
+			if err := Checkout(progress.With(t.Context(), progress.New(seen)), p, ws); err != nil || headOf(t, filepath.Join(ws.Dir, "r")) != tt.want {
 				t.Errorf("Checkout of %s = %v; want HEAD at %s", tt.keys, err, tt.want)
 			}
+		}
+		if got := seen.Last("warning").Detail; !strings.Contains(got, tt.warns) || tt.warns == "" && got != "" {
+			t.Errorf("Checkout of %s warns %q; want %q", tt.keys, got, tt.warns)
 		}
 		run(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
 	}
