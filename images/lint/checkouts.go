@@ -4,7 +4,6 @@ import (
 	"errors"
 	"iter"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"regexp/syntax"
@@ -23,16 +22,26 @@ type checkout struct {
 	words   func() map[string]bool     // in all files that bitbake reads
 }
 
+// beside finds the folders outside of a layer that its layer.conf has recipes in.
+var beside = regexp.MustCompile(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
+
 // checkoutOf is nil where a layer is missing.
-func checkoutOf(folders []string) *checkout {
-	for _, dir := range folders {
-		if _, err := os.Stat(filepath.Join(dir, "conf/layer.conf")); err != nil {
+func checkoutOf(layers []string) *checkout {
+	folders := slices.Clone(layers)
+	for _, dir := range layers {
+		conf, err := Read(filepath.Join(dir, "conf/layer.conf"))
+		if err != nil {
 			return nil
 		}
+		for _, more := range beside.FindAllStringSubmatch(conf.Text, -1) {
+			folders = append(folders, filepath.Join(dir, more[1]))
+		}
 	}
-	if len(folders) == 0 {
+	if len(layers) == 0 {
 		return nil
 	}
+	slices.Sort(folders)
+	folders = slices.Compact(folders)
 	return &checkout{
 		folders: folders,
 		recipes: sync.OnceValue(func() map[string][]string {

@@ -11,7 +11,8 @@ import (
 
 // miniature is a layer with files whose names and lines openembedded-core has.
 var miniature = map[string]string{
-	"conf/layer.conf":                               "",
+	"conf/layer.conf":                               "BBFILES += \"${LAYERDIR}/recipes-*/*/*.bb ${LAYERDIR}/../recipes/*/*.bb\"\n",
+	"../recipes/ours/ours_1.bb":                     "",
 	"conf/distro/defaultsetup.conf":                 "require conf/distro/include/tclibc-${TCLIBC}.inc\n",
 	"conf/distro/poky.conf":                         "DISTRO = \"poky\"\n",
 	"conf/distro/include/tclibc-glibc.inc":          "",
@@ -45,6 +46,7 @@ func TestCheckouts(t *testing.T) {
 		{"init for one machine", `INIT_MANAGER:qemuarm = "sytemd"`, nil},
 		{"version", `PREFERRED_VERSION_linux-yocto = "6.1%"`, nil}, // begins as 6.12 does
 		{"version that is gone", `PREFERRED_VERSION_linux-yocto = "5.15%"`, []string{"1:34 false write 6.12, or add a layer"}},
+		{"version of a file that is a link", `PREFERRED_VERSION_busybox = "1.35.0"`, nil},
 		{"version with an epoch", `PREFERRED_VERSION_busybox = "1:1.36.1"`, nil},
 		{"version that must be", `REQUIRED_VERSION_busybox ?= "1.2.3"`, []string{"1:30 false write 1.36.1, or"}},
 		{"version of a recipe from git", `PREFERRED_VERSION_u-boot = "2020.01"`, nil},
@@ -60,14 +62,18 @@ func TestCheckouts(t *testing.T) {
 		{"runtime that nothing reads", `VIRTUAL-RUNTIME_init_manger = "systemd"`, []string{"1:1 false write VIRTUAL-RUNTIME_init_manager instead"}},
 		{"mask", `BBMASK += "/recipes-core/sytemd/ recipes-x/"`, []string{"1:12 false correct the path"}},
 		{"mask of one file", `BBMASK = "linux-yocto_6\.12\.bb$"`, nil},
+		{"mask of a recipe beside the layer", `BBMASK = "recipes/ours/"`, nil},
 		{"mask that is none", `BBMASK = "recipes-[x a(b *c"`, []string{`1:11 true put a \ before`, `1:22 true put a \`, `1:26 true put a \`}},
 		{"mask that is Python's alone", `BBMASK = "recipes-(?!x)"`, nil},
 		{"mask that bitbake works out", `BBMASK = "${LAYERDIR}/x"`, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := filepath.Join(t.TempDir(), "meta")
 			for name, text := range miniature {
 				put(t, filepath.Join(dir, name), text)
+			}
+			if err := os.Symlink("busybox_1.36.1.bb", filepath.Join(dir, "recipes-core/busybox/busybox_1.35.0.bb")); err != nil {
+				t.Fatal(err)
 			}
 			l := on("scarthgap")
 			if l.Checkout = checkoutOf([]string{dir}); l.Checkout == nil {

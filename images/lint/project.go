@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -205,7 +206,12 @@ func walk(folders []string, found func(file string)) {
 			if d.IsDir() && d.Name() == ".git" {
 				return fs.SkipDir
 			}
-			if d.Type().IsRegular() {
+			regular := d.Type().IsRegular()
+			if d.Type() == fs.ModeSymlink { // as bitbake does, but for links to folders
+				info, err := os.Stat(file)
+				regular = err == nil && info.Mode().IsRegular()
+			}
+			if regular {
 				found(file)
 			}
 			return nil
