@@ -61,7 +61,7 @@ func comesTo(system ci.System, restarted bool, err error) func(*turn) (ci.Outcom
 // How a board's update ended is told by what runs there.
 func TestUpdateKinds(t *testing.T) {
 	failed := errors.New("it failed")
-	want := []Kind{Passed, WentBack, OnTrial, Unsure, NotTaken, NotTaken, Other, Lost}
+	want := []Kind{Passed, WentBack, OnTrial, Unsure, NotTaken, NotTaken, Other, Lost, Lost}
 	p := playUpdate(t, len(want), map[string]func(*turn) (ci.Outcome, error){
 		"board-001": comesTo(ci.OldSystem, true, ci.ErrFailed),
 		"board-002": comesTo(ci.NewSystem, true, failed),
@@ -70,6 +70,10 @@ func TestUpdateKinds(t *testing.T) {
 		"board-005": comesTo(ci.UnknownSystem, false, boardupdate.ErrNoEngine),
 		"board-006": comesTo(ci.OldSystem, false, failed),
 		"board-007": comesTo(ci.OldSystem, false, boardupdate.ErrLost),
+		"board-008": func(turn *turn) (ci.Outcome, error) { // nothing but the board's silence tells this
+			turn.conn.Close()
+			return comesTo(ci.OldSystem, false, failed)(turn)
+		},
 	})
 	outcome, err := p.run(t.Context())
 	if !errors.Is(err, ci.ErrFailed) {
