@@ -347,8 +347,8 @@ func (r Repo) check() error {
 // Besides "disabled", which kas's own documentation asks for, these leave a layer out.
 var disabled = []string{"disabled", "excluded", "n", "no", "0", "false"}
 
-// readLayers reads r's layers. Of a folder that is here already, they may lie beside it,
-// in its git repository: see checkLayers.
+// readLayers reads r's layers. Where r has no url, they may lie beside its folder, in the
+// git repository around it: see checkLayers.
 func readLayers(r Repo, v *value) ([]Layer, error) {
 	id := r.ID
 	if v == nil {

@@ -151,8 +151,8 @@ func underMage() bool {
 	return filepath.Dir(self) == cache
 }
 
-// describeSource asks git what this program was compiled of: mage has just done it, in the
-// clone that it was started in.
+// describeSource asks git what this program was compiled from: mage has just done it, in
+// the clone that it was started in.
 func describeSource() {
 	if !underMage() || !compiledHere() {
 		return
@@ -162,8 +162,8 @@ func describeSource() {
 	}
 }
 
-// compiledHere holds these files against those of the clone: with -w, or with
-// MAGEFILE_HASHFAST, a program of other ones may run here.
+// compiledHere compares these files with those of the clone: with -w, or with
+// MAGEFILE_HASHFAST, a program compiled from others may run here.
 func compiledHere() bool {
 	names, err := fs.Glob(sources, "*.go")
 	return err == nil && !slices.ContainsFunc(names, func(name string) bool {

@@ -137,7 +137,7 @@ func (s Selection) others(root string, p plan.Plan) (map[string]string, error) {
 	}
 	gpus := GPUs(root, p)
 	if len(s.gpus) == 0 {
-		// Of what the driver does not tell, and of a display's, too.
+		// Also the nodes of GPUs that the driver does not report, and of a display.
 		gpus = append(byNode(p), gpus...)
 	} else if len(gpus) < 2 {
 		return nil, nil

@@ -17,7 +17,6 @@ import (
 // Used are the libraries of an image that its programs get in the place of the board's.
 type Used struct {
 	Dir       string
-	CUDA      string
 	Libraries []plan.Library
 }
 
@@ -32,14 +31,13 @@ func Find(root *inject.Root, dir, cuda string) Used {
 	if !ok {
 		return Used{}
 	}
-	version := version(root, path.Join(dir, driver))
-	if !choose.Newer(version, cuda) {
+	if !choose.Newer(version(root, path.Join(dir, driver)), cuda) {
 		return Used{}
 	}
-	return Used{dir, version, libraries(root, dir, names)}
+	return Used{dir, libraries(root, dir, names)}
 }
 
-// driver is the one libcuda of the folder. Of two none is known to be meant.
+// driver is the one libcuda of the folder. Of two, nothing says which is meant.
 func driver(names []inject.Name) (driver string, ok bool) {
 	for _, n := range names {
 		if match, _ := path.Match("libcuda.so.*.*", n.Name); !match || n.Link != "" {

@@ -14,7 +14,7 @@ import (
 func (r *Root) GivenBefore() bool { return r.blanks }
 
 // RemoveBlank reports whether the container has a blank at p, at the end of p's links,
-// and removes it where p is none of these and nobody else can have a mount on it.
+// and removes it where p is no link itself and nobody else can have a mount on it.
 func (r *Root) RemoveBlank(p string) bool {
 	f, err := r.resolve(p)
 	if err != nil {

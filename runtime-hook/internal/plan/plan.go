@@ -64,7 +64,7 @@ type Device struct {
 const nobody = 65534
 
 // ForGroup reports whether members of the device's group can open it for reading and
-// writing, and others cannot. Root's group is no group of a device: it may more.
+// writing, and others cannot. Root's group does not count: its members may do more.
 func (d Device) ForGroup() bool {
 	const readWrite = 0o6
 	return d.GID != 0 && d.GID != nobody && d.Mode>>3&readWrite == readWrite && d.Mode&readWrite != readWrite
