@@ -85,8 +85,9 @@ func Soak(ctx context.Context,
 	seed *int, // where the moments come from; one that is printed if not given
 	containers *int, // how many hook starts one after another; 2000 if not given
 	rounds *int, // how often update goes through its updates that nobody disturbs, and rules adds and removes (2 at least), and tests runs each; 1, 5 and 200 if not given
+	each *time.Duration, // how long tests goes on with each of them; until it had its rounds if not given
 	only *string, // only mutations whose names match this pattern, or tests "package name"
 ) error {
-	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000), Rounds: given(rounds, 0), Only: given(only, "")}
+	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000), Rounds: given(rounds, 0), Each: given(each, 0), Only: given(only, "")}
 	return run(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })
 }

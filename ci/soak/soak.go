@@ -24,10 +24,11 @@ import (
 type Options struct {
 	Kills      int
 	Seed       uint64
-	Containers int      // one after another
-	Rounds     int      // of what is not killed; 0: as many as the area thinks right
-	Only       string   // the mutations, or tests, whose names match this pattern
-	Self       []string // the program that knows our commands
+	Containers int           // one after another
+	Rounds     int           // of what is not killed; 0: as many as the area thinks right
+	Each       time.Duration // what a test may take; 0: as long as its rounds need
+	Only       string        // the mutations, or tests, whose names match this pattern
+	Self       []string      // the program that knows our commands
 }
 
 var areas = map[string]func(context.Context, io.Writer, string, Options) error{

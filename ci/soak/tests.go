@@ -10,5 +10,5 @@ import (
 
 // Tests runs the tests that depend on a machine's load, on a loaded one.
 func Tests(ctx context.Context, w io.Writer, _ string, opt Options) error {
-	return source.UnderLoad(ctx, w, cmp.Or(opt.Rounds, 200), opt.Only)
+	return source.UnderLoad(ctx, w, cmp.Or(opt.Rounds, 200), opt.Each, opt.Only)
 }

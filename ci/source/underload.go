@@ -2,6 +2,7 @@ package source
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"go/token"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -30,14 +33,15 @@ import (
 // failing tests said.
 const loadDir = "build/soak/tests"
 
-// roundsAtOnce is how often a process runs its test. A stopped run loses no more than that.
+// roundsAtOnce is how often a process runs its test at most. A stopped run loses no more
+// than that.
 const roundsAtOnce = 20
 
 // UnderLoad runs each test that writes a program or waits for a time, beside one busy loop
-// per processor, until it passed so many rounds. only selects the tests whose
-// "package name" matches. A run that was stopped goes on where it was, while the compiled
-// tests are the same.
-func UnderLoad(ctx context.Context, w io.Writer, rounds int, only string) error {
+// per processor, until it passed so many rounds, or until it had its time, each. No time is
+// as much as it needs. only selects the tests whose "package name" matches. A run that was
+// stopped goes on where it was, while the compiled tests are the same.
+func UnderLoad(ctx context.Context, w io.Writer, rounds int, each time.Duration, only string) error {
 	root, err := cloneRoot()
 	if err != nil {
 		return err
@@ -46,15 +50,15 @@ func UnderLoad(ctx context.Context, w io.Writer, rounds int, only string) error 
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	return underLoad(ctx, w, root, rounds, wanted)
+	return loaded{rounds: rounds, each: cmp.Or(each, math.MaxInt64), wanted: wanted}.underLoad(ctx, w, root)
 }
 
-func underLoad(ctx context.Context, w io.Writer, root string, rounds int, wanted *regexp.Regexp) error {
+func (l loaded) underLoad(ctx context.Context, w io.Writer, root string) error {
 	modules, err := goModules(root)
 	if err != nil {
 		return err
 	}
-	l := loaded{out: filepath.Join(root, loadDir), rounds: rounds, wanted: wanted}
+	l.out = filepath.Join(root, loadDir)
 	if err := os.MkdirAll(l.out, 0o755); err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func underLoad(ctx context.Context, w io.Writer, root string, rounds int, wanted
 	case l.failed > 0:
 		return fmt.Errorf("%d of the tests failed under load", l.failed)
 	case len(l.summary) == 0:
-		return fmt.Errorf("no test that writes a program or waits for a time matches %q", wanted)
+		return fmt.Errorf("no test that writes a program or waits for a time matches %q", l.wanted)
 	}
 	return nil
 }
@@ -91,6 +95,7 @@ func underLoad(ctx context.Context, w io.Writer, root string, rounds int, wanted
 type loaded struct {
 	out, tmp string
 	rounds   int
+	each     time.Duration // what a test may take of a run
 	wanted   *regexp.Regexp
 	summary  []string
 	failed   int
@@ -127,7 +132,7 @@ func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []
 	if err == nil {
 		passed, err = readPassed(binary)
 	}
-	skipped, failures := 0, []string(nil)
+	skipped, failures, fewer := 0, []string(nil), []string(nil)
 	for _, name := range tests {
 		if err != nil {
 			break
@@ -139,6 +144,10 @@ func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []
 			skipped++
 		case failRound:
 			failures = append(failures, fmt.Sprintf("FAIL  %s %s after %d rounds: see %s", p.ImportPath, name, passed.Rounds[name], l.log(binary, name)))
+		default:
+			if n := passed.Rounds[name]; n < l.rounds {
+				fewer = append(fewer, fmt.Sprintf("      %s %s had time for %d of them", p.ImportPath, name, n))
+			}
 		}
 	}
 	if err != nil {
@@ -146,7 +155,7 @@ func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []
 		return err
 	}
 	what := fmt.Sprintf("%d tests, %d rounds each, %d skipped, %d failed", len(tests), l.rounds, skipped, len(failures))
-	l.summary = append(append(l.summary, fmt.Sprintf("%-32s %s", p.ImportPath, what)), failures...)
+	l.summary = slices.Concat(l.summary, []string{fmt.Sprintf("%-32s %s", p.ImportPath, what)}, fewer, failures)
 	if l.failed += len(failures); len(failures) > 0 {
 		err = errors.New(what)
 	}
@@ -154,10 +163,12 @@ func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []
 	return nil
 }
 
-// test runs one test for the rounds that it has not passed yet.
+// test runs one test for the rounds that it has not passed yet, or until its time is up.
 func (l *loaded) test(ctx context.Context, step *progress.Step, binary, dir, name string, passed passedRounds) (roundState, error) {
-	for step.Add(int64(min(passed.Rounds[name], l.rounds))); passed.Rounds[name] < l.rounds; {
-		n := min(roundsAtOnce, l.rounds-passed.Rounds[name])
+	began := time.Now()
+	step.Add(int64(min(passed.Rounds[name], l.rounds)))
+	for atOnce := 1; passed.Rounds[name] < l.rounds; atOnce = min(2*atOnce, roundsAtOnce) {
+		n := min(atOnce, l.rounds-passed.Rounds[name])
 		if state, err := l.run(ctx, binary, dir, name, n); err != nil || state != passRound {
 			return state, err
 		}
@@ -165,6 +176,9 @@ func (l *loaded) test(ctx context.Context, step *progress.Step, binary, dir, nam
 			return passRound, err
 		}
 		step.Add(int64(n))
+		if time.Since(began) >= l.each {
+			break
+		}
 	}
 	return passRound, nil
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestFlaky fails in its 23rd round. Each test counts its rounds in a file.
@@ -98,15 +99,17 @@ func TestUnderLoad(t *testing.T) {
 	}
 	for _, run := range []struct {
 		rounds        int
+		each          time.Duration
 		counts, lines string
 		failed        bool
 	}{
-		{5, "05 05 05 05 00", `^slipway/flaky +4 tests, 5 rounds each, 1 skipped, 0 failed\n$`, false},
-		{30, "23 30 30 25 00", `^slipway/flaky +4 tests, 30 rounds each, 1 skipped, 1 failed\nFAIL  slipway/flaky TestFlaky after 5 rounds: see build/soak/tests/slipway.flaky.TestFlaky.log\n$`, true},
-		{30, "48 30 30 45 00", `1 skipped, 0 failed\n$`, false},
+		{5, time.Hour, "05 05 05 01 00", `^slipway/flaky +4 tests, 5 rounds each, 1 skipped, 0 failed\n$`, false},
+		{30, 1, "06 06 06 02 00", `0 failed\n( +slipway/flaky Test(ByHelper|Flaky|Program) had time for 6 of them\n){3}$`, false},
+		{30, time.Hour, "23 30 30 03 00", `^slipway/flaky +4 tests, 30 rounds each, 1 skipped, 1 failed\nFAIL  slipway/flaky TestFlaky after 21 rounds: see build/soak/tests/slipway.flaky.TestFlaky.log\n$`, true},
+		{30, time.Hour, "32 30 30 04 00", `1 skipped, 0 failed\n$`, false},
 	} {
 		var out bytes.Buffer
-		err := underLoad(t.Context(), &out, root, run.rounds, regexp.MustCompile("Test"))
+		err := loaded{rounds: run.rounds, each: run.each, wanted: regexp.MustCompile("Test")}.underLoad(t.Context(), &out, root)
 		if (err != nil) != run.failed || !regexp.MustCompile(run.lines).Match(out.Bytes()) {
 			t.Errorf("%d rounds: %v\n%s\nwant %s", run.rounds, err, &out, run.lines)
 		}
@@ -118,7 +121,7 @@ func TestUnderLoad(t *testing.T) {
 			t.Errorf("after %d rounds the log of TestFlaky is %q, %v", run.rounds, log, err)
 		}
 	}
-	if err := underLoad(t.Context(), new(bytes.Buffer), root, 1, regexp.MustCompile("TestPlain")); err == nil || !strings.Contains(err.Error(), "TestPlain") {
+	if err := (loaded{rounds: 1, each: time.Hour, wanted: regexp.MustCompile("TestPlain")}).underLoad(t.Context(), new(bytes.Buffer), root); err == nil || !strings.Contains(err.Error(), "TestPlain") {
 		t.Errorf("underLoad of TestPlain = %v; want that it does not wait", err)
 	}
 }
