@@ -94,12 +94,16 @@ func (a Address) lookup(ctx context.Context) ([]netip.Addr, error) {
 	}
 	cmd := engine.Prepare(ctx, engine.Command{Argv: []string{"getent", "ahosts", a.Host}})
 	out, err := cmd.Output()
-	if ctx.Err() != nil {
+	switch ctx.Err() {
+	case nil:
+	case context.DeadlineExceeded:
+		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s does not end: %w\n  next: see that the servers in /etc/resolv.conf answer, or give the board's IP address", engine.Quote(a.Host), context.Cause(ctx))
+	default:
 		return nil, context.Cause(ctx)
 	}
 	all := parseHosts(string(out))
 	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none (it asks what /etc/nsswitch.conf names)", engine.Quote(a.Host))
+		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none in what /etc/nsswitch.conf names\n  next: see that the board is on and the name is right, or give the board's IP address", engine.Quote(a.Host))
 	}
 	return a.usable(all)
 }

@@ -1,6 +1,8 @@
 package target
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -106,7 +108,7 @@ func TestNameOfTheSystem(t *testing.T) {
 		t.Skip("getent is missing: install the Debian package libc-bin")
 	}
 	a := aliased(t, addressOf(startSSHD(t)))
-	for host, want := range map[string]string{"127.1": "", "localhost": "", "no-such-board.invalid": "getent ahosts no-such-board.invalid", "-x": "no address of"} {
+	for host, want := range map[string]string{"127.1": "", "localhost": "", "no-such-board.invalid": "getent ahosts no-such-board.invalid finds none", "-x": "no address of"} {
 		a.Host = host
 		c, err := Dial(t.Context(), a)
 		if err == nil {
@@ -115,6 +117,29 @@ func TestNameOfTheSystem(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("Dial %s = %v; want %q", host, err, want)
 		}
+	}
+}
+
+// Name servers that are silent take getent longer than a connection may take.
+func TestNameThatIsNotFoundInTime(t *testing.T) {
+	if _, err := exec.LookPath("getent"); err != nil {
+		t.Skip("getent is missing: install the Debian package libc-bin")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	_, err := Address{Host: "board.local"}.lookup(ctx)
+	for _, want := range []string{"no address of board.local", "getent ahosts board.local", "next: "} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("lookup = %v; want %q in it", err, want)
+		}
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("lookup = %v; want the deadline in its chain", err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := (Address{Host: "board.local"}).lookup(stopped); err != context.Canceled {
+		t.Errorf("lookup that the user ends = %v; want that alone", err)
 	}
 }
 
