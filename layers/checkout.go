@@ -72,12 +72,18 @@ func begin(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, 
 	return &checkout{p: p, ws: ws, lock: lock, step: step, moved: map[string]bool{}}, nil
 }
 
+// end leaves the error to the command, which ends with it: a step that says it too has it
+// on the screen twice.
 func (c *checkout) end(err error) {
-	if err == nil && len(c.moved) == 0 {
+	if err != nil {
+		c.step.End("", errors.New("not all repositories are in place"))
+		return
+	}
+	if len(c.moved) == 0 {
 		c.step.Reuse(fmt.Sprintf("%d repositories are in place", len(c.p.Repos)))
 		return
 	}
-	c.step.End(fmt.Sprintf("%d of %d repositories checked out", len(c.moved), len(c.p.Repos)), err)
+	c.step.End(fmt.Sprintf("%d of %d repositories checked out", len(c.moved), len(c.p.Repos)), nil)
 }
 
 // bringAll brings repositories to the commits that their servers have.

@@ -314,6 +314,20 @@ func TestCheckoutAgainDoesNothing(t *testing.T) {
 	}
 }
 
+// The command that checks out ends with the error, so its step does not say it too.
+func TestFailedCheckoutIsSaidOnce(t *testing.T) {
+	dir := t.TempDir()
+	p := load(t, dir, repoFile("url: "+filepath.Join(dir, "nowhere")+", commit: "+strings.Repeat("0", 40)))
+	seen := &progresstest.Recorder{}
+	err := Checkout(progress.With(t.Context(), progress.New(seen)), p, Workspace{Dir: dir})
+	if err == nil {
+		t.Fatal("a server that is not there: no error")
+	}
+	if last := seen.Last("layers"); last.State != progress.Failed || last.Detail != "not all repositories are in place" {
+		t.Errorf("the step ended as %q with %q; want it without the error", last.State, last.Detail)
+	}
+}
+
 // A build uses what the user edited, so nobody shall take the tree for the commit.
 func TestCheckoutNamesEditedFiles(t *testing.T) {
 	url, _, second := server(t)
