@@ -15,7 +15,8 @@ import (
 type Layers struct {
 	Branch map[string]string // of the layers that there are tables of, by their names
 	Others bool              // there are layers that there is no table of
-	// Recipes are the names in the checkouts, which overrule the tables; it may be nil.
+	// Recipes are the names in the checkouts, as in the tables, which they overrule; it
+	// may be nil.
 	// It is called only where a name is in doubt: checkouts are large.
 	Recipes func() map[string]bool
 	Distro  []Source // the distro's own configuration, as far as it is there

@@ -315,8 +315,6 @@ func setting(name string) bool {
 	return strings.Contains(name, ":") && !strings.HasPrefix(name, machinePrefix)
 }
 
-var typeCommand = regexp.MustCompile(`^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
-
 // imageTypes are the types of images, and the conversions of them, that a class knows.
 func imageTypes(text string) []string {
 	statements, _, err := parse(Source{Text: text})

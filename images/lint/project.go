@@ -172,22 +172,41 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 			l.Branch[layer] = seriesOf(l.release())
 		}
 	}
-	l.Recipes = sync.OnceValue(func() map[string]bool {
-		all := map[string]bool{}
-		walk(folders, func(file string) {
-			if name, ok := strings.CutSuffix(filepath.Base(file), ".bb"); ok {
-				name, _, _ = strings.Cut(name, "_")
-				all[name] = true
-			}
-		})
-		return all
-	})
+	l.Recipes = sync.OnceValue(func() map[string]bool { return namesOfFiles(folders) })
 	if len(p.BBLayersConf) == 0 { // which may name layers of its own
 		l.Checkout = checkoutOf(folders)
 	}
 	l.DistroName = p.Distro
 	l.Distro, l.DistroKnown = distro(p.Distro, folders)
 	return l
+}
+
+// namesOfFiles are the names that the files of layers give, as the tables have them.
+func namesOfFiles(folders []string) map[string]bool {
+	all := map[string]bool{}
+	walk(folders, func(file string) {
+		ext := filepath.Ext(file)
+		name := strings.TrimSuffix(filepath.Base(file), ext)
+		switch ext {
+		case ".bb":
+			recipe, version, _ := strings.Cut(name, "_")
+			all[recipe] = true
+			if recipe == "gcc" {
+				all[gccPrefix+version] = true
+			}
+		case ".conf":
+			if filepath.Base(filepath.Dir(file)) == "machine" {
+				all[machinePrefix+name] = true
+			}
+		case ".bbclass":
+			all[classPrefix+name] = true
+			src, _ := Read(file) // of one that cannot be read nothing is known
+			for _, m := range typeCommand.FindAllStringSubmatch(src.Text, -1) {
+				all[typePrefix+m[1]] = true
+			}
+		}
+	})
+	return all
 }
 
 const maxLayerFiles = 200_000

@@ -42,12 +42,15 @@ func (c *checker) class(w Word, variable string) {
 	case workedOut(w):
 	case c.lacks(name):
 		c.add(w.At, true, variable+" names the class "+w.Text+", which "+c.where(name)+" does not have", c.history(name)+"; bitbake stops where it does not find a class", c.like(classPrefix, w.Text, "remove it"))
-	case c.unheardOf(name):
+	case c.unheardOf(name) && !c.checkedOut(name):
 		if near := c.nearest(classPrefix, w.Text); near != "" {
 			c.add(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops where it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
 		}
 	}
 }
+
+// typeCommand is how a class says how a type of images is made.
+var typeCommand = regexp.MustCompile(`(?m)^(?:IMAGE_CMD|IMAGE_TYPEDEP|CONVERSION_CMD)[:_]([a-z0-9][a-z0-9.+-]*)`)
 
 // imageType looks for the type before the conversions, such as ext4 of ext4.gz.
 func (c *checker) imageType(w Word) {
@@ -87,29 +90,26 @@ func (c *checker) provider(variable string, w Word) {
 // gcc looks for a version by GCCVERSION's pattern, such as 13.%.
 func (c *checker) gcc(w Word) {
 	prefix, pattern := strings.CutSuffix(w.Text, "%")
-	if workedOut(w) || c.branch == "" {
+	vendor := c.layers.Others && c.layers.Checkout == nil && !numbered.MatchString(w.Text) // such as arm-9.2, of meta-arm
+	if workedOut(w) || c.branch == "" || vendor {
 		return
 	}
-	var have []string
-	for _, t := range tables() {
-		bit := t.branch(c.layers.branchOf(t))
-		for name, set := range t.has {
-			version, ok := strings.CutPrefix(name, gccPrefix)
-			if !ok || set&bit == 0 {
-				continue
+	have := c.namesOf(gccPrefix)
+	if c.layers.Recipes != nil {
+		for name := range c.layers.Recipes() {
+			if version, ok := strings.CutPrefix(name, gccPrefix); ok {
+				have = append(have, version)
 			}
-			if version == w.Text || pattern && strings.HasPrefix(version, prefix) {
-				return
-			}
-			have = append(have, version)
 		}
 	}
-	if len(have) == 0 {
+	if len(have) == 0 || slices.ContainsFunc(have, func(version string) bool {
+		return version == w.Text || pattern && strings.HasPrefix(version, prefix)
+	}) {
 		return
 	}
 	slices.Sort(have)
 	versions := strings.Join(slices.Compact(have), ", ")
-	c.add(w.At, false, "GCCVERSION is "+w.Text+", a version of gcc that the usual layers on "+c.branch+" do not have", "they have "+versions+"; bitbake then builds another version than the one that you want", "remove the line, or add a layer that has gcc "+w.Text)
+	c.add(w.At, false, "GCCVERSION is "+w.Text+", a version of gcc that the usual layers on "+c.branch+" do not have", "they have "+versions+"; bitbake builds another version than the one that you want where no other layer has it", "remove the line, unless a layer of yours has gcc "+w.Text)
 }
 
 // unheardOf is true for a name that no branch of any table has.

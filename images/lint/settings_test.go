@@ -10,6 +10,10 @@ func TestSettings(t *testing.T) {
 	ownLayer.Others = true
 	community := on("wrynose")
 	community.Branch["meta-tegra-community"] = "wrynose"
+	withOurs := on("wrynose")
+	withOurs.Recipes = func() map[string]bool {
+		return map[string]bool{"class:image-prelink": true, "class:buildhistroy": true, "fstype:tegraflash": true, "gcc:arm-8.2": true, "machine:jetson-nano": true}
+	}
 	noTegra := on("wrynose")
 	delete(noTegra.Branch, "meta-tegra")
 	for _, tt := range []struct {
@@ -42,6 +46,13 @@ func TestSettings(t *testing.T) {
 		{"gcc that is there", `GCCVERSION ?= "13.%"`, on("scarthgap"), nil},
 		{"gcc of meta-tegra's contrib layer", `GCCVERSION = "8.%"`, on("dunfell"), nil},
 		{"gcc without that layer", `GCCVERSION = "8.3"`, noTegra, []string{"1:15 false remove the line"}},
+		{"gcc that a layer without a table may have", `GCCVERSION = "arm-8.2"`, ownLayer, nil},
+		{"gcc with a layer without a table", `GCCVERSION = "8.%"`, ownLayer, []string{"1:15 false remove the line, unless"}},
+		{"gcc of a layer that is checked out", `GCCVERSION = "arm-8.%"`, withOurs, nil},
+		{"a class that a layer keeps", `INHERIT += "image-prelink"`, withOurs, nil},
+		{"a class whose name is like another's", `INHERIT += "buildhistroy"`, withOurs, nil},
+		{"a type of images that a layer keeps", `IMAGE_FSTYPES = "tegraflash"`, withOurs, nil},
+		{"a machine that a layer keeps", `MACHINE = "jetson-nano"`, withOurs, nil},
 		{"another version", `IMAGE_INSTALL:append = " deepstream-7.1"`, community, []string{"1:26 true write deepstream-9.1 instead"}},
 		{"another version of a part", `IMAGE_INSTALL:append = " deepstream-7.1-samples"`, community, []string{"1:26 true write deepstream-9.1-samples instead"}},
 		{"a repeated line", "IMAGE_INSTALL_append = \" a\"\nIMAGE_INSTALL_append = \" b\"\n", on("scarthgap"), []string{"1:1 true write IMAGE_INSTALL:append", "2:1 true write IMAGE_INSTALL:append"}},
