@@ -219,6 +219,43 @@ local_conf_header:
 	}
 }
 
+// What a layer that is checked out keeps of older releases is there, and a commit of
+// master may be older than what master holds today.
+func TestProjectOfOlderNames(t *testing.T) {
+	const settings = "local_conf_header:\n  a: |\n    INHERIT += \"cve-check\"\n    IMAGE_FSTYPES = \"tegraflash\"\n    GCCVERSION = \"arm-9.2\"\n"
+	const core = "header: {version: 14}\nmachine: jetson-tx2\nrepos:\n  openembedded-core: {url: \"https://github.com/openembedded/openembedded-core\", branch: "
+	const tegra = "  meta-tegra: {url: \"https://github.com/OE4T/meta-tegra\", branch: wrynose}\n"
+	const ours = "  ours: {layers: {meta-ours: }}\n"
+	const pin = "master, commit: 0123456789012345678901234567890123456789}\n"
+	for _, tt := range []struct {
+		name, text string
+		want       int
+	}{
+		{"of a release", core + "wrynose}\n" + tegra + settings, 4},
+		{"of master", core + "master}\n" + settings, 4},
+		{"of a commit of master", core + pin + settings, 0},
+		{"of a commit of master beside a release", core + pin + tegra + settings, 4},
+		{"with a layer that keeps them", core + "wrynose}\n" + tegra + ours + settings, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			put(t, filepath.Join(dir, "kas.yml"), tt.text)
+			put(t, filepath.Join(dir, "meta-ours/classes/cve-check.bbclass"), "")
+			put(t, filepath.Join(dir, "meta-ours/classes-recipe/ours.bbclass"), "oe_mk() {\n    true\n}\nIMAGE_CMD:tegraflash = \"oe_mk\"\n")
+			put(t, filepath.Join(dir, "meta-ours/conf/machine/jetson-tx2.conf"), "")
+			put(t, filepath.Join(dir, "meta-ours/recipes/gcc/gcc_arm-9.2.bb"), "")
+			ws := layers.Workspace{Dir: filepath.Join(dir, "layers")}
+			p, err := layers.Load(t.Context(), filepath.Join(dir, "kas.yml"), ws)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all, err := Project(p, ws, filepath.Join(dir, "build")); err != nil || len(all) != tt.want {
+				t.Errorf("Project: %v, %d findings\n%s; want %d", err, len(all), write(all), tt.want)
+			}
+		})
+	}
+}
+
 func put(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

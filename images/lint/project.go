@@ -160,6 +160,9 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 		switch {
 		case layer != "":
 			l.Branch[layer] = r.Branch
+			if r.Branch == "master" && (r.Commit != "" || r.Tag != "") {
+				l.Branch[layer] = "" // it may be of any release
+			}
 		case len(r.Layers) > 0 && r.URL != "":
 			l.Others = true
 		}
