@@ -25,9 +25,10 @@ type checkout struct {
 // beside finds the folders outside of a layer that its layer.conf has recipes in.
 var beside = regexp.MustCompile(`\$\{LAYERDIR\}(/\.\./[^\s"*]*)/`)
 
-// checkoutOf is nil where a layer is missing.
+// checkoutOf is nil where a layer is missing: openembedded-core, which has bitbake.conf,
+// may be missing from the file as well.
 func checkoutOf(layers []string) *checkout {
-	folders := slices.Clone(layers)
+	folders, core := slices.Clone(layers), false
 	for _, dir := range layers {
 		conf, err := Read(filepath.Join(dir, "conf/layer.conf"))
 		if err != nil {
@@ -36,8 +37,9 @@ func checkoutOf(layers []string) *checkout {
 		for _, more := range beside.FindAllStringSubmatch(conf.Text, -1) {
 			folders = append(folders, filepath.Join(dir, more[1]))
 		}
+		core = core || isFile(filepath.Join(dir, "conf/bitbake.conf"))
 	}
-	if len(layers) == 0 {
+	if !core {
 		return nil
 	}
 	slices.Sort(folders)

@@ -13,6 +13,7 @@ import (
 var miniature = map[string]string{
 	"conf/layer.conf":                               "BBFILES += \"${LAYERDIR}/recipes-*/*/*.bb ${LAYERDIR}/../recipes/*/*.bb\"\n",
 	"../recipes/ours/ours_1.bb":                     "",
+	"conf/bitbake.conf":                             "",
 	"conf/distro/defaultsetup.conf":                 "require conf/distro/include/tclibc-${TCLIBC}.inc\n",
 	"conf/distro/poky.conf":                         "DISTRO = \"poky\"\n",
 	"conf/distro/include/tclibc-glibc.inc":          "",
@@ -108,6 +109,34 @@ func TestCheckoutsOfAProject(t *testing.T) {
 	put(t, filepath.Join(dir, "build/conf/distro/pokky.conf"), "")
 	if all, err := Project(p, ws, filepath.Join(dir, "build")); err != nil || len(all) != 1 {
 		t.Errorf("with the distro in the build folder: %v\n%s; want muls", err, write(all))
+	}
+}
+
+// A layer may be a link to a folder. A part of a project without openembedded-core does
+// not show what the whole has.
+func TestCheckoutOfALink(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "kas.yml"), "header: {version: 14}\nrepos:\n  linked: {path: "+dir+"/linked}\nlocal_conf_header:\n  a: |\n    DISTRO = \"poky\"\n    VIRTUAL-RUNTIME_init_manager = \"systemd\"\n    BBMASK = \"/linked/recipes-core/systemd/\"\n    PREFERRED_VERSION_linux-yocto = \"5.15%\"\n")
+	for name, text := range miniature {
+		put(t, filepath.Join(dir, "meta", name), text)
+	}
+	if err := os.Symlink("meta", filepath.Join(dir, "linked")); err != nil {
+		t.Fatal(err)
+	}
+	ws := layers.Workspace{Dir: filepath.Join(dir, "layers")}
+	p, err := layers.Load(t.Context(), filepath.Join(dir, "kas.yml"), ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Project(p, ws, filepath.Join(dir, "build"))
+	if err != nil || len(all) != 1 || all[0].Where != p.File+":9:38" {
+		t.Errorf("Project: %v\n%s; want the version of linux-yocto alone", err, write(all))
+	}
+	if err := os.Remove(filepath.Join(dir, "meta/conf/bitbake.conf")); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := Project(p, ws, filepath.Join(dir, "build")); err != nil || len(all) != 0 {
+		t.Errorf("without openembedded-core: %v\n%s", err, write(all))
 	}
 }
 

@@ -214,11 +214,11 @@ func namesOfFiles(folders []string) map[string]bool {
 
 const maxLayerFiles = 200_000
 
-// walk calls found for each file of some folders.
+// walk calls found for each file of some folders. A folder of these may be a link.
 func walk(folders []string, found func(file string)) {
 	for _, dir := range folders {
 		seen := 0
-		_ = filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(dir+"/", func(file string, d fs.DirEntry, err error) error {
 			if seen++; seen > maxLayerFiles {
 				return fs.SkipAll // larger than any layer
 			}
@@ -228,17 +228,17 @@ func walk(folders []string, found func(file string)) {
 			if d.IsDir() && d.Name() == ".git" {
 				return fs.SkipDir
 			}
-			regular := d.Type().IsRegular()
-			if d.Type() == fs.ModeSymlink { // as bitbake does, but for links to folders
-				info, err := os.Stat(file)
-				regular = err == nil && info.Mode().IsRegular()
-			}
-			if regular {
+			if mode := d.Type(); mode.IsRegular() || mode == fs.ModeSymlink && isFile(file) { // as bitbake does, but for links to folders
 				found(file)
 			}
 			return nil
 		})
 	}
+}
+
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // featureless are distros whose features are known without a look at their files.
