@@ -261,7 +261,17 @@ func (c *checker) lacks(name string) bool {
 			return false
 		}
 	}
-	return known && c.branch != "" && c.knowsOwner(name) && !c.checkedOut(name)
+	return known && c.branch != "" && c.knowsOwner(name) && !c.otherCore(name) && !c.checkedOut(name)
+}
+
+// otherCore is true for a name of openembedded-core's where one of the layers without a
+// table is that one, under a name of its own: each project has it.
+func (c *checker) otherCore(name string) bool {
+	const core = "openembedded-core"
+	_, there := c.layers.Branch[core]
+	return c.layers.Others && !there && slices.ContainsFunc(tables(), func(t table) bool {
+		return t.layer == core && t.find(name)&t.branch(seriesOf(c.branch)) != 0
+	})
 }
 
 func (c *checker) checkedOut(name string) bool {
@@ -273,11 +283,13 @@ func (c *checker) checkedOut(name string) bool {
 }
 
 // knowsOwner is true where one of the build's layers has or had the name, or where
-// no other layer could have it.
+// no other layer could have it. A name that a layer has only later may be of another
+// layer until then, as clang was of meta-clang.
 func (c *checker) knowsOwner(name string) bool {
 	for _, t := range tables() {
 		if _, there := c.layers.Branch[t.layer]; t.find(name) != 0 && there {
-			return t.branch(c.layers.branchOf(t)) != 0
+			bit := t.branch(c.layers.branchOf(t))
+			return bit != 0 && (!c.layers.Others || t.find(name)&(bit-1) != 0)
 		}
 	}
 	return !c.layers.Others

@@ -101,6 +101,7 @@ func TestCheck(t *testing.T) {
 		{"taken out", "IMAGE_INSTALL:remove = \"tensorrt cuda-container-csv\"", on("wrynose"), nil},
 		{"a package of a recipe", systemd + `IMAGE_INSTALL:append = " tensorrt-core-dev libnvidia-container-tools"`, on("wrynose"), nil},
 		{"what another layer may have", `IMAGE_INSTALL:append = " gpu-burn"`, others, nil},
+		{"what another layer may have had first", `IMAGE_INSTALL:append = " clang"`, others, nil},
 		{"on an unknown branch", `IMAGE_INSTALL_append = " cuda-container-csv"`, on("our-own"), nil},
 		{"old python", `IMAGE_INSTALL_append = " python-numpy"`, on("dunfell"), []string{"1:26 write python3-numpy instead"}},
 		{"colon before dunfell", `A:append = " x"`, on("zeus"), []string{"1:1 write A_append"}},

@@ -16,6 +16,11 @@ func TestSettings(t *testing.T) {
 	}
 	noTegra := on("wrynose")
 	delete(noTegra.Branch, "meta-tegra")
+	clangLayer := on("scarthgap")
+	clangLayer.Others = true
+	otherCore := on("wrynose")
+	delete(otherCore.Branch, "openembedded-core")
+	otherCore.Others = true
 	for _, tt := range []struct {
 		name, text string
 		layers     Layers
@@ -41,6 +46,7 @@ func TestSettings(t *testing.T) {
 		{"a class that bitbake works out", `INHERIT += "${@'image-prelink'}"`, on("wrynose"), nil},
 		{"a provider that is gone", `PREFERRED_PROVIDER_virtual/kernel = "linux-tegra"`, on("wrynose"), []string{"1:38 true write linux-noble-nvidia-tegra instead"}},
 		{"a provider that is there", `PREFERRED_PROVIDER_virtual/kernel = "linux-noble-nvidia-tegra"`, on("wrynose"), nil},
+		{"a provider that a layer had before openembedded-core", `PREFERRED_PROVIDER_llvm = "clang"`, clangLayer, nil},
 		{"a provider of one's own", `PREFERRED_PROVIDER_virtual/kernel = "linux-ours"`, on("wrynose"), nil},
 		{"gcc", `GCCVERSION = "8.%"`, on("scarthgap"), []string{"1:15 false remove the line"}},
 		{"gcc that is there", `GCCVERSION ?= "13.%"`, on("scarthgap"), nil},
@@ -53,6 +59,7 @@ func TestSettings(t *testing.T) {
 		{"a class whose name is like another's", `INHERIT += "buildhistroy"`, withOurs, nil},
 		{"a type of images that a layer keeps", `IMAGE_FSTYPES = "tegraflash"`, withOurs, nil},
 		{"a machine that a layer keeps", `MACHINE = "jetson-nano"`, withOurs, nil},
+		{"a provider of openembedded-core under a name of one's own", `PREFERRED_PROVIDER_virtual/kernel = "linux-yocto"`, otherCore, nil},
 		{"another version", `IMAGE_INSTALL:append = " deepstream-7.1"`, community, []string{"1:26 true write deepstream-9.1 instead"}},
 		{"another version of a part", `IMAGE_INSTALL:append = " deepstream-7.1-samples"`, community, []string{"1:26 true write deepstream-9.1-samples instead"}},
 		{"a repeated line", "IMAGE_INSTALL_append = \" a\"\nIMAGE_INSTALL_append = \" b\"\n", on("scarthgap"), []string{"1:1 true write IMAGE_INSTALL:append", "2:1 true write IMAGE_INSTALL:append"}},
