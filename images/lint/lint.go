@@ -256,7 +256,7 @@ func (c *checker) lacks(name string) bool {
 	known := renameOf(name) != nil
 	for _, t := range tables() {
 		set := t.find(name)
-		known = known || set != 0
+		known = known || t.written(name) != 0
 		if set&t.branch(c.layers.branchOf(t)) != 0 {
 			return false
 		}

@@ -302,6 +302,11 @@ func (f branchFiles) names(file string, found func(name string, recipe bool)) {
 		if pn == "gcc" {
 			found(gccPrefix+pv, false)
 		}
+		if pn == "mesa" { // which its code adds to RPROVIDES
+			for _, name := range words("libegl libgl libgles1 libgles2 libgles3 libglx") {
+				found(name, false)
+			}
+		}
 		r := recipe{files: f, vars: map[string]string{"PN": pn, "BPN": pn, "PV": pv}, weak: map[string]bool{}, read: map[string]bool{}}
 		r.file(file)
 		for _, name := range r.packages() {
@@ -383,7 +388,10 @@ func (r *recipe) statement(dir string, s Statement) {
 	case strings.HasPrefix(s.Var, "PACKAGES_DYNAMIC"):
 		for _, w := range s.Words {
 			prefix, _, _ := strings.Cut(strings.TrimPrefix(w.Text, "^"), ".*")
-			r.lists = append(r.lists, strings.TrimRight(prefix, "-(")+"-*")
+			if i := strings.LastIndexByte(prefix, '-'); i > 0 { // as of ^util-linux-lib.*
+				prefix = prefix[:i]
+			}
+			r.lists = append(r.lists, prefix+"-*")
 		}
 	case naming.MatchString(s.Var):
 		r.lists = append(r.lists, s.Value)

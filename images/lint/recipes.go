@@ -80,10 +80,15 @@ func (t table) branch(name string) uint64 {
 	return 1 << i
 }
 
-// find returns the branches that have a name, and as which: itself, the recipe whose
-// -dev or -dbg it is, or one of those that a recipe splits off when it is built.
+// written returns the branches that have a name as itself, or as the recipe whose -dev
+// or -dbg it is.
+func (t table) written(name string) uint64 { return t.has[name] | t.has[stem(name)] }
+
+// find returns the branches that have a name as written, or as one of those that a
+// recipe splits off when it is built. Branches before may name such a package one by
+// one, in a table that has no packages.
 func (t table) find(name string) uint64 {
-	found := t.has[name] | t.has[stem(name)]
+	found := t.written(name)
 	for i := len(name) - 1; i > 0; i-- {
 		if name[i] == '-' {
 			found |= t.has[name[:i]+"-*"]

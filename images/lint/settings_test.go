@@ -47,6 +47,7 @@ func TestSettings(t *testing.T) {
 		{"a provider that is gone", `PREFERRED_PROVIDER_virtual/kernel = "linux-tegra"`, on("wrynose"), []string{"1:38 true write linux-noble-nvidia-tegra instead"}},
 		{"a provider that is there", `PREFERRED_PROVIDER_virtual/kernel = "linux-noble-nvidia-tegra"`, on("wrynose"), nil},
 		{"a provider that a layer had before openembedded-core", `PREFERRED_PROVIDER_llvm = "clang"`, clangLayer, nil},
+		{"a provider by the name of a package", `PREFERRED_PROVIDER_getopt = "util-linux-getopt"`, on("thud-l4t-r32.1"), nil},
 		{"a provider of one's own", `PREFERRED_PROVIDER_virtual/kernel = "linux-ours"`, on("wrynose"), nil},
 		{"gcc", `GCCVERSION = "8.%"`, on("scarthgap"), []string{"1:15 false remove the line"}},
 		{"gcc that is there", `GCCVERSION ?= "13.%"`, on("scarthgap"), nil},
@@ -62,6 +63,8 @@ func TestSettings(t *testing.T) {
 		{"a provider of openembedded-core under a name of one's own", `PREFERRED_PROVIDER_virtual/kernel = "linux-yocto"`, otherCore, nil},
 		{"another version", `IMAGE_INSTALL:append = " deepstream-7.1"`, community, []string{"1:26 true write deepstream-9.1 instead"}},
 		{"another version of a part", `IMAGE_INSTALL:append = " deepstream-7.1-samples"`, community, []string{"1:26 true write deepstream-9.1-samples instead"}},
+		{"packages that mesa provides by code", `IMAGE_INSTALL:append = " libgl libegl libgles2-dev"`, on("wrynose"), nil},
+		{"packages that later branches make by a pattern", `IMAGE_INSTALL:append = " alsa-utils-aplay"`, on("scarthgap"), nil},
 		{"a repeated line", "IMAGE_INSTALL_append = \" a\"\nIMAGE_INSTALL_append = \" b\"\n", on("scarthgap"), []string{"1:1 true write IMAGE_INSTALL:append", "2:1 true write IMAGE_INSTALL:append"}},
 		{"nothing is known of a branch", "INHERIT += \"image-prelink\"\nGCCVERSION = \"1.%\"", on("our-own"), nil},
 	} {
