@@ -6,6 +6,7 @@ package lint
 
 import (
 	"cmp"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -61,6 +62,9 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 			return nil, err
 		}
 		for _, b := range bad {
+			if recipeLike(b.At) {
+				continue
+			}
 			c.add(b.At, true, b.Why, "bitbake stops at a line that it cannot read", b.How)
 		}
 		for _, s := range statements {
@@ -136,8 +140,14 @@ func (c *checker) statement(s Statement) {
 	}
 }
 
+// recipeLike is true in a file that bitbake reads as it reads recipes, with functions.
+func recipeLike(at Position) bool { return filepath.Ext(at.File) == ".inc" }
+
 // directive finds those that only recipes may have.
 func (c *checker) directive(s Statement) {
+	if recipeLike(s.At) {
+		return
+	}
 	switch s.Var {
 	case "inherit":
 		c.add(s.At, true, "inherit is for recipes", "bitbake stops at a line that it cannot read", `write INHERIT += "`+s.Value+`"`)
@@ -222,12 +232,12 @@ func (c *checker) operators(s Statement) {
 
 // spaced finds an :append that runs into the word before it.
 func (c *checker) spaced(s Statement, operation string) {
-	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" || strings.HasPrefix(s.Value, "$") {
+	if len(s.Words) == 0 || s.Op == "+=" || s.Op == "=+" || strings.HasPrefix(s.Value, "$") || strings.HasPrefix(s.Value, "|") { // |, of BBMASK, goes on with a pattern
 		return
 	}
 	glued := operation == "append" || s.Op == ".="
 	if glued && !strings.HasPrefix(s.Value, " ") && !strings.HasPrefix(s.Value, "\t") {
-		c.add(s.At, false, s.Var+" adds its value without a space before it", "its first word runs into the last one that was there, and neither exists", `begin the value with a space: " `+s.Words[0].Text+`…"`)
+		c.add(s.At, false, s.Var+" adds its value without a space before it", "where a word stands before it the two run together, and neither exists", `begin the value with a space: " `+s.Words[0].Text+`…"`)
 	}
 }
 

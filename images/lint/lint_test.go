@@ -168,6 +168,16 @@ func TestCheckLimits(t *testing.T) {
 	}
 }
 
+// bitbake reads such a file as it reads recipes.
+func TestCheckOfIncludes(t *testing.T) {
+	const text = "inherit extrausers\naddhandler ours\npython ours() {\n    pass\n}\nINHERIT += \"image-prelink\"\n"
+	for file, want := range map[string]int{"a.inc": 1, "a.conf": 6} {
+		if all, err := Check([]Source{{File: file, Text: text}}, on("wrynose")); err != nil || len(all) != want {
+			t.Errorf("Check(%s): %v, %d findings\n%s; want %d", file, err, len(all), write(all), want)
+		}
+	}
+}
+
 func TestBranch(t *testing.T) {
 	l, err := Branch("kirkstone-l4t-r32.7.x")
 	if err != nil || l.Branch["meta-tegra"] != "kirkstone-l4t-r32.7.x" || l.Branch["meta-virtualization"] != "kirkstone" {

@@ -63,6 +63,7 @@ func TestSettings(t *testing.T) {
 		{"a provider of openembedded-core under a name of one's own", `PREFERRED_PROVIDER_virtual/kernel = "linux-yocto"`, otherCore, nil},
 		{"another version", `IMAGE_INSTALL:append = " deepstream-7.1"`, community, []string{"1:26 true write deepstream-9.1 instead"}},
 		{"another version of a part", `IMAGE_INSTALL:append = " deepstream-7.1-samples"`, community, []string{"1:26 true write deepstream-9.1-samples instead"}},
+		{"masks that go on", "BBMASK = \"a\"\nBBMASK .= \"|b\"\nBBMASK:append = \"|c\"", on("scarthgap"), nil},
 		{"packages that mesa provides by code", `IMAGE_INSTALL:append = " libgl libegl libgles2-dev"`, on("wrynose"), nil},
 		{"packages that later branches make by a pattern", `IMAGE_INSTALL:append = " alsa-utils-aplay"`, on("scarthgap"), nil},
 		{"a repeated line", "IMAGE_INSTALL_append = \" a\"\nIMAGE_INSTALL_append = \" b\"\n", on("scarthgap"), []string{"1:1 true write IMAGE_INSTALL:append", "2:1 true write IMAGE_INSTALL:append"}},
