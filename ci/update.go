@@ -408,9 +408,10 @@ func telling(step *progress.Step) func(percent int, text string) {
 	}
 }
 
-// lost says whether something failed because the board is out of reach.
+// lost says whether something failed because the board is out of reach, or was: Smoke
+// connects again itself.
 func (u *updating) lost(ctx context.Context, err error) bool {
-	return errors.Is(err, boardupdate.ErrLost) || !Answers(ctx, u.conn, 0)
+	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, ErrUnreachable) || !Answers(ctx, u.conn, 0)
 }
 
 // resume connects again and asks the engine whether it got to its end without us, also
@@ -507,7 +508,7 @@ func (u *updating) redial(ctx context.Context, limit time.Duration, try int) err
 		return context.Cause(ctx)
 	case <-time.After(time.Duration(try-1) * u.pause):
 	}
-	return u.conn.Redial(ctx, limit)
+	return Because(ctx, ErrUnreachable, u.conn.Redial(ctx, limit))
 }
 
 // onNew is overBreaks for what is done to the new system alone: a connection also breaks

@@ -110,8 +110,8 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updatin
 	}
 	u.prove = func(ctx context.Context) (report Report, err error) {
 		return report, c.at(ctx, "smoke", func() error {
-			if _, err := conn.Run(ctx, "true"); err != nil {
-				return ErrFailed // as the checks do
+			if _, err := conn.Run(ctx, "true"); err != nil { // as Smoke, which connects again to see what became of the board
+				return errors.Join(Because(ctx, ErrUnreachable, err), conn.Redial(ctx, redialLimit))
 			}
 			report, err = prove(ctx)
 			return err
@@ -160,6 +160,18 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// A board that does not come back is one that was not reached.
+func TestUpdateCutForGood(t *testing.T) {
+	conn, line := updatetest.ConnectBy(t)
+	if err := line.Close(); err != nil {
+		t.Fatal(err)
+	}
+	u := &updating{conn: conn}
+	if err := u.redial(t.Context(), time.Second, 1); ExitStatus(err) != 3 {
+		t.Errorf("redial() = %v, exit status %d; want 3", err, ExitStatus(err))
 	}
 }
 
