@@ -258,10 +258,24 @@ func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host str
 	if err != nil {
 		return err
 	}
+	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error { return work(ctx, conn, spec, a) }, pins...)
+}
+
+// onHost connects as Reach does, works, and disconnects.
+func onHost(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*target.Conn) error, pins ...string) error {
 	conn, err := Reach(ctx, opt, spec, host, pins...)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return work(ctx, conn, spec, a)
+	return orLost(ctx, conn, work(conn))
+}
+
+// orLost is the error of work on a board, of the kind ErrUnreachable where the board does
+// not answer any more.
+func orLost(ctx context.Context, conn *target.Conn, err error) error {
+	if err == nil || ctx.Err() != nil || Answers(ctx, conn, 0) {
+		return err
+	}
+	return Because(ctx, ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))
 }

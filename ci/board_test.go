@@ -235,6 +235,27 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	}
 }
 
+// The same for a board that is lost in the middle: here its first command ends the connection.
+func TestStatusOfABoardThatIsLost(t *testing.T) {
+	t.Setenv("CI", "1") // nobody is to be asked
+	key, known := startBoard(t, "ForceCommand kill -9 $PPID")
+	if err := os.WriteFile(known, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
+	for name, err := range map[string]error{
+		"deploy:config": DeployConfig(t.Context(), io.Discard, opt, spec, "board", sysctlConfig(t), ConfigOptions{}),
+		"deploy:run":    RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", target.Container{}, ContainerOptions{}),
+		"deploy:clean":  CleanContainers(t.Context(), io.Discard, opt, spec, "board", nil, ContainerOptions{}),
+		"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", FilesOptions{}),
+		"deploy:undo":   UndoDeploy(t.Context(), io.Discard, opt, spec, "board", UndoOptions{}),
+	} {
+		if got := ExitStatus(err); got != 3 || !strings.HasSuffix(err.Error(), "the board does not answer any more") {
+			t.Errorf("%s: status %d, %v; want 3", name, got, err)
+		}
+	}
+}
+
 func sysctlConfig(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "lab.yml")

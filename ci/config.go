@@ -224,17 +224,14 @@ func DeployConfig(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	if err != nil {
 		return Because(ctx, ErrWrong, err)
 	}
-	conn, err := Reach(ctx, opt, spec, host)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer hurry(conn, o.Now)()
-	done, err := configure(ctx, conn, f, o)
-	if err != nil {
-		done.Error = err.Error()
-	}
-	return errors.Join(err, showConfig(w, done, o))
+	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error {
+		defer hurry(conn, o.Now)()
+		done, err := configure(ctx, conn, f, o)
+		if err != nil {
+			done.Error = err.Error()
+		}
+		return errors.Join(err, showConfig(w, done, o))
+	})
 }
 
 func configure(ctx context.Context, conn *target.Conn, f *configFile, o ConfigOptions) (configDone, error) {

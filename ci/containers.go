@@ -60,17 +60,14 @@ func DeployContainer(ctx context.Context, w io.Writer, opt images.Options, spec 
 func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host string, o ContainerOptions,
 	work func(context.Context, target.Engine) error,
 ) error {
-	conn, err := Reach(ctx, opt, spec, host)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	e, err := target.OpenEngine(ctx, conn, o.Engine, o.Namespace)
-	if err != nil {
-		return err
-	}
-	defer e.Close()
-	return work(ctx, e)
+	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error {
+		e, err := target.OpenEngine(ctx, conn, o.Engine, o.Namespace)
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		return work(ctx, e)
+	})
 }
 
 // ContainerFailed is a container's program that ended with a status of its own, which

@@ -41,21 +41,18 @@ func DeployFiles(ctx context.Context, w io.Writer, opt images.Options, spec imag
 		return err
 	}
 	defer remove()
-	conn, err := Reach(ctx, opt, spec, host)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer hurry(conn, o.Now)()
-	var done filesDone
-	done.Changes, done.Undo, err = conn.DeployDir(ctx, folder, remote, o.DirOptions, o.Restart)
-	if err == nil && len(o.Restart) > 0 && !o.DryRun {
-		err = restart(ctx, conn, &done, o)
-	}
-	if err != nil {
-		done.Error = err.Error()
-	}
-	return errors.Join(err, showFiles(w, done, remote, o))
+	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error {
+		defer hurry(conn, o.Now)()
+		var done filesDone
+		done.Changes, done.Undo, err = conn.DeployDir(ctx, folder, remote, o.DirOptions, o.Restart)
+		if err == nil && len(o.Restart) > 0 && !o.DryRun {
+			err = restart(ctx, conn, &done, o)
+		}
+		if err != nil {
+			done.Error = err.Error()
+		}
+		return errors.Join(err, showFiles(w, done, remote, o))
+	})
 }
 
 // asFolder is a folder of one file where that is what was named.
@@ -128,27 +125,24 @@ type UndoOptions struct {
 
 // UndoDeploy puts back what a deploy of files replaced, and restarts its units.
 func UndoDeploy(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
-	conn, err := Reach(ctx, opt, spec, host)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if o.List {
-		all, err := conn.Undos(ctx)
+	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error {
+		if o.List {
+			all, err := conn.Undos(ctx)
+			if err != nil {
+				return err
+			}
+			return showUndos(w, all, o.JSON)
+		}
+		u, err := undoAndRestart(ctx, conn, o.ID, o.Force)
 		if err != nil {
 			return err
 		}
-		return showUndos(w, all, o.JSON)
-	}
-	u, err := undoAndRestart(ctx, conn, o.ID, o.Force)
-	if err != nil {
+		if o.JSON {
+			return writeJSON(w, u)
+		}
+		_, err = fmt.Fprintf(w, "%q is as it was before %s: %d names\n", u.Root, u.ID, len(u.Entries)+len(u.Settings))
 		return err
-	}
-	if o.JSON {
-		return writeJSON(w, u)
-	}
-	_, err = fmt.Fprintf(w, "%q is as it was before %s: %d names\n", u.Root, u.ID, len(u.Entries)+len(u.Settings))
-	return err
+	})
 }
 
 // undoAndRestart has units read what was put back, also where the board did not take one

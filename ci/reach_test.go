@@ -21,13 +21,13 @@ import (
 // startBoard runs a real server that the user's configuration calls "board", with the
 // alias serial-7 for its host key. ssh finds the home folder by itself, so it is called
 // by another name with -F. The key is returned as known_hosts files have it.
-func startBoard(t *testing.T) (key, known string) {
+func startBoard(t *testing.T, settings ...string) (key, known string) {
 	t.Helper()
 	program, err := exec.LookPath("ssh")
 	if _, missing := os.Stat(sshd.Program); err != nil || missing != nil {
 		t.Skip("ssh or sshd is missing: install the Debian packages openssh-client and openssh-server")
 	}
-	s, err := sshd.New(t.TempDir())
+	s, err := sshd.New(t.TempDir(), settings...)
 	if err != nil {
 		t.Fatal(err)
 	}

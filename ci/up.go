@@ -304,7 +304,7 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.V
 
 func (u *up) deploy(ctx context.Context) (string, error) {
 	deployed, err := target.Deploy(ctx, u.conn, u.spec, u.artifact)
-	return summary(deployed), err
+	return summary(deployed), orLost(ctx, u.conn, err)
 }
 
 func (u *up) smoke(ctx context.Context) (string, error) {
