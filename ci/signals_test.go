@@ -3,6 +3,7 @@ package ci
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,14 +102,17 @@ func TestSignals(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), test.argv[0], append(test.argv[1:], "up")...)
 			cmd.Dir, cmd.Env = test.dir, append(os.Environ(), "SLIPWAY_PROGRESS=json", "CI=true")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			stderr, err := cmd.StderrPipe()
+			stderr, held, err := os.Pipe()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := cmd.Start(); err != nil {
+			defer stderr.Close()
+			cmd.Stderr = held
+			if err := errors.Join(cmd.Start(), held.Close()); err != nil {
 				t.Fatal(err)
 			}
-			if !reaches(t, bufio.NewScanner(stderr), "boot") {
+			booting, ended := reaches(t, bufio.NewScanner(stderr), "boot")
+			if !booting {
 				t.Fatalf("%v ended before its boot: %v", test.argv, cmd.Wait())
 			}
 			pid := cmd.Process.Pid
@@ -122,8 +126,10 @@ func TestSignals(t *testing.T) {
 			if err := cmd.Wait(); err == nil && test.name != "SIGTERM to mage" {
 				t.Errorf("%v exited with 0 after %v", test.argv, test.signal)
 			}
-			for end := time.Now().Add(20 * time.Second); len(leftovers(t, filepath.Join(dir, "build"))) > len(before) && time.Now().Before(end); {
-				time.Sleep(100 * time.Millisecond)
+			select { // Mage does not wait for our program, which holds stderr until it ends
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Error("the program still runs")
 			}
 			if left := leftovers(t, filepath.Join(dir, "build")); len(left) > len(before) {
 				t.Errorf("left behind: %q; before: %q", left, before)
@@ -133,8 +139,8 @@ func TestSignals(t *testing.T) {
 }
 
 // reaches reads progress until a step begins, and then on to nowhere, so that
-// the program never waits for its reader.
-func reaches(t *testing.T, lines *bufio.Scanner, step string) bool {
+// the program never waits for its reader. ended is closed at the end of all of it.
+func reaches(t *testing.T, lines *bufio.Scanner, step string) (reached bool, ended chan struct{}) {
 	for lines.Scan() {
 		var e progress.Event
 		if json.Unmarshal(lines.Bytes(), &e) != nil {
@@ -142,12 +148,14 @@ func reaches(t *testing.T, lines *bufio.Scanner, step string) bool {
 			continue
 		}
 		if e.Step == step {
+			ended = make(chan struct{})
 			go func() {
+				defer close(ended)
 				for lines.Scan() {
 				}
 			}()
-			return true
+			return true, ended
 		}
 	}
-	return false
+	return false, nil
 }
