@@ -252,7 +252,7 @@ func (c *checker) runtime(s Statement, base string) {
 	}
 	for _, w := range s.Words {
 		if !workedOut(w) && !l.names(w.Text) && !c.madeByRecipe(w.Text) {
-			c.add(w.At, false, base+" is "+w.Text+", a package that no layer of the project names", "bitbake stops where an image installs it: nothing provides it", instead(maps.Keys(c.layers.Checkout.recipes()), w.Text, correctName))
+			c.add(w.At, false, base+" is "+w.Text+", a package that no layer of the project names", "bitbake stops where an image installs it: nothing provides it", instead(maps.Keys(l.recipes()), w.Text, correctName))
 		}
 	}
 }
