@@ -44,6 +44,7 @@ func DeployFiles(ctx context.Context, w io.Writer, opt images.Options, spec imag
 	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error {
 		defer hurry(conn, o.Now)()
 		var done filesDone
+		var err error
 		done.Changes, done.Undo, err = conn.DeployDir(ctx, folder, remote, o.DirOptions, o.Restart)
 		if err == nil && len(o.Restart) > 0 && !o.DryRun {
 			err = restart(ctx, conn, &done, o)
