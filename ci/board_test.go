@@ -237,7 +237,7 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 
 // The same for a board that is lost in the middle: here its first command ends the connection.
 func TestStatusOfABoardThatIsLost(t *testing.T) {
-	t.Setenv("CI", "1") // nobody is to be asked
+	t.Setenv("CI", "1") // no questions
 	key, known := startBoard(t, "ForceCommand kill -9 $PPID")
 	if err := os.WriteFile(known, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
 		t.Fatal(err)

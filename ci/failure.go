@@ -11,7 +11,7 @@ import (
 // the board, or fix a file. An error that is none of these is any other one.
 var (
 	// ErrUnreachable is for a board that did not answer, let nobody in, or was lost in
-	// the middle of its checks.
+	// the middle.
 	ErrUnreachable = errors.New("the board was not reached")
 	// ErrFailed is what a run ends with whose report is whole and says that the board
 	// failed.

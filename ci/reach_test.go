@@ -57,7 +57,7 @@ func startBoard(t *testing.T, settings ...string) (key, known string) {
 // What proves a board: a key that its flash recorded by the serial, or a fingerprint
 // that a person gave. Nothing else does.
 func TestReach(t *testing.T) {
-	t.Setenv("CI", "1") // nobody is to be asked
+	t.Setenv("CI", "1") // no questions
 	key, known := startBoard(t)
 	public, _, _, _, err := ssh.ParseAuthorizedKey([]byte(key))
 	if err != nil {

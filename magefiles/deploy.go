@@ -23,12 +23,12 @@ type Deploy mg.Namespace
 // The host is the virtual board's own name while it is on, user@host:port, or an
 // alias of your ~/.ssh/config. A container comes with virtual boards' artifacts alone;
 // other boards get the description. Deploying needs root on the board: by its login, or
-// by sudo with -become. A board of which nothing is known shows its host key's
-// fingerprint: compare it on the board's own console, then answer, or give -pin=SHA256:…
-// where there is no terminal.
+// by sudo with -become. Slipway shows the fingerprint of an unknown host key: compare it
+// on the board's own console, then answer, or give -pin=SHA256:… where there is no terminal.
 //
-// It exits with 3 where the board was not reached or lets nobody in, with 5 where its
-// board.yml is wrong, and with 1 after any other failure. All deploy:* do, but deploy:run.
+// It exits with 3 where the board was not reached, lets nobody in or was lost in the
+// middle, with 5 where its board.yml is wrong, and with 1 after any other failure. All
+// deploy:* do, but deploy:run.
 //
 // Examples: "deploy virt virt"; "deploy jetson-orin-nano-devkit root@10.0.0.7".
 func (Deploy) Board(ctx context.Context, board, host string,
