@@ -165,6 +165,9 @@ func (c *checkout) bring(ctx context.Context, r Repo) error {
 	if !t.there() {
 		return c.create(ctx, r, dir)
 	}
+	if err := t.removeLocks(ctx); err != nil {
+		return err
+	}
 	if err := t.useURL(ctx, r.URL); err != nil {
 		if _, bad := t.git(ctx, "rev-parse", "--git-dir"); bad != nil && ctx.Err() == nil {
 			return t.isDamaged(bad)

@@ -79,7 +79,7 @@ func (g store) list(ctx context.Context, args ...string) ([]string, error) {
 }
 
 func (g store) command(args ...string) engine.Command {
-	argv := []string{"git", "--git-dir=" + g.gitDir}
+	argv := []string{"git", "--no-optional-locks", "--git-dir=" + g.gitDir}
 	if g.gitDir != g.dir {
 		argv = append(argv, "--work-tree="+g.dir)
 	}
@@ -275,6 +275,35 @@ func (g store) fetching(ctx context.Context, args ...string) error {
 
 func (g store) fetchLock() string { return filepath.Join(g.gitDir, "slipway-fetching") }
 
+// removeLocks removes the locks that a killed git left on what slipway alone writes. The
+// caller holds the lock of the workspace or mirror, so no other git of ours runs here.
+func (g store) removeLocks(ctx context.Context) error {
+	if err := g.awaitFetch(ctx); err != nil {
+		return err
+	}
+	locks := []string{filepath.Join(g.gitDir, patchIndex+".lock")}
+	err := filepath.WalkDir(filepath.Join(g.gitDir, "refs/slipway"), func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".lock") {
+			locks = append(locks, path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return removeFiles(locks)
+}
+
+// removeFiles removes those of the files that are there.
+func removeFiles(paths []string) error {
+	for _, path := range paths {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 // awaitFetch waits a while for a fetch whose slipway was killed.
 func (g store) awaitFetch(ctx context.Context) error {
 	if !exists(g.fetchLock()) {
@@ -282,17 +311,16 @@ func (g store) awaitFetch(ctx context.Context) error {
 	}
 	soon, cancel := context.WithTimeout(ctx, lingering)
 	defer cancel()
+	left := []string{g.fetchLock()}
 	lock, err := waitLock(soon, g.fetchLock())
 	if err == nil {
 		lock.Close()
+		left = append(left, filepath.Join(g.gitDir, "shallow.lock"))
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := os.Remove(g.fetchLock()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return removeFiles(left)
 }
 
 // checkTag makes sure that a tag is where the pinned commit says that it is.

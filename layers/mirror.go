@@ -54,7 +54,7 @@ func (m mirror) give(ctx context.Context, r Repo, t tree) (commit string, err er
 		return err
 	})
 	if err != nil && ctx.Err() == nil { // half a pack may be what fills the disk
-		err = errors.Join(err, m.removeLeft())
+		err = errors.Join(err, m.removeLeft(ctx))
 	}
 	if err != nil {
 		return "", err
@@ -97,7 +97,7 @@ func (m mirror) ready(ctx context.Context, r Repo) error {
 		return err
 	}
 	if exists(filepath.Join(m.dir, "HEAD")) {
-		return m.removeLeft()
+		return m.removeLeft(ctx)
 	}
 	partial := mirror{store{m.dir + ".partial", m.dir + ".partial", m.hold}}
 	if err := os.RemoveAll(partial.dir); err != nil {
@@ -109,19 +109,17 @@ func (m mirror) ready(ctx context.Context, r Repo) error {
 	return os.Rename(partial.dir, m.dir)
 }
 
-func (m mirror) removeLeft() error {
-	for _, pattern := range []string{"*.lock", "refs/slipway/*/*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
+func (m mirror) removeLeft(ctx context.Context) error {
+	for _, pattern := range []string{"*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*"} {
 		names, err := filepath.Glob(filepath.Join(quoteGlob(m.dir), pattern))
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+		if err := removeFiles(names); err != nil {
+			return err
 		}
 	}
-	return nil
+	return m.removeLocks(ctx)
 }
 
 // obtain fetches r's commit where the mirror lacks it, and returns it. A branch or a tag

@@ -144,6 +144,19 @@ func TestMirrorAfterAKill(t *testing.T) {
 	if exists(filepath.Join(m.dir, "objects/pack/tmp_pack_x")) {
 		t.Error("half a pack was left in the mirror")
 	}
+	write(t, m.dir, map[string]string{"refs/slipway/at/heads/main.lock": "", "refs/slipway/all/heads/main.lock": ""})
+	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", branch: main"), ws); err != nil {
+		t.Errorf("Checkout beside the lock of a branch that a killed fetch left = %v; want none", err)
+	}
+}
+
+// A checkout without a mirror fetches into the tree itself.
+func TestTreeAfterAKilledFetch(t *testing.T) {
+	m := movedTree(t)
+	write(t, m.r, map[string]string{".git/slipway-fetching": "", ".git/shallow.lock": ""})
+	if err := m.checkout(t, t.Context(), m.second); err != nil || headOf(t, m.r) != m.second {
+		t.Errorf("Checkout after a fetch that was killed = %v; want HEAD at %s", err, m.second)
+	}
 }
 
 // A mirror that a full disk or a loss of power damaged must not be in the way of

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,10 +149,8 @@ func (t tree) recover(ctx context.Context, r Repo, commit string) error {
 	if err := t.checkKept(ctx, r, commit, killed); err != nil {
 		return err
 	}
-	for _, lock := range []string{"index.lock", "HEAD.lock", checkedOut + ".lock"} {
-		if err := os.Remove(filepath.Join(t.gitDir, lock)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	if err := removeFiles([]string{filepath.Join(t.gitDir, "index.lock"), filepath.Join(t.gitDir, "HEAD.lock")}); err != nil {
+		return err
 	}
 	var kept []string
 	if kept, err = t.keepEdits(ctx); err != nil {

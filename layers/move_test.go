@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -136,6 +137,27 @@ func TestCheckoutKeepsAFileInAFolderThatGoes(t *testing.T) {
 	}
 	if err := m.checkout(t, t.Context(), third); err != nil || m.files(t)["conf"] != "a file now" {
 		t.Errorf("Checkout = %v; want conf to be a file", err)
+	}
+}
+
+// A git status that is killed while it rewrites the index leaves index.lock, which slipway
+// takes for that of another git.
+func TestEditedTakesNoLock(t *testing.T) {
+	m := movedTree(t)
+	if err := os.Chtimes(filepath.Join(m.r, "conf/layer.conf"), time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	index := filepath.Join(m.r, ".git/index")
+	before, err := os.Stat(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited, err := treeIn(m.r, nil).edited(t.Context())
+	if err != nil || len(edited) > 0 {
+		t.Errorf("edited = %q, %v; want nothing", edited, err)
+	}
+	if after, err := os.Stat(index); err != nil || !os.SameFile(before, after) {
+		t.Errorf("git status wrote the index anew, under a lock: %v", err)
 	}
 }
 

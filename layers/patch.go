@@ -63,6 +63,9 @@ func (c *checkout) patch(ctx context.Context, r Repo) error {
 	}
 	c.moves(r)
 	now.Patches, now.Count = sum, len(files)
+	if err := t.removeLocks(ctx); err != nil {
+		return err
+	}
 	if now.Head, err = t.patched(ctx, r, now.Commit, files); err != nil {
 		return err
 	}
@@ -207,7 +210,7 @@ func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFil
 	if len(files) == 0 {
 		return base, nil
 	}
-	index := filepath.Join(t.gitDir, "slipway-index")
+	index := filepath.Join(t.gitDir, patchIndex)
 	defer os.Remove(index)
 	b := patchBench{tree: t, env: []string{"GIT_INDEX_FILE=" + index}}
 	seconds, err := b.run(ctx, nil, "show", "-s", "--format=%ct", base)
@@ -229,6 +232,9 @@ func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFil
 
 // ourEmail tells commits that Slipway made from those of users.
 const ourEmail = "slipway@localhost"
+
+// patchIndex is git's index while patches are applied.
+const patchIndex = "slipway-index"
 
 // patchBench is a tree with an index where patches are applied.
 type patchBench struct {

@@ -50,6 +50,38 @@ func (p patchedRepo) mustCheckout(t *testing.T, patches ...Patch) {
 
 func (p patchedRepo) files(t *testing.T) map[string]string { return moved{r: p.r}.files(t) }
 
+// A lock that a killed git left on what slipway alone writes must not stop every later checkout.
+func TestCheckoutAfterAKilledGit(t *testing.T) {
+	for _, tt := range []struct {
+		name, lock string
+		pinned     bool
+	}{
+		{"index of patches", ".git/slipway-index.lock", true},
+		{"ref of a branch", ".git/refs/slipway/at/heads/main.lock", false},
+		{"ref of what was checked out", ".git/refs/slipway/checkout.lock", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := patchedProject(t)
+			write(t, p.dir, map[string]string{"patches/fix.patch": newFile("fix", "one")})
+			p.mustCheckout(t, onePatch...)
+			write(t, p.r, map[string]string{tt.lock: ""})
+			write(t, p.dir, map[string]string{"patches/fix.patch": newFile("fix", "two")})
+			pin := ""
+			if tt.pinned {
+				pin = ", commit: " + p.second
+			}
+			project := load(t, p.dir, "header: {version: 14}\nrepos:\n  here: {}\n  r: {url: "+p.url+", branch: main"+pin+"}\n")
+			project.Repos[1].Patches = onePatch
+			if err := Checkout(t.Context(), project, Workspace{Dir: p.dir, Mirrors: filepath.Join(p.dir, "mirrors")}); err != nil {
+				t.Fatal(err)
+			}
+			if got := p.files(t)["fix"]; got != "two" || exists(filepath.Join(p.r, tt.lock)) {
+				t.Errorf("fix is %q, and the lock is there: %v; want \"two\" and no lock", got, exists(filepath.Join(p.r, tt.lock)))
+			}
+		})
+	}
+}
+
 var onePatch = []Patch{{"fix", "here", "patches/fix.patch"}}
 
 func TestCheckoutPatches(t *testing.T) {
