@@ -63,7 +63,8 @@ func (g store) shallow() bool { return exists(filepath.Join(g.gitDir, "shallow")
 // a user's commits, and a question about a password would never be seen. A pack
 // appears whole, where the objects of a fetch that was killed would be a commit
 // without its files. A signature's check would be taken for a commit's date, and a
-// watcher of files would hold our locks for ever.
+// watcher of files would hold our locks for ever. A git status that may take a lock
+// leaves index.lock when it is killed.
 func (g store) git(ctx context.Context, args ...string) (string, error) {
 	out, err := engine.Output(ctx, g.command(args...))
 	return strings.TrimSpace(string(out)), err
