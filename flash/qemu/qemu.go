@@ -208,11 +208,12 @@ func Find(dir string) (*VM, error) {
 }
 
 // alive is true where the process is still the machine and not a later process
-// with its number.
+// with its number. A machine that ends loses its command line first, and then closes
+// its disk.
 func (v *VM) alive() bool {
 	proc := filepath.Join("/proc", strconv.Itoa(v.PID))
 	cmdline, err := os.ReadFile(filepath.Join(proc, "cmdline"))
-	if err != nil || !strings.Contains(string(cmdline), "\x00slipway-"+v.Board+"\x00") {
+	if err != nil || len(cmdline) > 0 && !strings.Contains(string(cmdline), "\x00slipway-"+v.Board+"\x00") {
 		return false
 	}
 	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
@@ -281,24 +282,23 @@ func (v *VM) forget() error {
 	return nil
 }
 
-// wait is true once the machine has ended.
+// wait is true once the machine has ended with all its threads: until then its disk is open.
 func (v *VM) wait(ctx context.Context, limit time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for v.alive() {
-		if ctx.Err() != nil {
-			return false
+	fd, err := unix.PidfdOpen(v.PID, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer unix.Close(fd)
+	if !v.alive() {
+		return true
+	}
+	for end := time.Now().Add(limit); ctx.Err() == nil && time.Now().Before(end); {
+		const pauseMs = 20
+		if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, pauseMs); n > 0 {
+			return true
 		}
-		pause(ctx)
 	}
-	return true
-}
-
-func pause(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(20 * time.Millisecond):
-	}
+	return false
 }
 
 // WaitOff waits until the machine has switched itself off, and says why it is not.

@@ -68,6 +68,27 @@ func TestStartStop(t *testing.T) {
 	}
 }
 
+// A machine that ends gives its memory back, and its command line with it, before it closes its
+// disk: the next machine would find the disk in use.
+func TestAliveUntilTheDiskIsClosed(t *testing.T) {
+	for range 3 {
+		spec, dir := machine(t)
+		vm, err := Start(t.Context(), spec, dir, Options{Detach: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { vm.Stop() })
+		if err := unix.Kill(vm.PID, unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		for vm.alive() {
+		}
+		if at, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(vm.PID), "cwd")); err == nil {
+			t.Errorf("process %d still has the folder %s, and is not taken for alive", vm.PID, at)
+		}
+	}
+}
+
 // The trial of KVM takes seconds where it fails, which is long enough to start a
 // machine twice; whoever comes second must leave the first one's files alone.
 func TestStartTwiceAtOnce(t *testing.T) {
