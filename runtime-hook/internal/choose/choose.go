@@ -37,12 +37,13 @@ const (
 // asks for something that cannot be: a capability that nobody knows, or a part of
 // a GPU.
 func From(env []string) (Selection, error) {
-	vars, err := variables(env)
-	if err != nil {
+	vars := variables(env)
+	s := Selection{allLists: vars[requireJetPack] == allLists}
+	var err error
+	if s.gpus, s.wants, err = names(vars[visibleDevices]); err != nil || !s.wants {
 		return Selection{}, err
 	}
-	s := Selection{allLists: vars[requireJetPack] == allLists}
-	if s.gpus, s.wants, err = names(vars[visibleDevices]); err != nil || !s.wants {
+	if err = bounded(vars); err != nil {
 		return Selection{}, err
 	}
 	if s.capabilities, err = capabilities(vars[driverCapabilities]); err != nil {
@@ -54,24 +55,38 @@ func From(env []string) (Selection, error) {
 
 // variables are the container's that concern the board. One that is set twice
 // counts as programs see it: the last one.
-func variables(env []string) (map[string]string, error) {
+func variables(env []string) map[string]string {
 	vars := map[string]string{}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
-		case name == visibleDevices, name == driverCapabilities, name == disableRequire, strings.HasPrefix(name, requirePrefix):
+		case name == visibleDevices, name == driverCapabilities, name == disableRequire,
+			strings.HasPrefix(name, requirePrefix) && len(vars) <= maxRequirements+3: // one too many is enough
 			vars[name] = value
 		}
-		if len(vars) > maxRequirements+3 {
-			return nil, fmt.Errorf("the container has more than %d variables %s*; take some away", maxRequirements, requirePrefix)
-		}
+	}
+	return vars
+}
+
+// bounded refuses variables that are too many or too long to be read. A container that
+// asks for nothing may have them.
+func bounded(vars map[string]string) error {
+	if len(vars) > maxRequirements+3 {
+		return fmt.Errorf("the container has more than %d variables %s*; take some away", maxRequirements, requirePrefix)
 	}
 	for name, value := range vars {
-		if len(name)+len(value) > maxValueBytes {
-			return nil, fmt.Errorf("the container's %.80s is %d bytes long; at most %d are read: set it to less", name, len(value), maxValueBytes)
+		if err := short(name, value); err != nil {
+			return err
 		}
 	}
-	return vars, nil
+	return nil
+}
+
+func short(name, value string) error {
+	if len(name)+len(value) > maxValueBytes {
+		return fmt.Errorf("the container's %.80s is %d bytes long; at most %d are read: set it to less", name, len(value), maxValueBytes)
+	}
+	return nil
 }
 
 // Wants reports whether the container gets anything of the board at all.

@@ -53,6 +53,19 @@ func TestFromManyVariables(t *testing.T) {
 	}
 }
 
+// A container that asks for nothing starts, whatever else its image sets.
+func TestFromNothingAsked(t *testing.T) {
+	many := []string{"NVIDIA_DRIVER_CAPABILITIES=" + strings.Repeat("x", 1<<17)}
+	for i := 0; i < 100; i++ {
+		many = append(many, fmt.Sprintf("NVIDIA_REQUIRE_%d=nonsense", i))
+	}
+	for _, env := range [][]string{nil, {"NVIDIA_VISIBLE_DEVICES="}, {"NVIDIA_VISIBLE_DEVICES=void"}} {
+		if s, err := From(append(env, many...)); err != nil || s.Wants() {
+			t.Errorf("From with %q and variables beyond the limits = %v; want that nothing is asked for", env, err)
+		}
+	}
+}
+
 // twoGPUs is a board whose second GPU was found first.
 func twoGPUs(t *testing.T) string {
 	return tree(t, map[string]string{

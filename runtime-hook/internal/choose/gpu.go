@@ -47,6 +47,9 @@ func (g GPU) NotListed() error {
 // names reads NVIDIA_VISIBLE_DEVICES. Nil stands for all GPUs, and an empty list for none
 // of them: what the driver does without one is given still.
 func names(value string) (gpus []name, wants bool, err error) {
+	if err := short(visibleDevices, value); err != nil {
+		return nil, false, err
+	}
 	everything, none := false, false
 	words := strings.Split(value, ",")
 	if len(words) > maxNames {
