@@ -230,3 +230,18 @@ func TestLibraryMusl(t *testing.T) {
 		l.quiet()
 	})
 }
+
+// A volume that is read-only has the library that is listed. That the hook cannot add a
+// link there, for which no list asks, stops no container.
+func TestNoSonameLinkInReadOnlyVolume(t *testing.T) {
+	everywhere(t, func(t *testing.T, l *lab, stage string) {
+		l.needsLibrary()
+		l.cache()
+		out, err := l.run(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) {
+			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board/lib", Type: "bind", Source: "/opt/board/lib", Options: []string{"bind", "ro"}})
+		}})
+		if err != nil || out != "found" {
+			t.Errorf("xz printed %q, %v; want that it finds its library", out, err)
+		}
+	})
+}

@@ -150,7 +150,12 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		}
 	}
 	for _, l := range p.Links {
-		if err := done(&res.Links, l.Path, l.From, r.link(l)); err != nil {
+		err := r.link(l)
+		// glibc finds the library without this link.
+		if err != nil && l.Soname {
+			err = inTheWay("%s: %v", l.Path, err)
+		}
+		if err := done(&res.Links, l.Path, l.From, err); err != nil {
 			return res, err
 		}
 	}

@@ -84,7 +84,7 @@ func (c *compiler) sonameLink(t *tree, e csv.Entry, end string) {
 	if leads, err := t.resolve(at); err == nil && leads != end || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	c.sonames = append(c.sonames, Link{Path: at, Target: path.Base(end), File: t.host(end), From: "soname of " + from(e)})
+	c.sonames = append(c.sonames, Link{Path: at, Target: path.Base(end), File: t.host(end), From: "soname of " + from(e), Soname: true})
 }
 
 // sonameLinks are those that can be made where the folders are given.

@@ -44,6 +44,7 @@ type Link struct {
 	Target string `json:"target"`
 	File   string `json:"file,omitempty"` // what stands at its end on the board; "" for a folder
 	From   string `json:"from"`
+	Soname bool   `json:"-"` // no list asks for it
 
 	source string // the link itself, on the board
 }
