@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -120,6 +121,9 @@ func (r request) apply(process inject.Process, config oci.Config, p plan.Plan) (
 	lacks := root.Lacks(p)
 	res, err := root.Apply(lacks)
 	res.Before = len(p.Mounts) + len(p.Links) - len(lacks.Mounts) - len(lacks.Links)
+	if res.Changed {
+		p.Libraries = slices.DeleteFunc(slices.Clone(p.Libraries), func(l plan.Library) bool { return root.RemoveBlank(l.Path) })
+	}
 	if err == nil {
 		used := r.compat(root)
 		res.Compat = used.Dir

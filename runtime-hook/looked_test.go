@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The hook believes the runtime that it has just looked at the board, and nobody for long.
@@ -43,6 +46,45 @@ func TestLooked(t *testing.T) {
 	looked := uptime()
 	if got := run(lookedArg(looked)); got != "one" && uptime()-looked < lookedFor {
 		t.Errorf("just after the runtime looked the container has %q; want what it saw, one", got)
+	}
+}
+
+// What the board loses after the runtime looked is left out, with a warning, and programs
+// look on.
+func TestBoardChangesMeanwhile(t *testing.T) {
+	for name, change := range map[string]func(p string) error{
+		"gone":   os.Remove,
+		"a FIFO": func(p string) error { return errors.Join(os.Remove(p), unix.Mkfifo(p, 0o644)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, "runc")
+			l.needsLibrary()
+			data, err := os.ReadFile("/opt/board/lib/liblzma.so.5.4")
+			must(t, err)
+			write(t, l.rootfs("/opt/image/liblzma.so.5"), string(data))
+			write(t, l.rootfs("/etc/ld.so.conf.d/image.conf"), "/opt/image\n")
+			l.cache()
+			write(t, "/opt/board/one", "one")
+			l.lists("lib, /opt/board/lib/liblzma.so.5.4", "lib, /opt/board/one")
+			l.hook = []string{hookBinary(t), "hook"}
+			for len(keptPlans(t)) == 0 {
+				if out, err := l.run(container{stage: "createRuntime", env: all, script: useXZ}); err != nil || out != "found" {
+					t.Fatal(out, err)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			for _, p := range []string{"/opt/board", "/etc/ld.so.cache"} {
+				must(t, os.RemoveAll(l.rootfs(p)))
+			}
+			l.cache()
+			must(t, change("/opt/board/lib/liblzma.so.5.4"))
+			l.hook = append(l.hook, lookedArg(uptime()))
+			out, err := l.run(container{stage: "createRuntime", env: all, script: "cat /opt/board/one; " + useXZ})
+			log, _ := os.ReadFile("/run/slipway/hook.log")
+			if err != nil || out != "onefound" || !strings.Contains(string(log), "test.csv:1: the board changed meanwhile: /opt/board/lib/liblzma.so.5.4") {
+				t.Errorf("the container printed %q, %v; want one, and that xz finds the image's library; log %q", out, err, log)
+			}
+		})
 	}
 }
 

@@ -214,6 +214,9 @@ func (r *Root) bind(source, p string, at place, kind uint32, flags uintptr) erro
 // no moment at which it could be written to.
 func bindNew(source string, at place, kind uint32, flags uintptr) error {
 	fd, err := cloneMount(source)
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w: %s is there no longer", errChanged, source)
+	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", source, err)
 	}
@@ -244,6 +247,9 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 		defer on.Close()
 	}
 	src, err := os.OpenFile(source, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%w: %s is there no longer", errChanged, source)
+	}
 	if err != nil {
 		return err
 	}
@@ -291,7 +297,7 @@ func still(fd int, source string, kind uint32) error {
 		return err
 	}
 	if stat.Mode&unix.S_IFMT != kind {
-		return fmt.Errorf("%s changed while it was given", source)
+		return fmt.Errorf("%w: %s is of another kind now", errChanged, source)
 	}
 	return nil
 }

@@ -26,6 +26,10 @@ import (
 // covered. The container starts without that one thing.
 var errInTheWay = errors.New("the image is in the way")
 
+// errChanged is what the board has no longer since the plan was made. The container
+// starts without that one thing.
+var errChanged = errors.New("the board changed meanwhile")
+
 func inTheWay(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errInTheWay, fmt.Sprintf(format, args...))
 }
@@ -35,6 +39,7 @@ type Result struct {
 	Files, Folders, Links, Devices int
 	Before                         int      // what the container had from the board already
 	Skipped                        []string // what the image did not let in, and why
+	Changed                        bool     // the board lacks something of the plan by now
 	Compat                         string   // the image's folder of newer CUDA libraries, which are used
 }
 
@@ -129,6 +134,9 @@ func (r *Root) Apply(p plan.Plan) (Result, error) {
 		case err == nil:
 			*what++
 		case errors.Is(err, errInTheWay):
+			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: %v", from, err))
+		case errors.Is(err, errChanged):
+			res.Changed = true
 			res.Skipped = append(res.Skipped, fmt.Sprintf("%s: %v", from, err))
 		case errors.Is(err, unix.EROFS) && r.readOnly():
 			return fmt.Errorf("%s: %s: %w; crun makes a read-only root so before createContainer: there, use createRuntime or prestart", from, name, err)
