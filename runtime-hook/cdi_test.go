@@ -133,6 +133,19 @@ func TestCDI(t *testing.T) {
 	}
 }
 
+// A path that JSON cannot say is left out: an engine would look for another.
+func TestCDIOfNameThatIsNotUTF8(t *testing.T) {
+	root := sampleBoard(t)
+	write(t, root+"/usr/lib/\xff.so", "x")
+	write(t, root+csv.Dir+"/z.csv", "lib, /usr/lib/\xff.so\n")
+	for _, args := range [][]string{nil, {"--mounts"}} {
+		stdout, stderr, err := call("", append([]string{"cdi", "--output=-", "--root=" + root}, args...)...)
+		if err != nil || strings.Contains(stdout, `\ufffd`) || strings.Contains(stderr, `"/usr/lib/\xff.so" is left out`) != (args != nil) {
+			t.Errorf("cdi %q printed %q, %q, %v; want no path that the board does not have", args, stdout, stderr, err)
+		}
+	}
+}
+
 // A board with two GPUs has a name for each number, each UUID, and all.
 func TestCDIOfTwoGPUs(t *testing.T) {
 	root := t.TempDir()

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"slipway/runtime-hook/internal/choose"
 	"slipway/runtime-hook/internal/plan"
@@ -83,6 +84,25 @@ type Board struct {
 	Env  []string // the hook's
 	// The version of the spec; "" for the oldest that can say all.
 	Version string
+}
+
+// Drop takes from b what a spec cannot say, as JSON is UTF-8, and returns the paths: an
+// engine starts no container for which it does not find a path.
+func (b *Board) Drop() (paths []string) {
+	drops := func(source, path string) bool {
+		bad := !utf8.ValidString(source) || !utf8.ValidString(path)
+		if bad {
+			paths = append(paths, path)
+		}
+		return bad
+	}
+	p := &b.Plan
+	p.Devices = slices.DeleteFunc(p.Devices, func(d plan.Device) bool { return drops(d.Source, d.Path) })
+	if len(b.Hook) == 0 {
+		p.Mounts = slices.DeleteFunc(p.Mounts, func(m plan.Mount) bool { return drops(m.Source, m.Path+m.Listed) })
+		p.Links = slices.DeleteFunc(p.Links, func(l plan.Link) bool { return drops(l.File, l.Path) })
+	}
+	return paths
 }
 
 // New is the spec of b, with a device for each GPU by number and UUID, and all.
