@@ -34,7 +34,7 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"log", "-z", "--ignore-missing", "--format=%S%x09%h%x09%ae%x09%s", fmt.Sprintf("--max-count=%d", listedCommits), "--stdin"}
+	args := []string{"log", "-z", "--ignore-missing", "--format=%S%x09%h%x09%ce%x09%s", fmt.Sprintf("--max-count=%d", listedCommits), "--stdin"}
 	args = append(append(args, tips...), "--not", "--glob=refs/slipway/*")
 	c := t.command(append(args, t.remotesOf(ctx, r)...)...)
 	var not strings.Builder

@@ -280,4 +280,9 @@ func TestCheckoutReplacesItsOwnPatches(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), " my fix\n") || strings.Contains(err.Error(), "p.patch of repository") {
 		t.Errorf("Checkout = %v; want it to stop at the user's commit alone", err)
 	}
+	run(t, r, "git", "checkout", "-q", "--detach", patched)
+	run(t, r, "git", "commit", "-q", "--amend", "-m", "amended by me") // which keeps the author
+	if err := Checkout(t.Context(), plain, ws); err == nil || !strings.Contains(err.Error(), " amended by me\n") {
+		t.Errorf("Checkout = %v; want it to stop at the patch that the user amended", err)
+	}
 }

@@ -230,7 +230,8 @@ func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFil
 	return base, nil
 }
 
-// ourEmail tells commits that Slipway made from those of users.
+// ourEmail, as the committer's, tells commits that Slipway made from those of users: one
+// that a user amends keeps its author.
 const ourEmail = "slipway@localhost"
 
 // patchIndex is git's index while patches are applied.
