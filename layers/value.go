@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -178,23 +180,33 @@ func document(path string, data []byte) (*yaml.Node, error) {
 	if err := loader.Load(&doc); errors.Is(err, io.EOF) || err == nil && len(doc.Content) != 1 {
 		return nil, fmt.Errorf("%s: holds nothing; a project file begins with \"header:\"", path)
 	} else if err != nil {
-		return nil, syntaxError(path, err)
+		return nil, syntaxError(path, data, err)
 	}
 	switch err := loader.Load(&second); {
 	case err == nil:
 		return nil, position{path, second.Line, second.Column}.errorf("a second document begins here; a project file is one: take out the --- before it")
 	case !errors.Is(err, io.EOF):
-		return nil, syntaxError(path, err)
+		return nil, syntaxError(path, data, err)
 	}
 	return doc.Content[0], nil
 }
 
-func syntaxError(path string, err error) error {
+func syntaxError(path string, data []byte, err error) error {
 	var where *yaml.LoadError
-	if errors.As(err, &where) && where.Mark.Line > 0 {
-		return position{path, where.Mark.Line, where.Mark.Column}.errorf("not valid YAML: %s", where.Message)
+	if !errors.As(err, &where) {
+		return fmt.Errorf("%s: not valid YAML: %w", path, err)
 	}
-	return fmt.Errorf("%s: not valid YAML: %w", path, err)
+	at := position{path, where.Mark.Line, where.Mark.Column}
+	if at.line == 0 { // the character itself is bad
+		before := data[:max(bytes.IndexFunc(data, notInYAML), 0)]
+		at = position{path, bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1}
+	}
+	return at.errorf("not valid YAML: %s", where.Message)
+}
+
+// notInYAML is true for what is not UTF-8, and for most control characters.
+func notInYAML(r rune) bool {
+	return r == utf8.RuneError || unicode.IsControl(r) && !strings.ContainsRune("\t\n\r\u0085", r)
 }
 
 func (r *reader) at(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
