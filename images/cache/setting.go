@@ -123,6 +123,9 @@ func parseYAML(from string, data []byte) (*yaml.Node, error) {
 		if len(strings.TrimSpace(string(data))) == 0 {
 			return nil, nil
 		}
+		if where != nil { // a character that no YAML has
+			err = errors.New(where.Message)
+		}
 		return nil, fmt.Errorf("%s: not valid YAML: %w", from, err)
 	}
 	if len(doc.Content) == 0 {

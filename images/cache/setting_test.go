@@ -34,6 +34,7 @@ func TestParseSetting(t *testing.T) {
 		{"unknown part", "sstate: http://s\nhash: h:1\n", Setting{}, `t.yml:2:1: cache: unknown part "hash"`},
 		{"a list", "[a]", Setting{}, "t.yml:1:1: cache is neither"},
 		{"not YAML", "{", Setting{}, "not valid YAML"},
+		{"not UTF-8", "mode: \xff", Setting{}, "not valid YAML: invalid leading UTF-8 octet"},
 		{"a part that is a list", "{sstate: [a]}", Setting{}, "sstate is not an address"},
 		{"no scheme", "builder:8600", Setting{}, "begins with http:// or https://"},
 		{"a path", "http://builder:8600/x", Setting{}, "goes on after the host"},
