@@ -114,6 +114,7 @@ func (l *checkout) choices(pattern string) (all []string) {
 
 // fileOf are the variables whose value is a part of a file's name that bitbake reads.
 var fileOf = map[string][]string{
+	"MACHINE":      {"conf/machine/*.conf"},
 	"DISTRO":       {"conf/distro/*.conf", "conf/distro/include/*.inc"},
 	"TCLIBC":       {"conf/distro/include/tclibc-*.inc"},
 	"INIT_MANAGER": {"conf/distro/include/init-manager-*.inc"},
@@ -128,8 +129,12 @@ func (c *checker) inCheckouts(s Statement) {
 	if !versioned {
 		rest, required = strings.CutPrefix(s.Var, "REQUIRED_VERSION_")
 	}
+	c.perhaps = conditional(s.Var)
+	defer func() { c.perhaps = false }()
 	switch {
-	case l == nil || s.Op == "" || s.Flag != "":
+	case l == nil || s.Flag != "":
+	case s.Op == "":
+		c.required(s)
 	case fileOf[s.Var] != nil:
 		c.fileNamed(s)
 	case versioned || required:
@@ -138,6 +143,15 @@ func (c *checker) inCheckouts(s Statement) {
 		c.runtime(s, base)
 	case base == "DISTRO_FEATURES":
 		c.features(s)
+	case base == "BBMULTICONFIG":
+		have := l.choices("conf/multiconfig/*.conf")
+		for _, w := range s.Words {
+			if !workedOut(w) && !slices.Contains(have, w.Text) {
+				c.add(w.At, true, "BBMULTICONFIG has "+w.Text+", and no layer of the project has conf/multiconfig/"+w.Text+".conf", "bitbake stops without that file", instead(slices.Values(have), w.Text, correctName))
+			}
+		}
+	case strings.HasSuffix(base, "IMAGE_FEATURES"):
+		c.imageFeatures(s)
 	case base == "BBMASK":
 		for _, w := range s.Words {
 			c.mask(w)
@@ -161,7 +175,7 @@ func (c *checker) fileNamed(s Statement) {
 			have = choices
 		}
 	}
-	if len(have) == 0 || s.Var == "DISTRO" && w.Text == "nodistro" {
+	if len(have) == 0 || s.Var == "DISTRO" && w.Text == "nodistro" || c.lacks(machinePrefix+w.Text) && s.Var == "MACHINE" {
 		return
 	}
 	if s.Var == "DISTRO" { // the base of every distro, which is none
@@ -288,6 +302,32 @@ func (c *checker) features(s Statement) {
 			continue
 		}
 		c.add(w.At, false, "DISTRO_FEATURES has "+w.Text+", a feature that no file of the layers names", "nothing is built differently for it", instead(maps.Keys(l.words()), w.Text, correctName))
+	}
+}
+
+// imageFeatures looks for features that neither a layer nor the configuration names.
+func (c *checker) imageFeatures(s Statement) {
+	base, operation := split(s.Var)
+	l := c.layers.Checkout
+	for _, w := range s.Words {
+		packages := "FEATURE_PACKAGES_" + w.Text
+		if operation == "remove" || workedOut(w) || w.Text == "debug-tweaks" || l.names(w.Text) || l.names(packages) || c.removed(base, w.Text) || c.decides(packages) != nil {
+			continue
+		}
+		c.add(w.At, true, base+" has "+w.Text+", a feature that no file of the layers names", "bitbake skips images with an unknown feature, and then nothing provides them", instead(maps.Keys(l.words()), w.Text, correctName))
+	}
+}
+
+// required looks for the file that a require names.
+func (c *checker) required(s Statement) {
+	if s.Var != "require" || len(s.Words) != 1 || strings.ContainsAny(s.Value, "${}*?[") {
+		return
+	}
+	dirs := append([]string{filepath.Dir(s.At.File)}, c.layers.Checkout.folders...)
+	if !slices.ContainsFunc(dirs, func(dir string) bool {
+		return isFile(filepath.Join(dir, s.Value)) || isFile(filepath.Join(dir, "conf", s.Value)) || filepath.IsAbs(s.Value) && isFile(s.Value)
+	}) {
+		c.add(s.Words[0].At, true, "require names "+s.Value+", which no layer of the project has", "bitbake stops without that file", "correct the path, or write include where the file may be missing")
 	}
 }
 

@@ -28,6 +28,9 @@ var miniature = map[string]string{
 	"recipes-kernel/linux/linux-yocto_6.12.bb":      "",
 	"recipes-kernel/linux/linux-yocto-dev.bb":       "",
 	"recipes-x/u-boot/u-boot_git.bb":                "",
+	"conf/machine/qemuarm64.conf":                   "",
+	"conf/multiconfig/second.conf":                  "",
+	"classes-recipe/ours.bbclass":                   "IMAGE_CMD:sdimg = \"true\"\nFEATURE_PACKAGES_tools-debug = \"gdb\"\n",
 }
 
 func TestCheckouts(t *testing.T) {
@@ -66,6 +69,22 @@ func TestCheckouts(t *testing.T) {
 		{"mask of a recipe beside the layer", `BBMASK = "recipes/ours/"`, nil},
 		{"mask that is none", `BBMASK = "recipes-[x a(b *c"`, []string{`1:11 true put a \ before`, `1:22 true put a \`, `1:26 true put a \`}},
 		{"mask that is Python's alone", `BBMASK = "recipes-(?!x)"`, nil},
+		{"class", `INHERIT += "ours nosuch"`, []string{"1:18 true correct the name"}},
+		{"class by a slip of the hand", `INHERIT += "buildhistroy"`, []string{"1:13 true write buildhistory instead"}},
+		{"class for another machine", `INHERIT:append:tegra = " nosuch"`, []string{"1:26 false correct the name"}},
+		{"class that is taken out again", "INHERIT += \"nosuch\"\nINHERIT:remove = \"nosuch\"", nil},
+		{"class that is replaced", "USER_CLASSES ?= \"nosuch\"\nUSER_CLASSES = \"\"", nil},
+		{"class before the list is set anew", "INHERIT += \"nosuch\"\nINHERIT = \"\"", nil},
+		{"type of images", `IMAGE_FSTYPES = "nosuchtype sdimg ext4.nosuch sdimg.gz"`, []string{"1:18 true correct the name", "1:35 true correct the name"}},
+		{"type of images for another machine", `IMAGE_FSTYPES:tegra = "tegraflash-tar"`, []string{"1:24 false remove it"}},
+		{"machine", `MACHINE = "qemuarm46"`, []string{"1:12 true write qemuarm64 instead"}},
+		{"machine of another release", `MACHINE = "jetson-tx1"`, []string{"1:12 true build it as"}},
+		{"second configuration", `BBMULTICONFIG = "second secnd"`, []string{"1:25 true write second instead"}},
+		{"feature of images", `EXTRA_IMAGE_FEATURES = "tools-debug debug-tweaks tools-dbug ours-own"`, []string{"1:50 true correct the name", "1:61 true correct the name"}},
+		{"feature of images that is one's own", "IMAGE_FEATURES += \"ours-own\"\nFEATURE_PACKAGES_ours-own = \"busybox\"", nil},
+		{"feature of images taken out", `EXTRA_IMAGE_FEATURES:remove = "nosuch-feature"`, nil},
+		{"require", "require conf/distro/poky.conf\nrequire nosuch.inc\nrequire ${OURS}", []string{"2:9 true correct the path"}},
+		{"include of nothing", "include nosuch.inc", nil},
 		{"mask that bitbake works out", `BBMASK = "${LAYERDIR}/x"`, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -116,7 +135,7 @@ func TestCheckoutsOfAProject(t *testing.T) {
 // not show what the whole has.
 func TestCheckoutOfALink(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "kas.yml"), "header: {version: 14}\nrepos:\n  linked: {path: "+dir+"/linked}\nlocal_conf_header:\n  a: |\n    DISTRO = \"poky\"\n    VIRTUAL-RUNTIME_init_manager = \"systemd\"\n    BBMASK = \"/linked/recipes-core/systemd/\"\n    PREFERRED_VERSION_linux-yocto = \"5.15%\"\n")
+	put(t, filepath.Join(dir, "kas.yml"), "header: {version: 14}\nmachine: qemuarm64\nrepos:\n  linked: {path: "+dir+"/linked}\nlocal_conf_header:\n  a: |\n    DISTRO = \"poky\"\n    VIRTUAL-RUNTIME_init_manager = \"systemd\"\n    BBMASK = \"/linked/recipes-core/systemd/\"\n    PREFERRED_VERSION_linux-yocto = \"5.15%\"\n")
 	for name, text := range miniature {
 		put(t, filepath.Join(dir, "meta", name), text)
 	}
@@ -129,7 +148,7 @@ func TestCheckoutOfALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := Project(p, ws, filepath.Join(dir, "build"))
-	if err != nil || len(all) != 1 || all[0].Where != p.File+":9:38" {
+	if err != nil || len(all) != 1 || all[0].Where != p.File+":10:38" {
 		t.Errorf("Project: %v\n%s; want the version of linux-yocto alone", err, write(all))
 	}
 	if err := os.Remove(filepath.Join(dir, "meta/conf/bitbake.conf")); err != nil {

@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // What one text may hold. Real ones stay far below.
@@ -98,7 +99,7 @@ func join(src Source, bad *[]unread) []logical {
 	var open *logical
 	n := max(src.Line, 1)
 	for line := range strings.Lines(src.Text) {
-		line = strings.TrimRight(line, " \t\r\n\f\v")
+		line = strings.TrimRightFunc(line, unicode.IsSpace)
 		if open == nil {
 			all = append(all, logical{first: n, source: src})
 			open = &all[len(all)-1]

@@ -89,6 +89,7 @@ type checker struct {
 	statements []Statement
 	installed  []Word
 	findings   []Finding
+	perhaps    bool                 // the statement that is looked at may hold for another machine
 	said       map[[2]string]string // what, and what fixes it, and the file: local.conf repeats what the project file says
 }
 
@@ -98,7 +99,7 @@ func (c *checker) add(at Position, stops bool, what, why, fix string) {
 		return
 	}
 	c.said[key] = at.File
-	c.findings = append(c.findings, Finding{at, at.String(), stops, what, why, fix})
+	c.findings = append(c.findings, Finding{at, at.String(), stops && !c.perhaps, what, why, fix})
 }
 
 // release is a branch by which the release is known: all layers follow one.
@@ -129,9 +130,11 @@ func (c *checker) statement(s Statement) {
 	case operation == "remove" || s.Flag != "":
 	case installs[base]:
 		c.spaced(s, operation)
+		c.perhaps = conditional(s.Var)
 		for _, w := range s.Words {
 			c.install(w, base)
 		}
+		c.perhaps = false
 	case lists[base]:
 		c.spaced(s, operation)
 		c.tweaks(s, base)
@@ -143,10 +146,15 @@ func (c *checker) statement(s Statement) {
 // recipeLike is true in a file that bitbake reads as it reads recipes, with functions.
 func recipeLike(at Position) bool { return filepath.Ext(at.File) == ".inc" }
 
+var directiveSince = map[string]string{"addpylib": "mickledore", "include_all": "walnascar", "addfragments": "walnascar"}
+
 // directive finds those that only recipes may have.
 func (c *checker) directive(s Statement) {
 	if recipeLike(s.At) {
 		return
+	}
+	if release := directiveSince[s.Var]; release != "" && Before(c.branch, release) {
+		c.add(s.At, true, s.Var+" is there from "+release+" on", "bitbake stops at a line that it cannot read", "remove the line")
 	}
 	switch s.Var {
 	case "inherit":
@@ -197,7 +205,7 @@ func split(name string) (base, operation string) {
 
 var operations = []string{"append", "prepend", "remove"}
 
-var oldOverrides = regexp.MustCompile(`_(append|prepend|remove)($|_)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
+var oldOverrides = regexp.MustCompile(`_(append|prepend|remove)($|_|:)|_(pn-|class-|task-|jetson-|qemu|tegra($|[0-9_])|forcevariable$)`)
 
 // oldOverride is where the first override in the syntax with underscores begins, or -1.
 func oldOverride(name string) int {
@@ -223,6 +231,9 @@ func (c *checker) operators(s Statement) {
 		}
 		c.add(s.At, operation != "", s.Var+" is of the syntax before honister", why, "write "+now)
 		return
+	}
+	if s.Flag == "" && since(c.branch, "honister") && slices.ContainsFunc(operations, func(o string) bool { return strings.Contains(s.Var, "_"+o) }) {
+		c.add(s.At, true, s.Var+" has _append, _prepend or _remove in its name", "from honister on bitbake takes each such name for an override in the form before", "give the variable another name, or write the override with a colon")
 	}
 	base, overrides, found := strings.Cut(s.Var, ":")
 	if found && Before(c.branch, "dunfell") {

@@ -16,11 +16,14 @@ var classLists = []string{"INHERIT", "USER_CLASSES", "IMAGE_CLASSES", "PACKAGE_C
 // settings looks at a statement when all of the configuration was read.
 func (c *checker) settings(s Statement) {
 	base, operation := split(s.Var)
-	if s.Op == "" || s.Flag != "" || operation == "remove" {
+	if s.Op == "" || s.Flag != "" || operation == "remove" || operation == "" && c.replaced(s) {
 		return
 	}
+	c.perhaps = conditional(s.Var)
+	defer func() { c.perhaps = false }()
 	for _, w := range s.Words {
 		switch {
+		case c.removed(base, w.Text):
 		case slices.Contains(classLists, base):
 			c.class(w, base)
 		case base == "IMAGE_FSTYPES":
@@ -33,6 +36,33 @@ func (c *checker) settings(s Statement) {
 	}
 }
 
+// replaced is true where another statement decides what the variable is.
+func (c *checker) replaced(s Statement) bool {
+	later := false
+	for _, o := range c.statements {
+		if later && o.Var == s.Var && o.Flag == "" && (o.Op == "=" || o.Op == ":=") {
+			return true
+		}
+		later = later || o.At == s.At
+	}
+	return strings.HasPrefix(s.Op, "?") && c.decides(s.Var).At != s.At
+}
+
+// removed is true for a word that the configuration takes out again.
+func (c *checker) removed(base, word string) bool {
+	return slices.ContainsFunc(c.statements, func(s Statement) bool {
+		of, operation := split(s.Var)
+		return of == base && operation == "remove" && !conditional(s.Var) && slices.ContainsFunc(s.Words, func(w Word) bool { return w.Text == word })
+	})
+}
+
+// conditional is true where an override says for what alone a statement holds.
+func conditional(name string) bool {
+	base, _ := split(name)
+	overrides := strings.FieldsFunc(name[len(base):], func(r rune) bool { return r == ':' || r == '_' })
+	return slices.ContainsFunc(overrides, func(o string) bool { return !slices.Contains(operations, o) })
+}
+
 // workedOut is true for a word that bitbake works out.
 func workedOut(w Word) bool { return strings.ContainsAny(w.Text, "${}@()'/") }
 
@@ -42,7 +72,12 @@ func (c *checker) class(w Word, variable string) {
 	case workedOut(w):
 	case c.lacks(name):
 		c.add(w.At, true, variable+" names the class "+w.Text+", which "+c.where(name)+" does not have", c.history(name)+"; bitbake stops where it does not find a class", c.like(classPrefix, w.Text, "remove it"))
-	case c.unheardOf(name) && !c.checkedOut(name):
+	case !c.unheardOf(name) || c.checkedOut(name):
+	case c.layers.Checkout != nil:
+		if len(c.layers.Checkout.choices("classes*/"+w.Text+".bbclass")) == 0 {
+			c.add(w.At, true, variable+" names the class "+w.Text+", which no layer of the project has", "bitbake stops where it does not find a class", instead(slices.Values(c.namesOf(classPrefix)), w.Text, correctName))
+		}
+	default:
 		if near := c.nearest(classPrefix, w.Text); near != "" {
 			c.add(w.At, false, variable+" names the class "+w.Text+", which none of the usual layers has", "bitbake stops where it does not find a class", "write "+near+", unless a layer of yours has "+w.Text)
 		}
@@ -71,6 +106,10 @@ func (c *checker) imageType(w Word) {
 	}
 	if name := typePrefix + kind; c.lacks(name) {
 		c.add(w.At, true, "IMAGE_FSTYPES has "+w.Text+", a type of images that "+c.where(name)+" does not have", c.history(name)+"; image.bbclass stops at a type that no class makes", c.like(typePrefix, kind, "remove it"))
+	} else if l := c.layers.Checkout; l != nil && slices.ContainsFunc(strings.Split(kind, "."), func(part string) bool {
+		return !l.names(part) && !l.names("IMAGE_CMD_"+part) && !l.names("CONVERSION_CMD_"+part)
+	}) {
+		c.add(w.At, true, "IMAGE_FSTYPES has "+w.Text+", a type of images that no layer of the project has", "image.bbclass stops at a type that no class makes", instead(slices.Values(c.namesOf(typePrefix)), kind, correctName))
 	}
 }
 
