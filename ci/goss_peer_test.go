@@ -234,6 +234,11 @@ var peerMatchers = []struct {
 	{`['!/etc/passwd']`, false},
 	{`['\/etc/passwd']`, false},
 	{`['!\/etc/passwd']`, false},
+	{`['/']`, false},
+	{`['!/']`, false},
+	{`['\']`, false},
+	{`['!\']`, false},
+	{`['/\//']`, false},
 	{`['/passwd']`, false},
 	{`['!/passwd']`, false},
 	{`['/^foo$/']`, false},
@@ -444,9 +449,9 @@ func TestMatchersBesideGoss(t *testing.T) {
 }
 
 // refusedForReasons are matchers that goss passes for some value and we refuse:
-// flags that it takes as text, lists that ask nothing, and a broken length.
+// flags that it takes as text, patterns and lists that ask nothing, and a broken length.
 var refusedForReasons = []string{
-	"['!/foo/I']", "['!/foo/x']", "[]", "{and: []}", "{gjson: {}}", "{have-len: 3.0}", "{have-patterns: []}",
+	"['!/foo/I']", "['!/foo/x']", `['!\']`, `['\']`, "[]", "{and: []}", "{gjson: {}}", "{have-len: 3.0}", "{have-patterns: []}",
 }
 
 // rawYAML is a value as it is written, tags, quotes and all.

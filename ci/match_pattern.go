@@ -55,6 +55,10 @@ func (r matchReader) pattern(n *yaml.Node, text string) matcher {
 		return r.linePattern(n, text, shape)
 	}
 	plain := strings.TrimLeft(text, `\/!`)
+	if plain == "" && text != "" && text != "!" {
+		r.fail(n, "%s: %q asks nothing, as goss takes all ! / \\ from the beginning of a text; for a line with a slash, write %q", r.key, text, `/\//`)
+		return matcher{}
+	}
 	m := linesWith(fmt.Sprintf("line with %q", plain), strings.HasPrefix(text, "!"), func(line string) bool { return strings.Contains(line, plain) })
 	if text == "" {
 		m.test = func(any) (bool, error) { return true, nil }

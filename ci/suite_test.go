@@ -140,6 +140,8 @@ func TestSuiteErrorsOfChecks(t *testing.T) {
 		{"a number as a pattern", "command: {x: {stdout: [5]}}", "stdout: a pattern is a text; write \"5\""},
 		{"a matcher as a pattern", "command: {x: {stdout: [{have-prefix: a}]}}", "stdout: a pattern is a text, not a mapping"},
 		{"a truth value for a text", "command: {x: {stdout: true}}", "stdout is never true, as it is no truth value; for a text, write \"true\""},
+		{"a pattern of a slash alone", "command: {x: {stdout: [/]}}", "main.yml:1:24: stdout: \"/\" asks nothing, as goss takes all"},
+		{"a pattern of a backslash alone", `command: {x: {stdout: ['!\']}}`, `stdout: "!\\" asks nothing`},
 		{"patterns within a matcher", "command: {x: {stdout: {and: [[a]]}}}", "for lines use have-patterns or contain-elements"},
 		{"a text for a number", "command: {x: {stdout: {gt: '5'}}}", "stdout must be a number, not \"5\""},
 		{"a number for a text", "command: {x: {stdout: {have-prefix: 5}}}", "have-prefix needs a text; write \"5\""},
