@@ -71,6 +71,10 @@ func TestMldevOtherInput(t *testing.T) {
 			t.Errorf("wrong %v: argv = %s; want %s", wrong, got, want)
 		}
 	}
+	i.OtherModel = "/m2"
+	if got := strings.Join(mldev{test: "inference_interleave"}.argv(i, "/d"), " "); !strings.Contains(got, "=/m,/i,/d/output,/r --filelist=/m2,/i2,/d/other-output,/r2 ") {
+		t.Errorf("argv = %s; want the other model for the other input", got)
+	}
 }
 
 func FuzzMldev(f *testing.F) {

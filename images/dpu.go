@@ -47,13 +47,15 @@ type Peer struct {
 }
 
 // Inference is a model for DPDK's mldev, by files of the board. With another input, a device
-// is found out that gives the answer of the first one again.
+// is found out that gives the answer of the first one again, and with another model one that
+// takes one model for the other.
 type Inference struct {
 	EAL       []string `yaml:"eal" json:"eal"`
 	Model     string   `yaml:"model" json:"model"`
 	Input     string   `yaml:"input" json:"input"`
 	Reference string   `yaml:"reference" json:"reference"` // what the model must answer
 
+	OtherModel     string `yaml:"other-model" json:"otherModel,omitempty"` // for the other input; else it is Model
 	OtherInput     string `yaml:"other-input" json:"otherInput,omitempty"`
 	OtherReference string `yaml:"other-reference" json:"otherReference,omitempty"`
 
@@ -148,6 +150,9 @@ func (m *Inference) validate() error {
 	if (m.OtherInput == "") != (m.OtherReference == "") {
 		return errors.New("inference: other-input and other-reference need each other")
 	}
+	if m.OtherModel != "" && m.OtherInput == "" {
+		return errors.New("inference: other-model needs other-input and other-reference")
+	}
 	for _, f := range []struct {
 		key, file string
 		optional  bool
@@ -155,6 +160,7 @@ func (m *Inference) validate() error {
 		{"model", m.Model, false},
 		{"input", m.Input, false},
 		{"reference", m.Reference, false},
+		{"other-model", m.OtherModel, true},
 		{"other-input", m.OtherInput, true},
 		{"other-reference", m.OtherReference, true},
 		{"wrong", m.Wrong, true},

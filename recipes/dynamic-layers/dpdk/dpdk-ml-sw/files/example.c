@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Writes a model, two inputs and the output that each must give, for
+ * Writes two models, an input for each and the output that it must give, for
  * dpdk-test-mldev. The outputs are computed here in double precision, and with
  * nothing of the driver: a mistake there shows as a difference. A driver that
- * answers the second input as the first one shows too.
+ * answers the second input as the first one, or by the first model, shows too.
  */
 #include <errno.h>
 #include <limits.h>
@@ -12,7 +12,6 @@
 #include <string.h>
 
 #define WIDTH_MAX 64
-#define NB_INPUTS 2
 
 static const uint32_t widths[] = { 64, 48, 32, 10 };
 #define NB_LAYERS (sizeof(widths) / sizeof(widths[0]) - 1)
@@ -43,10 +42,10 @@ static float write_float(FILE *out, float value)
 	return value;
 }
 
-static void write_layer(FILE *out, uint32_t inputs, uint32_t outputs, int relu, double values[][WIDTH_MAX])
+static void write_layer(FILE *out, uint32_t inputs, uint32_t outputs, int relu, double *values)
 {
-	double sums[NB_INPUTS][WIDTH_MAX] = { 0 };
-	uint32_t in, to, i;
+	double sums[WIDTH_MAX] = { 0 };
+	uint32_t in, to;
 	float number;
 
 	write32(out, inputs);
@@ -55,20 +54,17 @@ static void write_layer(FILE *out, uint32_t inputs, uint32_t outputs, int relu, 
 	for (to = 0; to < outputs; to++) {
 		for (in = 0; in < inputs; in++) {
 			number = write_float(out, next_number());
-			for (i = 0; i < NB_INPUTS; i++)
-				sums[i][to] += (double)number * values[i][in];
+			sums[to] += (double)number * values[in];
 		}
 	}
 	for (to = 0; to < outputs; to++) {
 		number = write_float(out, next_number());
-		for (i = 0; i < NB_INPUTS; i++) {
-			sums[i][to] += (double)number;
-			values[i][to] = relu && sums[i][to] < 0 ? 0 : sums[i][to];
-		}
+		sums[to] += (double)number;
+		values[to] = relu && sums[to] < 0 ? 0 : sums[to];
 	}
 }
 
-static void write_model(FILE *out, double values[][WIDTH_MAX])
+static void write_model(FILE *out, double *values)
 {
 	size_t i;
 
@@ -105,39 +101,38 @@ static int finish(FILE *out)
 	return 0;
 }
 
-int main(int argc, char **argv)
+/* Writes a model, an input, and what the model must answer. */
+static int write_example(const char *folder, const char *model, const char *input, const char *reference)
 {
-	static const char *const inputs[NB_INPUTS] = { "input.bin", "other-input.bin" };
-	static const char *const references[NB_INPUTS] = { "reference.bin", "other-reference.bin" };
-	double values[NB_INPUTS][WIDTH_MAX];
-	int i, failed = 0;
+	double values[WIDTH_MAX];
+	int failed;
 	uint32_t at;
-	FILE *out;
+	FILE *out = create(folder, input);
 
-	if (argc != 2) {
-		fprintf(stderr, "usage: %s FOLDER: writes model.bin, and input.bin, reference.bin, other-input.bin and other-reference.bin there\n", argv[0]);
-		return 2;
-	}
-	for (i = 0; i < NB_INPUTS; i++) {
-		out = create(argv[1], inputs[i]);
-		if (!out)
-			return 1;
-		for (at = 0; at < widths[0]; at++)
-			values[i][at] = (double)write_float(out, next_number());
-		failed |= finish(out);
-	}
-	out = create(argv[1], "model.bin");
+	if (!out)
+		return 1;
+	for (at = 0; at < widths[0]; at++)
+		values[at] = (double)write_float(out, next_number());
+	failed = finish(out);
+	out = create(folder, model);
 	if (!out)
 		return 1;
 	write_model(out, values);
 	failed |= finish(out);
-	for (i = 0; i < NB_INPUTS; i++) {
-		out = create(argv[1], references[i]);
-		if (!out)
-			return 1;
-		for (at = 0; at < widths[NB_LAYERS]; at++)
-			write_float(out, (float)values[i][at]);
-		failed |= finish(out);
+	out = create(folder, reference);
+	if (!out)
+		return 1;
+	for (at = 0; at < widths[NB_LAYERS]; at++)
+		write_float(out, (float)values[at]);
+	return failed | finish(out);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s FOLDER: writes model.bin, input.bin and reference.bin there, and the same again with other- before their names\n", argv[0]);
+		return 2;
 	}
-	return failed;
+	return write_example(argv[1], "model.bin", "input.bin", "reference.bin") |
+	       write_example(argv[1], "other-model.bin", "other-input.bin", "other-reference.bin");
 }
