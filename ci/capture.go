@@ -37,7 +37,7 @@ type arrival struct {
 const strangeVLAN = 3333
 
 // start begins tcpdump, and waits until it listens. It sees what has an address of the
-// check's as its source, or the check's tag.
+// check's as its source, the check's type of Ethernet, or its tag.
 func (c *capture) start(ctx context.Context, s *session, p images.Peer, direction string, sources []string) error {
 	if err := s.wantThere(ctx, p, "tcpdump"); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (c *capture) start(ctx context.Context, s *session, p images.Peer, directio
 	for _, source := range sources {
 		argv = append(argv, "src", "host", source, "or")
 	}
-	argv = append(argv, "vlan", strconv.Itoa(strangeVLAN))
+	argv = append(argv, "ether", "proto", strconv.Itoa(etherOther), "or", "vlan", strconv.Itoa(strangeVLAN))
 	out, in := io.Pipe()
 	go func() {
 		defer close(c.done)

@@ -68,10 +68,10 @@ var kinds = []kind{
 	{"ptest", "package tests, as ptest-runner prints them", []string{"exec", "argv", "exit-status"}, readPtestCommand},
 	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status"}, readBinary},
 	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
-	{"flow", "a rule that DPDK's ports keep to, with packets that show it", []string{"port", "packets", "other-port", "other-packets", "all-fields", "group", "transfer"}, readFlow},
+	{"flow", "a rule that DPDK's ports keep to, with packets that show it", []string{"port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "group", "transfer"}, readFlow},
 	{"flow-rate", "how fast DPDK's ports take rules, by dpdk-test-flow-perf", []string{"rules", "min-inserted", "min-removed", "within"}, readFlowRate},
 	{"pbr", "policy based routing that FRR hands to the ports, with packets that show it", []string{
-		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "rules", "rounds", "max-growth", "wider", "group", "cases",
+		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "rules", "rounds", "max-growth", "wider", "group", "cases",
 	}, readPBR},
 	{"steering", "a rule that an mlx5 device says it holds", []string{"process", "port", "file", "match", "actions", "hardware"}, readSteering},
 	{"sriov", "virtual functions, their representors and the switch's mode", []string{"pf", "vfs", "mode"}, readSRIOV},

@@ -21,7 +21,10 @@ type flow struct {
 func readFlow(e *entry) probe {
 	e.limit = 2 * time.Minute
 	transfer := e.flag("transfer")
-	c := flow{aim: readAim(e), group: e.number("group", 0, 0, math.MaxUint32), plain: transfer != nil && !*transfer}
+	c := flow{aim: readAim(e), group: e.number("group", 0, 0, math.MaxUint32-1), plain: transfer != nil && !*transfer}
+	if c.anyProtocol {
+		e.fail(e.key, "any-protocol is for pbr: a rule of testpmd's has one protocol")
+	}
 	if c.group > 0 && c.plain || c.allFields && (c.group > 0 || c.plain) {
 		e.fail(e.key, "a check takes only one of group, transfer: false and all-fields")
 	}
@@ -86,7 +89,7 @@ func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU
 	return l.run(ctx)
 }
 
-const theRule, theWider, theJump = "the rule", "the wider rule", "the jump"
+const theRule, theWider, theJump, theDrop = "the rule", "the wider rule", "the jump", "the rule of another group"
 
 // rules are testpmd's commands that make them.
 func (c flow) rules(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
@@ -94,6 +97,7 @@ func (c flow) rules(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
 	all := map[string]string{
 		theRule:  routeRule(group, c.pattern(d).testpmd(from), t.toMAC.String(), out),
 		theWider: routeRule(group+"priority 1 ", wider.testpmd(from), t.otherMAC.String(), out),
+		theDrop:  fmt.Sprintf("flow create 0 group %d ingress transfer pattern %s / end actions drop / end", c.group+1, wider.testpmd(from)),
 		theJump:  fmt.Sprintf("flow create 0 ingress transfer pattern %s / end actions jump group %d / end", wider.testpmd(from), c.group),
 	}
 	if c.plain {
@@ -102,14 +106,14 @@ func (c flow) rules(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
 	return all
 }
 
-// step makes a rule, or destroys it, and then sends packets, if it says which rules these must
+// step makes a rule, or destroys it, or flushes all, and then sends packets, if it says which rules these must
 // keep to.
 type step struct {
 	does, rule string
 	then       *ruleset
 }
 
-const toMake, toDestroy = "make", "destroy"
+const toMake, toDestroy, toFlush = "make", "destroy", "flush"
 
 var none, first, second, both = &ruleset{}, &ruleset{rule: true}, &ruleset{wide: true}, &ruleset{rule: true, wide: true}
 
@@ -118,14 +122,17 @@ var routeSteps = []step{
 	{toMake, theWider, nil}, {toMake, theRule, both}, {toDestroy, theRule, second}, {toDestroy, theWider, none},
 }
 
-// Rules of a group take packets only while a rule of group 0 jumps there.
+// Rules of a group take packets only while a rule of group 0 jumps there. One of another group
+// takes none.
 var groupSteps = []step{
+	{toMake, theDrop, nil},
 	{toMake, theWider, nil},
 	{toMake, theRule, none},
 	{toMake, theJump, both},
 	{toDestroy, theRule, second},
 	{toDestroy, theJump, none},
-	{toDestroy, theWider, none},
+	{toMake, theJump, nil},
+	{toFlush, "", none},
 }
 
 // A rule without transfer has what the wider one leaves, though that is younger and has a lower
@@ -157,7 +164,7 @@ type flowLife struct {
 
 func (l *flowLife) run(ctx context.Context) error {
 	if l.plain {
-		if _, err := l.pmd.do("set fwd rxonly"); err != nil {
+		if _, err := l.pmd.do("set fwd macswap"); err != nil {
 			return err
 		}
 	}
@@ -184,17 +191,14 @@ func (l *flowLife) take(ctx context.Context, s step) error {
 	if s.rule == theWider && l.t.dpu.Other == nil {
 		return nil
 	}
-	do := l.make
-	if s.does == toDestroy {
-		do = l.destroy
-	}
+	do := map[string]func(string) error{toMake: l.make, toDestroy: l.destroy, toFlush: l.flush}[s.does]
 	if err := do(s.rule); err != nil || !l.f.ok() || s.then == nil {
 		return err
 	}
 	return l.compare(ctx, *s.then)
 }
 
-// make makes a rule. testpmd receives packets while there is one that gives it some.
+// make makes a rule. testpmd sends packets back while there is one that gives it some.
 func (l *flowLife) make(rule string) error {
 	number, err := l.pmd.create(l.rules[rule])
 	if err != nil {
@@ -205,6 +209,13 @@ func (l *flowLife) make(rule string) error {
 	if l.plain && rule == theRule {
 		_, err = l.pmd.do("start")
 	}
+	return err
+}
+
+// flush takes all rules away.
+func (l *flowLife) flush(string) error {
+	clear(l.made)
+	_, err := l.pmd.do("flow flush 0")
 	return err
 }
 

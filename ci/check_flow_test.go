@@ -24,13 +24,13 @@ func TestFlow(t *testing.T) {
 		want                string // of what was seen
 		proves              Proof
 	}{
-		{"in software", "net_swflow", "", &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 43 by the kernel, 6 no further; a socket at to answers in 700µs; " +
-			"with both rules: 16 rewritten to to, 21 rewritten to other, 6 by the kernel, 6 no further; the rule counts 36 packets, ", ProvesSoftware},
-		{"in hardware", "mlx5_pci", "", &playedSpec, "rule 1 is gone; with the wider rule: 37 rewritten to other, 6 by the kernel, 6 no further; the wider rule counts 58 packets", ProvesHardware},
-		{"once both are gone", "mlx5_pci", "", &playedSpec, "; rule 0 is gone; without a rule: 43 by the kernel, 6 n", ProvesHardware},
+		{"in software", "net_swflow", "", &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; " +
+			"with both rules: 24 rewritten to to, 47 rewritten to other, 34 by the kernel, 12 no further; the rule counts 44 packets, ", ProvesSoftware},
+		{"in hardware", "mlx5_pci", "", &playedSpec, "rule 1 is gone; with the wider rule: 71 rewritten to other, 34 by the kernel, 12 no further; the wider rule counts 118 packets", ProvesHardware},
+		{"once both are gone", "mlx5_pci", "", &playedSpec, "; rule 0 is gone; without a rule: 105 by ", ProvesHardware},
 		{"a bridge that floods", "net_swflow", "floods", &playedSpec, "rule 0 is gone", ProvesSoftware},
-		{"a driver that nobody knows", "net_new", "", &playedSpec, "the rule counts 36 packets", ""},
-		{"nowhere else", "net_swflow", "", &apart, "; rule 0 is gone; without a rule: 43 by the kernel", ProvesSoftware},
+		{"a driver that nobody knows", "net_new", "", &playedSpec, "the rule counts 44 packets", ""},
+		{"nowhere else", "net_swflow", "", &apart, "; rule 0 is gone; without a rule: 105 by the kernel", ProvesSoftware},
 		{"no traffic", "mlx5_pci", "", &parts, "no packets were sent: dpu in the board's board.yml has no from and to; port 0 pf0vf0 is mlx5_pci, port 1 p0 is mlx5_pci; rule 0 is gone", ProvesParts},
 		{"no section", "", "", nil, "skipped: the board's board.yml has no section dpu", ""},
 		{"no testpmd", "", "no dpdk-testpmd", &playedSpec, "skipped: the board lacks what it needs: it has no program dpdk-testpmd", ""},
@@ -61,11 +61,18 @@ func TestFlow(t *testing.T) {
 		{"TTL 1 too", "net_swflow", "takes TTL 1", &playedSpec, "UDP to port 53 with TTL 1: 3 packets at to, not 0", ""},
 		{"any source", "net_swflow", "takes any source", &playedSpec, "UDP to port 53 from another address: 3 packets at to, not 0", ""},
 		{"any port", "net_swflow", "takes any port", &playedSpec, "UDP to port 5300: 3 packets at to, not 0", ""},
-		{"fragments too", "net_swflow", "takes fragments", &playedSpec, "fragments of UDP to port 53: 3 packets at to, not 0", ""},
+		{"fragments too", "net_swflow", "takes fragments", &playedSpec, "fragments of UDP to port 53: 6 packets at to, not 0", ""},
+		{"the other port's", "net_swflow", "takes any port's", &playedSpec, "with both rules: packets to port 53 that come in by the other port: 3 packets at to or from, not 0", ""},
+		{"a bit of the port", "net_swflow", "ignores a bit of ports", &playedSpec, "UDP to port 49: 2 packets at to, not 0", ""},
+		{"any type", "net_swflow", "takes any type", &playedSpec, "packets to port 53 of another EtherType: 3 packets at to, not 0", ""},
+		{"TTL 0 too", "net_swflow", "takes TTL 0", &playedSpec, "packets to port 53 with TTL 0: 3 packets at to, not 0", ""},
+		{"what is over", "net_swflow", "damages what is over", &playedSpec, "UDP to port 53 with TTL 1: the frame is not as it was sent, of 3 packets at the kernel's pf0vf0", ""},
+		{"a checksum that was not there", "net_swflow", "makes checksums", &playedSpec, "UDP to port 53 without a checksum: the checksum of UDP is 0x0100, not 0x0000, of 2 packets at to", ""},
+		{"long ones", "net_swflow", "loses long ones", &playedSpec, "with both rules: UDP to port 53: 6 packets at to, not 7", ""},
 		{"no options", "net_swflow", "does not know options", &playedSpec, "UDP to port 5300 with 53 in an IP option: 3 packets at to, not 0", ""},
 		{"the older rule", "net_swflow", "does the older rule", &playedSpec, "with both rules: UDP to port 53: 0 packets at to, not 7", ""},
-		{"a wrong count", "net_swflow", "counts twice", &playedSpec, "failed: the rule counts 72 packets, ", ""},
-		{"a wrong count of bytes", "net_swflow", "counts no headers", &playedSpec, "failed: the rule counts 36 packets, ", ""},
+		{"a wrong count", "net_swflow", "counts twice", &playedSpec, "failed: the rule counts 88 packets, ", ""},
+		{"a wrong count of bytes", "net_swflow", "counts no headers", &playedSpec, "failed: the rule counts 44 packets, ", ""},
 		{"an old count", "net_swflow", "knows nothing yet", &playedSpec, "failed: the rule counts 0 packets, 0 bytes", ""},
 		{"a count that is gone", "mlx5_pci", "forgets its count", &playedSpec, "and when asked again 0 and 0", ""},
 		{"the rule stays", "net_swflow", "keeps the rule", &playedSpec, "failed: the rule still answers: COUNT:", ""},
@@ -94,18 +101,22 @@ func TestFlowGroupsAndPlain(t *testing.T) {
 		spec               *images.DPU
 		want               string
 	}{
-		{"a group", group, "", &playedSpec, "without a rule: 43 by the kernel, 6 no further; the rule counts 0 packets, 0 bytes; the wider rule counts 0 packets, 0 bytes; " +
-			"with both rules: 16 rewritten to to, 21 rewritten to other, 6 by the kernel, 6 no further; the rule counts 36 packets, "},
+		{"a group", group, "", &playedSpec, "without a rule: 105 by the kernel, 12 no further; the rule counts 0 packets, 0 bytes; the wider rule counts 0 packets, 0 bytes; " +
+			"with both rules: 24 rewritten to to, 47 rewritten to other, 34 by the kernel, 12 no further; the rule counts 44 packets, "},
 		{"no jump", group, "does not jump", &playedSpec, "failed: with both rules: UDP to port 53: 0 packets at to, not 7"},
 		{"without a jump", group, "jumps by itself", &playedSpec, "failed: without a rule: UDP to port 53: 7 packets at to, not 0"},
 		{"a jump that stays", group, "keeps the rule", &playedSpec, "failed: the rule still answers: COUNT:"},
 		{"no other", group, "", &apart, "skipped: dpu in the board's board.yml has no other; "},
-		{"rules are not freed", group, "leaks rules", &playedSpec, "failed: once the rules were destroyed: 96 objects, 2048 free buffers"},
-		{"without transfer", plain, "", &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 43 by the kernel, 6 no further; a socket at to answers in 700µs; " +
-			"with the rule: 27 by the kernel, 3 no further, 19 to testpmd; the rule counts 19 packets, "},
-		{"and with a wider rule", plain, "", &playedSpec, "with both rules: 37 rewritten to other, 6 by the kernel, 3 no further, 3 to testpmd; "},
-		{"nowhere else", plain, "", &apart, "rule 0 is gone; without a rule: 43 by the kernel"},
+		{"rules are not freed", group, "leaks rules", &playedSpec, "failed: once the rules were destroyed: 98 objects, 2048 free buffers"},
+		{"without transfer", plain, "", &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; " +
+			"with the rule: 81 by the kernel, 6 no further, 30 by testpmd; the rule counts 30 packets, "},
+		{"and with a wider rule", plain, "", &playedSpec, "with both rules: 71 rewritten to other, 34 by the kernel, 6 no further, 6 by testpmd; "},
+		{"nowhere else", plain, "", &apart, "rule 0 is gone; without a rule: 105 by the kernel"},
 		{"the kernel has them too", plain, "tells the kernel", &playedSpec, "failed: with the rule: UDP to port 53: 7 packets at other, not 0; 7 packets at the kernel's pf0vf0, not 0"},
+		{"another group", group, "mixes groups", &playedSpec, "failed: with both rules: UDP to port 53: 0 packets at to, not 7"},
+		{"a flush that does nothing", group, "does not flush", &playedSpec, "failed: without a rule: UDP to port 53: 0 packets at the kernel's pf0vf0, not 7"},
+		{"they are damaged", plain, "damages what it receives", &playedSpec, "failed: with the rule: UDP to port 53: the payload is 0x"},
+		{"nothing comes back", plain, "sends nothing back", &playedSpec, "failed: with the rule: UDP to port 53: 0 packets at from, not 7"},
 		{"they are lost", plain, "loses them", &playedSpec, "failed: testpmd received 0 packets"},
 		{"before those with transfer", plain, "does plain rules first", &playedSpec, "failed: with both rules: UDP to port 53: 0 packets at other, not 7"},
 		{"buffers are not freed", plain, "leaks buffers", &playedSpec, " free buffers"},

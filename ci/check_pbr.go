@@ -166,7 +166,10 @@ func (p policy) rule(seq int, port uint16) []string {
 
 // pbr is the pattern in the words of a pbr-map.
 func (p pattern) pbr(way policy) []string {
-	all := []string{"match src-ip " + way.from + "/32", "match ip-protocol " + map[byte]string{protocolUDP: "udp", protocolTCP: "tcp"}[p.protocol]}
+	all := []string{"match src-ip " + way.from + "/32"}
+	if p.protocol > 0 {
+		all = append(all, "match ip-protocol "+map[byte]string{protocolUDP: "udp", protocolTCP: "tcp"}[p.protocol])
+	}
 	if p.target.IsValid() {
 		all = append(all, fmt.Sprintf("match dst-ip %s/32", p.target))
 	}

@@ -57,7 +57,7 @@ type playedDPU struct {
 
 	mu         sync.Mutex
 	rule, wide *playedRule
-	jump       *playedRule
+	jump, drop *playedRule
 	created    int                  // rules of testpmd's
 	received   int                  // packets of testpmd's
 	sent       int                  // packets for the rule
@@ -130,6 +130,9 @@ func (d *playedDPU) forward(frame []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	rule := d.match(frame)
+	if rule != nil && rule == d.drop {
+		return
+	}
 	if rule == nil {
 		d.slow(frame)
 		return
@@ -143,6 +146,13 @@ func (d *playedDPU) forward(frame []byte) {
 	if rule.plain {
 		if !d.faulty("loses them") {
 			d.received++
+		}
+		back := swapped(frame)
+		if d.faulty("damages what it receives") {
+			back[len(back)-1] ^= 1
+		}
+		if !d.faulty("sends nothing back") {
+			d.deliver("vf0", back)
 		}
 		if d.faulty("tells the kernel") {
 			d.slow(frame)
@@ -183,6 +193,9 @@ func (d *playedDPU) match(frame []byte) *playedRule {
 		}
 		frame = slices.Concat(frame[:12], frame[16:])
 	}
+	if endian.BigEndian.Uint16(frame[12:]) != etherIPv4 && !d.faulty("takes any type") {
+		return nil
+	}
 	ip := frame[etherBytes:]
 	body := ip[headerBytes(frame):]
 	if d.faulty("does not know options") {
@@ -190,12 +203,19 @@ func (d *playedDPU) match(frame []byte) *playedRule {
 	}
 	fragment := endian.BigEndian.Uint16(ip[ipFragment:])&^dontFragment != 0
 	switch {
+	case ip[ipTTL] == 0 && d.faulty("takes TTL 0"):
 	case ip[ipTTL] <= 1 && !d.faulty("takes TTL 1") && (d.rule == nil || !d.rule.plain):
 		return nil
-	case ip[ipProtocol] != protocolUDP && !d.faulty("moves TCP too"), !bytes.Equal(ip[12:16], netip.MustParseAddr(vfIP).AsSlice()) && !d.faulty("takes any source"):
+	case ip[ipProtocol] != protocolUDP && !(ip[ipProtocol] == protocolTCP && d.faulty("moves TCP too")), !bytes.Equal(ip[12:16], netip.MustParseAddr(vfIP).AsSlice()) && !d.faulty("takes any source"):
 		return nil
 	}
 	port := endian.BigEndian.Uint16(body[2:])
+	if d.faulty("ignores a bit of ports") {
+		port |= 4
+	}
+	if d.drop != nil && d.jump != nil && d.faulty("mixes groups") {
+		return d.drop
+	}
 	if d.faulty("does the older rule") && d.wide != nil {
 		return d.wide
 	}
@@ -226,6 +246,10 @@ func (d *playedDPU) damage(out []byte) []byte {
 	case d.faulty("keeps the TTL"):
 		out[ip+ipTTL]++
 		sumHeader(out[ip : ip+headerBytes(out)])
+	case d.faulty("makes checksums") && bytes.Equal(out[ip+headerBytes(out)+udpChecksum:][:2], []byte{0, 0}):
+		out[ip+headerBytes(out)+udpChecksum] = 1
+	case d.faulty("loses long ones") && len(out) > 1500:
+		return nil
 	case d.faulty("keeps the checksum"):
 		out[ip+ipChecksum] ^= 1
 	case d.faulty("breaks the sum of UDP"):
@@ -250,10 +274,14 @@ func (d *playedDPU) damage(out []byte) []byte {
 
 // slow is the kernel's way.
 func (d *playedDPU) slow(frame []byte) {
+	if frame[etherBytes+ipTTL] == 1 && d.faulty("damages what is over") {
+		frame = slices.Concat(parseMAC(leaf2MAC), frame[6:])
+	}
 	d.deliver("pf0vf0", frame)
-	if endian.BigEndian.Uint16(frame[12:]) == etherTagged || frame[etherBytes+ipTTL] <= 1 {
+	if endian.BigEndian.Uint16(frame[12:]) != etherIPv4 || frame[etherBytes+ipTTL] <= 1 {
 		return
 	}
+	frame = unpadded(frame)
 	leaf, mac := "leaf1", leaf1MAC
 	if netip.AddrFrom4([4]byte(frame[etherBytes+16:])) == netip.MustParseAddr(leaf2IP) {
 		leaf, mac = "leaf2", leaf2MAC
@@ -280,7 +308,7 @@ func parseMAC(text string) net.HardwareAddr {
 }
 
 // python is a program of a peer's: the socket that listens, or what sends.
-func (d *playedDPU) python(ctx context.Context, stdin io.Reader, stdout io.Writer) (int, error) {
+func (d *playedDPU) python(ctx context.Context, place string, stdin io.Reader, stdout io.Writer) (int, error) {
 	text, _ := io.ReadAll(stdin)
 	if string(text) == listener {
 		if d.faulty("no socket") {
@@ -300,6 +328,10 @@ func (d *playedDPU) python(ctx context.Context, stdin io.Reader, stdout io.Write
 		frame, err := hex.DecodeString(line)
 		if err != nil {
 			return 1, err
+		}
+		if place == "leaf2" && !d.faulty("takes any port's") {
+			d.deliver("p0", frame)
+			continue
 		}
 		d.forward(frame)
 		if d.ear != nil {
@@ -322,7 +354,7 @@ func (d *playedDPU) stream(ctx context.Context, stdin io.Reader, stdout, stderr 
 		return d.daemon(ctx, stdout, argv)
 	}
 	if slices.Contains(argv, "python3") {
-		return d.python(ctx, stdin, stdout)
+		return d.python(ctx, argv[1], stdin, stdout)
 	}
 	place := argv[1]
 	if argv[0] == "tcpdump" {
@@ -399,6 +431,11 @@ func (d *playedDPU) answer(line string) string {
 			fmt.Sprintf("0    %s net_swflow0  %s     up       25 Gbps\n1    %s net_swflow1  %s     up       25 Gbps\n", strings.ToUpper(portMAC), d.driver, p0MAC, d.driver)
 	case d.faults["refuses"] && words[1] == "create":
 		return "port_flow_complain(): Caught PMD error type 16 (specific action): cause: 0x7ffd, no such action: Operation not supported\n"
+	case words[1] == "flush":
+		if !d.faulty("does not flush") {
+			d.rule, d.wide, d.jump, d.drop = nil, nil, nil, nil
+		}
+		return ""
 	case words[1] == "create":
 		return d.create(line)
 	}
@@ -428,6 +465,8 @@ func (d *playedDPU) create(line string) string {
 	if m := udpPort.FindStringSubmatch(line); m != nil {
 		port, _ := strconv.Atoi(m[1])
 		rule.port, d.rule = uint16(port), rule
+	} else if strings.Contains(line, " drop ") {
+		d.drop = rule
 	} else if strings.Contains(line, "jump group 1 ") {
 		d.jump = rule
 	} else {

@@ -17,9 +17,11 @@ const (
 
 	etherIPv4   = 0x0800
 	etherTagged = 0x8100
+	etherOther  = 0x88b5 // for experiments: nobody forwards it
 	protocolTCP = 6
 	protocolUDP = 17
-	tcpSYN      = 1 << 1
+
+	protocolUDPLite = 136 // has UDP's ports where UDP has them
 
 	dontFragment, moreFragments = 0x4000, 0x2000
 )
@@ -31,6 +33,17 @@ const (
 	udpChecksum, tcpChecksum = 6, 16
 )
 
+// etherMTU is what an interface takes of IPv4 at least.
+const etherMTU = 1500
+
+// The sums of UDP and TCP that a packet may have. Nobody on its way looks at them.
+const (
+	rightSum = iota
+	noSum    // zero: of UDP there is none
+	onesSum  // all ones: UDP's other zero
+	wrongSum
+)
+
 // datagram is a packet that a check sends. The check makes the whole frame, so that it knows
 // each byte that must arrive.
 type datagram struct {
@@ -40,6 +53,8 @@ type datagram struct {
 	ttl, tos         byte
 	whole            bool   // not to be fragmented
 	options          []byte // of IPv4, in whole words
+	flags            byte   // of TCP
+	sum              int    // of UDP or TCP
 	checksum         uint16 // of the header of IPv4, not 0xffff: the identification is chosen to make it so
 	payload          []byte
 }
@@ -56,17 +71,25 @@ func (d datagram) frame(from, to net.HardwareAddr) []byte {
 	}
 	copy(ip[12:], d.source.AsSlice())
 	copy(ip[16:], d.target.AsSlice())
-	endian.BigEndian.PutUint16(ip[ipID:], onesSum(^d.checksum, checksum(ip)))
+	endian.BigEndian.PutUint16(ip[ipID:], sumOf(^d.checksum, checksum(ip)))
 	endian.BigEndian.PutUint16(ip[ipChecksum:], checksum(ip))
 	return slices.Concat(to, from, []byte{etherIPv4 >> 8, etherIPv4 & 255}, ip, body)
 }
 
+// layer4Bytes is how long the header of UDP or TCP is.
+func (d datagram) layer4Bytes() int {
+	if d.protocol == protocolTCP {
+		return tcpBytes
+	}
+	return udpBytes
+}
+
 // body is what follows the header of IPv4, with its checksum.
 func (d datagram) body() []byte {
-	header, at := make([]byte, udpBytes), udpChecksum
+	header, at := make([]byte, d.layer4Bytes()), udpChecksum
 	if d.protocol == protocolTCP {
-		header, at = make([]byte, tcpBytes), tcpChecksum
-		header[12], header[13] = tcpBytes/4<<4, tcpSYN
+		at = tcpChecksum
+		header[12], header[13] = tcpBytes/4<<4, d.flags
 	} else {
 		endian.BigEndian.PutUint16(header[4:], uint16(udpBytes+len(d.payload)))
 	}
@@ -75,7 +98,15 @@ func (d datagram) body() []byte {
 	body := append(header, d.payload...)
 	pseudo := slices.Concat(d.source.AsSlice(), d.target.AsSlice(), []byte{0, d.protocol, byte(len(body) >> 8), byte(len(body))})
 	sum := checksum(append(pseudo, body...))
-	if sum == 0 && d.protocol == protocolUDP {
+	switch {
+	case d.sum == noSum:
+		sum = 0
+	case d.sum == wrongSum:
+		sum ^= 0x5a5a
+	case d.sum == onesSum:
+		endian.BigEndian.PutUint16(body[len(header)+markedBytes:], sum) // where the payload has zero
+		sum = 0xffff
+	case sum == 0 && d.protocol == protocolUDP:
 		sum = 0xffff // zero means that there is none
 	}
 	endian.BigEndian.PutUint16(body[at:], sum)
@@ -111,6 +142,14 @@ func routed(frame []byte, from, to net.HardwareAddr) []byte {
 	return b
 }
 
+// swapped is the frame as testpmd sends it back.
+func swapped(frame []byte) []byte { return slices.Concat(frame[6:12], frame[:6], frame[12:]) }
+
+// unpadded is the frame without what follows its packet of IPv4: the kernel cuts that off.
+func unpadded(frame []byte) []byte {
+	return frame[:etherBytes+int(endian.BigEndian.Uint16(frame[etherBytes+ipTotal:]))]
+}
+
 // headerBytes is how long the header of IPv4 in a frame without a tag is.
 func headerBytes(frame []byte) int { return int(frame[etherBytes]&15) * 4 }
 
@@ -134,8 +173,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// onesSum adds as checksums do.
-func onesSum(a, b uint16) uint16 {
+// sumOf adds as checksums do.
+func sumOf(a, b uint16) uint16 {
 	sum := uint32(a) + uint32(b)
 	return uint16(sum>>16 + sum&0xffff)
 }

@@ -71,17 +71,17 @@ func (t *traffic) python(ctx context.Context, p images.Peer, program string, std
 	return err
 }
 
-// emit sends frames from where packets come from.
-func (t *traffic) emit(ctx context.Context, frames [][]byte, args ...string) (string, error) {
+// emit sends frames where a peer is.
+func (t *traffic) emit(ctx context.Context, p images.Peer, frames [][]byte, args ...string) (string, error) {
 	var program, out strings.Builder
 	program.WriteString("frames = \"\"\"\n")
 	for _, frame := range frames {
 		fmt.Fprintln(&program, hex.EncodeToString(frame))
 	}
 	program.WriteString("\"\"\"" + sender)
-	err := t.python(ctx, t.from, program.String(), &out, append([]string{t.from.Interface}, args...)...)
+	err := t.python(ctx, p, program.String(), &out, append([]string{p.Interface}, args...)...)
 	if err != nil {
-		err = fmt.Errorf("send %d packets by %s: %w", len(frames), t.from.Interface, err)
+		err = fmt.Errorf("send %d packets by %s: %w", len(frames), p.Interface, err)
 	}
 	return out.String(), err
 }
@@ -175,7 +175,7 @@ func (t *traffic) talk(ctx context.Context, f *finding, a aim, rules ruleset) er
 	}
 	defer e.stop()
 	s := t.sample(a, fmt.Sprintf("UDP to port %d of the socket at to", a.port), talks, like)
-	said, err := t.emit(ctx, s.frames, t.from.Address, strconv.Itoa(sourcePort))
+	said, err := t.emit(ctx, t.from, s.frames, t.from.Address, strconv.Itoa(sourcePort))
 	if err != nil {
 		return err
 	}

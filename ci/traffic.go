@@ -23,7 +23,8 @@ type traffic struct {
 	from images.Peer
 	mark []byte
 
-	source, another, target, direct netip.Addr // another stands for a machine beside from
+	source, another, target, direct netip.Addr    // another stands for a machine beside from
+	foreign                         [3]netip.Addr // each differs from source in one byte
 	fromMAC, gateway, outMAC        net.HardwareAddr
 	toMAC, otherMAC                 net.HardwareAddr
 	to, other, home, in, out        *capture // other is nil where the board's board.yml names none
@@ -70,6 +71,11 @@ func (t *traffic) findAddresses(ctx context.Context) (err error) {
 	near := t.source.As4()
 	near[3] = 20 + byte((int(near[3])+100)%200)
 	t.another, t.target = netip.AddrFrom4(near), t.direct
+	for i := range t.foreign {
+		far := t.source.As4()
+		far[i] ^= 1
+		t.foreign[i] = netip.AddrFrom4(far)
+	}
 	if t.dpu.Other != nil {
 		t.target = netip.MustParseAddr(t.dpu.Other.Address)
 	}
@@ -94,6 +100,10 @@ func (t *traffic) findAddresses(ctx context.Context) (err error) {
 }
 
 func (t *traffic) watch(ctx context.Context) error {
+	sources := []string{t.source.String(), t.another.String()}
+	for _, a := range t.foreign {
+		sources = append(sources, a.String())
+	}
 	for _, w := range []struct {
 		capture   **capture
 		what      string
@@ -110,7 +120,7 @@ func (t *traffic) watch(ctx context.Context) error {
 			continue
 		}
 		*w.capture = &capture{what: w.what, mark: t.mark, more: t.more}
-		if err := (*w.capture).start(ctx, t.session, *w.peer, w.direction, []string{t.source.String(), t.another.String()}); err != nil {
+		if err := (*w.capture).start(ctx, t.session, *w.peer, w.direction, sources); err != nil {
 			return err
 		}
 	}
@@ -167,9 +177,11 @@ const (
 	forNone
 	expired   // for the rule, if that does not route: the time to live of these is over
 	forNobody // nor may the kernel send them on
+	foreign   // for no rule; the kernel may drop them
 )
 
-// pattern is what a rule matches of packets that come from from. What is zero may be anything.
+// pattern is what a rule matches of packets that come from from. What is zero may be anything;
+// of protocols UDP or TCP.
 type pattern struct {
 	protocol         byte
 	target           netip.Addr
@@ -180,7 +192,7 @@ type pattern struct {
 var wider = pattern{protocol: protocolUDP}
 
 func (p pattern) matches(d datagram, fragment bool) bool {
-	return p.protocol == d.protocol && (!p.target.IsValid() || p.target == d.target) && (!fragment || p.toPort == 0) &&
+	return (p.protocol == d.protocol || p.protocol == 0 && (d.protocol == protocolUDP || d.protocol == protocolTCP)) && (!p.target.IsValid() || p.target == d.target) && (!fragment || p.toPort == 0) &&
 		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
 }
 
@@ -189,8 +201,10 @@ func (t *traffic) claimOf(a aim, d datagram, fragment bool) claim {
 	switch {
 	case d.ttl == 1:
 		return expired
-	case d.source != t.source:
+	case d.source == t.another:
 		return forNone
+	case d.source != t.source:
+		return foreign
 	case a.pattern(t.dpu).matches(d, fragment) && wider.matches(d, fragment):
 		return forBoth
 	case a.pattern(t.dpu).matches(d, fragment):
@@ -227,6 +241,7 @@ const (
 	offWide               // rewritten by the wider rule to other
 	byKernel              // the slow path, to other
 	kernelOnly            // to the kernel, and no further
+	unrouted              // by the kernel, or nowhere
 	toProgram             // from the port to the program that made the rule
 )
 
@@ -236,6 +251,8 @@ func (r ruleset) way(c claim) way {
 		return toProgram
 	case c == forNobody || c == expired:
 		return kernelOnly
+	case c == foreign:
+		return unrouted
 	case r.rule && !r.plain && (c == forRule || c == forBoth):
 		return offloaded
 	case r.wide && (c == forWide || c == forBoth):
@@ -259,9 +276,10 @@ const sourcePort = 49_153
 // Values that make it hard to be right by chance. Of a header's checksum some are chosen that
 // carry when the TTL goes down.
 var (
-	payloadSizes = []int{26, 27, 200, 1001, 1440}
+	payloadSizes = []int{26, 27, 200, 1001, etherMTU} // that of the last is what the headers leave
 	ttls         = []byte{64, 2, 255, 128}
 	checksums    = []uint16{0xfeff, 0xff00, 0xfffe, 0, 0x00ff}
+	tcpFlags     = []byte{0x02, 0x10, 0x18, 0x11, 0x04} // SYN, ACK, PSH and FIN with ACK, RST
 )
 
 // sample makes packets like one, each with a mark and a payload of its own.
@@ -270,8 +288,13 @@ func (t *traffic) sample(a aim, what string, n int, like datagram) *sample {
 	s := t.newSample(what, t.claimOf(a, like, false), like)
 	for i := range n {
 		d := like
-		d.payload = append(marked(t.mark, s.number, i), make([]byte, payloadSizes[i%len(payloadSizes)]-markedBytes)...)
+		size := min(payloadSizes[i%len(payloadSizes)], etherMTU-ipv4Bytes-len(d.options)-d.layer4Bytes())
+		d.payload = append(marked(t.mark, s.number, i), make([]byte, size-markedBytes)...)
 		rand.Read(d.payload[markedBytes:])
+		if d.sum == onesSum {
+			clear(d.payload[markedBytes : markedBytes+2])
+		}
+		d.flags = tcpFlags[i%len(tcpFlags)]
 		if d.ttl == 0 {
 			d.ttl = ttls[i%len(ttls)]
 		}
@@ -289,15 +312,13 @@ func (t *traffic) fragments(a aim, what string, n int, like datagram) *sample {
 	const first = 48 // bytes after the header of IPv4
 	like = t.addressed(like)
 	s := t.newSample(what, t.claimOf(a, like, true), like)
-	header := udpBytes
-	if like.protocol == protocolTCP {
-		header = tcpBytes
-	}
 	for i := range n {
 		d := like
 		d.ttl, d.checksum = 64, uint16(0x1000+i)
 		one, two := marked(t.mark, s.number, 2*i), marked(t.mark, s.number, 2*i+1)
-		d.payload = slices.Concat(one, make([]byte, first-header-len(one)), two, make([]byte, 101))
+		// The second piece begins like a header with the rule's ports.
+		header := datagram{protocol: d.protocol, fromPort: d.fromPort, toPort: d.toPort, flags: tcpFlags[0], source: d.source, target: d.target}.body()
+		d.payload = slices.Concat(one, make([]byte, first-d.layer4Bytes()-len(one)), header, two, make([]byte, 101))
 		s.frames = append(s.frames, split(d.frame(t.fromMAC, t.gateway), first)...)
 	}
 	return s
@@ -326,10 +347,14 @@ type aim struct {
 	packets      int
 	otherPackets int
 	allFields    bool // it names addresses, ports and TCP, and not only what DNS is
+	anyProtocol  bool // it names a port, and neither UDP nor TCP
 }
 
 // pattern is what the rule matches.
 func (a aim) pattern(d *images.DPU) pattern {
+	if a.anyProtocol {
+		return pattern{toPort: a.port}
+	}
 	if !a.allFields {
 		return pattern{protocol: protocolUDP, toPort: a.port}
 	}
@@ -346,10 +371,13 @@ func readAim(e *entry) aim {
 	a := aim{
 		port: uint16(e.number("port", 53, 1, 65535)), others: uint16(e.number("other-port", 5300, 1, 65535)),
 		packets: int(e.number("packets", 20, 1, maxSent)), otherPackets: int(e.number("other-packets", 5, 1, maxSent)),
-		allFields: isTrue(e.flag("all-fields")),
+		allFields: isTrue(e.flag("all-fields")), anyProtocol: isTrue(e.flag("any-protocol")),
 	}
 	if a.port == a.others {
 		e.fail(e.key, "port and other-port are the same; packets to one of them must not match the rule")
+	}
+	if a.allFields && a.anyProtocol {
+		e.fail(e.key, "a check takes only one of all-fields and any-protocol")
 	}
 	return a
 }
@@ -363,33 +391,69 @@ func (t *traffic) all(a aim) (all []*sample) {
 		name, other, rule, odd = other, name, odd, rule
 	}
 	trap := []byte{0x9e, 4, byte(a.port >> 8), byte(a.port)} // an option for experiments, where ports are without options
-	like := func(what string, change func(*datagram)) {
+	some := func(n int, what string, change func(*datagram)) {
 		d := rule
 		change(&d)
-		all = append(all, t.sample(a, fmt.Sprintf("%s to port %d%s", name, d.toPort, what), a.otherPackets, d))
+		all = append(all, t.sample(a, fmt.Sprintf("%s to port %d%s", name, d.toPort, what), n, d))
 	}
+	like := func(what string, change func(*datagram)) { some(a.otherPackets, what, change) }
+	few := func(what string, change func(*datagram)) { some(2, what, change) }
 	all = append(all, t.sample(a, fmt.Sprintf("%s to port %d", name, a.port), a.packets, rule))
 	like(" with IP options", func(d *datagram) { d.options = []byte{1, 1, 1, 1, 1, 1, 1, 1} })
 	like("", func(d *datagram) { d.toPort = a.others })
-	like("", func(d *datagram) { d.toPort ^= 1 })
-	like("", func(d *datagram) { d.toPort ^= 0x100 })
+	for bit := range 16 {
+		few("", func(d *datagram) { d.toPort ^= 1 << bit })
+		if a.allFields || bit == 0 { // else any will do
+			few(" from another port", func(d *datagram) { d.fromPort ^= 1 << bit })
+		}
+	}
 	like(fmt.Sprintf(" from port %d", a.port), func(d *datagram) { d.fromPort, d.toPort = a.port, a.others })
-	like(" from another port", func(d *datagram) { d.fromPort ^= 1 })
 	like(fmt.Sprintf(" with %d in an IP option", a.port), func(d *datagram) { d.toPort, d.options = a.others, trap })
 	like(" from another address", func(d *datagram) { d.source = t.another })
+	for i := range t.foreign {
+		few(" from another network", func(d *datagram) { d.source = t.foreign[i] })
+	}
 	like(" to another address", func(d *datagram) { d.target = t.direct })
 	like(" with TTL 1", func(d *datagram) { d.ttl = 1 })
+	few(" without a checksum", func(d *datagram) { d.sum = noSum })
+	few(" with a checksum of all ones", func(d *datagram) { d.sum = onesSum })
+	few(" with a wrong checksum", func(d *datagram) { d.sum = wrongSum })
 	all = append(all, t.sample(a, fmt.Sprintf("%s to port %d", other, a.port), a.otherPackets, odd))
 	all = append(all, t.fragments(a, fmt.Sprintf("fragments of %s to port %d", name, a.port), a.otherPackets, rule))
-	return append(all, t.tagged(a, rule))
+	for _, protocol := range otherProtocols {
+		if a.anyProtocol && protocol == protocolUDPLite {
+			continue // the kernel's rule for a port takes them too
+		}
+		few(fmt.Sprintf(" of protocol %d", protocol), func(d *datagram) { d.protocol = protocol })
+	}
+	return append(all, t.changed(a, rule, forNobody, "packets to port %d with a VLAN tag", func(frame []byte) []byte { return tagged(frame, strangeVLAN) }),
+		t.changed(a, rule, forNobody, "packets to port %d of another EtherType", func(frame []byte) []byte {
+			frame[12], frame[13] = etherOther>>8, etherOther&255
+			return frame
+		}),
+		t.changed(a, rule, expired, "packets to port %d with TTL 0", func(frame []byte) []byte {
+			ip := frame[etherBytes : etherBytes+headerBytes(frame)]
+			ip[ipTTL] = 0
+			sumHeader(ip)
+			return frame
+		}),
+		t.changed(a, rule, t.claimOf(a, t.addressed(rule), false), "packets to port %d with padding", func(frame []byte) []byte {
+			if len(frame) > 1000 {
+				return frame
+			}
+			return append(frame, "padding"...)
+		}))
 }
 
-// tagged are packets that would be for the rule without their tag.
-func (t *traffic) tagged(a aim, rule datagram) *sample {
-	s := t.sample(a, fmt.Sprintf("packets to port %d with a VLAN tag", a.port), a.otherPackets, rule)
-	s.claim = forNobody
+// otherProtocols differ from UDP in one bit, or from TCP, or are UDP-Lite, which is like UDP.
+var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
+
+// changed are packets that would be for the rule without a change of their frames.
+func (t *traffic) changed(a aim, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
+	s := t.sample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
+	s.claim = c
 	for i, frame := range s.frames {
-		s.frames[i] = tagged(frame, strangeVLAN)
+		s.frames[i] = change(frame)
 	}
 	return s
 }
@@ -401,7 +465,7 @@ func (t *traffic) prove(ctx context.Context, f *finding, a aim, rules ruleset) e
 	for _, s := range samples {
 		frames = append(frames, s.frames...)
 	}
-	if _, err := t.emit(ctx, frames); err != nil {
+	if _, err := t.emit(ctx, t.from, frames); err != nil {
 		return err
 	}
 	err := t.settle(ctx, func() bool {
@@ -417,7 +481,37 @@ func (t *traffic) prove(ctx context.Context, f *finding, a aim, rules ruleset) e
 	if len(f.want) == before {
 		f.fact(t.summary(samples, rules))
 	}
+	if rules.rule {
+		if err := t.fromTheOtherSide(ctx, f, a, rules); err != nil {
+			return err
+		}
+	}
 	return t.talk(ctx, f, a, rules)
+}
+
+// fromTheOtherSide sends packets that a rule would take if they did not come in by the other
+// port. Its counter shows too whether it took any. Not each network lets them get that far.
+func (t *traffic) fromTheOtherSide(ctx context.Context, f *finding, a aim, rules ruleset) error {
+	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
+	if a.allFields {
+		like.protocol = protocolTCP
+	}
+	s := t.sample(a, fmt.Sprintf("packets to port %d that come in by the other port", a.port), a.otherPackets, like)
+	for i, frame := range s.frames {
+		s.frames[i] = slices.Concat(t.outMAC, t.toMAC, frame[12:])
+	}
+	if _, err := t.emit(ctx, *t.dpu.To, s.frames); err != nil {
+		return err
+	}
+	if err := t.settle(ctx, func() bool { return len(t.out.of(s.number)) >= len(s.frames) }); err != nil {
+		return err
+	}
+	if n := len(t.at(t.to, s)) + len(t.home.of(s.number)); n > 0 {
+		f.expect(false, s.what+" are not for the rule", fmt.Sprintf("%s%s: %d packets at to or from, not 0", rules.when(), s.what, n))
+	} else if len(t.out.of(s.number)) == 0 {
+		f.fact(s.what + " do not arrive there")
+	}
+	return nil
 }
 
 // How long packets that were sent may take, and how long it must be quiet before no more are
@@ -472,8 +566,10 @@ func (t *traffic) expected(s *sample, rules ruleset) map[*capture]int {
 		} else {
 			want[t.other] = n
 		}
-	case kernelOnly:
+	case kernelOnly, unrouted:
 		want[t.in] = n
+	case toProgram:
+		want[t.home] = n
 	}
 	delete(want, nil)
 	return want
@@ -511,8 +607,8 @@ func (t *traffic) judge(f *finding, s *sample, rules ruleset) {
 		t.wide.add(s)
 	}
 	wrong := t.misplaced(s, rules)
-	if rules.way(s.claim) != kernelOnly {
-		for _, c := range t.ends() {
+	for _, c := range []*capture{t.to, t.other, t.home, t.in} {
+		if w := rules.way(s.claim); c != nil && (w != kernelOnly && w != unrouted || c == t.in) {
 			wrong = append(wrong, t.damaged(c, s)...)
 		}
 	}
@@ -523,7 +619,7 @@ func (t *traffic) judge(f *finding, s *sample, rules ruleset) {
 
 var wayWords = map[way]string{
 	offloaded: "rewritten to to", offWide: "rewritten to other", byKernel: "by the kernel", kernelOnly: "no further",
-	toProgram: "to testpmd",
+	toProgram: "by testpmd", unrouted: "by the kernel or nowhere",
 }
 
 // summary says where samples went.
@@ -553,11 +649,14 @@ func (c *tally) add(s *sample) {
 func (t *traffic) misplaced(s *sample, rules ruleset) (wrong []string) {
 	expected := t.expected(s, rules)
 	for _, c := range t.captures() {
+		if rules.way(s.claim) == unrouted && (c == t.other || c == t.out || t.other == nil && c == t.to) {
+			continue
+		}
 		got := t.at(c, s)
 		if want := expected[c]; len(got) != want {
 			wrong = append(wrong, fmt.Sprintf("%d packets at %s, not %d", len(got), c.what, want))
 		}
-		if n := len(strays(c.of(s.number), t.toMAC, t.otherMAC, t.outMAC, t.gateway)); n > 0 {
+		if n := len(strays(c.of(s.number), t.fromMAC, t.toMAC, t.otherMAC, t.outMAC, t.gateway)); n > 0 {
 			wrong = append(wrong, fmt.Sprintf("%d packets at %s are for a MAC that nobody has", n, c.what))
 		}
 	}
@@ -572,12 +671,8 @@ func strays(all []arrival, known ...net.HardwareAddr) []arrival {
 }
 
 // damaged says, each once, what is wrong with packets that arrived: twice, in another order,
-// or not as a router sends them on.
+// or not as whoever sent them there had to send them.
 func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
-	mac := t.toMAC
-	if c == t.other {
-		mac = t.otherMAC
-	}
 	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
 	counts, first := map[string]int{}, []difference{}
 	for _, a := range t.at(c, s) {
@@ -591,7 +686,7 @@ func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
 			behind++
 		}
 		seen[a.number], last = true, max(last, a.number)
-		for _, d := range differences(routed(s.frames[a.number], t.outMAC, mac), a.captured) {
+		for _, d := range t.differences(c, s.frames[a.number], a.captured) {
 			if counts[d.part]++; counts[d.part] == 1 {
 				first = append(first, d)
 			}
@@ -609,4 +704,26 @@ func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
 		wrong = append(wrong, fmt.Sprintf("%s, of %d packets at %s", d.text, counts[d.part], c.what))
 	}
 	return wrong
+}
+
+// differences compares a frame that a capture has with what had to become of the one that was
+// sent. On the way to the next hop a router may cut padding off.
+func (t *traffic) differences(c *capture, sent []byte, got captured) []difference {
+	mac := t.toMAC
+	switch c {
+	case t.in:
+		if !bytes.Equal(sent, got.frame) {
+			return []difference{{"frame", "the frame is not as it was sent"}}
+		}
+		return nil
+	case t.home:
+		return differences(swapped(sent), got)
+	case t.other:
+		mac = t.otherMAC
+	}
+	want := routed(sent, t.outMAC, mac)
+	if short := unpadded(want); got.size == len(short) {
+		want = short
+	}
+	return differences(want, got)
 }

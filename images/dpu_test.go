@@ -31,6 +31,7 @@ func TestDPU(t *testing.T) {
 		{"no address", "192.0.2.1}", "leaf1}", `dpu.other.address: "leaf1" is no IPv4 address`},
 		{"an address of IPv6", "192.0.2.1}", "'2001:db8::1'}", `dpu.other.address: "2001:db8::1" is no IPv4 address`},
 		{"a model somewhere", "model: /m", "model: m", `dpu.inference.model: "m" is no absolute path`},
+		{"another model and nothing for it", "model: /m", "model: /m, other-model: /n", `inference: other-model needs other-input`},
 		{"a wrong answer somewhere", "wrong: /w", "wrong: w", `dpu.inference.wrong: "w" is no absolute path`},
 		{"an argument of mldev's", "[--no-pci]", "['']", `dpu.inference.eal: "" is no argument`},
 	} {
