@@ -156,6 +156,9 @@ func (g *unpacker) bytes(n int) ([]byte, error) {
 func (g *unpacker) fields() error {
 	at := g.d.at()
 	p, err := g.bytes(10)
+	if err != nil && g.members > 0 && g.d.window[g.d.next] != 0x1f {
+		return corrupt("%s at %d", g.strange(), at)
+	}
 	if err != nil {
 		return err
 	}

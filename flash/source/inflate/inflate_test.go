@@ -137,7 +137,7 @@ func TestMembers(t *testing.T) {
 		{"all fields", header(hasExtra|hasName|hasComment|hasHeaderSum|1, "\x05\x00extra", "a name\x00", "a comment\x00"), b, ""},
 		{"a wrong sum of the header", slices.Replace(header(hasName|hasHeaderSum, "a name\x00"), 12, 13, 'Z'), nil, "header at 0 does not match"},
 		{"a name without end", header(hasName, strings.Repeat("n", maxText)), nil, "has no end"},
-		{"other bytes behind", slices.Concat(goPacked(t, a, 1), []byte("x")), nil, "cut"},
+		{"other bytes behind", slices.Concat(goPacked(t, a, 1), []byte("x")), nil, "something that is no gzip follows"},
 		{"many other bytes behind", slices.Concat(goPacked(t, a, 1), []byte("something else that lies here")), nil, "something that is no gzip follows"},
 		{"the second is cut", slices.Concat(goPacked(t, a, 1), goPacked(t, b, 9)[:5]), nil, "cut"},
 		{"an unknown method", append([]byte{0x1f, 0x8b, 7}, goPacked(t, b, 6)[3:]...), nil, "method 7"},
