@@ -17,8 +17,7 @@ import (
 func claim(ctx context.Context, d Device) (*os.File, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		err = fmt.Errorf("in use%s: %w", by(here.openers([]string{d.Number}, false)), err)
-		return nil, because(ctx, ErrRefused, err)
+		return nil, because(ctx, ErrRefused, here.held(d, err))
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)
@@ -37,6 +36,23 @@ func claim(ctx context.Context, d Device) (*os.File, error) {
 		}
 	}
 	return f, nil
+}
+
+// held says what keeps a device, or a partition of it, from being opened for this
+// program alone.
+func (m machine) held(d Device, err error) error {
+	dir, wrong := m.dirOf(d.Number)
+	if wrong != nil {
+		return errors.Join(err, wrong)
+	}
+	if now, wrong := m.blockAt(dir); wrong == nil && now.Refused != "" {
+		return fmt.Errorf("refused: %s; nothing was written", now.Refused)
+	}
+	numbers := []string{d.Number}
+	for _, p := range partitions(dir) {
+		numbers = append(numbers, text(p, "dev"))
+	}
+	return fmt.Errorf("in use%s: %w", by(m.openers(numbers, false)), err)
 }
 
 func settle(ctx context.Context, f *os.File, want Device) error {

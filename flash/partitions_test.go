@@ -97,6 +97,14 @@ var partitionWays = []wrongWay{
 		impatient(t)
 		held(t, partition(t, device), os.O_RDONLY)
 	})},
+	{"a partition mounted while the question is asked", "p1: mounted on ", afterwards(func(t *testing.T, device, file string) {
+		node := partition(t, device)
+		ext4(t, node, file)
+		mountAt(t, node, "ext4", "")
+	})},
+	{"a partition opened for one program alone", "in use by sleep (process ", itself(func(t *testing.T, device, _ string) {
+		held(t, partition(t, device), os.O_RDONLY|unix.O_EXCL)
+	})},
 	{"a file with a second loop device over a part of it", "shares its file with /dev/loop", itself(func(t *testing.T, _, file string) {
 		attach(t, "--offset=1048576", file)
 	})},

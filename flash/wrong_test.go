@@ -557,7 +557,7 @@ var swappedWays = []wrongWay{
 		run(t, "losetup", "--set-capacity", device)
 	})},
 	{"pulled out after it was confirmed", "", afterwards(func(t *testing.T, device, _ string) { detach(t, device) })},
-	{"mounted after it was confirmed", "in use", afterwards(mountedExt4)},
+	{"mounted after it was confirmed", "refused: in use: mounted on ", afterwards(mountedExt4)},
 	{"made a part of an LVM after it was confirmed", "what is on it is not what was shown", afterwards(func(t *testing.T, device, _ string) {
 		scribble(t, device, 512, lvmLabel())
 	})},
