@@ -38,6 +38,22 @@ func Judge(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	return l.judge(sizeBytes, sectorBytes)
 }
 
+// TableEnd says where the entries of an image's first GPT end, by its header in the
+// image's first bytes; 0 where there is none.
+func TableEnd(head []byte) int64 {
+	for _, sector := range []int{512, 4096} {
+		if len(head) < 2*sector || string(head[sector:sector+8]) != "EFI PART" {
+			continue
+		}
+		p := head[sector:]
+		from, n, each := le.Uint64(p[72:]), le.Uint32(p[80:]), le.Uint32(p[84:])
+		if from <= mostBytes/4096 && n <= maxEntryBytes && each <= maxEntryBytes {
+			return int64(from)*int64(sector) + int64(n)*int64(each)
+		}
+	}
+	return 0
+}
+
 // padded reads zeros where r has nothing.
 type padded struct {
 	r         io.ReaderAt
@@ -68,7 +84,9 @@ type extent struct {
 
 func (s *source) layout(holds string) (*layout, error) {
 	old := s.oldLayout(holds)
-	guarded := old != nil && old.gpt
+	if old != nil && !old.gpt { // Linux then does not look for a GPT, as one that an earlier use left
+		return old, nil
+	}
 	for _, sector := range []int64{512, 4096} {
 		if h := s.gptHeader(sector, sector); h != nil && old != nil {
 			return &layout{gpt: true, sector: sector, parts: h.extents(), end: h.other + 1}, nil
@@ -76,10 +94,10 @@ func (s *source) layout(holds string) (*layout, error) {
 			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repair the table (gdisk), or add -raw to write it as it is")
 		}
 	}
-	if guarded {
+	if old != nil {
 		return nil, errors.New("the GPT at its beginning is damaged or gone\nnext: fetch or build it again, or add -raw to write it as it is")
 	}
-	return old, nil
+	return nil, nil
 }
 
 func (h *gptHeader) extents() (all []extent) {
@@ -107,6 +125,11 @@ func (s *source) oldLayout(holds string) *layout {
 			l.gpt = true
 		case e.count > 0 && (e.kind != 0 && e.start > 0 || holds == "iso9660"):
 			l.parts = append(l.parts, extent{i + 1, uint64(e.start + e.count)})
+		}
+		if e.extended() {
+			for _, p := range s.logical(e.start, 512, "") {
+				l.parts = append(l.parts, extent{p.Number, uint64((p.OffsetBytes + p.SizeBytes) / 512)})
+			}
 		}
 	}
 	if !l.gpt && len(l.parts) == 0 {

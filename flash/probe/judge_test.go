@@ -46,6 +46,22 @@ func oldTable(size int, parts ...[2]uint32) []byte {
 	return p
 }
 
+// extended is an old table with an extended partition and one logical partition in it.
+func extended(logicalSectors uint32) []byte {
+	p := oldTable(4*mib, [2]uint32{2048, 4096})
+	p[446+4] = 0x0f
+	copy(p[mib:], oldTable(512, [2]uint32{2048, logicalSectors}))
+	return p
+}
+
+// moved is a GPT whose entries lie behind the first MiB.
+func moved(gpt []byte) []byte {
+	entries := slices.Clone(gpt[1024 : 1024+128*128])
+	p := changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[72:], 14*mib/512) })
+	copy(p[14*mib:], entries)
+	return p
+}
+
 // with4096 is a GPT for sectors of 4096 bytes.
 func with4096(size int) []byte {
 	p := make([]byte, size)
@@ -103,6 +119,9 @@ func TestJudgeTables(t *testing.T) {
 		{name: "old table, cut before a partition", image: oldTable(3*mib, [2]uint32{2048, 2048}, [2]uint32{8192, 2048}), wantErr: "its partition 2 ends at byte 5242880"},
 		{name: "old table beyond all", image: oldTable(mib, [2]uint32{1<<32 - 1, 1<<32 - 1}), wantErr: "its partition 1 ends at byte"},
 		{name: "a boot sector without a table", image: oldTable(mib), wantErr: "no partition table"},
+		{name: "an old table, and the GPT of an earlier use", image: func() []byte { p := slices.Clone(gpt); copy(p[440:512], dos[440:512]); return p[:24*mib] }()},
+		{name: "a cut old table, and the GPT of an earlier use", image: func() []byte { p := slices.Clone(gpt); copy(p[440:512], dos[440:512]); return p[:22*mib] }(), wantErr: "its partition 2 ends at byte 25165824"},
+		{name: "a copy of the GPT from the end", image: changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[24:], uint64(len(gpt)/512-1)) }), wantErr: "the GPT at its beginning is damaged"},
 		{name: "hybrid", image: func() []byte { p := slices.Clone(gpt); copy(p[446+16:], dos[446:462]); return p }()},
 	}
 	for _, test := range tests {
@@ -114,6 +133,34 @@ func TestJudgeTables(t *testing.T) {
 			check(t, Judge(bytes.NewReader(head), int64(len(test.image)), test.sector), test.wantErr)
 		})
 	}
+}
+
+func TestJudgeLogicalPartitions(t *testing.T) {
+	for sectors, want := range map[uint32]string{2048: "", 4096: "", 4097: "its partition 5 ends at byte 4194816, and the image has 4194304 bytes"} {
+		check(t, Judge(bytes.NewReader(extended(sectors)), 4*mib, 512), want)
+	}
+}
+
+// The entries of a GPT can lie anywhere before the first partition, as on boards that
+// load their boot loader from there.
+func TestTableEnd(t *testing.T) {
+	gpt := wic(t, gptScript)
+	for _, test := range []struct {
+		image []byte
+		want  int64
+	}{
+		{gpt, 1024 + 128*128},
+		{moved(gpt), 14*mib + 128*128},
+		{with4096(mib), 8192 + 128*128},
+		{wic(t, dosScript), 0},
+		{gpt[:1000], 0},
+		{changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[72:], 1<<63) }), 0},
+	} {
+		if got := TableEnd(test.image); got != test.want {
+			t.Errorf("TableEnd = %d; want %d", got, test.want)
+		}
+	}
+	check(t, Judge(bytes.NewReader(moved(gpt)), int64(len(gpt)), 512), "")
 }
 
 func check(t *testing.T, err error, want string) {

@@ -50,6 +50,9 @@ type gptHeader struct {
 // gpt reads the first copy, else the second one. A card written by a program that
 // took the sectors for larger or smaller has its first copy in another place.
 func (s *source) gpt(sector int64, mbr *Table) *Table {
+	if mbr != nil && mbr.Type != "gpt" { // Linux then does not look for one
+		return nil
+	}
 	sizes := []int64{512, 4096}
 	if sector == 4096 {
 		sizes = []int64{4096, 512}
@@ -110,7 +113,7 @@ func (s *source) gptHeader(sector, at int64) *gptHeader {
 	header := slices.Clone(p[:size])
 	clear(header[16:20])
 	from := le.Uint64(p[72:])
-	if crc32.ChecksumIEEE(header) != le.Uint32(p[16:]) || from > uint64(s.size/sector) {
+	if crc32.ChecksumIEEE(header) != le.Uint32(p[16:]) || int64(le.Uint64(p[24:])) != at/sector || from > uint64(s.size/sector) {
 		return nil
 	}
 	entries := s.at(int64(from)*sector, int(n*each))

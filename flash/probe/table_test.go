@@ -116,6 +116,16 @@ func TestDamagedTables(t *testing.T) {
 	}
 }
 
+// Linux reads an old table whatever GPT lies behind it, as one of an earlier use.
+func TestOldTableBeforeGPT(t *testing.T) {
+	p, old := wic(t, gptScript), wic(t, dosScript)
+	copy(p[440:512], old[440:512])
+	d, err := Read(bytes.NewReader(p), int64(len(p)), 512)
+	if err != nil || d.Table == nil || d.Table.Type != "dos" || d.Table.UUID != "12345678" {
+		t.Errorf("Read = %+v, %v; want the old table", d.Table, err)
+	}
+}
+
 func TestOtherSectors(t *testing.T) {
 	path := partitioned(t, gptScript)
 	d := probe(t, path, 4096)
