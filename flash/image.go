@@ -257,8 +257,11 @@ func (j *imageJob) sameDigest(got string) error {
 }
 
 // judgedBytes is how much of a packed image is looked at: more than lies before the
-// first partition.
-const judgedBytes = 4 << 20
+// first partition. Where the header of a GPT puts its entries further back, it is more.
+const (
+	judgedBytes     = 4 << 20
+	mostJudgedBytes = 256 << 20
+)
 
 // judge refuses what is no image of a whole disk, such as an error page of a server, a
 // root file system, or an image that was cut off.
@@ -269,6 +272,9 @@ func (j *imageJob) judge(ctx context.Context) error {
 	var image io.ReaderAt = j.file
 	if j.source.Form() != "raw" {
 		head, err := j.source.Head(ctx, judgedBytes)
+		if end := probe.TableEnd(head); err == nil && end > judgedBytes && end <= mostJudgedBytes {
+			head, err = j.source.Head(ctx, end)
+		}
 		if err != nil {
 			return err
 		}
@@ -278,8 +284,30 @@ func (j *imageJob) judge(ctx context.Context) error {
 		if err := probe.Judge(image, j.size, d.SectorBytes); err != nil {
 			return fmt.Errorf("%s: %w", j.file.Name(), several(j.paths(), d.Path, err))
 		}
+		if j.blocks == nil {
+			continue
+		}
+		if err := probe.Judge(holed{image, j.blocks}, j.size, d.SectorBytes); err != nil {
+			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: make the map again with slipway bmap, or add -raw to write the image as the map says", j.file.Name())
+		}
 	}
 	return nil
+}
+
+// holed is an image as its block map has it written: with zeros in the holes.
+type holed struct {
+	io.ReaderAt
+	blocks *bmap.Map
+}
+
+func (m holed) ReadAt(p []byte, off int64) (int, error) {
+	n, err := m.ReaderAt.ReadAt(p, off)
+	for at, length := range m.blocks.Holes {
+		if from, to := max(at, off), min(at+length, off+int64(n)); from < to {
+			clear(p[from-off : to-off])
+		}
+	}
+	return n, err
 }
 
 func (j *imageJob) paths() []string {

@@ -2,12 +2,15 @@ package flash
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"slipway/images/bmap"
 )
 
 // packers make packed files of an image, of which nobody knows what it is before it is
@@ -137,6 +140,59 @@ func TestSectorsOfAnotherDisk(t *testing.T) {
 	_, err = WriteAll(t.Context(), spec, a, []string{small, device}, Options{Yes: []string{small, device}, Image: path})
 	if err == nil || !strings.Contains(err.Error(), device+": its partition table") {
 		t.Errorf("WriteAll = %v; want it to name %s", err, device)
+	}
+}
+
+// A block map can leave out the partition table: of an image that was copied while its
+// blocks were not on the disk yet, or by a file system that reports all of it as a hole.
+func TestMapWithoutTable(t *testing.T) {
+	a := little(t)
+	whole := image(t, a)
+	device, file := loop(t, littleDevice)
+	before := read(t, file)
+	for ending, pack := range packers {
+		s := newShelf(t, a)
+		s.put(t, "x"+ending, pack(t, whole))
+		m := mapFrom(t, s.path("disk.bmap"))
+		o := Options{Yes: []string{device}, Image: s.path("x" + ending), BlockMap: s.path("x.bmap")}
+		for _, ranges := range [][]bmap.Range{nil, {{First: 1, Last: 1, Sum: sumOf(whole[m.BlockSize : 2*m.BlockSize])}}} {
+			m.Ranges = ranges
+			var b bytes.Buffer
+			if _, err := m.WriteTo(&b); err != nil {
+				t.Fatal(err)
+			}
+			s.put(t, "x.bmap", b.Bytes())
+			_, err := Write(t.Context(), spec, a, device, o)
+			if err == nil || !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), "the block map leaves out the partition table") {
+				t.Errorf("%s, ranges %v: Write = %v; want the map refused", ending, ranges, err)
+			}
+		}
+	}
+	same(t, "device", read(t, file), before)
+}
+
+// The entries of a GPT can lie far behind its header. Of a packed image, they are
+// looked at all the same.
+func TestTableFarBack(t *testing.T) {
+	a := little(t)
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, make([]byte, 16*mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("sgdisk"); err != nil {
+		t.Skip("sgdisk is missing (Debian package gdisk)")
+	}
+	run(t, "sgdisk", "-j", "16384", "--new=1:20480:+4M", path)
+	whole := read(t, path)
+	for ending, pack := range packers {
+		s := newShelf(t, a)
+		s.put(t, "x"+ending, pack(t, whole))
+		disk := filepath.Join(t.TempDir(), "disk.img")
+		if _, err := Write(t.Context(), spec, a, disk, Options{Image: s.path("x" + ending)}); err != nil {
+			t.Errorf("%s: %v", ending, err)
+			continue
+		}
+		same(t, "disk", read(t, disk), whole)
 	}
 }
 
