@@ -111,8 +111,13 @@ func (s Signers) gpgv(ctx context.Context, dir, class string, in *stoppable, arg
 	if failed == nil {
 		return "", why
 	}
-	lines := strings.Split(failed.Tail, "\n")
-	return "", fmt.Errorf("no signature of GPG that can be verified: %s", short(strings.TrimPrefix(lines[len(lines)-1], "gpgv: ")))
+	said := ""
+	for line := range strings.Lines(failed.Tail) { // a hint for people at a shell follows some of them
+		if text, ok := strings.CutPrefix(line, "gpgv: "); ok {
+			said = strings.TrimSpace(text)
+		}
+	}
+	return "", fmt.Errorf("no signature of GPG that can be verified: %s", short(said))
 }
 
 // errNoVerdict leaves it to gpgv's message to say what is wrong.

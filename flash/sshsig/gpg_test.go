@@ -54,6 +54,7 @@ func TestVerifyGPG(t *testing.T) {
 		"digest that can be forged": {ring: ann.Ring, make: func(t *testing.T, f string) { ann.Sign(t, f, ".asc", "--digest-algo", "SHA1") }, want: "Invalid digest algorithm"},
 		"text":                      {ring: ann.Ring, make: func(t *testing.T, f string) { ann.Sign(t, f, ".asc", "--textmode") }, want: "of class 01; want 00"},
 		"another signed file":       {ring: ann.Ring, make: func(t *testing.T, f string) { ann.Run(t, "--output", f+".asc", "--sign", f) }, want: "not a detached signature"},
+		"a web page":                {ring: ann.Ring, make: func(t *testing.T, f string) { put(t, f+".asc", "<html>404</html>\n") }, want: "no signature of GPG that can be verified: the signature could not be verified"},
 		"no signature":              {ring: ann.Ring, make: func(t *testing.T, f string) { put(t, f+".asc", "-----BEGIN PGP SIGNATURE-----\n") }, want: "no signature of GPG that can be verified: "},
 	} {
 		t.Run(name, func(t *testing.T) {
