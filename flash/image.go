@@ -40,6 +40,8 @@ type imageJob struct {
 	seed   *seed            // nil: the data partition stays as the image has it
 	bench  *bench           // nil: the image is not made for this job
 	goals  []*goal
+
+	entries []source.Span // of the GPT's two copies
 }
 
 func newImageJob(ctx context.Context, r request) (_ job, err error) {
@@ -272,13 +274,17 @@ func (j *imageJob) judge(ctx context.Context) error {
 	var image io.ReaderAt = j.file
 	if j.source.Form() != "raw" {
 		head, err := j.source.Head(ctx, judgedBytes)
-		if end := probe.TableEnd(head); err == nil && end > judgedBytes && end <= mostJudgedBytes {
+		offset, length, _ := probe.Entries(bytes.NewReader(head))
+		if end := offset + length; err == nil && end > judgedBytes && end <= mostJudgedBytes {
 			head, err = j.source.Head(ctx, end)
 		}
 		if err != nil {
 			return err
 		}
 		image = bytes.NewReader(head)
+	}
+	if offset, length, second := probe.Entries(image); length > 0 {
+		j.entries = []source.Span{{Off: offset, Len: length}, {Off: max(second, offset+length), Len: length}}
 	}
 	for _, d := range j.devices {
 		if err := probe.Judge(image, j.size, d.SectorBytes); err != nil {
@@ -389,7 +395,7 @@ func (j *imageJob) proof() string {
 func (j *imageJob) how() write.Options {
 	o := write.Options{
 		Name: j.file.Name(), Remedy: j.remedy(), Blocks: j.blocks, Size: j.size,
-		Holes: j.options.Holes, Blind: j.options.Blind,
+		Holes: j.options.Holes, Blind: j.options.Blind, Content: j.entries,
 	}
 	if j.options.Identity != nil {
 		o.Except = []source.Span{{Off: j.place.OffsetBytes, Len: j.place.SizeBytes}}

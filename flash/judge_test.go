@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/flash/probe"
 	"slipway/images/bmap"
 )
 
@@ -193,6 +194,47 @@ func TestTableFarBack(t *testing.T) {
 			continue
 		}
 		same(t, "disk", read(t, disk), whole)
+	}
+}
+
+// The entries of a GPT are mostly zeros, which a block map leaves out. What the disk held
+// there would make the table invalid, so it is not kept.
+func TestKeepLeavesTheTableWhole(t *testing.T) {
+	if _, err := exec.LookPath("sgdisk"); err != nil {
+		t.Skip("sgdisk is missing (Debian package gdisk)")
+	}
+	a := little(t)
+	path := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(path, make([]byte, littleImage), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "sgdisk", "--new=1:2048:0", path)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b bytes.Buffer
+	if _, err := mapOf(t, f).WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	for ending, pack := range packers {
+		s := newShelf(t, a)
+		s.put(t, "x"+ending, pack(t, read(t, path)))
+		s.put(t, "x.bmap", b.Bytes())
+		device, file := loop(t, littleDevice)
+		o := Options{Yes: []string{device}, Image: s.path("x" + ending), BlockMap: s.path("x.bmap"), Holes: "keep"}
+		if _, err := Write(t.Context(), spec, a, device, o); err != nil {
+			t.Fatal(err)
+		}
+		held := read(t, file)
+		if kept := held[mib : littleImage-5*4096]; bytes.Count(kept, []byte{0xa5}) != len(kept) {
+			t.Errorf("%s: what the map leaves out was not kept", ending)
+		}
+		disk, err := probe.Read(bytes.NewReader(held), littleImage, 512)
+		if err != nil || disk.Table == nil || len(disk.Table.Faults) > 0 || len(disk.Table.Partitions) != 1 {
+			t.Errorf("%s: Read = %+v, %v; want a whole table", ending, disk.Table, err)
+		}
 	}
 }
 

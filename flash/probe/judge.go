@@ -38,20 +38,24 @@ func Judge(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	return l.judge(sizeBytes, sectorBytes)
 }
 
-// TableEnd says where the entries of an image's first GPT end, by its header in the
-// image's first bytes; 0 where there is none.
-func TableEnd(head []byte) int64 {
-	for _, sector := range []int{512, 4096} {
-		if len(head) < 2*sector || string(head[sector:sector+8]) != "EFI PART" {
-			continue
-		}
-		p := head[sector:]
-		from, n, each := le.Uint64(p[72:]), le.Uint32(p[80:]), le.Uint32(p[84:])
-		if from <= mostBytes/4096 && n <= maxEntryBytes && each <= maxEntryBytes {
-			return int64(from)*int64(sector) + int64(n)*int64(each)
+// Entries says where the entries of an image's first GPT lie, by its header, and where
+// those of the second one begin, which end at its header. All are 0 where Linux looks
+// for no GPT.
+func Entries(image io.ReaderAt) (offset, length, second int64) {
+	mbr, p := make([]byte, 512), make([]byte, 512)
+	_, _ = image.ReadAt(mbr, 0) // what cannot be read has no GPT
+	if !slices.ContainsFunc(mbrEntries(mbr), func(e mbrEntry) bool { return e.kind == protective }) {
+		return 0, 0, 0
+	}
+	for _, sector := range []int64{512, 4096} {
+		_, _ = image.ReadAt(p, sector)
+		other, from, n, each := le.Uint64(p[32:]), le.Uint64(p[72:]), int64(le.Uint32(p[80:])), int64(le.Uint32(p[84:]))
+		if string(p[:8]) == "EFI PART" && max(other, from) <= mostBytes/4096 && max(n, each) <= maxEntryBytes {
+			length = n * each
+			return int64(from) * sector, length, max(0, int64(other)*sector-length)
 		}
 	}
-	return 0
+	return 0, 0, 0
 }
 
 // padded reads zeros where r has nothing.

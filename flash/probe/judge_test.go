@@ -143,21 +143,27 @@ func TestJudgeLogicalPartitions(t *testing.T) {
 
 // The entries of a GPT can lie anywhere before the first partition, as on boards that
 // load their boot loader from there.
-func TestTableEnd(t *testing.T) {
-	gpt := wic(t, gptScript)
+func TestEntries(t *testing.T) {
+	const all = 128 * 128
+	gpt, stale := wic(t, gptScript), wic(t, gptScript)
+	copy(stale[440:512], wic(t, dosScript)[440:512])
 	for _, test := range []struct {
 		image []byte
-		want  int64
+		want  [3]int64
 	}{
-		{gpt, 1024 + 128*128},
-		{moved(gpt), 14*mib + 128*128},
-		{with4096(mib), 8192 + 128*128},
-		{wic(t, dosScript), 0},
-		{gpt[:1000], 0},
-		{changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[72:], 1<<63) }), 0},
+		{gpt, [3]int64{1024, all, int64(len(gpt)) - 512 - all}},
+		{moved(gpt), [3]int64{14 * mib, all, int64(len(gpt)) - 512 - all}},
+		{with4096(mib), [3]int64{8192, all, mib - 4096 - all}},
+		{changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[32:], 1) }), [3]int64{1024, all, 0}},
+		{changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[72:], 1<<63) }), [3]int64{}},
+		{stale, [3]int64{}},
+		{gpt[:512], [3]int64{}},
+		{nil, [3]int64{}},
 	} {
-		if got := TableEnd(test.image); got != test.want {
-			t.Errorf("TableEnd = %d; want %d", got, test.want)
+		var got [3]int64
+		got[0], got[1], got[2] = Entries(bytes.NewReader(test.image))
+		if got != test.want {
+			t.Errorf("Entries = %v; want %v", got, test.want)
 		}
 	}
 	check(t, Judge(bytes.NewReader(moved(gpt)), int64(len(gpt)), 512), "")

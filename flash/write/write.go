@@ -44,14 +44,15 @@ const (
 
 // Options is how an image is written.
 type Options struct {
-	Name   string        // of the image, for errors
-	Remedy string        // what to do where the image is not what its map says
-	Blocks *bmap.Map     // proves the image, and says what it leaves out; nil: all of it is content
-	Size   int64         // of the unpacked image
-	Base   int64         // where on the devices it begins
-	Except []source.Span // of the image, ascending: proved and not written, as something else will lie there
-	Holes  string        // "" is Zero
-	Blind  bool          // what was written is not read back
+	Name    string        // of the image, for errors
+	Remedy  string        // what to do where the image is not what its map says
+	Blocks  *bmap.Map     // proves the image, and says what it leaves out; nil: all of it is content
+	Size    int64         // of the unpacked image
+	Base    int64         // where on the devices it begins
+	Except  []source.Span // of the image, ascending: proved and not written, as something else will lie there
+	Holes   string        // "" is Zero
+	Content []source.Span // of the image, ascending: what the map leaves out of these spans is zeroed, also with Keep
+	Blind   bool          // what was written is not read back
 }
 
 // Work is what a copy will count: each byte of data once as it is written or compared,
@@ -121,7 +122,17 @@ func newRun(src Source, to []*Copy, o Options) *run {
 		r.ranges = rangesOf(*o.Blocks)
 		r.want = wanted(src, *o.Blocks, r.ranges)
 		for off, length := range o.Blocks.Holes {
-			r.holes.addOutside(source.Span{Off: off, Len: length}, o.Except)
+			split(source.Span{Off: off, Len: length}, o.Except, func(s source.Span, in int) {
+				if in >= 0 {
+					return
+				}
+				r.holes.addOutside(s, o.Content)
+				split(s, o.Content, func(s source.Span, in int) {
+					if in >= 0 {
+						r.zeros.add(s)
+					}
+				})
+			})
 		}
 	}
 	r.prover = newProver(o, r.ranges)

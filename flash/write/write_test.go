@@ -282,6 +282,22 @@ func TestRun(t *testing.T) {
 			},
 		},
 		{
+			name: "keep, but for content that the map leaves out", how: func(_ *goods, o *Options) {
+				o.Holes, o.Content = Keep, []source.Span{{Off: 4096, Len: imageSize / 2}, {Off: imageSize - mib, Len: mib}}
+			},
+			want: func(g goods) []byte {
+				p := bytes.Repeat([]byte{0xa5}, diskSize)
+				clear(p[4096 : 4096+imageSize/2])
+				clear(p[imageSize-mib : imageSize])
+				for _, r := range g.blocks.Ranges {
+					off, n := g.blocks.Span(r)
+					copy(p[off:off+n], g.want[off:])
+				}
+				clear(p[diskSize-markBytes:])
+				return p
+			},
+		},
+		{
 			name: "something else in the middle", how: func(_ *goods, o *Options) { o.Except = []source.Span{{Off: 4 * mib, Len: 2*mib + mib/2 + 4096}} },
 			want: func(g goods) []byte {
 				p := onDisk(g.want)
