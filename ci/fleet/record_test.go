@@ -540,3 +540,66 @@ func TestFailedOfAnotherArtifact(t *testing.T) {
 		}
 	}
 }
+
+// A board that has two names is not given two turns at once. Suites may run twice.
+func TestTwoNamesOfOneBoard(t *testing.T) {
+	p := play(t, 2)
+	text, err := os.ReadFile(p.ask.Inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, second, _ := strings.Cut(string(text), "    board-001:\n")
+	for name, tt := range map[string]struct {
+		hosts string
+		want  string // in the refusal
+	}{
+		"an address": {string(text) + "    other:\n" + second, "board-001 and other have the address 127.77.0.2, port "},
+		"a serial": {strings.ReplaceAll(string(text), "      ansible_port:", "      slipway_serial: S1\n      ansible_port:"),
+			"board-000 and board-001 have the serial S1"},
+		"port 22":       {"board ansible_host=Lab\nother ansible_host=lab ansible_port=22\n", "board and other have the address lab, port 22"},
+		"jump hosts":    {"a ansible_host=h ansible_ssh_common_args='-J one'\nb ansible_host=h ansible_ssh_common_args='-J two'\n", ""},
+		"one jump host": {"a ansible_host=h ansible_ssh_common_args='-J one'\nb ansible_host=h ansible_ssh_common_args='-J one'\n", "port 22 through one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ask := p.ask
+			ask.Inventory = filepath.Join(t.TempDir(), "hosts")
+			if err := os.WriteFile(ask.Inventory, []byte(tt.hosts), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, _, err := newPlan(t.Context(), p.opt, p.spec, ask)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("deploy: %v; want it refused with %q", err, tt.want)
+			}
+			ask.File, ask.To = "", ""
+			if _, _, err := newPlan(t.Context(), p.opt, p.spec, ask); err != nil {
+				t.Errorf("smoke: %v", err)
+			}
+		})
+	}
+}
+
+// A board that has another name since its update is not updated again, and -failed says
+// which hosts it leaves out.
+func TestRenamedBoards(t *testing.T) {
+	p := playUpdate(t, 3, nil)
+	if outcome, _, err := p.runReal(p.ask); err != nil || outcome.counts()[Passed] != 3 {
+		t.Fatalf("%v, %s", err, outcome.counts())
+	}
+	text, err := os.ReadFile(p.ask.Inventory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapped := strings.NewReplacer("board-000:", "board-001:", "board-001:", "board-000:", "board-002:", "new:").Replace(string(text))
+	if err := os.WriteFile(p.ask.Inventory, []byte(swapped), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.wantAlready(3)
+	p.ask.Limit = "board-000"
+	if _, _, err := p.runReal(p.ask); err != nil {
+		t.Fatal(err)
+	}
+	p.ask.Limit, p.ask.Failed = "", true
+	if _, out, err := p.runReal(p.ask); err != nil || !strings.Contains(out, "leaves out 2 hosts that the last run did not have: board-001, new") {
+		t.Errorf("-failed: %v in\n%s", err, out)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -63,6 +64,7 @@ type plan struct {
 	jobs     []*job
 	before   []Result        // of the run that this one goes on with
 	noted    map[string]Note // of updates that were begun before, by host
+	leftOut  []string        // hosts that -failed leaves out, as the last run did not have them
 
 	work     Work
 	files    []*watched
@@ -104,6 +106,9 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	if err := p.prepare(ctx); err != nil {
 		return Outcome{}, err
 	}
+	if n := len(p.leftOut); n > 0 {
+		notes = append(notes, fmt.Sprintf("-failed leaves out %d hosts that the last run did not have: %s", n, strings.Join(p.leftOut[:min(n, shownHosts)], ", ")))
+	}
 	writeNotes(w, notes)
 	if p.shows() {
 		return Outcome{}, p.show(w)
@@ -138,7 +143,7 @@ func (p *plan) run(ctx context.Context, w io.Writer) (Outcome, error) {
 		return Outcome{}, fmt.Errorf("no board was asked, as the record of the run cannot be written: %w", err)
 	}
 	if len(p.jobs) == 0 {
-		fmt.Fprintln(w, "nothing is left to do: every one of these hosts passed before")
+		fmt.Fprintln(w, "nothing is left to do: of these hosts, those of the last run passed")
 	} else {
 		r.all(ctx)
 	}
@@ -230,8 +235,25 @@ func (p *plan) recall() error {
 	case err != nil:
 		return fmt.Errorf("which boards were updated before is not known: %w\n  next: look on the boards which system runs, then remove that file", err)
 	}
-	p.noted = last.notes
+	p.noted = renamed(last.notes, p.jobs)
 	return nil
+}
+
+// renamed gives each note the name that its board has in the inventory now. Behind jump
+// hosts several boards may have one address.
+func renamed(notes map[string]Note, jobs []*job) map[string]Note {
+	now := maps.Clone(notes)
+	for _, j := range jobs {
+		names := slices.DeleteFunc(slices.Collect(maps.Keys(notes)), func(name string) bool { return !notes[name].of(j) })
+		if len(names) != 1 || names[0] == j.host.Name || len(j.access.Jump) > 0 {
+			continue
+		}
+		now[j.host.Name] = notes[names[0]]
+		if now[names[0]] == notes[names[0]] {
+			delete(now, names[0])
+		}
+	}
+	return now
 }
 
 // goOn leaves those that passed last time out, where that is asked for.
@@ -254,6 +276,7 @@ func (p *plan) goOn() error {
 	p.jobs = slices.DeleteFunc(p.jobs, func(j *job) bool {
 		i, known := last.at[j.host.Name]
 		if !known {
+			p.leftOut = append(p.leftOut, j.host.Name)
 			return true
 		}
 		r := last.outcome.Results[i]
@@ -276,6 +299,7 @@ func (p *plan) chooseCanaries() {
 func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	var problems []error
 	others := 0
+	boards := map[string]string{} // names, by what tells boards apart
 	for _, h := range hosts {
 		a, err := inv.Access(h)
 		if err != nil {
@@ -285,6 +309,9 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 		if a.Board != "" && a.Board != p.spec.Board {
 			others++
 			continue
+		}
+		if err := p.onlyName(inv, h, a, boards); err != nil {
+			problems = append(problems, err)
 		}
 		p.jobs = append(p.jobs, &job{host: h, access: a, limit: cmp.Or(a.Limit, p.ask.BoardLimit)})
 	}
@@ -300,6 +327,26 @@ func (p *plan) addJobs(inv *Inventory, hosts []*Host) error {
 	}
 	if len(p.jobs) == 0 {
 		return fmt.Errorf("%s: every host's slipway_board is another than %s", inv.File, p.spec.Board)
+	}
+	return nil
+}
+
+// onlyName refuses a second name of a board that something is sent to: two turns at once
+// would write to it, and the second one's update replaces the only old system.
+func (p *plan) onlyName(inv *Inventory, h *Host, a Access, boards map[string]string) error {
+	if p.ask.command() == "smoke" {
+		return nil
+	}
+	address := fmt.Sprintf("the address %s, port %d", strings.ToLower(a.Host), cmp.Or(a.Port, 22))
+	marks := []string{strings.Join(append([]string{address}, a.Jump...), " through ")}
+	if a.Serial != "" {
+		marks = append(marks, "the serial "+a.Serial)
+	}
+	for _, mark := range marks {
+		if first := boards[mark]; first != "" {
+			return inv.at(0, "%s and %s have %s: keep one name of this board, or leave one out by -limit", first, h.Name, oneLine(mark))
+		}
+		boards[mark] = h.Name
 	}
 	return nil
 }
