@@ -110,6 +110,8 @@ func (r *Report) stage(ctx context.Context, s stage) error {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%s: stopped: %w", s.name, context.Cause(ctx))
 		result.Status, result.Saw, result.Next = Failed, err.Error(), "run it again; what is finished is kept"
+	case s.name == "smoke" && errors.Is(err, ErrUnreachable): // no check says what to do
+		result.Status, result.Saw, result.Next = Failed, err.Error(), lostNext
 	case err != nil:
 		result.Status, result.Saw, result.Next = Failed, err.Error(), s.next
 	}
