@@ -90,7 +90,8 @@ rights) chown -h "$4" "$2" && { [ -L "$2" ] || chmod "$3" "$2"; } ;;
 esac || exit 255' "$2" && sync`
 )
 
-// DeployDir is PutDir that can be undone. The ID is empty where nothing was to change.
+// DeployDir is PutDir that can be undone. The ID is empty where nothing was to change, or
+// where it failed before the first change; then there are no changes either.
 func (c *Conn) DeployDir(ctx context.Context, local, remote string, o DirOptions, units []string) (changes []Change, id string, err error) {
 	if !path.IsAbs(remote) {
 		return nil, "", fmt.Errorf("put folder %s: %q is no absolute path on the board", local, remote)
@@ -114,6 +115,9 @@ func (c *Conn) deployDir(ctx context.Context, local, remote string, o DirOptions
 		}
 		return err
 	})
+	if err != nil && id == "" {
+		changes = nil
+	}
 	return changes, id, err
 }
 

@@ -83,8 +83,8 @@ func TestDeployThatCannotBeKept(t *testing.T) {
 	c := connect(t)
 	local, remote := beforeAndAfter(t)
 	was := tree(t, remote)
-	if _, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{Delete: true}, nil); err == nil || id != "" {
-		t.Errorf("DeployDir = %q, %v; want an error, and no ID", id, err)
+	if changes, id, err := c.DeployDir(t.Context(), local, remote, DirOptions{Delete: true}, nil); err == nil || id != "" || len(changes) > 0 {
+		t.Errorf("DeployDir = %v, %q, %v; want an error, no change and no ID", changes, id, err)
 	}
 	if diff := cmp.Diff(was, tree(t, remote)); diff != "" {
 		t.Errorf("before (-), after (+):\n%s", diff)
