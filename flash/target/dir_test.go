@@ -299,3 +299,54 @@ func FuzzParseList(f *testing.F) {
 		}
 	})
 }
+
+// beforeProgram has the board run a line of shell before one of its programs.
+func beforeProgram(t *testing.T, name, line string) (setting string) {
+	t.Helper()
+	program, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+line+"\nexec "+program+" \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return "SetEnv PATH=" + dir + ":" + os.Getenv("PATH")
+}
+
+// A file that another program removes while the folder is listed ends nothing.
+func TestPutDirWhereFilesVanish(t *testing.T) {
+	local, remote := t.TempDir(), t.TempDir()
+	c := connect(t, beforeProgram(t, "stat", "case $* in *gone*) rm -f "+remote+"/gone ;; esac"))
+	plant(t, local, map[string]string{"kept": "1", "added": "a"})
+	plant(t, remote, map[string]string{"kept": "1", "gone": "g"})
+	changes, err := c.PutDir(t.Context(), local, remote, DirOptions{Delete: true})
+	if err != nil || !cmp.Equal(changes, []Change{{"added", Added, 1}}) {
+		t.Errorf("PutDir = %v, %v; want one file added", changes, err)
+	}
+}
+
+// What is reported as done has its name on the board's disk.
+func TestNamesAreSynced(t *testing.T) {
+	ownUndo(t)
+	remote, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	c := connect(t, beforeProgram(t, "sync", "[ $# -gt 0 ] || ls -A "+remote+" >"+log))
+	local := t.TempDir()
+	plant(t, local, map[string]string{"small": "1", "large": strings.Repeat("l", 2<<20)})
+	if _, _, err := c.DeployDir(t.Context(), local, remote, DirOptions{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err := OpenSource(t.Context(), filepath.Join(local, "large"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, want := range []string{"large\nsmall\n", "alone\nlarge\nsmall\n"} {
+		if seen, err := os.ReadFile(log); err != nil || string(seen) != want {
+			t.Errorf("the last sync had %q, %v; want %q", seen, err, want)
+		}
+		if _, err := c.Send(t.Context(), s, filepath.Join(remote, "alone"), Rights{Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

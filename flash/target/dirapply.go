@@ -51,7 +51,17 @@ func (d *dirUpload) apply(ctx context.Context, step *progress.Step) error {
 	if err := d.setRights(ctx); err != nil {
 		return err
 	}
-	return d.takeAway(ctx)
+	if err := d.takeAway(ctx); err != nil {
+		return err
+	}
+	return d.conn.syncNames(ctx)
+}
+
+// syncNames brings to the board's disk which names files have: what is reported as done
+// outlives a power cut. A board without that program writes them some seconds later.
+func (c *Conn) syncNames(ctx context.Context) error {
+	_, err := c.Run(ctx, "sync")
+	return err
 }
 
 // do runs a script over names.

@@ -68,7 +68,7 @@ func (r Rights) Check() error {
 	return DirOptions{Owner: r.Owner}.check()
 }
 
-// Send is Put for a Source, with rights.
+// Send is Put for a Source, with rights. The file outlives a power cut of the board.
 func (c *Conn) Send(ctx context.Context, s *Source, remote string, r Rights) (Sent, error) {
 	if err := r.Check(); err != nil {
 		return Sent{}, err
@@ -77,6 +77,9 @@ func (c *Conn) Send(ctx context.Context, s *Source, remote string, r Rights) (Se
 	src.owner = r.Owner
 	step := progress.Start(ctx, "put "+filepath.Base(s.name), s.size, progress.Bytes)
 	sent, err := c.put(ctx, src, remote, r.Mode, step)
+	if err == nil {
+		err = c.syncNames(ctx)
+	}
 	step.End(sent.Path+c.means(), err)
 	return sent, err
 }
