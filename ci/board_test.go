@@ -343,3 +343,14 @@ func TestFilesThatAreNotHere(t *testing.T) {
 		}
 	}
 }
+
+// A deploy that broke off does not report its plan as done.
+func TestShowFilesOfBrokenDeploy(t *testing.T) {
+	for err, want := range map[string]string{"": "1 changes in /opt; deploy:undo", "it broke off": "some of these 1 changes in /opt may be made; deploy:undo"} {
+		var out strings.Builder
+		done := filesDone{Changes: []target.Change{{Path: "a", Kind: target.Added}}, Undo: "an ID", Error: err}
+		if err := showFiles(&out, done, "/opt", FilesOptions{}); err != nil || !strings.Contains(out.String(), "\n"+want) {
+			t.Errorf("showFiles with error %q: %v,\n%s; want %q", done.Error, err, out.String(), want)
+		}
+	}
+}

@@ -108,6 +108,8 @@ func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error
 	switch {
 	case o.DryRun:
 		fmt.Fprintf(w, "%d changes in %s; nothing was done\n", len(done.Changes), remote)
+	case done.Undo != "" && done.Error != "" && !done.Undone:
+		fmt.Fprintf(w, "some of these %d changes in %s may be made; deploy:undo puts back what was there (-id=%s)\n", len(done.Changes), remote, done.Undo)
 	case done.Undo != "" && !done.Undone:
 		fmt.Fprintf(w, "%d changes in %s; deploy:undo puts back what was there (-id=%s)\n", len(done.Changes), remote, done.Undo)
 	case len(done.Changes) == 0 && done.Error == "":
