@@ -146,6 +146,7 @@ type pulse struct {
 	mu   sync.Mutex
 	last time.Time
 	ours int
+	some int // bytes of output since then, too few to count
 }
 
 func (p *pulse) beat() {
@@ -167,6 +168,24 @@ func (p *pulse) count(n int) {
 	p.last = time.Now()
 }
 
+// heard is busy for output, of which a trickle alone does not count: a program that prints
+// little is asked for like one that prints nothing.
+func (p *pulse) heard(n int) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	began := time.Now()
+	p.ours++
+	if p.some += n; p.some >= trickle {
+		p.last, p.some = began, 0
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ours--
+		p.last = p.last.Add(time.Since(began))
+	}
+}
+
 func (p *pulse) quiet() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +202,7 @@ type heardWriter struct {
 }
 
 func (w heardWriter) Write(b []byte) (int, error) {
-	defer w.pulse.busy()()
+	defer w.pulse.heard(len(b))()
 	return w.to.Write(b)
 }
 

@@ -325,7 +325,7 @@ func TestSilentProgramsGoOn(t *testing.T) {
 	}
 	defer c.Close()
 	var all sync.WaitGroup
-	for _, script := range []string{"sleep 10; echo done", "(sleep 10; echo done) &"} {
+	for _, script := range []string{"sleep 10; echo done", "(sleep 10; echo done) &", "for i in 1 2 3 4 5 6 7 8 9 10; do echo $i >&2; sleep 1; done; echo done"} {
 		all.Go(func() {
 			if r, err := c.Run(t.Context(), "sh", "-c", script); err != nil || string(r.Stdout) != "done\n" {
 				t.Errorf("%s: %q, %v; want done", script, r.Stdout, err)
@@ -410,5 +410,24 @@ func TestDropsOnce(t *testing.T) {
 	l.end(watch{stop: func() {}}, conn.done, tick)
 	if n := conn.closed.Load(); n != 1 {
 		t.Errorf("a connection was ended %d times", n)
+	}
+}
+
+// A few bytes now and then are no progress where the board does not say that the program runs.
+func TestTrickleOfOutput(t *testing.T) {
+	a := hostileBoard(t, conversation{exec: func(ch ssh.Channel, _ string) {
+		for _, err := ch.Write([]byte("x")); err == nil; _, err = ch.Write([]byte("x")) {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}}.serve)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	c, err := impatient(ctx, a, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Run(ctx, "mkdir", "/x"); !errors.Is(err, ErrSilent) {
+		t.Errorf("Run = %v; want %v", err, ErrSilent)
 	}
 }
