@@ -14,7 +14,8 @@ import (
 func TestParseReports(t *testing.T) {
 	for _, tt := range []struct{ name, give, want string }{
 		{"no JSON", "<html>", "not a report.json"},
-		{"another program's", `{"board": "x"}`, "version 0 of report.json"},
+		{"a list", "[]", "not a report.json: the whole: unexpected array"},
+		{"another program's", `{"board": "x"}`, "it has no version"},
 		{"a later one", `{"version": 2, "board": "x"}`, "run it with the one that wrote it"},
 		{"no board", `{"version": 1}`, "want version 1 and a board's name"},
 		{"a later one among others", `{"version": 1, "reports": [{"version": 2, "board": "x"}]}`, "report 1: version 2"},

@@ -1,0 +1,16 @@
+package engine
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// JSONError is an error of encoding/json without the Go type that it names.
+func JSONError(err error) error {
+	if e := (&json.UnmarshalTypeError{}); errors.As(err, &e) {
+		return fmt.Errorf("%s: unexpected %s", cmp.Or(e.Field, "the whole"), e.Value)
+	}
+	return err
+}
