@@ -57,6 +57,9 @@ func writeJSON(w io.Writer, v any) error {
 
 // Build is images.Build after the packages that it needs.
 func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Options) (images.Artifact, error) {
+	if err := images.Refused(spec, opt); err != nil {
+		return images.Artifact{}, err
+	}
 	log := filepath.Join(BoardDir(opt, spec), "apt.log")
 	if err := host.Ensure(ctx, w, log, images.HostPackages(spec)...); err != nil {
 		return images.Artifact{}, err

@@ -31,7 +31,7 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	dir := MachineDir(opt, spec)
 	disk := filepath.Join(dir, qemu.DiskName)
 	if _, err := os.Stat(disk); err != nil {
-		return fmt.Errorf("%s has no disk yet: %w; run: up %[1]s -keep, or build %[1]s and then flash %[1]s %s", spec.Board, err, disk)
+		return fmt.Errorf("%s has no disk yet: %w; run: up %[1]s -keep, or build %[1]s and then flash %[1]s %[3]s", spec.Board, err, disk)
 	}
 	if err := host.Ensure(ctx, w, filepath.Join(BoardDir(opt, spec), "apt.log"), qemu.HostPackages(spec)...); err != nil {
 		return err

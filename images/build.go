@@ -77,8 +77,8 @@ func (o Options) cache() string {
 // the same things. What it did not finish, it leaves under no name that a reader
 // would take for an artifact.
 func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
-	if spec.Rig != nil {
-		return Artifact{}, fmt.Errorf("board %s has no image: it is made of namespaces; rig:build makes its userland, rig:up all of it", spec.Board)
+	if err := Refused(spec, opt); err != nil {
+		return Artifact{}, err
 	}
 	dir := opt.dir(spec)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -92,10 +92,19 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	if spec.Debian == nil {
 		return buildWithBitbake(ctx, spec, opt)
 	}
-	if err := opt.Ask.ofDebian(spec); err != nil {
-		return Artifact{}, err
-	}
 	return buildDebian(ctx, spec, opt)
+}
+
+// Refused says why a build does not begin on this machine, whatever packages it has.
+func Refused(spec Spec, opt Options) error {
+	switch {
+	case spec.Rig != nil:
+		return fmt.Errorf("board %s has no image: it is made of namespaces; rig:build makes its userland, rig:up all of it", spec.Board)
+	case spec.Debian != nil:
+		return opt.Ask.ofDebian(spec)
+	}
+	_, err := projectFile(spec)
+	return errors.Join(checkUser(spec.Board, os.Geteuid()), err)
 }
 
 // HostPackages are the Debian packages that building this board needs here.
