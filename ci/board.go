@@ -143,7 +143,10 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 // knows whether it has the partitions of that, so it gets no keys.
 func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (images.Artifact, error) {
 	dir := BoardDir(opt, spec)
-	a, err := images.OpenArtifact(dir)
+	a, err := images.ArtifactOf(spec, dir)
+	if err == nil {
+		err = a.Check()
+	}
 	if how.Image == "" || !errors.Is(err, fs.ErrNotExist) {
 		return a, err
 	}
@@ -214,7 +217,7 @@ func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Arti
 		return "", a, nil
 	}
 	dir = BoardDir(opt, spec)
-	a, err = images.ReadArtifact(dir)
+	a, err = images.ArtifactOf(spec, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return dir, images.NoArtifact(spec, dir), nil
 	}
@@ -254,7 +257,7 @@ func (r Report) WriteAndSay(w io.Writer, dir string) error {
 func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
-	a, err := images.ReadArtifact(BoardDir(opt, spec))
+	a, err := images.ArtifactOf(spec, BoardDir(opt, spec))
 	if err == nil {
 		err = a.Check(images.Container)
 	}

@@ -318,6 +318,10 @@ func TestWhoMayLogIn(t *testing.T) {
 }
 
 func TestStartOfWhatIsNotVirtual(t *testing.T) {
+	opt, noDisk := images.Options{Dir: t.TempDir()}, images.Spec{Board: "b", Machine: &images.Machine{}}
+	if err := StartVirtual(t.Context(), io.Discard, opt, noDisk); err == nil || !strings.HasSuffix(err.Error(), "then flash b "+filepath.Join(MachineDir(opt, noDisk), "disk.img")) {
+		t.Errorf("StartVirtual without a disk = %v", err)
+	}
 	err := StartVirtual(t.Context(), io.Discard, images.Options{Dir: t.TempDir()}, images.Spec{Board: "b"})
 	if err == nil || !strings.Contains(err.Error(), "images/boards/b/board.yml describes no virtual machine") {
 		t.Errorf("StartVirtual = %v; want why not", err)
@@ -352,5 +356,38 @@ func TestShowFilesOfBrokenDeploy(t *testing.T) {
 		if err := showFiles(&out, done, "/opt", FilesOptions{}); err != nil || !strings.Contains(out.String(), "\n"+want) {
 			t.Errorf("showFiles with error %q: %v,\n%s; want %q", done.Error, err, out.String(), want)
 		}
+	}
+}
+
+// What a build refuses on any machine it refuses before it installs packages.
+func TestRefusedBeforePackages(t *testing.T) {
+	debian := images.Spec{Board: "b", Debian: &images.Debian{}}
+	for want, spec := range map[string]images.Spec{"no task, parse or dry run": debian, "is in none": {Board: "b"}, "has no image": {Board: "b", Rig: &images.Rig{}}} {
+		t.Chdir(t.TempDir())
+		t.Setenv("PATH", t.TempDir()) // without dpkg-query, a look at packages fails
+		_, err := Build(t.Context(), io.Discard, spec, images.Options{Dir: t.TempDir(), Ask: images.Ask{DryRun: true}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Build = %v; want %q in it", err, want)
+		}
+	}
+}
+
+// Another board's artifact is refused before any board is asked.
+func TestArtifactOfAnotherBoard(t *testing.T) {
+	opt, spec := images.Options{Dir: t.TempDir()}, images.Spec{Board: "b"}
+	dir := BoardDir(opt, spec)
+	if err := errors.Join(os.Mkdir(dir, 0o755), images.Artifact{Board: "other"}.Save(dir)); err != nil {
+		t.Fatal(err)
+	}
+	_, flashed := flashAll(t.Context(), spec, opt, []string{"disk.img"}, flash.Options{})
+	_, smoked := SmokeOn(t.Context(), io.Discard, opt, spec, "127.0.0.1:1", "")
+	deployed := OnBoard(t.Context(), opt, spec, "127.0.0.1:1", nil)
+	for what, err := range map[string]error{"flash": flashed, "smoke": smoked, "deploy": deployed} {
+		if err == nil || !strings.Contains(err.Error(), `of board "other", not of b`) {
+			t.Errorf("%s = %v; want it refused", what, err)
+		}
+	}
+	if !errors.Is(flashed, flash.ErrImage) {
+		t.Errorf("flash = %v; want %v", flashed, flash.ErrImage)
 	}
 }

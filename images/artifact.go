@@ -84,7 +84,7 @@ func ReadArtifact(dir string) (Artifact, error) {
 	}
 	a := Artifact{dir: dir}
 	if err := json.Unmarshal(data, &a); err != nil {
-		return Artifact{}, fmt.Errorf("%s: %w; build again", path, err)
+		return Artifact{}, fmt.Errorf("%s: %w; build again", path, engine.JSONError(err))
 	}
 	for _, f := range a.Files {
 		if !filepath.IsLocal(f.Name) {
@@ -92,6 +92,15 @@ func ReadArtifact(dir string) (Artifact, error) {
 		}
 	}
 	return a, nil
+}
+
+// ArtifactOf is ReadArtifact, and refuses another board's.
+func ArtifactOf(spec Spec, dir string) (Artifact, error) {
+	a, err := ReadArtifact(dir)
+	if err == nil && a.Board != spec.Board {
+		err = fmt.Errorf("%s: of board %q, not of %s\nnext: build %[3]s", filepath.Join(dir, ArtifactName), a.Board, spec.Board)
+	}
+	return a, err
 }
 
 // NoArtifact stands for a board's artifact where none was built, but an image from

@@ -175,12 +175,12 @@ func (p *plan) openArtifact(ctx context.Context) error {
 		return nil
 	}
 	if p.ask.File != "" || p.ask.Update != "" {
-		a, err := images.ReadArtifact(dir)
+		a, err := images.ArtifactOf(p.spec, dir)
 		p.artifact = a
 		return err
 	}
 	err := p.take(ctx, "artifact", name, func() (_ string, err error) {
-		p.artifact, err = images.ReadArtifact(dir)
+		p.artifact, err = images.ArtifactOf(p.spec, dir)
 		return "", err
 	})
 	if !p.ask.Deploy {
