@@ -71,6 +71,13 @@ func TestReach(t *testing.T) {
 		}
 		return err
 	}
+	for _, variable := range []string{target.SilenceVariable, target.BecomeVariable} {
+		t.Setenv(variable, "5")
+		if err := reach(); err == nil || errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), variable) {
+			t.Errorf("Reach with %s=5 = %v; want it refused, and not as %v", variable, err, ErrUnreachable)
+		}
+		t.Setenv(variable, "")
+	}
 	fingerprint := ssh.FingerprintSHA256(public)
 	if err := reach(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "-pin="+fingerprint) {
 		t.Errorf("Reach of an unknown board = %v; want %v and its fingerprint", err, target.ErrHostKey)

@@ -344,6 +344,9 @@ func Address(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
 // fingerprints of its host key that the person vouches for. What fails is of the kind
 // ErrUnreachable, unless board.yml is wrong.
 func Reach(ctx context.Context, opt images.Options, spec images.Spec, host string, pins ...string) (*target.Conn, error) {
+	if err := target.CheckSettings(ctx); err != nil {
+		return nil, err
+	}
 	a, err := addressOf(ctx, opt, spec, host)
 	if err != nil {
 		return nil, err

@@ -43,6 +43,13 @@ func silenceLimit() (time.Duration, error) {
 	return limit, nil
 }
 
+// CheckSettings says what is wrong in the environment, before a board is looked for.
+func CheckSettings(ctx context.Context) error {
+	_, silence := silenceLimit()
+	_, become := Become(ctx)
+	return errors.Join(silence, become)
+}
+
 func silent(limit time.Duration) error {
 	return fmt.Errorf("%w: no progress for %s; %s sets this limit", ErrSilent, limit, SilenceVariable)
 }
