@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -255,11 +256,12 @@ func (d *download) wait(ctx context.Context, failures int, err error) error {
 
 // waitFor is pause for what a person would otherwise wait without a word.
 func waitFor(ctx context.Context, name string, failures int, err error) error {
-	return progress.Run(ctx, "ask again for "+name, func(step *progress.Step) (string, error) {
-		why := engine.OneLine(err.Error())
-		step.Detail(why)
-		return why, pause(ctx, failures, err)
-	})
+	step := progress.Start(ctx, "ask for "+name, 0, "")
+	why := engine.OneLine(err.Error())
+	step.Detail("again: " + why)
+	stopped := pause(ctx, failures, err)
+	step.End(why, cmp.Or(stopped, errors.New(why)))
+	return stopped
 }
 
 // pause waits before the next try, the longer the more have failed.

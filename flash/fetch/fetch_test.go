@@ -374,6 +374,9 @@ func TestWaitIsShown(t *testing.T) {
 	if !slices.ContainsFunc(events, func(e progress.Event) bool { return strings.Contains(e.Detail, "503") }) {
 		t.Errorf("shown: %+v; want why it waited", events)
 	}
+	if slices.ContainsFunc(events, func(e progress.Event) bool { return e.State == progress.Done && strings.Contains(e.Detail, "503") }) {
+		t.Errorf("shown: %+v; want no try that failed called done", events)
+	}
 }
 
 type sink struct{ events *[]progress.Event }
