@@ -23,6 +23,9 @@ func (m machine) examine(path string) (Device, error) {
 	if kind := special(path); kind != "" && !meant {
 		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, exists: true}, nil
 	}
+	if path == "" && meant {
+		return Device{}, fmt.Errorf("no name after %s", FilePrefix)
+	}
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m.newFile(path, meant)

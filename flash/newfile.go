@@ -43,6 +43,8 @@ func (m machine) newFile(name string, meant bool) (Device, error) {
 func strange(name string) string {
 	host, _, remote := strings.Cut(name, ":")
 	switch {
+	case strings.TrimSpace(name) != name:
+		return "a name that begins or ends with a blank"
 	case strings.ContainsRune(name, '\\'):
 		return "a path of Windows; here disks are called /dev/sdX, /dev/mmcblkN or /dev/nvmeXnY"
 	case remote && !strings.Contains(host, "/"):

@@ -46,6 +46,8 @@ func TestNamesThatMakeNoFile(t *testing.T) {
 		"/dev/nothing/there/disk.img":      "no such device",
 		"file:/dev/sdzz.img":               "no such device",
 		"file:/dev/null":                   "a character device",
+		"file:":                            "no name after file:",
+		" disk.img":                        "begins or ends with a blank",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
