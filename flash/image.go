@@ -79,9 +79,12 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 	return j, nil
 }
 
+// Holes are what may become of what a block map leaves out.
+var Holes = []string{write.Zero, write.Discard, write.Keep}
+
 func (o Options) check() error {
-	if !slices.Contains([]string{"", write.Zero, write.Discard, write.Keep}, o.Holes) {
-		return fmt.Errorf("unknown -holes=%s (have %s, %s, %s)", o.Holes, write.Zero, write.Discard, write.Keep)
+	if o.Holes != "" && !slices.Contains(Holes, o.Holes) {
+		return fmt.Errorf("unknown -holes=%s (have %s)", o.Holes, strings.Join(Holes, ", "))
 	}
 	return nil
 }

@@ -63,8 +63,8 @@ func Version(
 	if given(json, false) {
 		return printJSON(images.ThisProgram())
 	}
-	fmt.Println("slipway", images.ThisProgram())
-	return nil
+	_, err := fmt.Println("slipway", images.ThisProgram())
+	return err
 }
 
 // Boards lists the boards that Slipway knows.

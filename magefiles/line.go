@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"slipway/ci"
+	"slipway/flash"
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/engine"
@@ -60,9 +60,11 @@ const largest = 1 << 30
 
 // forms says of a flag's text whether its command will understand it.
 var forms = map[string]func(string) error{
-	"as":   func(text string) error { _, err := ci.FormOf(text, false); return err },
-	"rate": func(text string) error { _, err := target.ParseRate(text); return err },
-	"mode": func(text string) error { _, err := octal(text); return err },
+	"as":     func(text string) error { _, err := ci.FormOf(text, false); return err },
+	"engine": func(text string) error { return oneOf("engine", text, target.Engines) },
+	"holes":  func(text string) error { return oneOf("holes", text, flash.Holes) },
+	"rate":   func(text string) error { _, err := target.ParseRate(text); return err },
+	"mode":   func(text string) error { _, err := octal(text); return err },
 }
 
 // wrong is a line that is not understood, and what to type to learn more.
@@ -84,7 +86,7 @@ func program() string {
 	if underMage() {
 		return "go tool mage"
 	}
-	return filepath.Base(os.Args[0])
+	return os.Args[0] // as it was typed, so that it can be typed again
 }
 
 // understand turns a command line into the one that Mage takes, or says which word of it
@@ -147,9 +149,15 @@ func mageOptions(args []string, known map[string]command) (own, rest []string, e
 func misplaced(args []string, at int, known map[string]command) error {
 	what, name := fmt.Sprintf("%q is not understood before a command", args[at]), flagName(args[at])
 	for i, arg := range args[at:] {
-		if c := known[strings.ToLower(arg)]; c.flag(name) != nil {
-			return wrong{what + ": flags come after it", slices.Concat(args[at+i:], args[at:at+i])}
+		c := known[strings.ToLower(arg)]
+		if c.flag(name) == nil {
+			continue
 		}
+		right := slices.Concat(args[at+i:], args[at:at+i])
+		if _, err := understand(right, known); err != nil {
+			right = []string{c.name, "-h"}
+		}
+		return wrong{what + ": flags come after it", right}
 	}
 	return wrong{what, []string{"-h"}}
 }
@@ -324,6 +332,13 @@ func (a argument) inRange(value string, err error, n, most int64) error {
 		return fmt.Errorf("-%s=%s: want a time above 0 with its unit, such as 90s, 30m or 2h", a.name, value)
 	}
 	return fmt.Errorf("-%s=%s: want a number from %d to %d", a.name, value, least, most)
+}
+
+func oneOf(name, text string, all []string) error {
+	if slices.Contains(all, text) {
+		return nil
+	}
+	return fmt.Errorf("-%s=%s: want %s", name, text, strings.Join(all, ", "))
 }
 
 func blank(text string) bool { return strings.TrimSpace(text) == "" }

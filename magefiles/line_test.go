@@ -73,6 +73,9 @@ func TestNotUnderstood(t *testing.T) {
 	for line, want := range map[string]string{
 		"-json boards":                         `"-json" is not understood before a command: flags come after it` + "\nnext: NAME boards -json",
 		"-dryrun flash virt d":                 "\nnext: NAME flash virt d -dryrun",
+		"-limit r fleet:list i":                "flags come after it\nnext: NAME fleet:list -h",
+		"flash virt d -holes=foo":              "-holes=foo: want zero, discard, keep",
+		"deploy:run b h i -engine=dockr":       "-engine=dockr: want containerd, docker, podman",
 		"-t 5s boards":                         `"-t" is not understood before a command` + "\nnext: NAME -h",
 		"-- boards":                            `"--" is not understood before a command`,
 		"-l boards":                            `"boards" is one word too many: -l stands alone`,
@@ -216,7 +219,7 @@ func full(c command) (words, flags []string) {
 	for i := range c.words {
 		words = append(words, fmt.Sprintf("no-such-%d", i))
 	}
-	values := map[string]string{"int": "2", "Duration": "1s", "bool": "true", "string": "x", "as": "tap", "rate": "1M", "mode": "0600"}
+	values := map[string]string{"int": "2", "Duration": "1s", "bool": "true", "string": "x", "as": "tap", "engine": "docker", "holes": "keep", "rate": "1M", "mode": "0600"}
 	for _, f := range c.flags {
 		value := values[f.kind]
 		if known, ok := values[f.name]; ok {
