@@ -554,8 +554,10 @@ func TestTwoNamesOfOneBoard(t *testing.T) {
 		want  string // in the refusal
 	}{
 		"an address": {string(text) + "    other:\n" + second, "board-001 and other have the address 127.77.0.2, port "},
-		"a serial": {strings.ReplaceAll(string(text), "      ansible_port:", "      slipway_serial: S1\n      ansible_port:"),
-			"board-000 and board-001 have the serial S1"},
+		"a serial": {
+			strings.ReplaceAll(string(text), "      ansible_port:", "      slipway_serial: S1\n      ansible_port:"),
+			"board-000 and board-001 have the serial S1",
+		},
 		"port 22":       {"board ansible_host=Lab\nother ansible_host=lab ansible_port=22\n", "board and other have the address lab, port 22"},
 		"jump hosts":    {"a ansible_host=h ansible_ssh_common_args='-J one'\nb ansible_host=h ansible_ssh_common_args='-J two'\n", ""},
 		"one jump host": {"a ansible_host=h ansible_ssh_common_args='-J one'\nb ansible_host=h ansible_ssh_common_args='-J one'\n", "port 22 through one"},
