@@ -116,7 +116,7 @@ func (j *imageJob) openImage(context.Context) error {
 		path, j.sha256 = j.artifact.Path(image), image.SHA256
 	}
 	var err error
-	if j.file, err = os.Open(path); err != nil {
+	if j.file, err = engine.Open(path); err != nil {
 		return err
 	}
 	if j.info = j.image.info; j.info == nil {

@@ -320,7 +320,7 @@ func (p *picker) signers(ctx context.Context, at besides, name, path string, lis
 }
 
 func proveSigned(ctx context.Context, list signerList, signature []byte, path, name string) (string, error) {
-	f, err := os.Open(path)
+	f, err := engine.Open(path)
 	if err != nil {
 		return "", err
 	}

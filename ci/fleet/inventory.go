@@ -90,7 +90,7 @@ func Load(file string) (*Inventory, error) {
 }
 
 func read(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := engine.Open(file)
 	if err != nil {
 		return nil, engine.NotHere(file, err)
 	}
@@ -101,8 +101,6 @@ func read(file string) ([]byte, error) {
 		return nil, err
 	case info.IsDir():
 		return nil, fmt.Errorf("%s is a folder; name one inventory file, or make one of it: ansible-inventory -i %[1]s --list --yaml > hosts.yml", file)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a file", file)
 	}
 	return engine.ReadAll(f, file, maxInventoryBytes)
 }

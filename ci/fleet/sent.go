@@ -126,7 +126,7 @@ func (p *plan) take(ctx context.Context, what, name string, use func() (digest s
 
 func digestOf(ctx context.Context, name string) (digest string, err error) {
 	err = progress.Run(ctx, "digest of "+filepath.Base(name), func(*progress.Step) (string, error) {
-		f, err := os.Open(name)
+		f, err := engine.Open(name)
 		if err != nil {
 			return "", err
 		}

@@ -40,7 +40,7 @@ func Open(path string) (*Source, error) {
 	if info.IsDir() {
 		return &Source{path, folder(path), func() error { return nil }}, nil
 	}
-	f, err := os.Open(path)
+	f, err := engine.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func (d folder) open(name string) (file, error) {
 func File(path string) (Blob, error) { return openFile(path) }
 
 func openFile(path string) (file, error) {
-	f, err := os.Open(path)
+	f, err := engine.Open(path)
 	if err != nil {
 		return file{}, err
 	}

@@ -111,7 +111,7 @@ func checkTarget(path, to string) error {
 }
 
 func pack(ctx context.Context, path string, to io.Writer, level int, algorithm string) (Made, bmap.Map, error) {
-	f, err := os.Open(path)
+	f, err := engine.Open(path)
 	if err != nil {
 		return Made{}, bmap.Map{}, engine.NotHere(path, err)
 	}

@@ -72,7 +72,7 @@ type source struct {
 }
 
 func openSource(local string) (*os.File, source, error) {
-	f, err := os.Open(local)
+	f, err := engine.Open(local)
 	if err != nil {
 		return nil, source{}, err
 	}

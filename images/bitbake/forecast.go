@@ -7,12 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/layers/engine"
 )
 
 const (
@@ -50,7 +51,7 @@ func forecastKey(k string) string {
 // the file only serves to say how long it will be.
 func openForecast(dir string) forecast {
 	f := forecast{Tasks: map[string]int64{}}
-	file, err := os.Open(filepath.Join(dir, durationsName))
+	file, err := engine.Open(filepath.Join(dir, durationsName))
 	if err == nil {
 		defer file.Close()
 		if json.NewDecoder(io.LimitReader(file, maxDurations)).Decode(&f) != nil || f.Tasks == nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+
+	"slipway/layers/engine"
 )
 
 // RecordName is a Record's file in a board's folder, PageName the page beside it.
@@ -199,7 +201,7 @@ func remove(paths ...string) error {
 func Open(dir string) (Record, error) { return open(filepath.Join(dir, RecordName)) }
 
 func open(path string) (Record, error) {
-	f, err := os.Open(path)
+	f, err := engine.Open(path)
 	if err != nil {
 		return Record{}, fmt.Errorf("no build is recorded here; build the board first: %w", err)
 	}

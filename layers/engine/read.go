@@ -3,18 +3,43 @@ package engine
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ReadFile reads a file that has no reason to be larger than most bytes. It counts what
-// it reads: files of /proc, pipes and devices have no size.
+// it reads: files of /proc and pipes have no size.
 func ReadFile(name string, most int64) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	return ReadAll(f, name, most)
+}
+
+// Open is os.Open for a file of a person's. FIFOs and devices are refused, since opening
+// or reading them may never end. A pipe without a name, such as a shell's <(), is taken,
+// and so is /dev/null.
+func Open(name string) (*os.File, error) {
+	info, err := os.Stat(name)
+	if err == nil && info.Mode()&(fs.ModeDevice|fs.ModeNamedPipe|fs.ModeSocket) != 0 && !isNull(info) && !isUnnamedPipe(name) {
+		return nil, fmt.Errorf("%s is no regular file", name)
+	}
+	return os.Open(name)
+}
+
+func isNull(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.Mode()&fs.ModeCharDevice != 0 && stat.Rdev == unix.Mkdev(1, 3)
+}
+
+func isUnnamedPipe(name string) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(name, &s) == nil && int64(s.Type) == unix.PIPEFS_MAGIC
 }
 
 // ReadAll is ReadFile for a file that is open. name is for the error.

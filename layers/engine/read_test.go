@@ -1,10 +1,14 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestReadFile(t *testing.T) {
@@ -27,5 +31,40 @@ func TestReadFile(t *testing.T) {
 	endless := strings.NewReader(strings.Repeat("x", 1<<20))
 	if _, err := ReadAll(endless, "a", 1024); err == nil || endless.Len() != 1<<20-1025 {
 		t.Errorf("ReadAll: %v; it left %d bytes unread", err, endless.Len())
+	}
+}
+
+func TestReadWhatIsNoFile(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{fifo, "/dev/zero", "/dev/full"} {
+		done := make(chan error, 1)
+		go func() {
+			_, err := ReadFile(name, 1024)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err == nil || err.Error() != name+" is no regular file" {
+				t.Errorf("ReadFile(%s) = %v; want that it is no regular file", name, err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("ReadFile(%s) waits", name)
+		}
+	}
+	if data, err := ReadFile(os.DevNull, 1024); len(data) > 0 || err != nil {
+		t.Errorf("ReadFile(%s) = %q, %v", os.DevNull, data, err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	fmt.Fprint(w, "ab")
+	w.Close()
+	if data, err := ReadFile(fmt.Sprintf("/dev/fd/%d", r.Fd()), 1024); string(data) != "ab" || err != nil {
+		t.Errorf("ReadFile of a pipe without a name = %q, %v", data, err)
 	}
 }

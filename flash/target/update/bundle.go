@@ -59,7 +59,7 @@ const headBytes = 512
 
 // Open opens a bundle and reads what it is. The file must not change until Close.
 func Open(name string) (*Bundle, error) {
-	f, err := os.Open(name)
+	f, err := engine.Open(name)
 	if err != nil {
 		return nil, engine.NotHere(name, err)
 	}
