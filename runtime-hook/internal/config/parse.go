@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -45,7 +46,7 @@ type file struct {
 
 func parse(data []byte) (Config, Faults) {
 	f := file{seen: map[string]bool{}, config: Defaults()}
-	f.Reset(data)
+	f.Reset(bytes.TrimPrefix(data, []byte("\uFEFF")))
 	for f.NextExpression() {
 		f.expression(f.Expression())
 	}
