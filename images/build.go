@@ -133,7 +133,7 @@ func debianPackages() []string { return []string{"mmdebstrap", "debian-archive-k
 
 // lock keeps a second build away from a folder for as long as the first lasts.
 func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := engine.OpenLock(path, 0o644)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func hashOf(v any, files map[string][]byte) (string, error) {
 
 // waitLock is lock for what several boards share: it waits until it is free.
 func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := engine.OpenLock(path, 0o644)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"slipway/layers/engine"
 	"slipway/layers/progress"
 )
 
@@ -61,7 +62,7 @@ func begin(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, 
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(ws.Dir, 0o755); err != nil {
+	if err := engine.MkdirAll(ws.Dir); err != nil {
 		return nil, err
 	}
 	lock, err := lockWorkspace(ctx, ws.Dir)

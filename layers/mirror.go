@@ -71,7 +71,7 @@ func (m mirror) give(ctx context.Context, r Repo, t tree) (commit string, err er
 
 // Mirrors are used by many processes at once.
 func lockMirror(ctx context.Context, dir string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+	if err := engine.MkdirAll(filepath.Dir(dir)); err != nil {
 		return nil, err
 	}
 	return waitLock(ctx, dir+".lock")

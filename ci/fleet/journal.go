@@ -102,7 +102,7 @@ func syncDir(name string) error {
 }
 
 func writeFile(dir, name string, data []byte) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := engine.MkdirAll(dir); err != nil {
 		return err
 	}
 	return renameio.WriteFile(filepath.Join(dir, name), data, 0o644)

@@ -18,10 +18,10 @@ var errHeld = errors.New("in use")
 // lockFile takes the lock of a file, which the kernel gives back when this process ends.
 // The file says who has it.
 func lockFile(name string) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+	if err := engine.MkdirAll(filepath.Dir(name)); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := engine.OpenLock(name, 0o644)
 	if err != nil {
 		return nil, err
 	}

@@ -129,10 +129,10 @@ func (r *Rig) tell() error {
 }
 
 func openLock(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := engine.MkdirAll(dir); err != nil {
 		return nil, err
 	}
-	return os.OpenFile(filepath.Join(dir, "rig.lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	return engine.OpenLock(filepath.Join(dir, "rig.lock"), 0o644)
 }
 
 func lockOf(dir string) (*os.File, error) {

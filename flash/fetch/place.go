@@ -59,11 +59,11 @@ func openPlace(ctx context.Context, cache string, origin reference, name string)
 		return nil, fmt.Errorf("%q is no name for a file here", name)
 	}
 	p := &place{dir: filepath.Join(cache, origin.key()), name: name}
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+	if err := engine.MkdirAll(p.dir); err != nil {
 		return nil, err
 	}
 	var err error
-	if p.lock, err = os.OpenFile(filepath.Join(p.dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+	if p.lock, err = engine.OpenLock(filepath.Join(p.dir, ".lock"), 0o644); err != nil {
 		return nil, err
 	}
 	if err := engine.AwaitLock(ctx, p.lock); err != nil {
@@ -158,7 +158,7 @@ func (p *place) drop() error {
 func (p *place) settle(r record) (string, error) {
 	old := p.read(".json")
 	path := p.version(r.SHA256)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := engine.MkdirAll(filepath.Dir(path)); err != nil {
 		return "", err
 	}
 	if err := os.Rename(p.path(".part"), path); err != nil {

@@ -88,7 +88,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 
 // lock waits for whoever is switching a machine on in dir, or removing its files.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := engine.OpenLock(filepath.Join(dir, lockName), 0o600)
 	if err != nil {
 		return nil, err
 	}

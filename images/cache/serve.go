@@ -130,7 +130,7 @@ func prepareServer(opt ServeOptions) (*server, error) {
 }
 
 func lockFolder(dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := engine.OpenLock(filepath.Join(dir, "lock"), 0o644)
 	if err != nil {
 		return nil, err
 	}

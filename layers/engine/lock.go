@@ -45,3 +45,21 @@ func AwaitLock(ctx context.Context, f *os.File) error {
 		}
 	}
 }
+
+// OpenLock opens the file of a lock, which it makes where there is none.
+func OpenLock(name string, mode os.FileMode) (*os.File, error) {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file, and Slipway keeps a lock there\n  next: mv %s %s", name, Quote(name), Quote(name+".old"))
+	}
+	return os.OpenFile(name, os.O_CREATE|os.O_RDWR, mode)
+}
+
+// MkdirAll is os.MkdirAll that says what to do with a file in a folder's place.
+func MkdirAll(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	var at *os.PathError
+	if errors.As(err, &at) && (errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST)) {
+		return fmt.Errorf("%s is no folder, and Slipway needs one there\n  next: mv %s %s", at.Path, Quote(at.Path), Quote(at.Path+".old"))
+	}
+	return err
+}

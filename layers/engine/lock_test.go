@@ -41,3 +41,35 @@ func TestLock(t *testing.T) {
 		t.Errorf("AwaitLock of a closed file = %v; want why it cannot be had", err)
 	}
 }
+
+func TestLockInAFoldersPlace(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "a lock")
+	if err := os.Mkdir(name, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := name + " is no regular file, and Slipway keeps a lock there\n  next: mv '" + name + "' '" + name + ".old'"
+	if _, err := OpenLock(name, 0o600); err == nil || err.Error() != want {
+		t.Errorf("OpenLock of a folder = %v; want %s", err, want)
+	}
+	if f, err := OpenLock(filepath.Join(name, "b"), 0o600); err != nil {
+		t.Error(err)
+	} else {
+		f.Close()
+	}
+	for where, make := range map[string]func(string) error{
+		"file": func(name string) error { return os.WriteFile(name, nil, 0o600) },
+		"link": func(name string) error { return os.Symlink("nowhere", name) },
+	} {
+		at := filepath.Join(dir, where)
+		if err := make(at); err != nil {
+			t.Fatal(err)
+		}
+		want := at + " is no folder, and Slipway needs one there\n  next: mv " + at + " " + at + ".old"
+		for _, below := range []string{at, filepath.Join(at, "c/d")} {
+			if err := MkdirAll(below); err == nil || err.Error() != want {
+				t.Errorf("MkdirAll(%s) = %v; want %s", below, err, want)
+			}
+		}
+	}
+}
