@@ -77,7 +77,7 @@ func (l *login) open(ctx context.Context, link *link, attended bool) (*Conn, err
 // connect makes one more connection to the board, with the same proofs on both
 // sides.
 func (l *login) connect(ctx context.Context) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, l.patience, l.late())
 	defer cancel()
 	w, err := l.greet(ctx)
 	if err != nil {

@@ -68,8 +68,24 @@ func (l *login) wait(ctx context.Context, timeout time.Duration) (*link, error) 
 
 var errTimeUp = errors.New("time is up")
 
+// tooLate is context.DeadlineExceeded in words.
+type tooLate string
+
+func (e tooLate) Error() string { return string(e) }
+
+func (tooLate) Unwrap() error { return context.DeadlineExceeded }
+
+func late(limit time.Duration, next string) error {
+	return tooLate(fmt.Sprintf("no answer within %s%s", limit, next))
+}
+
+// late is of a connection that came to no login.
+func (l *login) late() error {
+	return late(l.patience, fmt.Sprintf("; ConnectTimeout in ~/.ssh/config sets this limit, and %s may shorten it\n  next: ssh -v %s", SilenceVariable, l.sshArgs()))
+}
+
 func (l *login) attempt(ctx context.Context, w *wire) (*link, error) {
-	ctx, cancel := context.WithTimeout(ctx, attemptLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, attemptLimit, late(attemptLimit, ""))
 	defer cancel()
 	return l.handshake(ctx, w)
 }
@@ -85,7 +101,7 @@ func (l *login) firstGreeting(ctx context.Context, last *error) (*wire, error) {
 	}
 	results := make(chan result)
 	try := func() {
-		limit, stop := context.WithTimeout(ctx, greetLimit)
+		limit, stop := context.WithTimeoutCause(ctx, greetLimit, late(greetLimit, ""))
 		defer stop()
 		w, err := l.greet(limit)
 		select {
