@@ -68,7 +68,7 @@ func (c *Conn) deployFiles(ctx context.Context, dir string, a images.Artifact, f
 		}
 		sent = append(sent, one)
 	}
-	return sent, nil
+	return sent, c.syncNames(ctx)
 }
 
 func (c *Conn) deployContainer(ctx context.Context, archive string) (image string, err error) {

@@ -65,3 +65,23 @@ func TestDeployRefusesAChangedArchive(t *testing.T) {
 	checkErr(t, err, "app.tar")
 	checkEntries(t, dir, images.ArtifactName)
 }
+
+// What Deploy reports as done has its name on the board's disk.
+func TestDeployedNamesAreSynced(t *testing.T) {
+	remote, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	c := connect(t, beforeProgram(t, "sync", "[ $# -gt 0 ] || ls "+remote+" >>"+log))
+	local := t.TempDir()
+	if err := (images.Artifact{Board: "bench"}).Save(local); err != nil {
+		t.Fatal(err)
+	}
+	artifact, err := images.OpenArtifact(local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Deploy(t.Context(), c, images.Spec{Deploy: images.Deploy{Dir: remote}}, artifact); err != nil {
+		t.Fatal(err)
+	}
+	if seen, err := os.ReadFile(log); err != nil || string(seen) != images.ArtifactName+"\n" {
+		t.Errorf("the syncs had %q, %v; want one, with %s", seen, err, images.ArtifactName)
+	}
+}
