@@ -122,7 +122,7 @@ func Conf(w io.Writer, file, branch string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	stopped, err := write(w, linted(found), asJSON)
+	stopped, err := write(w, linted(found, withoutCheckouts), asJSON)
 	if err == nil && stopped > 0 {
 		err = fmt.Errorf("%s: bitbake on %s would stop at %d of the findings", file, branch, stopped)
 	}

@@ -146,6 +146,13 @@ func TestConf(t *testing.T) {
 	if err := Conf(&out, file, "dunfell", false); err != nil {
 		t.Errorf("Conf on dunfell = %v", err)
 	}
+	if err := os.WriteFile(file, []byte("INHERIT += \"nosuchclass\"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := Conf(&out, file, "scarthgap", false); err != nil || !strings.Contains(out.String(), withoutCheckouts) || strings.Contains(out.String(), "the layers lack") {
+		t.Errorf("Conf, with a class that no layer has = %v:\n%s; want %q", err, out.String(), withoutCheckouts)
+	}
 	if err := Conf(&out, "", "dunfell", false); err == nil || !strings.Contains(err.Error(), "-conf is missing") {
 		t.Errorf("Conf without a file = %v", err)
 	}

@@ -274,10 +274,16 @@ func configuration(_ context.Context, p patient) []Finding {
 	if err != nil {
 		return []Finding{{"configuration", Warning, err.Error(), "it cannot be told whether the names in it exist", "fix what it says"}}
 	}
-	return linted(found)
+	if p.layers.Checkout == nil {
+		return linted(found, withoutCheckouts)
+	}
+	return linted(found, "no name in it that the layers lack")
 }
 
-func linted(found []lint.Finding) []Finding {
+// withoutCheckouts is said where the tables of Slipway alone were asked.
+const withoutCheckouts = "no name in it that Slipway knows to be missing on its branch; other names need the layers' checkouts"
+
+func linted(found []lint.Finding, none string) []Finding {
 	var all []Finding
 	for _, f := range found {
 		state := Warning
@@ -287,7 +293,7 @@ func linted(found []lint.Finding) []Finding {
 		all = append(all, Finding{"configuration", state, f.Where + ": " + f.What, f.Why, f.Fix})
 	}
 	if len(all) == 0 {
-		return []Finding{ok("configuration", "no name in it that the layers lack")}
+		return []Finding{ok("configuration", "%s", none)}
 	}
 	return all
 }
