@@ -52,5 +52,8 @@ func (r Repo) unfetched(err error) error {
 		return err
 	}
 	shown := engine.Anonymous(r.URL)
+	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
+		return r.at.errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s, and write the id as commit:", r.ID, shown)
+	}
 	return r.at.errorf("repos.%s: cannot fetch from %s; \"git ls-remote %s\" asks it too: %w", r.ID, shown, shown, err)
 }
