@@ -28,6 +28,7 @@ func TestListShrinks(t *testing.T) {
 		{"no library is left", true, "", "# nothing", "", "found"},
 		{"the image has none", false, "", other, "", "liblzma.so.5: cannot open shared object file: No such file"},
 		{"in a folder that ld.so knows", false, "its own", other, "", "liblzma.so.5: cannot open shared object file: No such file"},
+		{"in such a folder and another", false, "its own too", other, "", "liblzma.so.5: cannot open shared object file: No such file"},
 		{"after an ldconfig in the container", true, "", other, "/sbin/ldconfig -X", "found"},
 	}
 	for _, tt := range tests {
@@ -43,13 +44,17 @@ func TestListShrinks(t *testing.T) {
 				library, err = filepath.EvalSymlinks(found[0])
 				must(t, err)
 			}
+			listed := []string{"lib, " + library, other}
+			if tt.at == "its own too" {
+				listed = append([]string{"lib, /opt/board/lib/liblzma.so.5.4"}, listed...)
+			}
 			if tt.image {
 				write(t, l.rootfs("/opt/image/liblzma.so.5"), string(data))
 				write(t, l.rootfs("/etc/ld.so.conf.d/image.conf"), "/opt/image\n")
 			}
 			l.cache()
 			write(t, "/opt/board/lib/libother.so", string(data[:100]))
-			l.lists("lib, "+library, other)
+			l.lists(listed...)
 			l.overlay()
 			if out, err := l.run(container{stage: "createRuntime", env: all, script: useXZ + " ; " + tt.again}); err != nil || out != "found" {
 				t.Fatalf("before, xz printed %q, %v", out, err)

@@ -227,13 +227,21 @@ const maxHWCaps = 64
 
 // add makes each name of given lead to its path: what the cache has for the same name
 // and machine comes after it, and goes where it is for better processors only, as ld.so
-// would prefer that. Of two given with one name the first counts.
+// would prefer that. Of two given with one name the first counts; the other is entered
+// too, so that remove is asked about its path.
 func (c *cache) add(given []entry) {
 	order := orderOf(given)
 	// The other way round, as lists mostly are: that is quick.
 	slices.SortStableFunc(given, func(a, b entry) int { return order(b, a) })
-	given = slices.CompactFunc(given, func(a, b entry) bool { return order(a, b) == 0 })
 	slices.Reverse(given)
+	for i, same := 0, 0; i < len(given); i += same {
+		same = 1
+		for i+same < len(given) && order(given[i], given[i+same]) == 0 {
+			same++
+		}
+		slices.Reverse(given[i : i+same])
+	}
+	given = slices.CompactFunc(given, func(a, b entry) bool { return order(a, b) == 0 && a.path == b.path })
 	own := c.entries
 	if !slices.IsSortedFunc(own, order) {
 		own = slices.Clone(own)
@@ -244,7 +252,11 @@ func (c *cache) add(given []entry) {
 		for i < len(given) && order(given[i], e) <= 0 {
 			out, i = append(out, given[i]), i+1
 		}
-		if i > 0 && order(given[i-1], e) == 0 && (e.path == given[i-1].path || e.hwcap != 0) {
+		same := i
+		for same > 0 && order(given[same-1], e) == 0 {
+			same--
+		}
+		if same < i && (e.hwcap != 0 || slices.ContainsFunc(given[same:i], func(g entry) bool { return g.path == e.path })) {
 			continue
 		}
 		out = append(out, e)
