@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,7 +70,7 @@ func asFolder(local string) (folder string, remove func(), err error) {
 		return "", nil, err
 	}
 	remove = func() { os.RemoveAll(folder) }
-	data, err := os.ReadFile(local)
+	data, err := engine.ReadFile(local, math.MaxInt64-1)
 	if err == nil {
 		name := filepath.Join(folder, filepath.Base(local))
 		err = errors.Join(os.WriteFile(name, data, 0o600), os.Chmod(name, info.Mode().Perm()))
