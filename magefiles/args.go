@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"slipway/layers/progress"
 )
 
 func init() {
@@ -40,6 +42,9 @@ func understood(args []string) ([]string, error) {
 func environment() error {
 	if os.Getenv("MAGEFILE_TIMEOUT") != "" {
 		return wrong{"MAGEFILE_TIMEOUT (-t of mage): it ends a command half-way and does not wait for it", []string{"-l"}}
+	}
+	if err := progress.Check(); err != nil {
+		return err
 	}
 	return errors.Join(os.Unsetenv("MAGEFILE_LIST"), os.Unsetenv("MAGEFILE_HELP"))
 }

@@ -32,6 +32,11 @@ func (Cache) Serve(ctx context.Context,
 	json *bool, // print the state as JSON lines
 ) error {
 	return run(ctx, func(ctx context.Context) error {
+		if name := given(board, ""); name != "" {
+			if _, err := load(ctx, name); err != nil {
+				return err
+			}
+		}
 		return images.ServeCache(ctx, options, given(board, ""), cache.ServeOptions{
 			Dir: given(dir, ""), Listen: given(listen, "127.0.0.1:8600"), JSON: given(json, false), Out: os.Stdout,
 		})

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"slipway/ci"
+	"slipway/ci/bench"
+	"slipway/ci/soak"
 	"slipway/flash"
 	"slipway/flash/target"
 	"slipway/images"
@@ -39,6 +41,23 @@ var several = map[string]bool{"report": true}
 
 // boardless names the flag with which a command needs no BOARD, its first word.
 var boardless = map[string]string{"smoke": "suite"}
+
+// needs names the flag without which another one of a command would do nothing.
+var needs = map[string]map[string]string{
+	"bfb:make":       {"strip": "for", "careless": "for"},
+	"deploy:service": {"watch": "restart", "keep": "restart"},
+	"doctor":         {"conf": "branch", "branch": "conf"},
+	"fleet:deploy":   {"file": "to", "to": "file", "mode": "file", "owner": "file"},
+}
+
+// apart names the flags that would do nothing beside another one.
+var apart = map[string]map[string][]string{"doctor": {"conf": {"board", "offline"}}}
+
+// either names flags of which a command needs one at least.
+var either = map[string][]string{"report": {"as", "out"}}
+
+// areas are what the first flag of these commands may name. They need one.
+var areas = map[string]func() []string{"bench": bench.Areas, "soak": soak.Areas}
 
 // argv is the flag that takes what comes after "--".
 const argv = "argv"
@@ -138,6 +157,8 @@ func mageOptions(args []string, known map[string]command) (own, rest []string, e
 			own = append(own, "-"+strings.TrimLeft(arg, "-"))
 		case "version", "-version":
 			return own, slices.Concat([]string{"version"}, args[i+1:]), nil
+		case "t", "-t":
+			return nil, nil, wrong{"-t (of mage) is refused: it ends a command half-way and does not wait for it", []string{"-l"}}
 		default:
 			return nil, nil, misplaced(args, i, known)
 		}
@@ -180,7 +201,7 @@ type line struct {
 	command
 	words []string
 	flags []string
-	given map[string]bool // flags, to find what is given twice
+	given map[string]bool // flags, to find what is given twice, or is missing
 }
 
 func (l *line) read(args []string) error {
@@ -267,6 +288,11 @@ func (l *line) readFlag(arg, next string) error {
 	if err := f.check(value); err != nil {
 		return err
 	}
+	if all := areas[l.name]; all != nil && f.name == "area" {
+		if err := oneOf(f.name, value, all()); err != nil {
+			return err
+		}
+	}
 	l.given[f.name] = true
 	l.flags = append(l.flags, "-"+f.name+"="+value)
 	return nil
@@ -280,13 +306,37 @@ func (l *line) complete() error {
 		lacks = 0
 	}
 	if lacks == 0 {
-		return nil
+		return l.related()
 	}
 	missing := l.command.words[len(l.words)].name
 	if hint := hints[missing]; hint != "" {
 		return fmt.Errorf("%s is missing (%s): %s", strings.ToUpper(missing), hint, l.takes())
 	}
 	return fmt.Errorf("%s is missing: %s", strings.ToUpper(missing), l.takes())
+}
+
+// related refuses flags that would do nothing.
+func (l *line) related() error {
+	for _, f := range l.command.flags {
+		if !l.given[f.name] {
+			continue
+		}
+		if other := needs[l.name][f.name]; other != "" && !l.given[other] {
+			return fmt.Errorf("-%s does nothing without -%s", f.name, other)
+		}
+		for _, other := range apart[l.name][f.name] {
+			if l.given[other] {
+				return fmt.Errorf("-%s does nothing beside -%s", other, f.name)
+			}
+		}
+	}
+	if all := either[l.name]; all != nil && !slices.ContainsFunc(all, func(name string) bool { return l.given[name] }) {
+		return fmt.Errorf("-%s is missing", strings.Join(all, " or -"))
+	}
+	if all := areas[l.name]; all != nil && !l.given["area"] {
+		return fmt.Errorf("AREA is missing: want %s", strings.Join(all(), ", "))
+	}
+	return nil
 }
 
 // checkWord says what is wrong with a word.

@@ -76,7 +76,20 @@ func TestNotUnderstood(t *testing.T) {
 		"-limit r fleet:list i":                "flags come after it\nnext: NAME fleet:list -h",
 		"flash virt d -holes=foo":              "-holes=foo: want zero, discard, keep",
 		"deploy:run b h i -engine=dockr":       "-engine=dockr: want containerd, docker, podman",
-		"-t 5s boards":                         `"-t" is not understood before a command` + "\nnext: NAME -h",
+		"-t 5s boards":                         "-t (of mage) is refused: it ends a command half-way and does not wait for it\nnext: NAME -l",
+		"fleet:deploy b i -mode=0600":          "-mode does nothing without -file\nnext: NAME fleet:deploy -h",
+		"fleet:deploy b i -owner=app":          "-owner does nothing without -file",
+		"fleet:deploy b i -file=f":             "-file does nothing without -to",
+		"deploy:service b h f -watch=9":        "-watch does nothing without -restart",
+		"deploy:service b h f -keep":           "-keep does nothing without -restart",
+		"bfb:make o -strip=1":                  "-strip does nothing without -for",
+		"doctor -conf=x":                       "-conf does nothing without -branch",
+		"doctor -branch=x":                     "-branch does nothing without -conf",
+		"doctor virt -conf=x -branch=y":        "-board does nothing beside -conf",
+		"report f":                             "-as or -out is missing",
+		"bench":                                "AREA is missing: want build, deploy",
+		"bench nosuch":                         "-area=nosuch: want build, deploy",
+		"soak nosuch":                          "-area=nosuch: want build, flash",
 		"-- boards":                            `"--" is not understood before a command`,
 		"-l boards":                            `"boards" is one word too many: -l stands alone`,
 		"--version boards":                     `version: "boards" is one word too many`,
@@ -204,6 +217,13 @@ func TestTables(t *testing.T) {
 			t.Errorf("boardless: %s has no flag -%s, or its first word is no board", name, flag)
 		}
 	}
+	for name, pairs := range needs {
+		for flag, other := range pairs {
+			if all[name].flag(flag) == nil || all[name].flag(other) == nil {
+				t.Errorf("needs: %s lacks -%s or -%s", name, flag, other)
+			}
+		}
+	}
 	for name := range forms {
 		if flags[name+" string"] == "" {
 			t.Errorf("forms: no command has a text -%s", name)
@@ -219,8 +239,11 @@ func full(c command) (words, flags []string) {
 	for i := range c.words {
 		words = append(words, fmt.Sprintf("no-such-%d", i))
 	}
-	values := map[string]string{"int": "2", "Duration": "1s", "bool": "true", "string": "x", "as": "tap", "engine": "docker", "holes": "keep", "rate": "1M", "mode": "0600"}
+	values := map[string]string{"int": "2", "Duration": "1s", "bool": "true", "string": "x", "as": "tap", "engine": "docker", "holes": "keep", "rate": "1M", "mode": "0600", "area": "hook"}
 	for _, f := range c.flags {
+		if apart[c.name][f.name] != nil || apart[c.name][needs[c.name][f.name]] != nil {
+			continue
+		}
 		value := values[f.kind]
 		if known, ok := values[f.name]; ok {
 			value = known
@@ -342,7 +365,7 @@ func startsNothing(t *testing.T, program, copied string) {
 			slices.Concat(flags[:len(flags)/2], []string{"stray"}, words, flags[len(flags)/2:]),
 		} {
 			argv := slices.Concat([]string{program, name}, line)
-			if status, out := exitOf(t, empty, bare, argv...); status != 2 || !strings.Contains(out, "one word too many") && !strings.Contains(out, "given twice") {
+			if status, out := exitOf(t, empty, bare, argv...); status != 2 || !strings.Contains(out, "one word too many") && !strings.Contains(out, "given twice") && !strings.Contains(out, "-area=stray: want") {
 				t.Errorf("%q: status %d\n%s", argv[1:], status, out)
 			}
 		}
@@ -362,6 +385,14 @@ func startsNothing(t *testing.T, program, copied string) {
 		status, out := exitOf(t, empty, append(bare, variable), program, "boards", "-json")
 		if refused := variable == "MAGEFILE_TIMEOUT=5s"; refused != (status == 2) || refused == strings.Contains(out, `"board"`) {
 			t.Errorf("%s: status %d\n%.200s", variable, status, out)
+		}
+	}
+	if status, out := exitOf(t, empty, append(bare, "SLIPWAY_PROGRESS=xml"), program, "boards"); status != 2 || !strings.Contains(out, "SLIPWAY_PROGRESS=xml: want json") {
+		t.Errorf("SLIPWAY_PROGRESS=xml: status %d\n%.200s", status, out)
+	}
+	for _, line := range []string{"virt:ssh nosuch", "virt:stop nosuch", "rig:ssh nosuch", "rig:down nosuch", "cache:serve -board=nosuch", "build nosuch"} {
+		if status, out := exitOf(t, empty, bare, slices.Concat([]string{program}, strings.Fields(line))...); status != 5 || !strings.Contains(out, "unknown board") {
+			t.Errorf("%s: status %d; want 5\n%s", line, status, out)
 		}
 	}
 	if left, err := os.ReadDir(empty); len(left) > 0 || err != nil {

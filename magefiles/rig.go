@@ -64,13 +64,13 @@ func (Rig) Down(ctx context.Context,
 // SSH logs in on the rig that "rig:up -keep" keeps on. Leave with "exit".
 //
 // Examples: "rig:ssh"; "rig:ssh -- ip -brief link" to run that there.
-func (Rig) SSH(
+func (Rig) SSH(ctx context.Context,
 	board *string, // which rig; the first one if not given
 	argv *string, // a command to run there, as a JSON list; what follows "--" becomes it
 ) error {
 	name, err := rigName(board)
-	spec, unknown := images.Load(name)
-	return firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, rest(given(argv, ""))) })
+	spec, unknown := load(ctx, name)
+	return exit(firstError(errors.Join(err, unknown), func() error { return ci.SSHRig(options, spec, rest(given(argv, ""))) }))
 }
 
 func runForRig(ctx context.Context, board *string, work func(context.Context, images.Spec, <-chan struct{}) error) error {

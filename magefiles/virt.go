@@ -41,11 +41,11 @@ func (Virt) Stop(ctx context.Context,
 // SSH logs in on the virtual board. Leave with "exit".
 //
 // Example: "virt:ssh virt-arm64".
-func (Virt) SSH(
+func (Virt) SSH(ctx context.Context,
 	board *string, // which virtual board; the default one if not given
 ) error {
-	spec, err := images.Load(given(board, ""))
-	return firstError(err, func() error { return ci.SSHVirtual(options, spec) })
+	spec, err := load(ctx, given(board, ""))
+	return exit(firstError(err, func() error { return ci.SSHVirtual(options, spec) }))
 }
 
 // Console joins the terminal to the virtual board's serial line. Leave with Ctrl-].

@@ -38,11 +38,14 @@ func whole(measure func(context.Context, io.Writer) error) func(context.Context,
 	}
 }
 
+// Areas are the names that Run takes.
+func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
+
 // Run measures one area.
 func Run(ctx context.Context, w io.Writer, area string, o Options) error {
 	measure, ok := areas[area]
 	if !ok {
-		return fmt.Errorf("unknown area %q: say which (%s), as in: bench flash", area, strings.Join(slices.Sorted(maps.Keys(areas)), ", "))
+		return fmt.Errorf("unknown area %q: say which (%s), as in: bench flash", area, strings.Join(Areas(), ", "))
 	}
 	if o.Rounds < 0 || o.MiB < 0 || o.Boards < 0 {
 		return errors.New("-rounds, -mib and -boards are numbers above 0")

@@ -42,12 +42,15 @@ var areas = map[string]func(context.Context, io.Writer, string, Options) error{
 	"update":    Update,
 }
 
+// Areas are the names that Run takes.
+func Areas() []string { return slices.Sorted(maps.Keys(areas)) }
+
 // Run soaks one area with the program that this process is, in a folder of its
 // own, which stays for a look where the area failed.
 func Run(ctx context.Context, w io.Writer, area string, opt Options) error {
 	work, ok := areas[area]
 	if !ok {
-		return fmt.Errorf("unknown area %q: say which (%s), as in: soak layers", area, strings.Join(slices.Sorted(maps.Keys(areas)), ", "))
+		return fmt.Errorf("unknown area %q: say which (%s), as in: soak layers", area, strings.Join(Areas(), ", "))
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -16,6 +16,14 @@ import (
 	"slipway/layers/engine"
 )
 
+// Check refuses a value of SLIPWAY_PROGRESS that ForOutput does not know.
+func Check() error {
+	if form := os.Getenv("SLIPWAY_PROGRESS"); form != "" && form != "json" {
+		return fmt.Errorf("SLIPWAY_PROGRESS=%s: want json, or nothing\nnext: unset SLIPWAY_PROGRESS", engine.Quote(form))
+	}
+	return nil
+}
+
 // ForOutput chooses the sink for f: JSON lines where SLIPWAY_PROGRESS=json asks
 // for them, bars on a terminal, lines elsewhere and in CI.
 func ForOutput(f *os.File) Sink {
