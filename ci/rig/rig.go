@@ -128,11 +128,13 @@ func (r *Rig) tell() error {
 	return renameio.WriteFile(stateFile(r.dir), data, 0o600)
 }
 
+const lockName = "rig.lock"
+
 func openLock(dir string) (*os.File, error) {
 	if err := engine.MkdirAll(dir); err != nil {
 		return nil, err
 	}
-	return engine.OpenLock(filepath.Join(dir, "rig.lock"), 0o644)
+	return engine.OpenLock(filepath.Join(dir, lockName), 0o644)
 }
 
 func lockOf(dir string) (*os.File, error) {
@@ -156,6 +158,9 @@ var ErrOff = errors.New("the rig is not on; switch it on: rig:up -keep")
 // find reads what is known of the rig that is on. Its lock is the proof that it is:
 // nobody has it who was killed.
 func find(dir string) (s state, lock *os.File, err error) {
+	if _, err := os.Stat(filepath.Join(dir, lockName)); errors.Is(err, os.ErrNotExist) {
+		return s, nil, ErrOff // and nothing is written
+	}
 	lock, err = openLock(dir)
 	if err != nil {
 		return s, nil, err

@@ -334,3 +334,13 @@ func TestState(t *testing.T) {
 		t.Errorf("Down of process 1 = %v; want a refusal", err)
 	}
 }
+
+func TestDownWritesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "board")
+	if err := Down(t.Context(), dir); err != ErrOff {
+		t.Errorf("Down = %v; want %v", err, ErrOff)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("Down made %s: %v", dir, err)
+	}
+}
