@@ -127,7 +127,12 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 		}
 	}
 	if _, err := a.Partition("data"); how.Image == "" && (err == nil || spec.Machine != nil) {
-		id, err := flash.NewIdentity(a.Dir())
+		dir, done, err := identityDir(a.Dir(), how.DryRun)
+		if err != nil {
+			return nil, flash.Fail(spec.Board, devices, err)
+		}
+		defer done()
+		id, err := flash.NewIdentity(dir)
 		if err != nil {
 			return nil, flash.Fail(spec.Board, devices, err)
 		}
@@ -137,6 +142,15 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 		how.Cache = filepath.Join(opt.Cache, "images")
 	}
 	return flash.WriteAll(ctx, spec, a, devices, how)
+}
+
+// identityDir is where the board's client key is. A dry run makes none that stays.
+func identityDir(dir string, dryRun bool) (_ string, done func(), err error) {
+	if _, err := os.Stat(filepath.Join(dir, "id_ed25519")); err == nil || !dryRun {
+		return dir, func() {}, nil
+	}
+	dir, err = os.MkdirTemp("", "slipway-identity-")
+	return dir, func() { os.RemoveAll(dir) }, err
 }
 
 // artifactFor is the board's last build. An image from elsewhere needs none; nobody

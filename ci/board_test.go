@@ -391,3 +391,23 @@ func TestArtifactOfAnotherBoard(t *testing.T) {
 		t.Errorf("flash = %v; want %v", flashed, flash.ErrImage)
 	}
 }
+
+// An artifact without a data partition is at fault itself, and a dry run leaves no key.
+func TestFlashNeedsDataPartition(t *testing.T) {
+	spec, err := images.Load("virt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := images.Options{Dir: t.TempDir()}
+	dir := BoardDir(opt, spec)
+	for name, partitions := range map[string][]images.Partition{"none": nil, "data": {{Use: "data", OffsetBytes: 4 << 20, SizeBytes: 4 << 20}}} {
+		writeArtifact(t, dir, images.Artifact{Board: "virt", Partitions: partitions})
+		_, err := flashAll(t.Context(), spec, opt, []string{filepath.Join(dir, "a.img")}, flash.Options{DryRun: true})
+		if name == "none" && !errors.Is(err, flash.ErrImage) || name == "data" && err != nil {
+			t.Errorf("%s: flash = %v; want only an artifact without one refused", name, err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "id_ed25519*")); len(left) > 0 {
+			t.Errorf("%s: a dry run made %v", name, left)
+		}
+	}
+}

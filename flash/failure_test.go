@@ -32,6 +32,17 @@ func badCard(t *testing.T, size int64) string {
 	return attach(t, file)
 }
 
+// fullFolder is a file in a file system with too little room for an image.
+func fullFolder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("cannot mount here: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return filepath.Join(dir, "a.img")
+}
+
 // One card that is bad, and one that somebody takes meanwhile, do not stop the others.
 func TestBadCardAmongOthers(t *testing.T) {
 	impatient(t)
@@ -87,6 +98,8 @@ func TestKindsOfFailure(t *testing.T) {
 		{"no image", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Image: "/nothing.img"}, ErrImage, "image"},
 		{"wrong digest", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Digest: "sha256:" + sumOf(nil)}, ErrImage, "image"},
 		{"none of a disk", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Image: "/proc/self/exe"}, ErrImage, "image"},
+		{"a folder that cannot be written", func(*testing.T) string { return "/proc/a.img" }, Options{}, ErrRefused, "refused"},
+		{"a full file system", fullFolder, Options{}, ErrRefused, "refused"},
 		{"bad card", func(t *testing.T) string { return badCard(t, deviceSize) }, byAnswer, ErrDevice, "device"},
 	}
 	for _, test := range tests {

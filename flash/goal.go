@@ -53,7 +53,7 @@ func (g *goal) open(ctx context.Context) (err error) {
 	o := write.CopyOptions{Count: g.count, Detail: g.detail}
 	if g.device.Kind == File {
 		if g.pending, err = newDisk(g.job, g.device); err != nil {
-			return err
+			return because(ctx, ErrRefused, err) // nothing was written
 		}
 		o.Fresh = true
 		return g.copyTo(g.pending.File, o)

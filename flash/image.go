@@ -352,10 +352,10 @@ func (j *imageJob) sample(ctx context.Context) error {
 func identityPlace(artifact images.Artifact, size int64) (images.Partition, error) {
 	part, err := artifact.Partition("data")
 	if err != nil {
-		return part, fmt.Errorf("the image has no place for an SSH identity: %w", err)
+		return part, fault{ErrImage, fmt.Errorf("the image has no place for an SSH identity: %w", err)}
 	}
 	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > size-part.OffsetBytes {
-		return part, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, size)
+		return part, fault{ErrImage, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, size)}
 	}
 	return part, nil
 }
