@@ -29,7 +29,7 @@ func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 	for _, name := range names {
 		s, err := show(ctx, name)
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", name, err))
+			failed = append(failed, withName(name, err))
 			continue
 		}
 		all = append(all, s)
@@ -43,6 +43,14 @@ func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 		s.print(w)
 	}
 	return errors.Join(failed...)
+}
+
+// withName is an error with the rshim's name, which those of its files begin with already.
+func withName(name string, err error) error {
+	if strings.HasPrefix(err.Error(), name+":") || strings.HasPrefix(err.Error(), strings.TrimSuffix(name, "/")+"/") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }
 
 func show(ctx context.Context, name string) (s shown, err error) {
@@ -95,7 +103,7 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 	}
 	m, err := p.Ready(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return withName(name, err)
 	}
 	fmt.Fprintf(w, "%s: %s at %s. Everything that runs on it ends without warning, and its network ports go down.\n", name, m.Info, m.Name)
 	if yes == "" {
@@ -111,7 +119,7 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 		err = p.Reset(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return withName(name, err)
 	}
 	fmt.Fprintf(w, "%s was reset; rshim:show says how its boot goes.\n", name)
 	return nil

@@ -39,6 +39,11 @@ func TestShow(t *testing.T) {
 	if err := Show(t.Context(), io.Discard, []string{dir + "9"}, false); err == nil {
 		t.Error("an rshim that is not there is shown")
 	}
+	for name, want := range map[string]string{"foo": "foo: no such device", dir + "9": dir + "9: no such device"} {
+		if err := Show(t.Context(), io.Discard, []string{name}, false); err == nil || strings.Count(err.Error(), name) != 1 || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Show = %v; want the name once", err)
+		}
+	}
 }
 
 func TestRestart(t *testing.T) {
