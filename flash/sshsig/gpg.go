@@ -39,6 +39,15 @@ func isRing(data []byte) bool {
 	return string(data[8:12]) == "KBXf" || data[0] == 0xc6 || data[0]&^3 == 0x98
 }
 
+// isSecret knows the packets that "gpg --export-secret-keys" writes, and secret keys as
+// text: GPG's, OpenSSH's, minisign's and PEM.
+func isSecret(data []byte) bool {
+	first, _, _ := bytes.Cut(data, []byte("\n"))
+	text := bytes.HasPrefix(first, []byte("-----BEGIN ")) && bytes.Contains(first, []byte("PRIVATE KEY"))
+	text = text || bytes.HasPrefix(first, []byte("untrusted comment:")) && bytes.Contains(first, []byte("secret key"))
+	return text || len(data) > 0 && (data[0] == 0xc5 || data[0]&^3 == 0x94)
+}
+
 // VerifyClear returns what a clearsigned text says, and who signed it.
 func (s Signers) VerifyClear(ctx context.Context, data []byte) (text []byte, who string, err error) {
 	err = s.withRing(func(dir string) error {

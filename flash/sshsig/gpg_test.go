@@ -184,3 +184,14 @@ func FuzzJudgeStatus(f *testing.F) {
 		}
 	})
 }
+
+func TestSecretKeysAreNoSigners(t *testing.T) {
+	for _, text := range []string{
+		"\x94\x58\x04", "\x95\x01\x04", "\xc5\x58\x04", "-----BEGIN PGP PRIVATE KEY BLOCK-----\n",
+		"-----BEGIN OPENSSH PRIVATE KEY-----\n", "untrusted comment: minisign encrypted secret key\nRWQ\n",
+	} {
+		if _, err := ParseSigners("secret", []byte(text)); err == nil || !strings.Contains(err.Error(), "secret: a secret key") {
+			t.Errorf("ParseSigners(%q) = %v; want it to say that the key is secret", text, err)
+		}
+	}
+}

@@ -56,6 +56,9 @@ func ParseSigners(file string, data []byte) (Signers, error) {
 	if bytes.HasPrefix(data, []byte("-----BEGIN PGP PUBLIC KEY")) {
 		return s, fmt.Errorf("%s: GPG's key as text, which gpgv does not take\nnext: gpg --dearmor -o keyring.gpg %[1]s", file)
 	}
+	if isSecret(data) {
+		return s, fmt.Errorf("%s: a secret key, and signers are named by their public keys\nnext: gpg --export -o keyring.gpg NAME, or ssh-keygen -y -f KEY", file)
+	}
 	if len(data) > maxSignersBytes {
 		return s, fmt.Errorf("%s: more than %d MiB, which no list of signers has", file, maxSignersBytes>>20)
 	}
