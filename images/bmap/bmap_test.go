@@ -425,3 +425,11 @@ func TestWeTakeBmaptools(t *testing.T) {
 		t.Error("Read took a damaged map")
 	}
 }
+
+func TestReadText(t *testing.T) {
+	for _, text := range []string{"", "no map\n"} {
+		if _, err := Read(strings.NewReader(text)); err == nil || strings.Contains(err.Error(), "EOF") || !strings.Contains(err.Error(), "not a bmap") {
+			t.Errorf("Read(%q) = %v; want that it is not a bmap", text, err)
+		}
+	}
+}

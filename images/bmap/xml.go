@@ -141,7 +141,9 @@ func read(r io.Reader) (Map, error) {
 		return Map{}, err
 	}
 	var doc document
-	if err := xml.Unmarshal(file, &doc); err != nil {
+	if err := xml.Unmarshal(file, &doc); errors.Is(err, io.EOF) {
+		return Map{}, errors.New("the file has no XML, so it is not a bmap")
+	} else if err != nil {
 		return Map{}, fmt.Errorf("%.200q", err.Error()) // it may quote all of the file
 	}
 	if doc.XMLName.Local != "bmap" {
