@@ -671,7 +671,7 @@ func strays(all []arrival, known ...net.HardwareAddr) []arrival {
 }
 
 // damaged says, each once, what is wrong with packets that arrived: twice, in another order,
-// or not as whoever sent them there had to send them.
+// or with bytes that a router, or testpmd, does not send.
 func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
 	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
 	counts, first := map[string]int{}, []difference{}

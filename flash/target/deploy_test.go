@@ -13,14 +13,7 @@ import (
 
 func TestDeployFiles(t *testing.T) {
 	c := connect(t)
-	local := t.TempDir()
-	if err := (images.Artifact{Board: "bench"}).Save(local); err != nil {
-		t.Fatal(err)
-	}
-	artifact, err := images.OpenArtifact(local)
-	if err != nil {
-		t.Fatal(err)
-	}
+	artifact := emptyArtifact(t)
 	spec := images.Spec{Board: "bench", Deploy: images.Deploy{Dir: filepath.Join(t.TempDir(), "slipway")}}
 	r := &progresstest.Recorder{}
 	for range 2 {
@@ -28,7 +21,7 @@ func TestDeployFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := os.ReadFile(filepath.Join(local, images.ArtifactName))
+		want, err := os.ReadFile(filepath.Join(artifact.Dir(), images.ArtifactName))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,18 +63,25 @@ func TestDeployRefusesAChangedArchive(t *testing.T) {
 func TestDeployedNamesAreSynced(t *testing.T) {
 	remote, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
 	c := connect(t, beforeProgram(t, "sync", "[ $# -gt 0 ] || ls "+remote+" >>"+log))
-	local := t.TempDir()
-	if err := (images.Artifact{Board: "bench"}).Save(local); err != nil {
-		t.Fatal(err)
-	}
-	artifact, err := images.OpenArtifact(local)
-	if err != nil {
-		t.Fatal(err)
-	}
+	artifact := emptyArtifact(t)
 	if _, err := Deploy(t.Context(), c, images.Spec{Deploy: images.Deploy{Dir: remote}}, artifact); err != nil {
 		t.Fatal(err)
 	}
 	if seen, err := os.ReadFile(log); err != nil || string(seen) != images.ArtifactName+"\n" {
 		t.Errorf("the syncs had %q, %v; want one, with %s", seen, err, images.ArtifactName)
 	}
+}
+
+// emptyArtifact is one without files.
+func emptyArtifact(t *testing.T) images.Artifact {
+	t.Helper()
+	dir := t.TempDir()
+	if err := (images.Artifact{Board: "bench"}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := images.OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
