@@ -180,7 +180,13 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 			o.Image = writeFile(t, "x.bfb", string(read(t, filepath.Join(a.Dir(), "toy.bfb")))+"A=1\n")
 			o.Config = writeFile(t, "bf.cfg", "A=1\n")
 		}, "would not be read"},
-		{"a bf.cfg without end", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Config = "/dev/zero" }, "/dev/zero: larger than 128 KiB"},
+		{"a bf.cfg without end", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Config = "/dev/zero" }, "/dev/zero is no regular file"},
+		{"a bf.cfg that is too large", nil, func(t *testing.T, _ images.Artifact, o *Options) {
+			o.Config = filepath.Join(t.TempDir(), "bf.cfg")
+			if err := os.WriteFile(o.Config, make([]byte, 128<<10+1), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "larger than 128 KiB"},
 		{"no bf.cfg", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Config = "/nonexistent/bf.cfg" }, "no such file"},
 		{"a block map", nil, func(t *testing.T, _ images.Artifact, o *Options) { o.BlockMap = writeFile(t, "x.bmap", "") }, "leave -blockmap"},
 		{"a block map beside an image", nil, func(_ *testing.T, a images.Artifact, o *Options) {
