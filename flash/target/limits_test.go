@@ -3,9 +3,7 @@ package target
 import (
 	"fmt"
 	"os"
-
 	"strings"
-
 	"testing"
 )
 
