@@ -161,7 +161,7 @@ func (c *checker) inCheckouts(s Statement) {
 
 // fileNamed looks at the statement that decides a variable.
 func (c *checker) fileNamed(s Statement) {
-	if d := c.decides(s.Var); len(s.Words) != 1 || d == nil || d.At != s.At || workedOut(s.Words[0]) {
+	if d := c.deciding[s.Var]; len(s.Words) != 1 || d == nil || d.At != s.At || workedOut(s.Words[0]) {
 		return
 	}
 	w := s.Words[0]
@@ -188,17 +188,6 @@ func (c *checker) fileNamed(s Statement) {
 	}
 	fix := instead(slices.Values(have), w.Text, otherwise)
 	c.add(w.At, true, s.Var+" is "+w.Text+", and no layer of the project has "+pattern, "bitbake stops without that file", fix)
-}
-
-// decides is the last statement of those that set a variable.
-func (c *checker) decides(name string) *Statement {
-	var d *Statement
-	for i, s := range c.statements {
-		if s.Var == name && s.Flag == "" && (d == nil || strings.HasPrefix(d.Op, "??") || !strings.HasPrefix(s.Op, "?")) {
-			d = &c.statements[i]
-		}
-	}
-	return d
 }
 
 func shortList(names []string) string {
@@ -311,7 +300,7 @@ func (c *checker) imageFeatures(s Statement) {
 	l := c.layers.Checkout
 	for _, w := range s.Words {
 		packages := "FEATURE_PACKAGES_" + w.Text
-		if operation == "remove" || workedOut(w) || w.Text == "debug-tweaks" || l.names(w.Text) || l.names(packages) || c.removed(base, w.Text) || c.decides(packages) != nil {
+		if operation == "remove" || workedOut(w) || w.Text == "debug-tweaks" || l.names(w.Text) || l.names(packages) || c.removed[[2]string{base, w.Text}] || c.deciding[packages] != nil {
 			continue
 		}
 		c.add(w.At, true, base+" has "+w.Text+", a feature that no file of the layers names", "bitbake skips images with an unknown feature, and then nothing provides them", instead(maps.Keys(l.words()), w.Text, correctName))

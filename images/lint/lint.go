@@ -72,8 +72,9 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 		}
 		c.statements = append(c.statements, statements...)
 	}
-	for _, s := range c.statements {
-		c.settings(s)
+	c.index()
+	for i, s := range c.statements {
+		c.settings(i, s)
 		c.inCheckouts(s)
 	}
 	c.containers()
@@ -89,8 +90,11 @@ type checker struct {
 	statements []Statement
 	installed  []Word
 	findings   []Finding
-	perhaps    bool                 // the statement that is looked at may hold for another machine
-	said       map[[2]string]string // what, and what fixes it, and the file: local.conf repeats what the project file says
+	perhaps    bool                  // the statement that is looked at may hold for another machine
+	deciding   map[string]*Statement // by variable: the statement that decides what it is
+	assigned   map[string]int        // by variable: its last statement with = or :=
+	removed    map[[2]string]bool    // variable and word, that the configuration takes out again
+	said       map[[2]string]string  // what, and what fixes it, and the file: local.conf repeats what the project file says
 }
 
 func (c *checker) add(at Position, stops bool, what, why, fix string) {

@@ -14,16 +14,16 @@ import (
 var classLists = []string{"INHERIT", "USER_CLASSES", "IMAGE_CLASSES", "PACKAGE_CLASSES", "INHERIT_DISTRO"}
 
 // settings looks at a statement when all of the configuration was read.
-func (c *checker) settings(s Statement) {
+func (c *checker) settings(i int, s Statement) {
 	base, operation := split(s.Var)
-	if s.Op == "" || s.Flag != "" || operation == "remove" || operation == "" && c.replaced(s) {
+	if s.Op == "" || s.Flag != "" || operation == "remove" || operation == "" && c.replaced(i, s) {
 		return
 	}
 	c.perhaps = conditional(s.Var)
 	defer func() { c.perhaps = false }()
 	for _, w := range s.Words {
 		switch {
-		case c.removed(base, w.Text):
+		case c.removed[[2]string{base, w.Text}]:
 		case slices.Contains(classLists, base):
 			c.class(w, base)
 		case base == "IMAGE_FSTYPES":
@@ -36,24 +36,30 @@ func (c *checker) settings(s Statement) {
 	}
 }
 
-// replaced is true where another statement decides what the variable is.
-func (c *checker) replaced(s Statement) bool {
-	later := false
-	for _, o := range c.statements {
-		if later && o.Var == s.Var && o.Flag == "" && (o.Op == "=" || o.Op == ":=") {
-			return true
+// index makes what is known of all statements together.
+func (c *checker) index() {
+	c.deciding, c.assigned, c.removed = map[string]*Statement{}, map[string]int{}, map[[2]string]bool{}
+	for i, s := range c.statements {
+		if base, operation := split(s.Var); operation == "remove" && !conditional(s.Var) {
+			for _, w := range s.Words {
+				c.removed[[2]string{base, w.Text}] = true
+			}
 		}
-		later = later || o.At == s.At
+		if s.Flag != "" {
+			continue
+		}
+		if d := c.deciding[s.Var]; d == nil || strings.HasPrefix(d.Op, "??") || !strings.HasPrefix(s.Op, "?") {
+			c.deciding[s.Var] = &c.statements[i]
+		}
+		if s.Op == "=" || s.Op == ":=" {
+			c.assigned[s.Var] = i
+		}
 	}
-	return strings.HasPrefix(s.Op, "?") && c.decides(s.Var).At != s.At
 }
 
-// removed is true for a word that the configuration takes out again.
-func (c *checker) removed(base, word string) bool {
-	return slices.ContainsFunc(c.statements, func(s Statement) bool {
-		of, operation := split(s.Var)
-		return of == base && operation == "remove" && !conditional(s.Var) && slices.ContainsFunc(s.Words, func(w Word) bool { return w.Text == word })
-	})
+// replaced is true where another statement decides what the variable is.
+func (c *checker) replaced(i int, s Statement) bool {
+	return c.assigned[s.Var] > i || strings.HasPrefix(s.Op, "?") && c.deciding[s.Var].At != s.At
 }
 
 // conditional is true where an override says for what alone a statement holds.
