@@ -56,7 +56,7 @@ func (c *capture) start(ctx context.Context, s *session, p images.Peer, directio
 		_, c.err = s.stream(ctx, nil, in, errs, argv...)
 		in.Close()
 	}()
-	go func() { out.CloseWithError(readPackets(out, c.take)) }()
+	go func() { out.CloseWithError(readPackets(out, c.addFrame)) }()
 	select {
 	case <-errs.seen:
 		return nil
@@ -84,7 +84,7 @@ func marked(mark []byte, sample, number int) []byte {
 	return endian.BigEndian.AppendUint16(b, uint16(number))
 }
 
-func (c *capture) take(p captured) {
+func (c *capture) addFrame(p captured) {
 	_, after, found := bytes.Cut(p.frame, c.mark)
 	if !found || len(after) < markedBytes-markBytes || len(p.frame) < etherBytes {
 		return

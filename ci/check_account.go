@@ -53,9 +53,9 @@ func readAccount(e *entry, a account) probe {
 // alone. getent ends with 2 where there is no such name.
 const askAccount = `if command -v getent >/dev/null; then getent "$1" "$2" || test $? = 2; else cat "/etc/$1"; fi`
 
-func (a account) run(ctx context.Context, s *session) (finding, error) {
+func (a account) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
-	out, err := s.ask(ctx, "sh", "-c", askAccount, "sh", a.database, a.name)
+	out, err := s.output(ctx, "sh", "-c", askAccount, "sh", a.database, a.name)
 	if err != nil {
 		return f, err
 	}
@@ -74,7 +74,7 @@ func (a account) run(ctx context.Context, s *session) (finding, error) {
 	if a.groups.empty() {
 		return f, nil
 	}
-	groups, err := s.ask(ctx, "id", "-Gn", a.name)
+	groups, err := s.output(ctx, "id", "-Gn", a.name)
 	if err != nil {
 		return f, err
 	}

@@ -31,7 +31,7 @@ func readResults(e *entry, read func(string) outcome) probe {
 	return r
 }
 
-func (r results) run(ctx context.Context, s *session) (finding, error) {
+func (r results) Inspect(ctx context.Context, s *session) (finding, error) {
 	result, err := s.board.Run(ctx, r.command.argv...)
 	if err != nil {
 		return finding{}, err
@@ -54,7 +54,7 @@ func judgeResults(r target.Result, status matcher, read func(string) outcome) fi
 		f.expect(false, "all of the output", "stdout: "+moreThan(len(r.Stdout)))
 	}
 	o := read(string(r.Stdout))
-	o.judge(&f)
+	o.addTo(&f)
 	if len(o.parts) == 0 || len(o.problems) > 0 {
 		f.saw = append(f.saw, describe(r))
 	}
@@ -110,7 +110,7 @@ func (b *binary) readOutput(e *entry) {
 
 const runIn = `cd "$1" && shift && exec "$@"`
 
-func (b binary) run(ctx context.Context, s *session) (f finding, err error) {
+func (b binary) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	if _, err := os.Stat(b.local); errors.Is(err, fs.ErrNotExist) {
 		f.next = "build it first, for the board: GOOS=linux GOARCH=arm64 CGO_ENABLED=0 go test -c -o " + shellLine([]string{b.local})
 		f.expect(false, "a program to send", b.local+" does not exist on this machine")
@@ -118,7 +118,7 @@ func (b binary) run(ctx context.Context, s *session) (f finding, err error) {
 	}
 	dir := strings.TrimSuffix(b.dir, "/") + "/slipway-" + rand.Text() // nobody waits there for us
 	defer func() { err = errors.Join(err, s.removeFolder(ctx, dir)) }()
-	if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
+	if _, err := s.output(ctx, "mkdir", "-m", "700", dir); err != nil {
 		return f, err
 	}
 	name := filepath.Base(b.local)
@@ -136,7 +136,7 @@ func (b binary) run(ctx context.Context, s *session) (f finding, err error) {
 func (s *session) removeFolder(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), teardownLimit)
 	defer cancel()
-	_, err := s.ask(ctx, "rm", "-rf", dir)
+	_, err := s.output(ctx, "rm", "-rf", dir)
 	return err
 }
 

@@ -15,10 +15,10 @@ func readClock(e *entry) probe {
 	return clock{within: time.Duration(e.number("within", 5, 1, 86400)) * time.Second}
 }
 
-func (c clock) run(ctx context.Context, s *session) (finding, error) {
+func (c clock) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	asked := time.Now()
-	out, err := s.ask(ctx, "date", "-u", "+%s")
+	out, err := s.output(ctx, "date", "-u", "+%s")
 	if err != nil {
 		return f, err
 	}

@@ -50,7 +50,7 @@ func (e *entry) exitStatus() matcher {
 	return e.matcher("exit-status", numberValue)
 }
 
-func (c command) run(ctx context.Context, s *session) (finding, error) {
+func (c command) Inspect(ctx context.Context, s *session) (finding, error) {
 	r, err := s.board.Run(ctx, c.argv...)
 	if err != nil {
 		return finding{}, err
@@ -132,9 +132,9 @@ func quoteOutput(data []byte) string {
 // errCut says that a probe did not get to read all.
 var errCut = errors.New("its output was cut")
 
-// ask runs a program whose output a probe reads; a status other than 0 is in the
+// output runs a program whose output a probe reads; a status other than 0 is in the
 // error, with what the program said. So is output that is not whole.
-func (s *session) ask(ctx context.Context, argv ...string) (string, error) {
+func (s *session) output(ctx context.Context, argv ...string) (string, error) {
 	r, err := s.board.Run(ctx, argv...)
 	if err != nil {
 		return "", err

@@ -34,7 +34,7 @@ type containerd struct{ version matcher }
 
 func readContainerd(e *entry) probe { return containerd{version: e.matcher("version", stringValue)} }
 
-func (c containerd) run(ctx context.Context, s *session) (finding, error) {
+func (c containerd) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	engine, err := s.engine(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func readContainer(e *entry) probe {
 	return c
 }
 
-func (c container) run(ctx context.Context, s *session) (finding, error) {
+func (c container) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	engine, err := s.engine(ctx)
 	if err != nil {

@@ -63,9 +63,9 @@ func parsePartitions(text string) []partition {
 	return found
 }
 
-func (d disk) run(ctx context.Context, s *session) (finding, error) {
+func (d disk) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
-	out, err := s.ask(ctx, "sh", "-c", "grep -H . /sys/block/*/*/uevent")
+	out, err := s.output(ctx, "sh", "-c", "grep -H . /sys/block/*/*/uevent")
 	if err != nil {
 		return f, err
 	}
@@ -75,7 +75,7 @@ func (d disk) run(ctx context.Context, s *session) (finding, error) {
 	}
 	d.layout(&f, parsePartitions(out), mounts)
 	if len(d.slot) > 0 {
-		cmdline, err := s.ask(ctx, "cat", "/proc/cmdline")
+		cmdline, err := s.output(ctx, "cat", "/proc/cmdline")
 		if err != nil {
 			return f, err
 		}

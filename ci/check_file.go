@@ -90,7 +90,7 @@ func (e *entry) fileType() matcher {
 	return e.matcher("filetype", stringValue)
 }
 
-func (f file) run(ctx context.Context, s *session) (finding, error) {
+func (f file) Inspect(ctx context.Context, s *session) (finding, error) {
 	var found finding
 	// In another language the error would read otherwise.
 	r, err := s.board.Run(ctx, "env", "LC_ALL=C", "stat", "-c", "%f %s %U %G %u %g", f.path)
@@ -144,7 +144,7 @@ func (f file) stat(found *finding, out string) error {
 // read holds what is in the file against what is wanted.
 func (f file) read(ctx context.Context, s *session, found *finding) error {
 	if !f.linkedTo.empty() {
-		out, err := s.ask(ctx, "readlink", f.path)
+		out, err := s.output(ctx, "readlink", f.path)
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (f file) read(ctx context.Context, s *session, found *finding) error {
 		}
 	}
 	for _, d := range f.digests {
-		out, err := s.ask(ctx, d.name+"sum", f.path)
+		out, err := s.output(ctx, d.name+"sum", f.path)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (f file) read(ctx context.Context, s *session, found *finding) error {
 // readContents asks for one byte more than is looked at, which tells a file that
 // is longer.
 func (f file) readContents(ctx context.Context, s *session, found *finding) error {
-	out, err := s.ask(ctx, "head", "-c", fmt.Sprint(maxFileBytes+1), f.path)
+	out, err := s.output(ctx, "head", "-c", fmt.Sprint(maxFileBytes+1), f.path)
 	if errors.Is(err, errCut) || len(out) > maxFileBytes {
 		if found.ok() {
 			found.next = fmt.Sprintf("look into it on the board instead, with a command check such as: %s; or check its sha256", shellLine([]string{"grep", "-q", "TEXT", f.path}))

@@ -54,7 +54,7 @@ func (s *session) wantProgram(ctx context.Context, program string) error {
 	return err
 }
 
-func (c flow) run(ctx context.Context, s *session) (f finding, err error) {
+func (c flow) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	if err := s.wantDPU(ctx, "dpdk-testpmd"); err != nil {
 		return f, err
 	}
@@ -86,7 +86,7 @@ func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU
 		return missing("dpu in the board's board.yml has no other; devices differ in what they do with packets that no rule of a group takes")
 	}
 	l := flowLife{flow: c, f: f, pmd: pmd, t: t, rules: c.rules(d, t, out), made: map[string]int{}}
-	return l.run(ctx)
+	return l.runSteps(ctx)
 }
 
 const theRule, theWider, theJump, theDrop = "the rule", "the wider rule", "the jump", "the rule of another group"
@@ -162,7 +162,7 @@ type flowLife struct {
 	made  map[string]int // their numbers
 }
 
-func (l *flowLife) run(ctx context.Context) error {
+func (l *flowLife) runSteps(ctx context.Context) error {
 	if l.plain {
 		if _, err := l.pmd.do("set fwd macswap"); err != nil {
 			return err
@@ -176,7 +176,7 @@ func (l *flowLife) run(ctx context.Context) error {
 		return err
 	}
 	for _, s := range l.steps() {
-		if err := l.take(ctx, s); err != nil || !l.f.ok() {
+		if err := l.runStep(ctx, s); err != nil || !l.f.ok() {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (l *flowLife) run(ctx context.Context) error {
 	return err
 }
 
-func (l *flowLife) take(ctx context.Context, s step) error {
+func (l *flowLife) runStep(ctx context.Context, s step) error {
 	if s.rule == theWider && l.t.dpu.Other == nil {
 		return nil
 	}

@@ -223,7 +223,7 @@ func FuzzPackets(f *testing.F) {
 	f.Add([]byte("\xa1\xb2\xc3\xd4"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := capture{mark: []byte("12345678"), seen: map[int][]arrival{}}
-		readPackets(bytes.NewReader(data), c.take)
+		readPackets(bytes.NewReader(data), c.addFrame)
 		for sample, all := range c.seen {
 			for _, a := range all {
 				if len(a.frame) < etherBytes || sample > 0xffff {

@@ -35,7 +35,7 @@ func (flowRate) next() string {
 	return "on the board: dpdk-test-flow-perf with the arguments of eal in board.yml, -- and those that the check ran it with"
 }
 
-func (c flowRate) run(ctx context.Context, s *session) (f finding, err error) {
+func (c flowRate) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	for _, program := range []string{"dpdk-testpmd", rateProgram} {
 		if err := s.wantDPU(ctx, program); err != nil {
 			return f, err
@@ -52,7 +52,7 @@ func (c flowRate) run(ctx context.Context, s *session) (f finding, err error) {
 	if err != nil {
 		return f, err
 	}
-	c.judge(&f, r)
+	c.checkRates(&f, r)
 	return f, nil
 }
 
@@ -69,7 +69,7 @@ func (c flowRate) argv(eal []string) []string {
 	})
 }
 
-func (c flowRate) judge(f *finding, r target.Result) {
+func (c flowRate) checkRates(f *finding, r target.Result) {
 	out := string(r.Stdout)
 	inserted, removed := oneNumber(rulesInserted, out), oneNumber(rulesRemoved, out)
 	if r.Status != 0 || inserted == nil || removed == nil {

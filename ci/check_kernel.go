@@ -54,9 +54,9 @@ func (k kernelParam) file() string {
 	return "/proc/sys/" + strings.ReplaceAll(k.name, ".", "/")
 }
 
-func (k kernelParam) run(ctx context.Context, s *session) (finding, error) {
+func (k kernelParam) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
-	out, err := s.ask(ctx, "cat", k.file())
+	out, err := s.output(ctx, "cat", k.file())
 	if err != nil {
 		return f, err
 	}
@@ -90,7 +90,7 @@ func readModule(e *entry) probe {
 // askModule ends well where the module is there, whether it tells a version or not.
 const askModule = `test -d "/sys/module/$1" || exit 1; cat "/sys/module/$1/version" 2>/dev/null; true`
 
-func (m module) run(ctx context.Context, s *session) (finding, error) {
+func (m module) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	r, err := s.board.Run(ctx, "sh", "-c", askModule, "sh", m.name)
 	if err != nil {
@@ -147,7 +147,7 @@ const askKernelLog = `journalctl --dmesg --boot --quiet --no-pager --output=shor
 // maxKernelLines that must not be there are shown.
 const maxKernelLines = 8
 
-func (d dmesg) run(ctx context.Context, s *session) (finding, error) {
+func (d dmesg) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	r, err := s.board.Run(ctx, "sh", "-c", askKernelLog)
 	if err != nil {
@@ -156,14 +156,14 @@ func (d dmesg) run(ctx context.Context, s *session) (finding, error) {
 	if r.Status != 0 {
 		return f, fmt.Errorf("read the kernel's messages: %s", describe(r))
 	}
-	d.judge(&f, lines(string(r.Stdout)))
+	d.checkMessages(&f, lines(string(r.Stdout)))
 	if isCut, _ := cut(r); isCut {
 		f.expect(false, "all of the kernel's messages", "kernel messages: "+moreThan(len(r.Stdout)))
 	}
 	return f, nil
 }
 
-func (d dmesg) judge(f *finding, all []string) {
+func (d dmesg) checkMessages(f *finding, all []string) {
 	for _, want := range d.has {
 		line, ok := firstMatch(all, want)
 		f.expect(ok, "a message that matches /"+want.text+"/", word(ok, line, "no message matches /"+want.text+"/"))

@@ -31,7 +31,7 @@ func readMatching(e *entry) probe {
 	return m
 }
 
-func (m matching) run(context.Context, *session) (finding, error) {
+func (m matching) Inspect(context.Context, *session) (finding, error) {
 	var f finding
 	f.match("content", m.matches, m.content, quoteOutput([]byte(textOf(m.content))))
 	return f, nil

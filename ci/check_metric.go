@@ -136,9 +136,9 @@ func (m *metric) readPattern(e *entry) {
 	m.pattern = re
 }
 
-func (m metric) run(ctx context.Context, s *session) (finding, error) {
+func (m metric) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
-	out, err := s.ask(ctx, m.command.argv...)
+	out, err := s.output(ctx, m.command.argv...)
 	if err != nil {
 		return f, err
 	}

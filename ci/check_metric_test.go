@@ -56,7 +56,7 @@ func TestMetricsOfRecordedBoards(t *testing.T) {
 		{"rails of L4T R32", recorded{"sh -c grep": railFilesR32}, "power: {x: {max: 10}}", "passed: ina3221x/POM_5V_IN 2.31 W"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, judged(ask(t, tt.board, tt.suite))); diff != "" {
+			if diff := cmp.Diff(tt.want, judged(runOneCheck(t, tt.board, tt.suite))); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -197,13 +197,13 @@ func FuzzMetrics(f *testing.F) {
 		var found finding
 		files := byFile(text)
 		for _, parse := range []func(map[string]string) []sensor{temperatures, powers} {
-			sensors{patterns: []string{"*", "VDD_*"}}.judge(&found, unique(parse(files)))
+			sensors{patterns: []string{"*", "VDD_*"}}.checkLimits(&found, unique(parse(files)))
 		}
 		if v, err := (metric{scale: 1e-3}).find(text); err == nil {
 			found.metrics = append(found.metrics, reading{Metric: Metric{Name: "x", Value: v}})
 		}
 		r := Report{Suites: []SuiteResult{{Checks: []CheckResult{{}}}}}
-		r.Suites[0].Checks[0].judge(Check{}, found, nil, nil)
+		r.Suites[0].Checks[0].conclude(Check{}, found, nil, nil)
 		if _, err := r.tidy().json(); err != nil {
 			t.Fatal(err)
 		}

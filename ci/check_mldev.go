@@ -56,7 +56,7 @@ func (mldev) next() string {
 	return "on the board: dpdk-test-mldev with the arguments of dpu.inference.eal in board.yml, -- --debug and the same --test. It wants three cores of EAL's: --lcores 0@0,1@0,2@1"
 }
 
-func (m mldev) run(ctx context.Context, s *session) (f finding, err error) {
+func (m mldev) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	if err := s.wantDPU(ctx, "dpdk-test-mldev"); err != nil {
 		return f, err
 	}
@@ -68,7 +68,7 @@ func (m mldev) run(ctx context.Context, s *session) (f finding, err error) {
 		return f, missing("dpu.inference in the board's board.yml names no wrong reference")
 	}
 	dir := "/tmp/slipway-" + rand.Text() // for the output that the test writes
-	if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
+	if _, err := s.output(ctx, "mkdir", "-m", "700", dir); err != nil {
 		return f, err
 	}
 	defer func() {
@@ -80,7 +80,7 @@ func (m mldev) run(ctx context.Context, s *session) (f finding, err error) {
 	if err != nil {
 		return f, err
 	}
-	m.judge(&f, r, sharedCPU(i.EAL))
+	m.checkResult(&f, r, sharedCPU(i.EAL))
 	return f, nil
 }
 
@@ -107,9 +107,9 @@ func (m mldev) argv(i images.Inference, dir string) []string {
 	return argv
 }
 
-// judge holds what the program printed against what is wanted. Its status alone would
+// checkResult holds what the program printed against what is wanted. Its status alone would
 // not do: that of a test that the device does not support is 0.
-func (m mldev) judge(f *finding, r target.Result, shared string) {
+func (m mldev) checkResult(f *finding, r target.Result, shared string) {
 	seen := parseMldev(string(r.Stdout))
 	if seen.driver != "" {
 		f.fact(fmt.Sprintf("device 0 is %s", seen.driver))

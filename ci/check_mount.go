@@ -63,7 +63,7 @@ func mounted(mounts []mountpoint, dir string) (mountpoint, bool) {
 }
 
 func (s *session) mounts(ctx context.Context) ([]mountpoint, error) {
-	out, err := s.ask(ctx, "cat", "/proc/self/mountinfo")
+	out, err := s.output(ctx, "cat", "/proc/self/mountinfo")
 	return parseMountinfo(out), err
 }
 
@@ -87,7 +87,7 @@ func readMount(e *entry) probe {
 	}
 }
 
-func (m mount) run(ctx context.Context, s *session) (finding, error) {
+func (m mount) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	mounts, err := s.mounts(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (m mount) run(ctx context.Context, s *session) (finding, error) {
 	if m.usage.empty() {
 		return f, nil
 	}
-	out, err := s.ask(ctx, "stat", "-f", "-c", "%b %f", m.dir)
+	out, err := s.output(ctx, "stat", "-f", "-c", "%b %f", m.dir)
 	if err != nil {
 		return f, err
 	}

@@ -35,7 +35,7 @@ const askDNS = `if command -v getent >/dev/null; then getent ahosts "$1"
 elif command -v nslookup >/dev/null; then nslookup "$1"
 else exit 127; fi || test $? != 127`
 
-func (d dns) run(ctx context.Context, s *session) (finding, error) {
+func (d dns) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	r, err := s.board.Run(ctx, "sh", "-c", askDNS, "sh", d.name)
 	if err != nil {
@@ -100,7 +100,7 @@ func readInterface(e *entry) probe {
 	return i
 }
 
-func (i networkInterface) run(ctx context.Context, s *session) (finding, error) {
+func (i networkInterface) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	dir := "/sys/class/net/" + i.name
 	r, err := s.board.Run(ctx, "grep", "-Hs", "", dir+"/mtu", dir+"/operstate")
@@ -118,7 +118,7 @@ func (i networkInterface) run(ctx context.Context, s *session) (finding, error) 
 	if i.addrs.empty() {
 		return f, nil
 	}
-	out, err := s.ask(ctx, "ip", "-o", "addr", "show", "dev", i.name)
+	out, err := s.output(ctx, "ip", "-o", "addr", "show", "dev", i.name)
 	if err != nil {
 		return f, err
 	}

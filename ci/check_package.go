@@ -36,7 +36,7 @@ else
 	exit 127
 fi; true`
 
-func (p installedPackage) run(ctx context.Context, s *session) (finding, error) {
+func (p installedPackage) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	r, err := s.board.Run(ctx, "sh", "-c", askPackage, "sh", p.name)
 	if err != nil {

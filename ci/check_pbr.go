@@ -65,7 +65,7 @@ func (p pbr) next() string {
 		"\". zebra wants -M with the arguments of eal, or of doca, in board.yml, and FRR the patches of recipes/dynamic-layers/networking-layer/frr"
 }
 
-func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
+func (p pbr) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	if err := s.wantDPU(ctx, "vtysh"); err != nil {
 		return f, err
 	}
@@ -92,7 +92,7 @@ func (p pbr) run(ctx context.Context, s *session) (f finding, err error) {
 	case p.cases != "":
 		return f, r.runCases(ctx, &f, p.cases)
 	case p.churn.rules > 0:
-		return f, p.churn.run(ctx, &f, r)
+		return f, p.churn.runRounds(ctx, &f, r)
 	}
 	if (p.wider || p.group) && s.dpu.Other == nil {
 		return f, missing("the board's board.yml has no dpu.other")
@@ -350,7 +350,7 @@ func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic, rul
 
 // kernelRules are those for what comes in by the board's ports.
 func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
-	out, err := r.ask(ctx, "ip", "rule", "show")
+	out, err := r.output(ctx, "ip", "rule", "show")
 	for _, line := range lines(out) {
 		if slices.ContainsFunc(r.dpu.Ports, func(port string) bool { return strings.Contains(line, " iif "+port+" ") }) {
 			all = append(all, line)
@@ -361,7 +361,7 @@ func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 
 // meet makes the kernel ask for the MAC address of a next hop: zebra takes it from there.
 func (r *router) meet(ctx context.Context, p policy) error {
-	_, err := r.ask(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
+	_, err := r.output(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
 	if err != nil {
 		return fmt.Errorf("send a packet to the next hop: %w", err)
 	}

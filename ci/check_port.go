@@ -80,7 +80,7 @@ func kernelAddress(text string) (netip.Addr, bool) {
 	return netip.AddrFromSlice(raw)
 }
 
-func (p port) run(ctx context.Context, s *session) (finding, error) {
+func (p port) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	// A kernel without IPv6 lacks some of the files; grep says so in its status.
 	r, err := s.board.Run(ctx, "grep", "-Hs", ":", "/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6")
@@ -93,11 +93,11 @@ func (p port) run(ctx context.Context, s *session) (finding, error) {
 	if isCut, _ := cut(r); isCut {
 		return f, fmt.Errorf("read /proc/net: %w: there is %s", errCut, moreThan(len(r.Stdout)))
 	}
-	p.judge(&f, parseSockets(string(r.Stdout)))
+	p.checkSockets(&f, parseSockets(string(r.Stdout)))
 	return f, nil
 }
 
-func (p port) judge(f *finding, all []socket) {
+func (p port) checkSockets(f *finding, all []socket) {
 	var ips, elsewhere []string
 	for _, s := range all {
 		switch {

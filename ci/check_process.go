@@ -32,9 +32,9 @@ func readProcess(e *entry) probe {
 // that end meanwhile are no error.
 const listProcesses = `cat /proc/[0-9]*/comm 2>/dev/null; true`
 
-func (p process) run(ctx context.Context, s *session) (finding, error) {
+func (p process) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
-	out, err := s.ask(ctx, "sh", "-c", listProcesses)
+	out, err := s.output(ctx, "sh", "-c", listProcesses)
 	if err != nil {
 		return f, err
 	}

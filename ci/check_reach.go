@@ -50,7 +50,7 @@ func readAddr(e *entry) probe {
 	return a
 }
 
-func (a addr) run(ctx context.Context, s *session) (finding, error) {
+func (a addr) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	conn, err := s.dial(ctx, "tcp", a.address)
 	if err == nil {
@@ -144,7 +144,7 @@ func (h httpRequest) request(ctx context.Context) (*http.Request, error) {
 	return r, nil
 }
 
-func (h httpRequest) run(ctx context.Context, s *session) (finding, error) {
+func (h httpRequest) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	request, err := h.request(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (h httpRequest) run(ctx context.Context, s *session) (finding, error) {
 		return f, nil
 	}
 	defer response.Body.Close()
-	return f, h.judge(&f, response)
+	return f, h.checkAnswer(&f, response)
 }
 
 func (h httpRequest) client(s *session) *http.Client {
@@ -179,7 +179,7 @@ func (h httpRequest) client(s *session) *http.Client {
 	}
 }
 
-func (h httpRequest) judge(f *finding, r *http.Response) error {
+func (h httpRequest) checkAnswer(f *finding, r *http.Response) error {
 	f.match("status", h.status, r.StatusCode, "status "+r.Status)
 	headers := headerLines(r.Header)
 	f.match("headers", h.wantHeaders, headers, "headers: "+quoteOutput([]byte(headers)))

@@ -20,7 +20,7 @@ func readReboot(e *entry) probe {
 // errNoReboot is no failure: somebody asked for it.
 const errNoReboot = missing("it would restart the board, which -noreboot forbids (an update forbids it too)")
 
-func (r reboot) run(ctx context.Context, s *session) (finding, error) {
+func (r reboot) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	if s.noReboot {
 		return f, errNoReboot

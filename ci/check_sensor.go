@@ -72,18 +72,18 @@ const (
 		"/sys/bus/i2c/drivers/ina3221x/*/iio*/rail_name_* /sys/bus/i2c/drivers/ina3221x/*/iio*/in_power*_input"
 )
 
-func (s sensors) run(ctx context.Context, session *session) (finding, error) {
+func (s sensors) Inspect(ctx context.Context, session *session) (finding, error) {
 	var f finding
 	// A zone that is switched off cannot be read; grep says so in its status.
-	out, err := session.ask(ctx, "sh", "-c", "grep -Hs '' "+s.files+"; true")
+	out, err := session.output(ctx, "sh", "-c", "grep -Hs '' "+s.files+"; true")
 	if err != nil {
 		return f, err
 	}
-	s.judge(&f, unique(s.parse(byFile(out))))
+	s.checkLimits(&f, unique(s.parse(byFile(out))))
 	return f, nil
 }
 
-func (s sensors) judge(f *finding, all []sensor) {
+func (s sensors) checkLimits(f *finding, all []sensor) {
 	for _, pattern := range s.patterns {
 		if !slices.ContainsFunc(all, func(one sensor) bool { return one.matches(pattern) }) {
 			f.expect(false, "a sensor "+pattern, fmt.Sprintf("no sensor of %s is called %s; the board has %s", s.what, pattern, or(names(all), "none")))

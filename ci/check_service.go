@@ -33,9 +33,9 @@ func (e *entry) unit(name string) string {
 	return name + ".service"
 }
 
-func (v service) run(ctx context.Context, s *session) (finding, error) {
+func (v service) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
-	out, err := s.ask(ctx, "systemctl", "show", "--property=LoadState,ActiveState,SubState,UnitFileState,Result", v.unit)
+	out, err := s.output(ctx, "systemctl", "show", "--property=LoadState,ActiveState,SubState,UnitFileState,Result", v.unit)
 	if err != nil {
 		return f, err
 	}
@@ -103,7 +103,7 @@ func readUnits(e *entry) probe { return units{ignore: e.list("ignore")} }
 // maxFailedUnits are shown with their journals.
 const maxFailedUnits = 8
 
-func (u units) run(ctx context.Context, s *session) (finding, error) {
+func (u units) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	r, err := s.board.Run(ctx, "systemctl", "is-system-running", "--wait")
 	if err != nil {
@@ -131,7 +131,7 @@ func (u units) run(ctx context.Context, s *session) (finding, error) {
 }
 
 func (u units) failed(ctx context.Context, s *session) ([]string, error) {
-	out, err := s.ask(ctx, "systemctl", "list-units", "--state=failed", "--all", "--plain", "--no-legend", "--no-pager", "--full")
+	out, err := s.output(ctx, "systemctl", "list-units", "--state=failed", "--all", "--plain", "--no-legend", "--no-pager", "--full")
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (u units) failed(ctx context.Context, s *session) ([]string, error) {
 
 // journal is what a unit said last; that it cannot be had is shown in its place.
 func (u units) journal(ctx context.Context, s *session, unit string) string {
-	out, err := s.ask(ctx, "journalctl", "--boot", "--no-pager", "--quiet", "--lines=8", "--output=short-monotonic", "--unit="+unit)
+	out, err := s.output(ctx, "journalctl", "--boot", "--no-pager", "--quiet", "--lines=8", "--output=short-monotonic", "--unit="+unit)
 	if err != nil {
 		out = err.Error()
 	}

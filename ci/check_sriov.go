@@ -30,11 +30,11 @@ func (s sriov) next() string {
 	return "on the board: devlink dev eswitch show; cat /sys/class/net/" + s.pf + "/device/sriov_numvfs; ip -d link. The recipe dpu-sriov sets both as the board starts"
 }
 
-func (c sriov) run(ctx context.Context, s *session) (f finding, err error) {
+func (c sriov) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	if err := s.wantProgram(ctx, "devlink"); err != nil {
 		return f, err
 	}
-	device, err := s.ask(ctx, "readlink", "-f", "/sys/class/net/"+c.pf+"/device")
+	device, err := s.output(ctx, "readlink", "-f", "/sys/class/net/"+c.pf+"/device")
 	if err != nil {
 		return f, missing("there is no interface " + c.pf + " of a PCI device")
 	}
@@ -43,7 +43,7 @@ func (c sriov) run(ctx context.Context, s *session) (f finding, err error) {
 		return f, err
 	}
 	// On a DPU's own cores the host's functions have representors too.
-	out, err := s.ask(ctx, "sh", "-c", "grep -H . /sys/class/net/*/phys_port_name /sys/class/net/*/phys_switch_id 2>/dev/null; :")
+	out, err := s.output(ctx, "sh", "-c", "grep -H . /sys/class/net/*/phys_port_name /sys/class/net/*/phys_switch_id 2>/dev/null; :")
 	if err != nil {
 		return f, err
 	}
@@ -54,7 +54,7 @@ func (c sriov) run(ctx context.Context, s *session) (f finding, err error) {
 }
 
 func (c sriov) switched(ctx context.Context, f *finding, s *session, address string) error {
-	out, err := s.ask(ctx, "devlink", "-j", "dev", "eswitch", "show", "pci/"+address)
+	out, err := s.output(ctx, "devlink", "-j", "dev", "eswitch", "show", "pci/"+address)
 	if err != nil {
 		return err
 	}

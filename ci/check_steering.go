@@ -73,7 +73,7 @@ func (steering) next() string {
 	return "on the board: mlx_steering_dump -p PID -f /tmp/dump.csv -t. Rules of a port with dv_flow_en=2 are shown by mlx_hw_steering_dump --pid PID -f /tmp/dump.csv, in /tmp/dump.csv.parsed (hardware: true)"
 }
 
-func (c steering) run(ctx context.Context, s *session) (f finding, err error) {
+func (c steering) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	program := map[bool]string{true: "mlx_hw_steering_dump", false: "mlx_steering_dump"}[c.hardware]
 	if err := s.wantProgram(ctx, program); err != nil {
 		return f, err
@@ -85,12 +85,12 @@ func (c steering) run(ctx context.Context, s *session) (f finding, err error) {
 		}
 	}
 	dir := "/tmp/slipway-" + rand.Text() // the parsers write beside the dump
-	if _, err := s.ask(ctx, "mkdir", "-m", "700", dir); err != nil {
+	if _, err := s.output(ctx, "mkdir", "-m", "700", dir); err != nil {
 		return f, err
 	}
 	defer func() { err = errors.Join(err, s.removeFolder(ctx, dir)) }()
 	if c.file != "" {
-		if _, err := s.ask(ctx, "cp", "--", c.file, dir+"/dump.csv"); err != nil {
+		if _, err := s.output(ctx, "cp", "--", c.file, dir+"/dump.csv"); err != nil {
 			return f, err
 		}
 	}
@@ -102,7 +102,7 @@ func (c steering) run(ctx context.Context, s *session) (f finding, err error) {
 	if c.hardware {
 		parse = parseHardwareSteering
 	}
-	c.judge(&f, parse(out), out)
+	c.findRule(&f, parse(out), out)
 	return f, nil
 }
 
@@ -118,14 +118,14 @@ func (c steering) dump(ctx context.Context, s *session, program, pid, file strin
 	case pid != "":
 		argv = append(argv, "-p", pid, "-port", port)
 	}
-	out, err := s.ask(ctx, argv...)
+	out, err := s.output(ctx, argv...)
 	if err == nil && c.hardware {
-		out, err = s.ask(ctx, "cat", "--", file+".parsed")
+		out, err = s.output(ctx, "cat", "--", file+".parsed")
 	}
 	return out, err
 }
 
-func (c steering) judge(f *finding, rules []steeringRule, out string) {
+func (c steering) findRule(f *finding, rules []steeringRule, out string) {
 	at := slices.IndexFunc(rules, func(r steeringRule) bool { return r.matches(c.match) && r.does(c.actions) })
 	f.fact(fmt.Sprintf("the device holds %d rules", len(rules)))
 	if at < 0 {
@@ -149,7 +149,7 @@ func (c steering) String() string {
 
 // oneProcess is the number of the process of a program.
 func (s *session) oneProcess(ctx context.Context, name string) (string, error) {
-	out, err := s.ask(ctx, "pidof", name)
+	out, err := s.output(ctx, "pidof", name)
 	pids := strings.Fields(out)
 	if err != nil || len(pids) != 1 {
 		return "", missing(fmt.Sprintf("%d programs called %s run on the board; want one, that has made the rule", len(pids), name))

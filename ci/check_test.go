@@ -51,8 +51,8 @@ func (b recorded) Run(_ context.Context, argv ...string) (target.Result, error) 
 	return target.Result{}, fmt.Errorf("not recorded: %s", line)
 }
 
-// ask runs the one check of a suite.
-func ask(t *testing.T, board Board, suite string) CheckResult {
+// runOneCheck runs the one check of a suite.
+func runOneCheck(t *testing.T, board Board, suite string) CheckResult {
 	t.Helper()
 	s, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": suite}))
 	if err != nil {
@@ -107,7 +107,7 @@ func TestCommandAndFile(t *testing.T) {
 		{"command: {'yes | head -c 100000': {stdout: [n]}}", none},
 	} {
 		fill := strings.NewReplacer("$D", dir, "$U", owner(t, dir), "$I", fmt.Sprint(os.Getuid()))
-		r := ask(t, here{}, fill.Replace(tt.suite))
+		r := runOneCheck(t, here{}, fill.Replace(tt.suite))
 		want := fill.Replace(tt.want)
 		switch {
 		case tt.want == "" && r.Status == Passed:
@@ -177,7 +177,7 @@ func TestRecordedBoards(t *testing.T) {
 		{"a clock that talks", recorded{"date": "noon\n", "true": ""}, "clock: {x: }", "failed: date answered \"noon\\n\" / an answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := ask(t, tt.board, tt.suite)
+			r := runOneCheck(t, tt.board, tt.suite)
 			if tt.want == "long" {
 				if r.Status != Failed || len(r.Saw) > 2*maxSawBytes || r.Next == "" {
 					t.Errorf("%+v", r)

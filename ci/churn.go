@@ -34,9 +34,9 @@ const (
 	minRounds = 2
 )
 
-// run wants as many flows as rules, and of both nothing to be left: no flow, no rule,
+// runRounds wants as many flows as rules, and of both nothing to be left: no flow, no rule,
 // route or next hop of the kernel's, no memory of zebra's.
-func (c churn) run(ctx context.Context, f *finding, r *router) (err error) {
+func (c churn) runRounds(ctx context.Context, f *finding, r *router) (err error) {
 	ways := []policy{onward(r.dpu), back(r.dpu)}
 	for _, way := range ways {
 		if err := r.meet(ctx, way); err != nil {
@@ -55,7 +55,7 @@ func (c churn) run(ctx context.Context, f *finding, r *router) (err error) {
 	for i := range c.rounds + warmUp {
 		var now turn
 		err := progress.Run(ctx, fmt.Sprintf("rules, round %d of %d", i, c.rounds), func(*progress.Step) (string, error) {
-			now, err = c.turn(ctx, f, r, ways, before)
+			now, err = c.runRound(ctx, f, r, ways, before)
 			return now.String(), err
 		})
 		if err != nil || !f.ok() {
@@ -63,7 +63,7 @@ func (c churn) run(ctx context.Context, f *finding, r *router) (err error) {
 		}
 		all = append(all, now)
 	}
-	c.judge(f, all)
+	c.checkGrowth(f, all)
 	return nil
 }
 
@@ -79,7 +79,7 @@ func (t turn) String() string {
 	return fmt.Sprintf("%d flows in %.1f s, counted in %.2f s, then none; zebra has %d KiB, %d objects", t.most, t.insert.Seconds(), t.poll.Seconds(), t.memoryKiB, t.objects)
 }
 
-func (c churn) turn(ctx context.Context, f *finding, r *router, ways []policy, before kernelState) (now turn, err error) {
+func (c churn) runRound(ctx context.Context, f *finding, r *router, ways []policy, before kernelState) (now turn, err error) {
 	var apply, forget []string
 	for i, way := range ways {
 		if err := c.write(ctx, r, way, i, len(ways)); err != nil {
@@ -151,11 +151,11 @@ func (c churn) insert(ctx context.Context, f *finding, r *router, apply []string
 	return err
 }
 
-// judge holds the least that zebra had after a round of the second half against that of the
+// checkGrowth holds the least that zebra had after a round of the second half against that of the
 // first. What malloc keeps goes up and down, by some MiB with a thousand rules. What zebra
 // has allocated grows in the first rounds only, by what it keeps to be quick; a leak would
 // be an object of each rule's, in every round.
-func (c churn) judge(f *finding, all []turn) {
+func (c churn) checkGrowth(f *finding, all []turn) {
 	var insert, poll time.Duration
 	var sizes, objects []int64
 	for _, t := range all[warmUp:] {
@@ -192,11 +192,11 @@ func (r *router) kernel(ctx context.Context) (k kernelState, err error) {
 	if err != nil {
 		return k, err
 	}
-	routes, err := r.ask(ctx, "ip", "route", "show", "table", "all")
+	routes, err := r.output(ctx, "ip", "route", "show", "table", "all")
 	if err != nil {
 		return k, err
 	}
-	nexthops, err := r.ask(ctx, "ip", "nexthop", "show")
+	nexthops, err := r.output(ctx, "ip", "nexthop", "show")
 	return kernelState{len(rules), strings.Count(routes, "\n"), strings.Count(nexthops, "\n")}, err
 }
 
@@ -244,7 +244,7 @@ var residentSize = regexp.MustCompile(`(?m)^VmRSS:\s+(\d{1,12}) kB$`)
 
 // memoryKiB is what zebra has of the board's memory.
 func (r *router) memoryKiB(ctx context.Context) (int64, error) {
-	pid, err := r.ask(ctx, "cat", or(r.dir, "/run/frr")+"/zebra.pid")
+	pid, err := r.output(ctx, "cat", or(r.dir, "/run/frr")+"/zebra.pid")
 	if err != nil {
 		return 0, err
 	}
@@ -252,7 +252,7 @@ func (r *router) memoryKiB(ctx context.Context) (int64, error) {
 	if err != nil || n < 2 {
 		return 0, fmt.Errorf("zebra.pid holds %q", clean(pid, 100))
 	}
-	status, err := r.ask(ctx, "cat", fmt.Sprintf("/proc/%d/status", n))
+	status, err := r.output(ctx, "cat", fmt.Sprintf("/proc/%d/status", n))
 	if err != nil {
 		return 0, err
 	}

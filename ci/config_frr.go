@@ -104,11 +104,11 @@ func (r frr) plan(ctx context.Context, p *configPlan) error {
 			return err
 		}
 	}
-	return r.run(ctx, p)
+	return r.startFRR(ctx, p)
 }
 
-// run lets FRR run, now and after each boot, with what it was given.
-func (r frr) run(ctx context.Context, p *configPlan) error {
+// startFRR lets FRR run, now and after each boot, with what it was given.
+func (r frr) startFRR(ctx context.Context, p *configPlan) error {
 	first := len(p.settings)
 	if err := p.set(ctx, target.AtBoot, frrUnit, "enabled"); err != nil {
 		return err

@@ -50,11 +50,11 @@ func (s *session) startFRR(ctx context.Context, p plugin, folder string) (*route
 		return r, nil
 	}
 	dir := "/tmp/slipway-" + rand.Text()
-	if _, err := s.ask(ctx, "install", "-d", "-m", "700", "-o", "frr", "-g", "frr", dir); err != nil {
+	if _, err := s.output(ctx, "install", "-d", "-m", "700", "-o", "frr", "-g", "frr", dir); err != nil {
 		return r, err
 	}
 	r.dir = dir
-	if _, err := s.ask(ctx, "touch", dir+"/zebra.conf", dir+"/pbrd.conf"); err != nil {
+	if _, err := s.output(ctx, "touch", dir+"/zebra.conf", dir+"/pbrd.conf"); err != nil {
 		return r, err
 	}
 	r.zebra = r.daemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args(s.dpu), " "))
@@ -151,7 +151,7 @@ func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) 
 	for _, c := range commands {
 		argv = append(argv, "-c", c)
 	}
-	out, err := r.ask(ctx, argv...)
+	out, err := r.output(ctx, argv...)
 	if vtyshError.MatchString(out) {
 		err = vtyshRefusal{fmt.Sprintf("%s: %s", shellLine(argv), clean(out, maxSawBytes/2))}
 	}

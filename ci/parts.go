@@ -53,8 +53,8 @@ func (o *outcome) problem(format string, args ...any) {
 	}
 }
 
-// judge makes findings of an outcome: any result that failed fails the whole.
-func (o outcome) judge(f *finding) {
+// addTo makes findings of an outcome: any result that failed fails the whole.
+func (o outcome) addTo(f *finding) {
 	n := map[Status]int{}
 	for _, p := range o.parts {
 		n[p.status]++

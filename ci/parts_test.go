@@ -255,7 +255,7 @@ func FuzzParts(f *testing.F) {
 		for name, read := range formats {
 			o := read(text)
 			var found finding
-			o.judge(&found)
+			o.addTo(&found)
 			for _, p := range o.parts {
 				if p.name == "" || len(p.saw) > 3*maxPartNotes || strings.ContainsRune(p.name, '\x1b') || p.tookMS < 0 {
 					t.Fatalf("%s: %+v", name, p)

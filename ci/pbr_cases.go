@@ -86,7 +86,7 @@ func (c ruleCase) wrong(flows []pbrFlow) string {
 
 // runCases has FRR make the rules of a file, and holds what becomes of each against it.
 func (r *router) runCases(ctx context.Context, f *finding, file string) (err error) {
-	text, err := r.ask(ctx, "cat", "--", file)
+	text, err := r.output(ctx, "cat", "--", file)
 	if err != nil {
 		return err
 	}

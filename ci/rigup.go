@@ -45,7 +45,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (Report, error
 	}
 	u := &rigUp{spec: spec, opt: opt, dir: dir, report: newReport(spec)}
 	u.report.Target = "software on this machine"
-	err := u.run(ctx, u.stages())
+	err := u.runStages(ctx, u.stages())
 	return u.report, err
 }
 
@@ -114,9 +114,9 @@ type rigUp struct {
 	rig    *softrig.Rig
 }
 
-// run goes through stages, reports, and leaves nothing on.
-func (u *rigUp) run(ctx context.Context, stages []stage) error {
-	err := u.report.run(ctx, stages)
+// runStages goes through stages, reports, and leaves nothing on.
+func (u *rigUp) runStages(ctx context.Context, stages []stage) error {
+	err := u.report.runStages(ctx, stages)
 	u.report.Reason = reason(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	err = errors.Join(err, u.report.WriteAndSay(u.opt.Out, u.dir))

@@ -66,7 +66,7 @@ func TestRigUpStages(t *testing.T) {
 
 func TestRigUpFails(t *testing.T) {
 	u := smallRig(t, "command: {a port: {exec: ip link show p0}, no port: {exec: ip link show p7}}")
-	err := u.run(t.Context(), u.ready())
+	err := u.runStages(t.Context(), u.ready())
 	if !errors.Is(err, ErrFailed) {
 		t.Fatalf("run = %v; want %v", err, ErrFailed)
 	}
@@ -98,7 +98,7 @@ func TestRigUpStops(t *testing.T) {
 		}()
 		return "", err
 	}, ""}
-	err := u.run(ctx, slices.Insert(u.ready(), 1, watch))
+	err := u.runStages(ctx, slices.Insert(u.ready(), 1, watch))
 	if err == nil || !strings.Contains(err.Error(), "interrupt") {
 		t.Errorf("run = %v; want the interrupt", err)
 	}

@@ -34,7 +34,7 @@ func (s *session) runCheck(ctx context.Context, c Check) []CheckResult {
 	case ctx.Err() != nil && err != nil:
 		r.Saw = strings.Join(append([]string{lostSaw + context.Cause(ctx).Error()}, left...), "\n")
 	default:
-		r.judge(c, f, err, left)
+		r.conclude(c, f, err, left)
 	}
 	return append([]CheckResult{r}, r.results(f.parts)...)
 }
@@ -116,7 +116,7 @@ func (s *session) probe(ctx context.Context, c Check) (finding, error) {
 			return finding{}, err
 		}
 	}
-	f, err := c.probe.run(ctx, s)
+	f, err := c.probe.Inspect(ctx, s)
 	s.compare(c, &f)
 	return f, err
 }
@@ -168,9 +168,9 @@ func (s *session) tearDown(ctx context.Context, c Check) (wrong []string) {
 	return wrong
 }
 
-// judge turns what a probe found into a result. What a teardown left behind fails
+// conclude turns what a probe found into a result. What a teardown left behind fails
 // a check too: the next ones may meet it.
-func (r *CheckResult) judge(c Check, f finding, err error, left []string) {
+func (r *CheckResult) conclude(c Check, f finding, err error, left []string) {
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
 	}

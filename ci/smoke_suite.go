@@ -64,7 +64,7 @@ func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 	for _, i := range batch {
 		group.Go(func() error {
 			defer close(r.done[i])
-			r.results[i] = r.run(ctx, r.checks[i])
+			r.results[i] = r.runWhenReady(ctx, r.checks[i])
 			r.step.Add(1)
 			return nil
 		})
@@ -72,13 +72,13 @@ func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 	group.Wait()
 }
 
-func (r *suiteRun) run(ctx context.Context, c Check) []CheckResult {
+func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []CheckResult {
 	skipped := CheckResult{Name: clean(c.Name, 200), Kind: c.Kind, Status: Skipped}
 	if skipped.Saw = r.unmet(c); skipped.Saw != "" {
 		skipped.StartMS = time.Since(r.began).Milliseconds()
 		return []CheckResult{skipped}
 	}
-	defer r.turn(c)()
+	defer r.lockContainers(c)()
 	defer r.shown(c.Name)()
 	offset := time.Since(r.began)
 	results := r.runCheck(ctx, c)
@@ -147,9 +147,9 @@ func batches(checks []Check) [][]int {
 	return append(all, open)
 }
 
-// turn waits until a check may run, and returns what ends its turn. The wait is
+// lockContainers waits until a check may run, and returns what ends its turn. The wait is
 // no part of the check's time.
-func (s *session) turn(c Check) (end func()) {
+func (s *session) lockContainers(c Check) (end func()) {
 	if c.Kind != "container" {
 		return func() {}
 	}

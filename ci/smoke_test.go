@@ -140,7 +140,7 @@ file:
 		}
 	}
 	s := &session{board: conn}
-	if _, err := s.ask(t.Context(), "cat", dir+"/big", dir+"/big"); !errors.Is(err, errCut) {
+	if _, err := s.output(t.Context(), "cat", dir+"/big", dir+"/big"); !errors.Is(err, errCut) {
 		t.Errorf("ask for 2 MiB = %v; want %v", err, errCut)
 	}
 }

@@ -115,7 +115,7 @@ func (t *traffic) listen(ctx context.Context, p images.Peer, port uint16) (*ear,
 			close(ready)
 		}
 		for lines.Scan() {
-			e.take(lines.Text())
+			e.addPayload(lines.Text())
 		}
 	}()
 	select {
@@ -132,7 +132,7 @@ func (e *ear) stop() {
 	<-e.done
 }
 
-func (e *ear) take(line string) {
+func (e *ear) addPayload(line string) {
 	payload, err := hex.DecodeString(line)
 	e.mu.Lock()
 	if err == nil && len(e.payloads) < maxPackets {
@@ -166,7 +166,7 @@ const (
 // payload, once. They must not take long either, of which the answers tell.
 func (t *traffic) talk(ctx context.Context, f *finding, a aim, rules ruleset) error {
 	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port, source: t.source, target: t.direct}
-	if w := rules.way(t.claimOf(a, like, false)); w == offWide || w == toProgram {
+	if w := rules.expectedPath(t.claimOf(a, like, false)); w == offWide || w == toProgram {
 		return nil // other has not the socket's address, and testpmd answers nobody
 	}
 	e, err := t.listen(ctx, *t.dpu.To, a.port)
@@ -179,10 +179,10 @@ func (t *traffic) talk(ctx context.Context, f *finding, a aim, rules ruleset) er
 	if err != nil {
 		return err
 	}
-	if err := t.settle(ctx, func() bool { return t.arrived(s, rules) && len(e.heard()) >= talks }); err != nil {
+	if err := t.waitForPackets(ctx, func() bool { return t.arrived(s, rules) && len(e.heard()) >= talks }); err != nil {
 		return err
 	}
-	t.judge(f, s, rules)
+	t.checkSample(f, s, rules)
 	got, right := e.heard(), 0
 	for _, frame := range s.frames {
 		payload := string(frame[etherBytes+ipv4Bytes+udpBytes:])

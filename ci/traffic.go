@@ -149,14 +149,14 @@ func (t *traffic) stop() {
 func there(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
 
 func (s *session) wantThere(ctx context.Context, p images.Peer, program string) error {
-	if _, err := s.ask(ctx, there(p, program, "--version")...); err != nil {
+	if _, err := s.output(ctx, there(p, program, "--version")...); err != nil {
 		return missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, shellLine(there(p, program))))
 	}
 	return nil
 }
 
 func (s *session) macOf(ctx context.Context, p images.Peer) (net.HardwareAddr, error) {
-	out, err := s.ask(ctx, there(p, "cat", "/sys/class/net/"+p.Interface+"/address")...)
+	out, err := s.output(ctx, there(p, "cat", "/sys/class/net/"+p.Interface+"/address")...)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ const (
 	toProgram             // from the port to the program that made the rule
 )
 
-func (r ruleset) way(c claim) way {
+func (r ruleset) expectedPath(c claim) way {
 	switch {
 	case r.rule && r.plain && (c == forRule || c == expired || c == forBoth && !r.wide):
 		return toProgram
@@ -468,7 +468,7 @@ func (t *traffic) prove(ctx context.Context, f *finding, a aim, rules ruleset) e
 	if _, err := t.emit(ctx, t.from, frames); err != nil {
 		return err
 	}
-	err := t.settle(ctx, func() bool {
+	err := t.waitForPackets(ctx, func() bool {
 		return !slices.ContainsFunc(samples, func(s *sample) bool { return !t.arrived(s, rules) })
 	})
 	if err != nil {
@@ -476,7 +476,7 @@ func (t *traffic) prove(ctx context.Context, f *finding, a aim, rules ruleset) e
 	}
 	before := len(f.want)
 	for _, s := range samples {
-		t.judge(f, s, rules)
+		t.checkSample(f, s, rules)
 	}
 	if len(f.want) == before {
 		f.fact(t.summary(samples, rules))
@@ -503,7 +503,7 @@ func (t *traffic) fromTheOtherSide(ctx context.Context, f *finding, a aim, rules
 	if _, err := t.emit(ctx, *t.dpu.To, s.frames); err != nil {
 		return err
 	}
-	if err := t.settle(ctx, func() bool { return len(t.out.of(s.number)) >= len(s.frames) }); err != nil {
+	if err := t.waitForPackets(ctx, func() bool { return len(t.out.of(s.number)) >= len(s.frames) }); err != nil {
 		return err
 	}
 	if n := len(t.at(t.to, s)) + len(t.home.of(s.number)); n > 0 {
@@ -518,8 +518,8 @@ func (t *traffic) fromTheOtherSide(ctx context.Context, f *finding, a aim, rules
 // expected.
 var arrivalTime, lull = 10 * time.Second, time.Second
 
-// settle waits until packets have arrived, or are unlikely to, and then until no more come.
-func (t *traffic) settle(ctx context.Context, arrived func() bool) error {
+// waitForPackets waits until packets have arrived, or are unlikely to, and then until no more come.
+func (t *traffic) waitForPackets(ctx context.Context, arrived func() bool) error {
 	late := time.After(arrivalTime)
 	for quiet := time.After(lull); ; {
 		select {
@@ -554,7 +554,7 @@ func (t *traffic) broken() error {
 func (t *traffic) expected(s *sample, rules ruleset) map[*capture]int {
 	n := len(s.frames)
 	want := map[*capture]int{t.to: 0, t.other: 0, t.in: 0, t.out: 0}
-	switch rules.way(s.claim) {
+	switch rules.expectedPath(s.claim) {
 	case offloaded:
 		want[t.to] = n
 	case offWide:
@@ -597,10 +597,10 @@ func (t *traffic) arrived(s *sample, rules ruleset) bool {
 	return true
 }
 
-// judge compares what was seen of a sample with what its way is, and adds it to what the
+// checkSample compares what was seen of a sample with what its way is, and adds it to what the
 // counters of the rules must be.
-func (t *traffic) judge(f *finding, s *sample, rules ruleset) {
-	switch rules.way(s.claim) {
+func (t *traffic) checkSample(f *finding, s *sample, rules ruleset) {
+	switch rules.expectedPath(s.claim) {
 	case offloaded, toProgram:
 		t.rule.add(s)
 	case offWide:
@@ -608,12 +608,12 @@ func (t *traffic) judge(f *finding, s *sample, rules ruleset) {
 	}
 	wrong := t.misplaced(s, rules)
 	for _, c := range []*capture{t.to, t.other, t.home, t.in} {
-		if w := rules.way(s.claim); c != nil && (w != kernelOnly && w != unrouted || c == t.in) {
+		if w := rules.expectedPath(s.claim); c != nil && (w != kernelOnly && w != unrouted || c == t.in) {
 			wrong = append(wrong, t.damaged(c, s)...)
 		}
 	}
 	if len(wrong) > 0 {
-		f.expect(false, s.what+" "+wayWords[rules.way(s.claim)], rules.when()+s.what+": "+strings.Join(wrong[:min(len(wrong), 5)], "; "))
+		f.expect(false, s.what+" "+wayWords[rules.expectedPath(s.claim)], rules.when()+s.what+": "+strings.Join(wrong[:min(len(wrong), 5)], "; "))
 	}
 }
 
@@ -628,7 +628,7 @@ func (t *traffic) summary(samples []*sample, rules ruleset) string {
 	for _, w := range []way{offloaded, offWide, byKernel, kernelOnly, toProgram} {
 		n := 0
 		for _, s := range samples {
-			if rules.way(s.claim) == w {
+			if rules.expectedPath(s.claim) == w {
 				n += len(s.frames)
 			}
 		}
@@ -649,7 +649,7 @@ func (c *tally) add(s *sample) {
 func (t *traffic) misplaced(s *sample, rules ruleset) (wrong []string) {
 	expected := t.expected(s, rules)
 	for _, c := range t.captures() {
-		if rules.way(s.claim) == unrouted && (c == t.other || c == t.out || t.other == nil && c == t.to) {
+		if rules.expectedPath(s.claim) == unrouted && (c == t.other || c == t.out || t.other == nil && c == t.to) {
 			continue
 		}
 		got := t.at(c, s)

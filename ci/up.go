@@ -37,7 +37,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (Report, error) {
 		return refused(spec, err)
 	}
 	u := &up{spec: spec, opt: opt, report: newReport(spec)}
-	err := u.run(ctx)
+	err := u.runStages(ctx)
 	u.off()
 	u.report.Reason = reason(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
@@ -71,7 +71,7 @@ type stage struct {
 	next string // what to do when it fails
 }
 
-func (u *up) run(ctx context.Context) error {
+func (u *up) runStages(ctx context.Context) error {
 	stages := []stage{
 		{"packages", u.packages, "run the apt line above, then try again"},
 		{"build", u.build, "the log named above says more; \"doctor " + u.spec.Board + "\" looks at this machine"},
@@ -80,11 +80,11 @@ func (u *up) run(ctx context.Context) error {
 		{"deploy", u.deploy, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:ssh -board=%[1]s", u.spec.Board)},
 		{"smoke", u.smoke, "each failed check says what to do"},
 	}
-	return u.report.run(ctx, stages)
+	return u.report.runStages(ctx, stages)
 }
 
-// run goes through stages until one fails.
-func (r *Report) run(ctx context.Context, stages []stage) error {
+// runStages goes through stages until one fails.
+func (r *Report) runStages(ctx context.Context, stages []stage) error {
 	for i, s := range stages {
 		if err := r.stage(ctx, s); err != nil {
 			for _, rest := range stages[i+1:] {

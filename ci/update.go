@@ -80,7 +80,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	}
 	u := newUpdating(spec, artifact, how)
 	u.begin(host, bundle)
-	err := u.run(ctx, func(ctx context.Context) (err error) {
+	err := u.installBundle(ctx, func(ctx context.Context) (err error) {
 		if err = u.lookHere(ctx); err == nil { // before the board is asked anything
 			u.conn, err = Reach(ctx, opt, spec, host)
 		}
@@ -99,7 +99,7 @@ func UpdateOn(ctx context.Context, conn *target.Conn, spec images.Spec, artifact
 	u := newUpdating(spec, artifact, how)
 	u.conn, u.bundle = conn, bundle
 	u.begin(conn.Address().Host, bundle.File)
-	err := u.run(ctx, nil)
+	err := u.installBundle(ctx, nil)
 	return u.outcome, err
 }
 
@@ -144,9 +144,9 @@ func (u *updating) begin(host, bundle string) {
 	}
 }
 
-// run goes through the stages; without connect, the board is reached already. The
+// installBundle goes through the stages; without connect, the board is reached already. The
 // report gets all of them, and the logs of a system that failed.
-func (u *updating) run(ctx context.Context, connect func(context.Context) error) error {
+func (u *updating) installBundle(ctx context.Context, connect func(context.Context) error) error {
 	report := &u.outcome.Report
 	var err error
 	if connect != nil {
@@ -310,10 +310,10 @@ func (u *updating) judgeNow(ctx context.Context) error {
 		return err
 	}
 	defer from.Close()
-	return u.judge(ctx, from)
+	return u.checkBundle(ctx, from)
 }
 
-func (u *updating) judge(ctx context.Context, from *boardupdate.Source) error {
+func (u *updating) checkBundle(ctx context.Context, from *boardupdate.Source) error {
 	judged, err := boardupdate.Judge(ctx, u.engine, from, u.before, boardupdate.Rules{Downgrade: u.how.Downgrade})
 	if err != nil {
 		return err
@@ -390,7 +390,7 @@ func (u *updating) installOnce(ctx context.Context, step *progress.Step) error {
 		step.Detail(fmt.Sprintf("%s: %s", from.Way, from.Why))
 	}
 	if !u.judged {
-		if err := u.judge(ctx, from); err != nil {
+		if err := u.checkBundle(ctx, from); err != nil {
 			return err
 		}
 	}

@@ -150,13 +150,13 @@ func TestUpdateCutAtEachStage(t *testing.T) {
 					if strings.HasPrefix(place, "settle") { // where a line broke already
 						c.before["install"] = 1
 					}
-					err := u.run(t.Context(), already)
+					err := u.installBundle(t.Context(), already)
 					u.close()
 					c.want(t, u, err, place, times, was, r)
 					if got := r.Slot(r.Booted()); u.outcome.System == NewSystem && got != content {
 						t.Errorf("%q runs; want %q", got, content)
 					}
-					settle(board, r)
+					activateNewSlot(board, r)
 				})
 			}
 		}
@@ -199,8 +199,8 @@ func (c *cutter) want(t *testing.T, u *updating, err error, place string, times 
 	}
 }
 
-// settle starts what waits, and has what runs stay, for the next update.
-func settle(t *testing.T, r *updatetest.RAUC) {
+// activateNewSlot starts what waits, and has what runs stay, for the next update.
+func activateNewSlot(t *testing.T, r *updatetest.RAUC) {
 	t.Helper()
 	e, err := boardupdate.Find(t.Context(), updatetest.Connect(t), r.Bus)
 	if err != nil {
@@ -224,7 +224,7 @@ func TestUpdateServiceEnds(t *testing.T) {
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
 	u.pause = 2 * time.Second
 	ended := make(chan error, 1)
-	go func() { ended <- u.run(t.Context(), already) }()
+	go func() { ended <- u.installBundle(t.Context(), already) }()
 	r.Waiting(t)
 	r.Go(t)
 	r.Boot(t, "A")
@@ -240,12 +240,12 @@ func TestUpdateServiceEnds(t *testing.T) {
 func TestUpdateCutJudges(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2"}))
-	if err := first.run(t.Context(), already); err != nil {
+	if err := first.installBundle(t.Context(), already); err != nil {
 		t.Fatal(err)
 	}
 	u, c := cutUpdate(t, t, r, r.Make(t, updatetest.Bundle{Name: "one", Version: "1", Content: "system 1 again"}))
 	c.before["inspect"] = 1
-	if err := u.run(t.Context(), already); !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "-downgrade") || c.cuts != 1 {
+	if err := u.installBundle(t.Context(), already); !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), "-downgrade") || c.cuts != 1 {
 		t.Errorf("run() = %v after %d cuts; want the older version refused", err, c.cuts)
 	}
 }
@@ -261,7 +261,7 @@ func TestUpdateClock(t *testing.T) {
 		"the board's clock says 2016-01-28 11:45 UTC":  {r.Clock(t, time.Date(2016, 1, 28, 11, 45, 0, 0, time.UTC))},
 	} {
 		u := onRAUC(t, r, updatetest.Connect(t, settings...), bundle)
-		err := u.run(t.Context(), already)
+		err := u.installBundle(t.Context(), already)
 		if !errors.Is(err, boardupdate.ErrRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("run() = %v; want %q", err, want)
 		}
@@ -276,10 +276,10 @@ func TestUpdateBusy(t *testing.T) {
 	r := updatetest.StartRAUC(t)
 	first := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "two", Version: "2", Content: "system 2", Hook: r.Waits()}))
 	ended := make(chan error, 1)
-	go func() { ended <- first.run(t.Context(), already) }()
+	go func() { ended <- first.installBundle(t.Context(), already) }()
 	r.Waiting(t)
 	u := onRAUC(t, r, updatetest.Connect(t), r.Make(t, updatetest.Bundle{Name: "three", Version: "3", Content: "system 3"}))
-	err := u.run(t.Context(), already)
+	err := u.installBundle(t.Context(), already)
 	r.Go(t)
 	if !errors.Is(err, boardupdate.ErrBusy) || errors.Is(err, boardupdate.ErrRefused) {
 		t.Errorf("run() = %v; want %v", err, boardupdate.ErrBusy)

@@ -109,7 +109,7 @@ func TestUpdate(t *testing.T) {
 			if tt.change != nil {
 				tt.change(u)
 			}
-			err := u.run(t.Context(), already)
+			err := u.installBundle(t.Context(), already)
 			if (err == nil) != (tt.err == nil && tt.why == "") || tt.err != nil && !errors.Is(err, tt.err) || err != nil && !strings.Contains(err.Error(), tt.why) {
 				t.Errorf("run() = %v; want %v, and %q in it", err, tt.err, tt.why)
 			}
@@ -132,7 +132,7 @@ func TestUpdateBySudo(t *testing.T) {
 				u := onRAUC(t, r, conn, r.Make(t, updatetest.Bundle{Name: name, Version: "2", Content: "system 2", Hook: r.Waits()}))
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
-				go func() { ended <- u.run(ctx, already) }()
+				go func() { ended <- u.installBundle(ctx, already) }()
 				r.Waiting(t)
 				return u, stop, ended
 			}
@@ -170,7 +170,7 @@ func TestUpdateCut(t *testing.T) {
 	conn, relay := updatetest.ConnectBy(t)
 	u := onRAUC(t, r, conn, bundle)
 	ended := make(chan error, 1)
-	go func() { ended <- u.run(t.Context(), already) }()
+	go func() { ended <- u.installBundle(t.Context(), already) }()
 	r.Waiting(t)
 	relay.Cut()
 	r.Go(t)
@@ -240,7 +240,7 @@ func TestUpdateEnded(t *testing.T) {
 	u.how.Now = now
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- u.run(ctx, already) }()
+	go func() { ended <- u.installBundle(ctx, already) }()
 	r.Waiting(t)
 	close(now)
 	stop()
@@ -260,7 +260,7 @@ func TestUpdateStopped(t *testing.T) {
 	u := onRAUC(t, r, updatetest.Connect(t, r.Systemctl(t)), bundle)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- u.run(ctx, already) }()
+	go func() { ended <- u.installBundle(ctx, already) }()
 	r.Waiting(t)
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -303,7 +303,7 @@ func TestUpdateStoppedLate(t *testing.T) {
 				}
 				return prove(ctx)
 			}
-			err := u.run(ctx, already)
+			err := u.installBundle(ctx, already)
 			if (err == nil) != tt.committed || u.outcome.Committed != tt.committed || !u.outcome.Restarted {
 				t.Errorf("run() = %v, the outcome is %+v; want it committed: %v", err, u.outcome, tt.committed)
 			}
@@ -372,7 +372,7 @@ func TestUpdateCutAround(t *testing.T) {
 				}
 				return prove(ctx)
 			}
-			err := u.run(t.Context(), func(context.Context) error {
+			err := u.installBundle(t.Context(), func(context.Context) error {
 				cut("connect")
 				return nil
 			})
@@ -422,7 +422,7 @@ func TestUpdateGoesOn(t *testing.T) {
 			name: "and somebody installed another", killed: killedCommitted, commits: true, want: "new B; connect preflight install restart smoke commit",
 			since: func(r *updatetest.RAUC) {
 				u := onRAUC(board, r, updatetest.Connect(board), r.Make(board, updatetest.Bundle{Name: "other", Version: "3", Content: "system 3"}))
-				if err := u.run(board.Context(), already); err != nil {
+				if err := u.installBundle(board.Context(), already); err != nil {
 					board.Fatal(err)
 				}
 			},
@@ -439,7 +439,7 @@ func TestUpdateGoesOn(t *testing.T) {
 				return map[bool]error{true: errors.New("killed")}[tt.killed == killedBefore]
 			}
 			first.how.NoReboot = tt.killed < killedCommitted
-			if err := first.run(t.Context(), already); err != nil && tt.killed != killedBefore {
+			if err := first.installBundle(t.Context(), already); err != nil && tt.killed != killedBefore {
 				t.Fatal(err)
 			}
 			if tt.killed == killedStarted {
@@ -454,7 +454,7 @@ func TestUpdateGoesOn(t *testing.T) {
 			}
 			u := onRAUC(t, r, updatetest.Connect(t), bundle)
 			u.how.Earlier = &noted
-			err := u.run(t.Context(), already)
+			err := u.installBundle(t.Context(), already)
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("run() = %v; want %q", err, tt.err)
@@ -476,7 +476,7 @@ func TestUpdateAlreadyFails(t *testing.T) {
 	first := onRAUC(t, r, updatetest.Connect(t), bundle)
 	var noted Earlier
 	first.how.Writing = func(ran Ran) error { noted.From = ran; return nil }
-	if err := first.run(t.Context(), already); err != nil {
+	if err := first.installBundle(t.Context(), already); err != nil {
 		t.Fatal(err)
 	}
 	ran := first.outcome.Ran()
@@ -484,7 +484,7 @@ func TestUpdateAlreadyFails(t *testing.T) {
 	u := onRAUC(t, r, updatetest.Connect(t), bundle)
 	u.how.Earlier = &noted
 	u.prove = func(context.Context) (Report, error) { return Report{}, ErrFailed }
-	if err := u.run(t.Context(), already); !errors.Is(err, ErrFailed) || r.Booted() != "B" || u.outcome.System != NewSystem || !u.outcome.Committed {
+	if err := u.installBundle(t.Context(), already); !errors.Is(err, ErrFailed) || r.Booted() != "B" || u.outcome.System != NewSystem || !u.outcome.Committed {
 		t.Errorf("run() = %v, slot %s, %v; want the check's failure, and the system left as it is", err, r.Booted(), u.outcome)
 	}
 }

@@ -95,7 +95,7 @@ func TestListVirtualDisks(t *testing.T) {
 // What is on a real device is shown, by the kernel's partitions and by the table's.
 func TestDevicesShowsContent(t *testing.T) {
 	device, _ := loop(t, 8*mib)
-	run(t, e2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-L", "my card", device)
+	mustRun(t, e2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-L", "my card", device)
 	all, err := Devices(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func claim(ctx context.Context, d Device) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, step := range []func(context.Context, *os.File, Device) error{settle, dropPartitions} {
+	for _, step := range []func(context.Context, *os.File, Device) error{lockAndCompare, dropPartitions} {
 		if err := step(ctx, f, d); err != nil {
 			f.Close()
 			if errors.Is(err, unix.EIO) { // its first sector cannot be read
@@ -55,7 +55,7 @@ func (m machine) held(d Device, err error) error {
 	return fmt.Errorf("in use%s: %w", by(m.openers(numbers, false)), err)
 }
 
-func settle(ctx context.Context, f *os.File, want Device) error {
+func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	// udev keeps off a device that is locked, and so do partitioning programs.
 	if err := lock(ctx, f); err != nil {
 		return fmt.Errorf("another program has locked it: %w", err)

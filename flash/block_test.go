@@ -21,8 +21,8 @@ import (
 
 const deviceSize = 28 * mib
 
-// run runs a program that a test is set up with.
-func run(t *testing.T, argv ...string) string {
+// mustRun runs a program that a test is set up with.
+func mustRun(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
@@ -58,7 +58,7 @@ func attach(t *testing.T, args ...string) string {
 	}
 	// A test that was killed may have left it so; the kernel keeps that for the next file.
 	if !slices.Contains(args, "--read-only") && text(filepath.Join("/sys/class/block", filepath.Base(device)), "ro") == "1" {
-		run(t, "blockdev", "--setrw", device)
+		mustRun(t, "blockdev", "--setrw", device)
 	}
 	clearPartitions(t, device)
 	t.Cleanup(func() { // unless it is somebody else's by now
@@ -93,7 +93,7 @@ func backing(device string) string {
 func detach(t *testing.T, device string) {
 	t.Helper()
 	file := backing(device)
-	run(t, "losetup", "--detach", device)
+	mustRun(t, "losetup", "--detach", device)
 	eventually(t, device+" to go", func() bool { return backing(device) != file })
 }
 
@@ -185,7 +185,7 @@ func TestWriteBlockByBmaptoolsMap(t *testing.T) {
 	device, _ := loop(t, deviceSize)
 	a := artifact(t)
 	path := filepath.Join(a.Dir(), "disk.bmap")
-	run(t, "bmaptool", "create", "-o", path, filepath.Join(a.Dir(), "disk.img"))
+	mustRun(t, "bmaptool", "create", "-o", path, filepath.Join(a.Dir(), "disk.img"))
 	a = describe(t, a.Dir(), mapFrom(t, path))
 	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err != nil {
 		t.Fatal(err)
@@ -317,7 +317,7 @@ func TestWriteBlockRefusesPartition(t *testing.T) {
 		t.Skip("addpart is missing (Debian package util-linux)")
 	}
 	device, _ := loop(t, deviceSize, "--partscan")
-	run(t, "addpart", device, "1", "2048", "4096")
+	mustRun(t, "addpart", device, "1", "2048", "4096")
 	partition := device + "p1"
 	if _, err := os.Stat(partition); err != nil {
 		t.Skipf("nobody makes partitions' nodes here: %v", err)

@@ -273,8 +273,8 @@ func (j *bluefieldJob) unchanged() error {
 	return err
 }
 
-// run pushes to all DPUs at once. One that fails does not stop the others.
-func (j *bluefieldJob) run(ctx context.Context) ([]Receipt, error) {
+// writeDevices pushes to all DPUs at once. One that fails does not stop the others.
+func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	if err := j.unchanged(); err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func TestRestOfACard(t *testing.T) {
 	}
 	t.Cleanup(func() { clearPartitions(t, device) })
 	growth := strings.Split(line, " && ")
-	run(t, "sh", "-c", growth[0])
+	mustRun(t, "sh", "-c", growth[0])
 	f, err := os.Open(device)
 	if err != nil {
 		t.Fatal(err)
@@ -69,9 +69,9 @@ func TestRestOfACard(t *testing.T) {
 	}
 	node := knownPartition(t, device, disk.Table.Partitions[1])
 	for _, command := range growth[1:] {
-		run(t, "sh", "-c", strings.ReplaceAll(command, device+"p1", node))
+		mustRun(t, "sh", "-c", strings.ReplaceAll(command, device+"p1", node))
 	}
-	if got := run(t, e2fs(t, "dumpe2fs"), "-h", node); !strings.Contains(got, "Block count:              1290") {
+	if got := mustRun(t, e2fs(t, "dumpe2fs"), "-h", node); !strings.Contains(got, "Block count:              1290") {
 		t.Errorf("the file system after %q is %s; want it to fill the partition", line, got)
 	}
 }
@@ -80,7 +80,7 @@ func TestRestOfACard(t *testing.T) {
 func knownPartition(t *testing.T, device string, p probe.Partition) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("/sys/class/block", filepath.Base(device)+"p1")); err != nil {
-		run(t, "addpart", device, strconv.Itoa(p.Number), strconv.FormatInt(p.OffsetBytes/512, 10), strconv.FormatInt(p.SizeBytes/512, 10))
+		mustRun(t, "addpart", device, strconv.Itoa(p.Number), strconv.FormatInt(p.OffsetBytes/512, 10), strconv.FormatInt(p.SizeBytes/512, 10))
 	}
 	return partitionNode(t, device+"p1")
 }

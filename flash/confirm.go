@@ -56,7 +56,7 @@ func (o Options) agree(ctx context.Context, devices []Device) error {
 	if len(open) == 0 {
 		return nil
 	}
-	return ask(ctx, o.Confirm, open)
+	return askUser(ctx, o.Confirm, open)
 }
 
 // agreed compares what was given with the devices. What names none of them was meant
@@ -88,8 +88,8 @@ func samePath(a, b string) bool {
 	return err == nil && a == b
 }
 
-// ask does not wait for an answer any longer once the context has ended.
-func ask(ctx context.Context, confirm func([]Device) error, devices []Device) error {
+// askUser does not wait for an answer any longer once the context has ended.
+func askUser(ctx context.Context, confirm func([]Device) error, devices []Device) error {
 	answer := make(chan error, 1)
 	go func() { answer <- confirm(devices) }()
 	select {

@@ -27,19 +27,19 @@ func (m machine) look(dir string, d *Device) {
 	key := fmt.Sprintf("%s %s %d", d.Number, d.sequence, d.SizeBytes)
 	a, known := m.memory.get(key)
 	if !known {
-		if a, known = m.ask(path, d.SizeBytes, int(d.SectorBytes)); !known {
+		if a, known = m.probeContent(path, d.SizeBytes, int(d.SectorBytes)); !known {
 			d.Refused = cmp.Or(d.Refused, "does not answer: it could not be read in time")
 			return
 		}
 		m.memory.keep(key, a)
 	}
 	d.fill(filepath.Base(dir), a.disk)
-	m.judge(d)
+	m.refuseByContent(d)
 	d.Unread = unread(a.err)
 }
 
-// ask reads a device, if it answers in time.
-func (m machine) ask(path string, sizeBytes int64, sector int) (answer, bool) {
+// probeContent reads a device, if it answers in time.
+func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer, bool) {
 	answered := make(chan answer, 1)
 	go func() {
 		disk, err := probed(path, sizeBytes, sector)

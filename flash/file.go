@@ -29,7 +29,7 @@ func newDisk(j *imageJob, d Device) (_ *pending, err error) {
 			f.close()
 		}
 	}()
-	if err := j.room(dir); err != nil { // what a killed flash left is gone by now
+	if err := j.checkSpace(dir); err != nil { // what a killed flash left is gone by now
 		return nil, err
 	}
 	return f, f.Truncate(j.size)
@@ -178,8 +178,8 @@ func (p *pending) close() {
 	p.Close()
 }
 
-// room finds a full file system before it is filled.
-func (j *imageJob) room(dir string) error {
+// checkSpace finds a full file system before it is filled.
+func (j *imageJob) checkSpace(dir string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("find out how much room %s has: %w", dir, err)

@@ -121,7 +121,7 @@ type job interface {
 	// plan is what run would do. It opens no device for writing.
 	plan(ctx context.Context) ([]Receipt, error)
 	// run returns a receipt of each device that is whole, also where others failed.
-	run(ctx context.Context) ([]Receipt, error)
+	writeDevices(ctx context.Context) ([]Receipt, error)
 	// close is called once, whether the job was run or not.
 	close()
 }
@@ -186,7 +186,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if err := o.agree(ctx, chosen); err != nil {
 		return nil, because(ctx, ErrRefused, err)
 	}
-	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.run(ctx)) })
+	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.writeDevices(ctx)) })
 }
 
 // strange refuses what is for another kind of device and would have no effect.

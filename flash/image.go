@@ -65,7 +65,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 		{j.openImage, ErrImage},
 		{j.openMap, ErrImage},
 		{j.measure, ErrImage},
-		{j.judge, ErrImage},
+		{j.checkImage, ErrImage},
 		{j.fits, ErrRefused},
 		{j.sample, ErrImage},
 	} {
@@ -268,9 +268,9 @@ const (
 	mostJudgedBytes = 256 << 20
 )
 
-// judge refuses what is no image of a whole disk, such as an error page of a server, a
+// checkImage refuses what is no image of a whole disk, such as an error page of a server, a
 // root file system, or an image that was cut off.
-func (j *imageJob) judge(ctx context.Context) error {
+func (j *imageJob) checkImage(ctx context.Context) error {
 	if j.options.Raw && j.size > 0 {
 		return nil
 	}
@@ -427,8 +427,8 @@ func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
 	return receipts, err
 }
 
-// run writes, proves, and pins the board's new host key.
-func (j *imageJob) run(ctx context.Context) ([]Receipt, error) {
+// writeDevices writes, proves, and pins the board's new host key.
+func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
 	if err := j.unchanged(); err != nil {
 		return nil, because(ctx, ErrImage, err)

@@ -40,7 +40,7 @@ func newJetsonJob(ctx context.Context, r request) (_ job, err error) {
 			j.close()
 		}
 	}()
-	for _, step := range []func(context.Context) error{j.possible, j.settings, j.boards, j.unpack, j.judge} {
+	for _, step := range []func(context.Context) error{j.possible, j.settings, j.boards, j.unpack, j.checkPackage} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -122,8 +122,8 @@ func (j *jetsonJob) unpack(ctx context.Context) (err error) {
 	return err
 }
 
-// judge compares the package with the board, itself and this machine.
-func (j *jetsonJob) judge(ctx context.Context) error {
+// checkPackage compares the package with the board, itself and this machine.
+func (j *jetsonJob) checkPackage(ctx context.Context) error {
 	if chip := j.spec.Flash.Chip; chip != "" && j.pkg.Chip != "" && j.pkg.Chip != chip {
 		return fmt.Errorf("the package is for chip %s, board %s has %s (flash.chip): it is another board's", j.pkg.Chip, j.spec.Board, chip)
 	}
@@ -195,8 +195,8 @@ func (j *jetsonJob) receipt(d Device) Receipt {
 	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
 }
 
-// run flashes all boards at once, where the scripts can. One that fails leaves the others.
-func (j *jetsonJob) run(ctx context.Context) ([]Receipt, error) {
+// writeDevices flashes all boards at once, where the scripts can. One that fails leaves the others.
+func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	undo, said := jetsonHost.Quiet(ctx)
 	defer undo()
 	if said != "" && j.options.Out != nil {

@@ -48,7 +48,7 @@ func TestNoDiskImage(t *testing.T) {
 	if err := os.WriteFile(ext, make([]byte, littleImage), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, e2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", ext)
+	mustRun(t, e2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", ext)
 	tests := []struct {
 		name, wantErr string
 		image         []byte
@@ -183,7 +183,7 @@ func TestTableFarBack(t *testing.T) {
 	if _, err := exec.LookPath("sgdisk"); err != nil {
 		t.Skip("sgdisk is missing (Debian package gdisk)")
 	}
-	run(t, "sgdisk", "-j", "16384", "--new=1:20480:+4M", path)
+	mustRun(t, "sgdisk", "-j", "16384", "--new=1:20480:+4M", path)
 	whole := read(t, path)
 	for ending, pack := range packers {
 		s := newShelf(t, a)
@@ -208,7 +208,7 @@ func TestKeepLeavesTheTableWhole(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, littleImage), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "sgdisk", "--new=1:2048:0", path)
+	mustRun(t, "sgdisk", "--new=1:2048:0", path)
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)

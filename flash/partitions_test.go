@@ -232,7 +232,7 @@ func TestRefusalKeepsPartitions(t *testing.T) {
 	impatient(t)
 	a := little(t)
 	device, file := loop(t, littleDevice, "--partscan")
-	run(t, "addpart", device, "2", "8192", "1024")
+	mustRun(t, "addpart", device, "2", "8192", "1024")
 	node := partition(t, device)
 	second := filepath.Join(t.TempDir(), "p2")
 	var major, minor uint32

@@ -360,7 +360,7 @@ func newPerson(t *testing.T, name string) person {
 	}
 	dir := t.TempDir()
 	p := person{filepath.Join(dir, "key"), filepath.Join(dir, "allowed_signers")}
-	run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", p.key)
+	mustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", p.key)
 	if err := os.WriteFile(p.list, append([]byte(name+" "), read(t, p.key+".pub")...), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func newPerson(t *testing.T, name string) person {
 func (p person) sign(t *testing.T, path string) {
 	t.Helper()
 	os.Remove(path + ".sig") // ssh-keygen asks before it replaces one
-	run(t, "ssh-keygen", "-q", "-Y", "sign", "-f", p.key, "-n", "file", path)
+	mustRun(t, "ssh-keygen", "-q", "-Y", "sign", "-f", p.key, "-n", "file", path)
 }
 
 func TestSignedImage(t *testing.T) {

@@ -101,8 +101,8 @@ func (m machine) inUse(dir string, d Device, u uses) string {
 	return ""
 }
 
-// judge adds what speaks against a device once its content is known.
-func (m machine) judge(d *Device) {
+// refuseByContent adds what speaks against a device once its content is known.
+func (m machine) refuseByContent(d *Device) {
 	pools := m.pools()
 	for _, c := range d.contents() {
 		if c.Part == "" {

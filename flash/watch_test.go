@@ -45,7 +45,7 @@ func TestWatch(t *testing.T) {
 		case c.Device.Path != coming || c.Device.Model != file: // another test's
 		case c.Action == "added":
 			actions = append(actions, "added")
-			run(t, e2fs(t, "mke2fs"), "-q", "-F", "-L", "CARD", coming)
+			mustRun(t, e2fs(t, "mke2fs"), "-q", "-F", "-L", "CARD", coming)
 			announce(t, coming)
 		case c.Action == "changed" && c.Device.Label == "CARD":
 			actions = append(actions, "changed")

@@ -138,7 +138,7 @@ func mountAt(t *testing.T, source, kind, options string) string {
 
 func ext4(t *testing.T, device, _ string) {
 	t.Helper()
-	run(t, e2fs(t, "mke2fs"), "-q", "-F", device)
+	mustRun(t, e2fs(t, "mke2fs"), "-q", "-F", device)
 }
 
 func mountedExt4(t *testing.T, device, file string) {
@@ -186,7 +186,7 @@ func partition(t *testing.T, device string) string {
 	if _, err := exec.LookPath("addpart"); err != nil {
 		t.Skip("addpart is missing (Debian package util-linux)")
 	}
-	run(t, "addpart", device, "1", "2048", "6144")
+	mustRun(t, "addpart", device, "1", "2048", "6144")
 	t.Cleanup(func() { clearPartitions(t, device) })
 	return partitionNode(t, device+"p1")
 }
@@ -238,7 +238,7 @@ var mountedWays = []wrongWay{
 		ext4(t, device, file)
 		// Go makes the new namespace's mounts private.
 		p := sleeper(t, func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} })
-		run(t, "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", p.Process.Pid), "mount", "-t", "ext4", "-o", "ro", device, "/mnt")
+		mustRun(t, "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", p.Process.Pid), "mount", "-t", "ext4", "-o", "ro", device, "/mnt")
 	})},
 	{"mounted, and the mount hidden away", "in use", itself(func(t *testing.T, device, file string) {
 		ext4(t, device, file)
@@ -262,7 +262,7 @@ var mountedWays = []wrongWay{
 			t.Skip("mkfs.btrfs is missing (Debian package btrfs-progs)")
 		}
 		first, second := attached(t, 128*mib), attached(t, 128*mib)
-		run(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
+		mustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
 		mountAt(t, first, "btrfs", "device="+first+",device="+second)
 		_, err := Write(t.Context(), spec, a, second, Options{Yes: []string{second}})
 		return err
@@ -362,9 +362,9 @@ var usedWays = []wrongWay{
 func swappedTo(t *testing.T, a images.Artifact, name, file string) error {
 	t.Helper()
 	page := os.Getpagesize()
-	run(t, "mkswap", name, strconv.Itoa(10*page/1024))
-	run(t, "swapon", name)
-	t.Cleanup(func() { run(t, "swapoff", name) })
+	mustRun(t, "mkswap", name, strconv.Itoa(10*page/1024))
+	mustRun(t, "swapon", name)
+	t.Cleanup(func() { mustRun(t, "swapoff", name) })
 	kept := func() []byte {
 		p := read(t, file)
 		clear(p[page : 10*page])
@@ -440,7 +440,7 @@ var memberWays = []wrongWay{
 			t.Skip("mkfs.btrfs is missing (Debian package btrfs-progs)")
 		}
 		first, second := attached(t, 128*mib), attached(t, 128*mib)
-		run(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
+		mustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
 		_, err := Write(t.Context(), spec, a, second, byAnswer)
 		return err
 	}},
@@ -554,7 +554,7 @@ var swappedWays = []wrongWay{
 		if err := os.Truncate(file, littleImage+mib); err != nil {
 			t.Fatal(err)
 		}
-		run(t, "losetup", "--set-capacity", device)
+		mustRun(t, "losetup", "--set-capacity", device)
 	})},
 	{"pulled out after it was confirmed", "", afterwards(func(t *testing.T, device, _ string) { detach(t, device) })},
 	{"mounted after it was confirmed", "refused: in use: mounted on ", afterwards(mountedExt4)},
@@ -653,7 +653,7 @@ var kernelWays = []wrongWay{
 		if err := os.Truncate(file, 0); err != nil {
 			t.Fatal(err)
 		}
-		run(t, "losetup", "--set-capacity", device)
+		mustRun(t, "losetup", "--set-capacity", device)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},

@@ -162,7 +162,7 @@ type disk struct {
 
 func (d disk) path(name string) string { return filepath.Join(d.dir, name) }
 
-func (d disk) run(ctx context.Context, argv ...string) error {
+func (d disk) runProgram(ctx context.Context, argv ...string) error {
 	return engine.Run(ctx, engine.Command{Argv: argv, Log: d.log, Keep: true})
 }
 
@@ -267,10 +267,10 @@ func (d disk) bootFS(ctx context.Context) error {
 	}
 	for _, name := range []string{envName, keptName} {
 		env := filepath.Join(dir, name)
-		if err := d.run(ctx, "grub-editenv", env, "create"); err != nil {
+		if err := d.runProgram(ctx, "grub-editenv", env, "create"); err != nil {
 			return err
 		}
-		if err := d.run(ctx, "grub-editenv", env, "set", "ORDER=A B", "LAST=A", "A_OK=1", "A_TRY=0", "A_PROVED=1", "B_OK=0", "B_TRY=0", "B_PROVED=0"); err != nil {
+		if err := d.runProgram(ctx, "grub-editenv", env, "set", "ORDER=A B", "LAST=A", "A_OK=1", "A_TRY=0", "A_PROVED=1", "B_OK=0", "B_TRY=0", "B_PROVED=0"); err != nil {
 			return err
 		}
 	}

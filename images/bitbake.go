@@ -35,7 +35,7 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 		return Artifact{}, err
 	}
 	b.warn(ctx)
-	record, err := b.run(ctx, spec, opt)
+	record, err := b.runBitbake(ctx, spec, opt)
 	if err != nil || !opt.Ask.makesImages() {
 		return Artifact{}, err
 	}
@@ -65,8 +65,8 @@ func (o Options) workspace(s Spec) layers.Workspace {
 	return layers.Workspace{Dir: filepath.Join(o.dir(s), "layers"), Mirrors: filepath.Join(o.cache(), "git"), Offline: o.Offline}
 }
 
-// run runs bitbake, and keeps what the checkouts are at.
-func (b *projectBuild) run(ctx context.Context, spec Spec, opt Options) (bitbake.Record, error) {
+// runBitbake runs bitbake, and keeps what the checkouts are at.
+func (b *projectBuild) runBitbake(ctx context.Context, spec Spec, opt Options) (bitbake.Record, error) {
 	tree, err := bitbake.Find(b.project, b.workspace, b.dir, b.build)
 	if err != nil {
 		return bitbake.Record{}, err

@@ -152,7 +152,7 @@ func (b *projectBuild) gather(ctx context.Context, deploy string, images []image
 			files = append(files, f)
 			continue
 		}
-		f, err := b.take(ctx, filepath.Join(deploy, i.name), i.kind)
+		f, err := b.collectFile(ctx, filepath.Join(deploy, i.name), i.kind)
 		if err != nil {
 			return nil, err
 		}
@@ -172,9 +172,9 @@ func deployed(dir, image, ending string) string {
 	return ""
 }
 
-// take puts a file into the board's folder under its own name: as a link where
+// collectFile puts a file into the board's folder under its own name: as a link where
 // the disk is the same, because images are large.
-func (b *projectBuild) take(ctx context.Context, path, kind string) (File, error) {
+func (b *projectBuild) collectFile(ctx context.Context, path, kind string) (File, error) {
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return File{}, err

@@ -57,7 +57,7 @@ func TestYoctoCheckLayer(t *testing.T) {
 					builder: bitbaketest.Builder(t),
 				}
 				bitbaketest.Own(t, c.dir, c.builder)
-				c.run(t, layer)
+				c.checkLayer(t, layer)
 			})
 		}
 	}
@@ -110,8 +110,8 @@ type layerCheck struct {
 	builder            *syscall.Credential
 }
 
-// run has openembedded-core make the build folder, as everybody does.
-func (c layerCheck) run(t *testing.T, layer string) {
+// checkLayer has openembedded-core make the build folder, as everybody does.
+func (c layerCheck) checkLayer(t *testing.T, layer string) {
 	t.Helper()
 	const script = `. "$1/oe-init-build-env" "$2" > /dev/null && shift 2 && exec yocto-check-layer "$@"`
 	argv := []string{"-c", script, "bash", c.core, filepath.Join(c.dir, "build"), filepath.Join(c.dir, "slipway/layers", layer)}

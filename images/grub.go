@@ -192,7 +192,7 @@ func (d disk) core(ctx context.Context, format, modules, out string) error {
 	if format == "i386-pc" {
 		argv = append(argv, "biosdisk")
 	}
-	return d.run(ctx, argv...)
+	return d.runProgram(ctx, argv...)
 }
 
 // espLoader makes the EFI system partition with GRUB under the removable
@@ -206,7 +206,7 @@ func (d disk) espLoader(ctx context.Context, core, name string) error {
 		{"mmd", "-i", at, "::/EFI", "::/EFI/BOOT"},
 		{"mcopy", "-i", at, core, "::/EFI/BOOT/" + name},
 	} {
-		if err := d.run(ctx, argv...); err != nil {
+		if err := d.runProgram(ctx, argv...); err != nil {
 			return err
 		}
 	}

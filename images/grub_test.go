@@ -286,7 +286,7 @@ func grubDisk(ctx context.Context, d disk, files []string) error {
 			"biosdisk", "part_gpt", "fat", "normal", "loadenv", "test", "echo", "regexp", "serial", "terminal", "linux", "boot", "reboot", "configfile",
 		},
 	} {
-		if err := d.run(ctx, argv...); err != nil {
+		if err := d.runProgram(ctx, argv...); err != nil {
 			return err
 		}
 	}

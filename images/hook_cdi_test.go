@@ -19,7 +19,7 @@ func TestHooksCDISpecInCDILibrary(t *testing.T) {
 		t.Skip("go is not in PATH")
 	}
 	program := filepath.Join(t.TempDir(), "slipway-hook")
-	run(t, "go", "build", "-C", "../runtime-hook", "-o", program, ".")
+	mustRun(t, "go", "build", "-C", "../runtime-hook", "-o", program, ".")
 	board := t.TempDir()
 	for _, dir := range []string{"dev", "opt", "etc/nvidia-container-runtime/host-files-for-container.d"} {
 		ok(t, os.MkdirAll(filepath.Join(board, dir), 0o755))
@@ -56,7 +56,7 @@ func TestHooksCDISpecInCDILibrary(t *testing.T) {
 func inject(t *testing.T, program, board, device string, args ...string) *specs.Spec {
 	t.Helper()
 	dir := t.TempDir()
-	run(t, program, append([]string{"cdi", "--root", board, "--output", filepath.Join(dir, "slipway.json")}, args...)...)
+	mustRun(t, program, append([]string{"cdi", "--root", board, "--output", filepath.Join(dir, "slipway.json")}, args...)...)
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 	ok(t, err)
 	for file, errs := range cache.GetErrors() {
@@ -84,7 +84,7 @@ func checkDevice(t *testing.T, spec *specs.Spec) {
 	}
 }
 
-func run(t *testing.T, program string, args ...string) {
+func mustRun(t *testing.T, program string, args ...string) {
 	t.Helper()
 	if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %q: %v\n%s", program, args, err, out)

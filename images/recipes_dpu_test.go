@@ -64,7 +64,7 @@ func newSRIOV(t *testing.T, mode, vfs string) sriov {
 	return s
 }
 
-func (s sriov) run(config string, args ...string) (string, error) {
+func (s sriov) runService(config string, args ...string) (string, error) {
 	s.Helper()
 	if config != "" {
 		files(s.T, s.dir, map[string]string{"sriov.conf": config})
@@ -79,7 +79,7 @@ func (s sriov) run(config string, args ...string) (string, error) {
 }
 
 func (s sriov) start(config string) (string, error) {
-	return s.run(config, "start", filepath.Join(s.dir, "sriov.conf"))
+	return s.runService(config, "start", filepath.Join(s.dir, "sriov.conf"))
 }
 
 func (s sriov) is(mode, vfs string) {
@@ -107,7 +107,7 @@ func TestSRIOVStartAndStop(t *testing.T) {
 				}
 				s.is(test.started[0], test.started[1])
 			}
-			if out, err := s.run("", "stop"); err != nil {
+			if out, err := s.runService("", "stop"); err != nil {
 				t.Fatalf("stop: %v\n%s", err, out)
 			}
 			s.is(test.stopped[0], test.stopped[1])
@@ -204,7 +204,7 @@ func (b bfbInstall) image(settings map[string]string) []byte {
 	return data
 }
 
-func (b bfbInstall) run() (string, error) {
+func (b bfbInstall) install() (string, error) {
 	cmd := exec.CommandContext(b.Context(), "sh", "../recipes/slipway-bfb/files/slipway-bfb-install", filepath.Join(b.dir, "slipway"))
 	cmd.Env = append(os.Environ(), "SLIPWAY_BFB_SYS="+filepath.Join(b.dir, "sys"), "SLIPWAY_BFB_WAIT_SEC=0")
 	out, err := cmd.CombinedOutput()
@@ -214,7 +214,7 @@ func (b bfbInstall) run() (string, error) {
 func TestBFBInstaller(t *testing.T) {
 	b := newBFBInstall(t)
 	data := b.image(nil)
-	out, err := b.run()
+	out, err := b.install()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -251,7 +251,7 @@ func TestBFBInstallerRefuses(t *testing.T) {
 			data[len(data)/2] ^= 1
 			files(t, b.dir, map[string]string{"slipway/disk.zst": string(data)})
 		}
-		out, err := b.run()
+		out, err := b.install()
 		if err == nil || !strings.Contains(out, "CRITICAL ERROR: ") || !strings.Contains(out, test.want) {
 			t.Errorf("%s: %v, %q; want %q", test.name, err, out, test.want)
 		}
@@ -260,7 +260,7 @@ func TestBFBInstallerRefuses(t *testing.T) {
 		}
 	}
 	b.image(map[string]string{"sha256": strings.Repeat("0", 64)})
-	if out, err := b.run(); err == nil || !strings.Contains(out, "is not the image") {
+	if out, err := b.install(); err == nil || !strings.Contains(out, "is not the image") {
 		t.Errorf("another digest than the disk's: %v, %q", err, out)
 	}
 }

@@ -108,8 +108,8 @@ func (j jetson) env() []string {
 	return []string{"PATH=" + filepath.Join(j.dir, "bin") + ":" + os.Getenv("PATH"), "TMPDIR=" + j.dir}
 }
 
-// run runs a script and returns what it says, and whether it succeeds.
-func (j jetson) run(script string, env ...string) (string, bool) {
+// runScript runs a script and returns what it says, and whether it succeeds.
+func (j jetson) runScript(script string, env ...string) (string, bool) {
 	j.t.Helper()
 	j.place(script)
 	cmd := exec.Command("unshare", "-rm", filepath.Join(j.dir, "script"))
@@ -161,7 +161,7 @@ func TestBeforeUpdate(t *testing.T) {
 			j := newJetson(t)
 			tt.prepare(j)
 			before := j.armed()
-			said, ok := j.run(script, tt.env)
+			said, ok := j.runScript(script, tt.env)
 			if ok != (tt.want == "") || !strings.Contains(said, tt.want) {
 				t.Errorf("succeeded: %v, and said %q; want %q", ok, said, tt.want)
 			}
@@ -176,7 +176,7 @@ func TestBeforeUpdate(t *testing.T) {
 	}
 	j := newJetson(t)
 	j.write(j.variables+indications, variable("\x05\x00\x00\x00\x00\x00\x00\x01"))
-	if said, ok := j.run(script); !ok || j.read(j.variables+indications) != variable("\x01\x00\x00\x00\x00\x00\x00\x01") {
+	if said, ok := j.runScript(script); !ok || j.read(j.variables+indications) != variable("\x01\x00\x00\x00\x00\x00\x00\x01") {
 		t.Errorf("OsIndications = %q (%s); want all but its bit 2", j.read(j.variables+indications), said)
 	}
 }
@@ -222,7 +222,7 @@ func TestNextSlot(t *testing.T) {
 			j := newJetson(t)
 			tt.prepare(&j)
 			before := j.armed()
-			said, ok := j.run(script, tt.env)
+			said, ok := j.runScript(script, tt.env)
 			if tt.fails {
 				if ok || !strings.Contains(said, tt.want) || j.armed() != before {
 					t.Errorf("succeeded: %v, said %q, armed %q; want %q, and %q as before", ok, said, j.armed(), tt.want, before)

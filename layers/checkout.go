@@ -334,7 +334,7 @@ func (t tree) get(ctx context.Context, r Repo, ws Workspace, shallow bool) (stri
 	if ws.Mirrors != "" && shallow {
 		m := ws.mirror(r)
 		if m.writable() {
-			return m.give(ctx, r, t)
+			return m.fetchInto(ctx, r, t)
 		}
 		if commit, err := m.lend(ctx, r, t); commit != "" || err != nil {
 			return commit, err

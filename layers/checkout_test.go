@@ -22,8 +22,8 @@ import (
 	"slipway/layers/progress/progresstest"
 )
 
-// run runs a program for a test and returns what it wrote.
-func run(t *testing.T, dir string, argv ...string) string {
+// mustRun runs a program for a test and returns what it wrote.
+func mustRun(t *testing.T, dir string, argv ...string) string {
 	t.Helper()
 	return feed(t, dir, "", argv...)
 }
@@ -67,7 +67,7 @@ var served struct {
 func makeServer(t *testing.T) (files fstest.MapFS, first, second string) {
 	t.Helper()
 	dir := t.TempDir()
-	run(t, dir, "git", "init", "-q", "-b", "main", "--template=")
+	mustRun(t, dir, "git", "init", "-q", "-b", "main", "--template=")
 	var stream strings.Builder
 	data := func(text string) { fmt.Fprintf(&stream, "data %d\n%s\n", len(text), text) }
 	for i, content := range []string{"one", "two"} {
@@ -82,7 +82,7 @@ func makeServer(t *testing.T) (files fstest.MapFS, first, second string) {
 	data("v1")
 	marks := filepath.Join(dir, ".git/marks")
 	feed(t, dir, stream.String(), "git", "fast-import", "--quiet", "--export-marks="+marks)
-	run(t, dir, "git", "reset", "-q", "--hard")
+	mustRun(t, dir, "git", "reset", "-q", "--hard")
 	ids, err := os.ReadFile(marks)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func load(t *testing.T, dir, content string) Project {
 
 func repoFile(keys string) string { return "header: {version: 14}\nrepos:\n  r: {" + keys + "}\n" }
 
-func headOf(t *testing.T, dir string) string { return run(t, dir, "git", "rev-parse", "HEAD") }
+func headOf(t *testing.T, dir string) string { return mustRun(t, dir, "git", "rev-parse", "HEAD") }
 
 // A cold checkout waits for git's programs one after another: a fetch and a checkout.
 func TestColdCheckoutStartsGitTwice(t *testing.T) {
@@ -164,10 +164,10 @@ func TestColdCheckoutStartsGitTwice(t *testing.T) {
 			t.Errorf("with %s: started %d of git's programs; want 2:\n%s", name, len(started), strings.Join(started, "\n"))
 		}
 		r := filepath.Join(ws.Dir, "r")
-		if got := run(t, r, "git", "rev-parse", checkedOut); got != first || headOf(t, r) != first {
+		if got := mustRun(t, r, "git", "rev-parse", checkedOut); got != first || headOf(t, r) != first {
 			t.Errorf("with %s: %s is %s; want %s", name, checkedOut, got, first)
 		}
-		run(t, r, "git", "fsck", "--full", "--strict")
+		mustRun(t, r, "git", "fsck", "--full", "--strict")
 	}
 }
 
@@ -213,7 +213,7 @@ func TestCheckoutOfACommitThatNobodyHas(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("Checkout = %v; want %q", err, want)
 	}
-	if got := run(t, ws.mirror(p.Repos[0]).dir, "git", "for-each-ref"); got != "" {
+	if got := mustRun(t, ws.mirror(p.Repos[0]).dir, "git", "for-each-ref"); got != "" {
 		t.Errorf("the mirror got %q; want nothing to be cloned", got)
 	}
 }
@@ -240,8 +240,8 @@ func TestCheckoutShowsNoPassword(t *testing.T) {
 func TestCheckoutFromAnOldServer(t *testing.T) {
 	for _, tips := range []string{"false", "true"} {
 		url, _, second := server(t)
-		run(t, url, "git", "config", "uploadpack.allowTipSHA1InWant", tips)
-		run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
+		mustRun(t, url, "git", "config", "uploadpack.allowTipSHA1InWant", tips)
+		mustRun(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
 		config := filepath.Join(t.TempDir(), "gitconfig")
 		write(t, filepath.Dir(config), map[string]string{"gitconfig": "[protocol]\n\tversion = 0\n"})
 		t.Setenv("GIT_CONFIG_GLOBAL", config)
@@ -282,8 +282,8 @@ func TestCheckoutAsksABrokenServerOnce(t *testing.T) {
 // A branch whose name is a commit id must not stand in for the commit.
 func TestCheckoutIgnoresBranchNamedLikeACommit(t *testing.T) {
 	url, first, second := server(t)
-	run(t, url, "git", "update-ref", "refs/heads/"+first, second)
-	run(t, url, "git", "update-ref", "refs/tags/"+first, second)
+	mustRun(t, url, "git", "update-ref", "refs/heads/"+first, second)
+	mustRun(t, url, "git", "update-ref", "refs/tags/"+first, second)
 	for _, ws := range []Workspace{mirrored(t), {Dir: t.TempDir()}} {
 		if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+first), ws); err != nil {
 			t.Fatal(err)
@@ -308,7 +308,7 @@ func TestCheckoutAgainDoesNothing(t *testing.T) {
 			t.Errorf("run %d ended as %q; want %q", i+1, seen.Last("layers").State, want)
 		}
 	}
-	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
+	mustRun(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
 	if err := Checkout(ctx, p, Workspace{Dir: dir}); err != nil || headOf(t, filepath.Join(dir, "r")) != second {
 		t.Errorf("Checkout = %v; want the branch kept at %s until it is locked anew", err, second)
 	}
@@ -348,13 +348,13 @@ func TestCheckoutNamesEditedFiles(t *testing.T) {
 	}
 	r := filepath.Join(dir, "r")
 	write(t, r, map[string]string{"notes": "of no commit", "conf/layer.conf": "mine", "lib/__pycache__/a.pyc": "bitbake's"})
-	run(t, r, "git", "init", "-q", "nested") // another repository
+	mustRun(t, r, "git", "init", "-q", "nested") // another repository
 	want := "repository r has local changes, which a build uses: conf/layer.conf, notes (in " + r + ")"
 	if got := warned(); got != want {
 		t.Errorf("Checkout warned %q; want %q", got, want)
 	}
 	write(t, r, map[string]string{"new-one/file": "", "new-two/file": "", "recipes/one.bb": ""})
-	run(t, r, "git", "add", "conf", "new-one", "new-two", "recipes")
+	mustRun(t, r, "git", "add", "conf", "new-one", "new-two", "recipes")
 	want = "conf/layer.conf, new-one/file, new-two/file and 2 more (in "
 	if got := warned(); !strings.Contains(got, want) {
 		t.Errorf("Checkout warned %q; want %q in it", got, want)
@@ -369,7 +369,7 @@ func TestLockMovesABranch(t *testing.T) {
 	dir := t.TempDir()
 	p := load(t, dir, repoFile("url: "+url+", branch: main"))
 	for range 2 { // the second time over the lock that the first one wrote
-		run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "more")
+		mustRun(t, url, "git", "commit", "-q", "--allow-empty", "-m", "more")
 		if err := Lock(t.Context(), p, Workspace{Dir: dir}, []string{AllPins}); err != nil {
 			t.Fatal(err)
 		}
@@ -419,7 +419,7 @@ func TestCheckoutOnAFullDisk(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			url, _, _ := server(t)
 			write(t, url, map[string]string{"conf/layer.conf": tt.content})
-			run(t, url, "git", "commit", "-q", "-a", "-m", "large")
+			mustRun(t, url, "git", "commit", "-q", "-a", "-m", "large")
 			ws := mirrored(t)
 			disk := filepath.Join(filepath.Dir(ws.Dir), tt.full)
 			if err := os.MkdirAll(disk, 0o755); err != nil {
@@ -500,7 +500,7 @@ func TestCheckoutOfADamagedPack(t *testing.T) {
 	if err := Checkout(t.Context(), p, ws); err != nil {
 		t.Fatal(err)
 	}
-	run(t, r, "git", "fsck", "--full")
+	mustRun(t, r, "git", "fsck", "--full")
 }
 
 // A folder that a user made, with a name that means something in patterns.
@@ -523,9 +523,9 @@ func TestCheckoutIntoAnEmptyFolder(t *testing.T) {
 func TestCheckoutInAHookOfAnotherRepository(t *testing.T) {
 	url, first, second := server(t)
 	mine := t.TempDir()
-	run(t, mine, "git", "init", "-q")
+	mustRun(t, mine, "git", "init", "-q")
 	write(t, mine, map[string]string{"staged": "mine"})
-	run(t, mine, "git", "add", "-A")
+	mustRun(t, mine, "git", "add", "-A")
 	t.Setenv("GIT_INDEX_FILE", filepath.Join(mine, ".git/index"))
 	t.Setenv("GIT_OBJECT_DIRECTORY", filepath.Join(mine, ".git/objects"))
 	ws := mirrored(t)
@@ -534,7 +534,7 @@ func TestCheckoutInAHookOfAnotherRepository(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := run(t, mine, "git", "status", "--porcelain"); got != "A  staged" {
+	if got := mustRun(t, mine, "git", "status", "--porcelain"); got != "A  staged" {
 		t.Errorf("git status in the other repository says %q; want what was staged there", got)
 	}
 }
@@ -561,7 +561,7 @@ func TestCheckoutLooksAtANewTag(t *testing.T) {
 func TestCheckoutIntoOthersFolders(t *testing.T) {
 	url, first, _ := server(t)
 	dir := t.TempDir()
-	run(t, dir, "git", "clone", "-q", url, "r")
+	mustRun(t, dir, "git", "clone", "-q", url, "r")
 	p := load(t, dir, "header: {version: 14}\nrepos:\n  nested: {url: "+url+", branch: main, path: r/nested}\n  r: {url: "+url+", commit: "+first+"}\n")
 	if err := Checkout(t.Context(), p, Workspace{Dir: dir}); err != nil {
 		t.Fatal(err)

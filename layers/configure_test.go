@@ -109,10 +109,10 @@ func TestConfigureAsKas(t *testing.T) {
 	url, _, _ := server(t)
 	oe, _, _ := server(t)
 	write(t, oe, map[string]string{"oe-init-build-env": "export BUILDDIR=\"$1\"\n"})
-	run(t, oe, "git", "add", "-A")
-	run(t, oe, "git", "commit", "-q", "-m", "init script")
+	mustRun(t, oe, "git", "add", "-A")
+	mustRun(t, oe, "git", "commit", "-q", "-m", "init script")
 	dir := t.TempDir()
-	run(t, dir, "git", "init", "-q")
+	mustRun(t, dir, "git", "init", "-q")
 	p := load(t, dir, fmt.Sprintf(confProject, url, oe))
 
 	theirs := filepath.Join(dir, "theirs")

@@ -34,10 +34,10 @@ var ownFields = cmpopts.IgnoreUnexported(Move{})
 
 func TestDiff(t *testing.T) {
 	url, first, second := server(t)
-	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three \x1b[31mred")
+	mustRun(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three \x1b[31mred")
 	third := headOf(t, url)
-	run(t, url, "git", "checkout", "-q", "-b", "side", first)
-	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "side")
+	mustRun(t, url, "git", "checkout", "-q", "-b", "side", first)
+	mustRun(t, url, "git", "commit", "-q", "--allow-empty", "-m", "side")
 	side := headOf(t, url)
 	r := func(id, commit string) string { return "  " + id + ": {url: " + url + ", commit: " + commit + "}\n" }
 	tests := []struct {
@@ -75,14 +75,14 @@ func TestDiff(t *testing.T) {
 // Names come without files, and a checkout's mirror stays shallow.
 func TestDiffFetchesNoFiles(t *testing.T) {
 	url, first, second := server(t)
-	run(t, url, "git", "config", "uploadpack.allowFilter", "true")
+	mustRun(t, url, "git", "config", "uploadpack.allowFilter", "true")
 	d := diffed{t.TempDir(), mirrored(t)}
 	newer := d.load(t, "  a: {url: \"file://"+url+"\", commit: "+second+"}\n")
 	if err := Checkout(t.Context(), newer, d.ws); err != nil {
 		t.Fatal(err)
 	}
 	d.diff(t, d.load(t, "  a: {url: \"file://"+url+"\", commit: "+first+"}\n"), newer, 9)
-	if objects := run(t, d.ws.history(newer.Repos[0]).dir, "git", "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"); strings.Contains(objects, "tree") || strings.Count(objects, "commit") != 2 {
+	if objects := mustRun(t, d.ws.history(newer.Repos[0]).dir, "git", "cat-file", "--batch-all-objects", "--batch-check=%(objecttype)"); strings.Contains(objects, "tree") || strings.Count(objects, "commit") != 2 {
 		t.Errorf("the history holds %q; want two commits and nothing else", objects)
 	}
 	if !d.ws.mirror(newer.Repos[0]).shallow() {
@@ -100,10 +100,10 @@ func TestLoadAt(t *testing.T) {
 			"boards/p.lock.yml": "header: {version: 14}\noverrides: {repos: {r: {commit: " + commit + "}}}\n",
 		})
 	}
-	run(t, dir, "git", "init", "-q")
+	mustRun(t, dir, "git", "init", "-q")
 	files(first)
-	run(t, dir, "git", "add", "-A")
-	run(t, dir, "git", "commit", "-q", "-m", "before")
+	mustRun(t, dir, "git", "add", "-A")
+	mustRun(t, dir, "git", "commit", "-q", "-m", "before")
 	files(second)
 	t.Chdir(filepath.Join(dir, "boards"))
 	now, err := Load(t.Context(), "p.yml", Workspace{Dir: dir})

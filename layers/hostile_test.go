@@ -47,7 +47,7 @@ func init() {
 
 func TestCheckoutFromAServerThatGivesAnotherCommit(t *testing.T) {
 	url, first, second := server(t)
-	run(t, url, "git", "config", "uploadpack.allowAnySHA1InWant", "true")
+	mustRun(t, url, "git", "config", "uploadpack.allowAnySHA1InWant", "true")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -78,8 +78,8 @@ func TestCheckoutNotThroughALink(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(url, "way-out")); err != nil {
 		t.Fatal(err)
 	}
-	run(t, url, "git", "add", "-A")
-	run(t, url, "git", "commit", "-q", "-m", "link")
+	mustRun(t, url, "git", "add", "-A")
+	mustRun(t, url, "git", "commit", "-q", "-m", "link")
 	ws := mirrored(t)
 	p := load(t, t.TempDir(), "header: {version: 14}\nrepos:\n  r: {url: "+url+", branch: main}\n  in: {url: "+url+", branch: main, path: r/way-out/in}\n")
 	err := Checkout(t.Context(), p, ws)
@@ -94,9 +94,9 @@ func TestCheckoutNotThroughALink(t *testing.T) {
 // As with kas, submodules stay empty. Each checkout says so until the user fetches them.
 func TestCheckoutLeavesSubmodulesAlone(t *testing.T) {
 	url, first, _ := server(t)
-	run(t, url, "git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "sub")
-	run(t, url, "git", "commit", "-q", "-m", "submodule")
-	run(t, url, "git", "rm", "-q", "--cached", "-r", ".")
+	mustRun(t, url, "git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "sub")
+	mustRun(t, url, "git", "commit", "-q", "-m", "submodule")
+	mustRun(t, url, "git", "rm", "-q", "--cached", "-r", ".")
 	ws := mirrored(t)
 	r, second := filepath.Join(ws.Dir, "r"), headOf(t, url)
 	warned := func(commit string) string {
@@ -116,7 +116,7 @@ func TestCheckoutLeavesSubmodulesAlone(t *testing.T) {
 	if entries, err := os.ReadDir(filepath.Join(r, "sub")); err != nil || len(entries) > 0 {
 		t.Errorf("the submodule's folder has %v, %v; want it empty", entries, err)
 	}
-	run(t, r, "git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+	mustRun(t, r, "git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
 	if got := warned(second); got != "" {
 		t.Errorf("Checkout warned %q; want nothing once the submodule is here", got)
 	}
@@ -134,8 +134,8 @@ func TestCheckoutNamesPointersOfLFS(t *testing.T) {
 	if err := os.Symlink("/dev/zero", filepath.Join(url, "other/z.bin")); err != nil {
 		t.Fatal(err)
 	}
-	run(t, url, "git", "add", "-A")
-	run(t, url, "git", "commit", "-q", "-m", "lfs")
+	mustRun(t, url, "git", "add", "-A")
+	mustRun(t, url, "git", "commit", "-q", "-m", "lfs")
 	for smudge, want := range map[string]string{
 		"": "repository r has files of Git LFS, of which only pointers are here: deep/a.bin; install git-lfs", "sed s/.*/content/": "",
 	} {

@@ -42,7 +42,7 @@ func Load(ctx context.Context, files string, ws Workspace) (Project, error) {
 	if err != nil {
 		return Project{}, err
 	}
-	in, err := l.settle(ctx)
+	in, err := l.readAll(ctx)
 	if err != nil {
 		return Project{}, err
 	}
@@ -90,9 +90,9 @@ func newLoader(files string, ws Workspace) (*loader, error) {
 // maxRounds is how deep files of repositories may lead to files of other ones.
 const maxRounds = 20
 
-// settle reads all files. What they say of a repository may change as files of
+// readAll reads all files. What they say of a repository may change as files of
 // that very repository are read, so it is checked out again then.
-func (l *loader) settle(ctx context.Context) (*reading, error) {
+func (l *loader) readAll(ctx context.Context) (*reading, error) {
 	for range maxRounds {
 		in, err := l.read()
 		if err != nil {

@@ -14,7 +14,7 @@ func localProject(t *testing.T) (file, mine, first string) {
 	t.Helper()
 	url, first, _ := server(t)
 	dir, mine := t.TempDir(), filepath.Join(t.TempDir(), "mine")
-	run(t, url, "git", "clone", "-q", url, mine)
+	mustRun(t, url, "git", "clone", "-q", url, mine)
 	commitMine(t, mine, "my fix")
 	write(t, dir, map[string]string{
 		"p.yml": "header: {version: 14}\nrepos:\n  here: {layers: {.: disabled}}\n" +

@@ -55,7 +55,7 @@ func Lock(ctx context.Context, p Project, ws Workspace, update []string) error {
 			}
 			return l.pinned(ctx, r)
 		}
-		in, err := l.settle(ctx)
+		in, err := l.readAll(ctx)
 		if err != nil {
 			return "", err
 		}

@@ -74,7 +74,7 @@ func TestLockKeepsPins(t *testing.T) {
 	if err := Checkout(t.Context(), p, ws); err != nil {
 		t.Fatal(err)
 	}
-	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
+	mustRun(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
 	third := headOf(t, url)
 	for _, step := range []struct {
 		update []string
@@ -149,14 +149,14 @@ func TestLoadFollowsFilesThatMoveTheirRepository(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			url, _, _ := server(t)
-			run(t, url, "git", "checkout", "-q", "-b", "next")
+			mustRun(t, url, "git", "checkout", "-q", "-b", "next")
 			write(t, url, map[string]string{"k.yml": tt.next})
-			run(t, url, "git", "add", "-A")
-			run(t, url, "git", "commit", "-q", "-m", "next")
-			run(t, url, "git", "checkout", "-q", "main")
+			mustRun(t, url, "git", "add", "-A")
+			mustRun(t, url, "git", "commit", "-q", "-m", "next")
+			mustRun(t, url, "git", "checkout", "-q", "main")
 			write(t, url, map[string]string{"k.yml": "header: {version: 14}\nmachine: from-main\nrepos: {r: {branch: next}}\n"})
-			run(t, url, "git", "add", "-A")
-			run(t, url, "git", "commit", "-q", "-m", "main")
+			mustRun(t, url, "git", "add", "-A")
+			mustRun(t, url, "git", "commit", "-q", "-m", "main")
 			dir := t.TempDir()
 			write(t, dir, map[string]string{
 				"base.yml": "header: {version: 14}\nrepos: {r: {url: " + url + ", branch: main}}\n",
@@ -207,10 +207,10 @@ func TestRefspecOfATag(t *testing.T) {
 func TestLoadFromAPatchedRepository(t *testing.T) {
 	url, _, _ := server(t)
 	write(t, url, map[string]string{"k.yml": "header: {version: 14}\nmachine: plain\n"})
-	run(t, url, "git", "add", "-A")
-	run(t, url, "git", "commit", "-q", "-m", "k")
+	mustRun(t, url, "git", "add", "-A")
+	mustRun(t, url, "git", "commit", "-q", "-m", "k")
 	write(t, url, map[string]string{"k.yml": "header: {version: 14}\nmachine: patched\n"})
-	change := run(t, url, "git", "diff")
+	change := mustRun(t, url, "git", "diff")
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
 		"k.patch": change + "\n",

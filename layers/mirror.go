@@ -39,8 +39,8 @@ func (ws Workspace) mirror(r Repo) mirror {
 	return mirror{store{dir: dir, gitDir: dir}}
 }
 
-// give brings r's commit into the tree, by way of the mirror, and returns it.
-func (m mirror) give(ctx context.Context, r Repo, t tree) (commit string, err error) {
+// fetchInto brings r's commit into the tree, by way of the mirror, and returns it.
+func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, err error) {
 	lock, err := lockMirror(ctx, m.dir)
 	if err != nil {
 		return "", err

@@ -43,16 +43,16 @@ func TestCheckoutOutlivesItsMirror(t *testing.T) {
 	if err != nil || len(mirrors) != 1 {
 		t.Fatalf("mirrors: %q, %v; want one", mirrors, err)
 	}
-	run(t, mirrors[0], "git", "update-ref", "-d", "refs/slipway/keep/"+second)
-	run(t, mirrors[0], "git", "gc", "-q", "--prune=now")
-	run(t, r, "git", "fsck", "--full", "--strict")
+	mustRun(t, mirrors[0], "git", "update-ref", "-d", "refs/slipway/keep/"+second)
+	mustRun(t, mirrors[0], "git", "gc", "-q", "--prune=now")
+	mustRun(t, r, "git", "fsck", "--full", "--strict")
 	if err := os.RemoveAll(ws.Mirrors); err != nil {
 		t.Fatal(err)
 	}
-	run(t, r, "git", "checkout", "-q", second)
-	run(t, r, "git", "gc", "-q", "--prune=now")
-	run(t, r, "git", "fsck", "--full", "--strict")
-	if got := run(t, r, "git", "rev-list", "--count", "HEAD"); got != "1" {
+	mustRun(t, r, "git", "checkout", "-q", second)
+	mustRun(t, r, "git", "gc", "-q", "--prune=now")
+	mustRun(t, r, "git", "fsck", "--full", "--strict")
+	if got := mustRun(t, r, "git", "rev-list", "--count", "HEAD"); got != "1" {
 		t.Errorf("the checkout has %s commits of history; want it shallow", got)
 	}
 }
@@ -195,8 +195,8 @@ func TestMirrorIsMended(t *testing.T) {
 				if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+commit), ws); err != nil {
 					t.Fatal(err)
 				}
-				run(t, r, "git", "fsck", "--full")
-				run(t, r, "git", "diff", "--exit-code", commit)
+				mustRun(t, r, "git", "fsck", "--full")
+				mustRun(t, r, "git", "diff", "--exit-code", commit)
 			}
 		})
 	}
@@ -265,7 +265,7 @@ func TestMirrorIsRepackedNowAndThen(t *testing.T) {
 		t.Fatal(err)
 	}
 	onlyPack(t, ws.mirror(p.Repos[0]).dir)
-	run(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
+	mustRun(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
 }
 
 // A user who wants history in a checkout gets it with git and keeps it.
@@ -276,12 +276,12 @@ func TestMirrorLeavesHistoryThatAUserFetched(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := filepath.Join(ws.Dir, "r")
-	run(t, r, "git", "-c", "protocol.file.allow=always", "fetch", "-q", "--unshallow", "origin")
-	run(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
+	mustRun(t, r, "git", "-c", "protocol.file.allow=always", "fetch", "-q", "--unshallow", "origin")
+	mustRun(t, url, "git", "commit", "-q", "--allow-empty", "-m", "three")
 	if err := Checkout(t.Context(), loadRepo(t, "url: "+url+", commit: "+headOf(t, url)), ws); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, r, "git", "rev-list", "--count", "HEAD"); got != "3" {
+	if got := mustRun(t, r, "git", "rev-list", "--count", "HEAD"); got != "3" {
 		t.Errorf("the checkout has %s commits of history; want all 3", got)
 	}
 }

@@ -72,7 +72,7 @@ func TestCheckoutMovesOnlyWhatNobodyTouched(t *testing.T) {
 		{"an edited file", func(t *testing.T, r string) { write(t, r, map[string]string{"conf/layer.conf": "mine"}) }, "has local changes"},
 		{"an edited file that goes", func(t *testing.T, r string) {
 			write(t, r, map[string]string{"recipes/one.bb": "mine"})
-			run(t, r, "git", "add", "-A")
+			mustRun(t, r, "git", "add", "-A")
 		}, "has local changes"},
 		{"an unknown file in the way", func(t *testing.T, r string) { write(t, r, map[string]string{"recipes/two.bb": "mine"}) }, "would be overwritten"},
 		{"an ignored file in the way", func(t *testing.T, r string) {
@@ -85,10 +85,10 @@ func TestCheckoutMovesOnlyWhatNobodyTouched(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "would be overwritten"},
-		{"a commit on no branch", func(t *testing.T, r string) { run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine") }, "HEAD, on no branch, holds commits of yours"},
+		{"a commit on no branch", func(t *testing.T, r string) { mustRun(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine") }, "HEAD, on no branch, holds commits of yours"},
 		{"a commit on a branch", func(t *testing.T, r string) {
-			run(t, r, "git", "checkout", "-q", "-b", "mine")
-			run(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine")
+			mustRun(t, r, "git", "checkout", "-q", "-b", "mine")
+			mustRun(t, r, "git", "commit", "-q", "--allow-empty", "-m", "mine")
 		}, "branch mine holds commits of yours"},
 		{"another git at work", func(t *testing.T, r string) { write(t, r, map[string]string{".git/index.lock": ""}) }, "index.lock"},
 	}
@@ -120,10 +120,10 @@ func TestCheckoutMovesOnlyWhatNobodyTouched(t *testing.T) {
 // the user's in it.
 func TestCheckoutKeepsAFileInAFolderThatGoes(t *testing.T) {
 	m := movedTree(t)
-	run(t, m.url, "git", "rm", "-q", "-r", "conf")
+	mustRun(t, m.url, "git", "rm", "-q", "-r", "conf")
 	write(t, m.url, map[string]string{"conf": "a file now"})
-	run(t, m.url, "git", "add", "-A")
-	run(t, m.url, "git", "commit", "-q", "-m", "three")
+	mustRun(t, m.url, "git", "add", "-A")
+	mustRun(t, m.url, "git", "commit", "-q", "-m", "three")
 	third := headOf(t, m.url)
 	write(t, m.r, map[string]string{"conf/notes": "mine"})
 	for range 2 {
@@ -174,9 +174,9 @@ func rescued(t *testing.T, r string) map[string]string {
 			all[path] += content
 		}
 	}
-	for _, ref := range strings.Fields(run(t, r, "git", "for-each-ref", "--format=%(refname)", "refs/slipway/rescued/")) {
-		for _, path := range strings.Fields(run(t, r, "git", "diff", "--name-only", "--diff-filter=d", ref+"^", ref)) {
-			all[path] += run(t, r, "git", "show", ref+":"+path)
+	for _, ref := range strings.Fields(mustRun(t, r, "git", "for-each-ref", "--format=%(refname)", "refs/slipway/rescued/")) {
+		for _, path := range strings.Fields(mustRun(t, r, "git", "diff", "--name-only", "--diff-filter=d", ref+"^", ref)) {
+			all[path] += mustRun(t, r, "git", "show", ref+":"+path)
 		}
 	}
 	return all
@@ -209,7 +209,7 @@ func TestCheckoutAfterAKill(t *testing.T) {
 			if err := m.checkout(t, progress.With(t.Context(), progress.New(seen)), m.second); err != nil {
 				t.Fatal(err)
 			}
-			if got := run(t, m.r, "git", "status", "--porcelain", "--untracked-files=no"); got != "" || headOf(t, m.r) != m.second {
+			if got := mustRun(t, m.r, "git", "status", "--porcelain", "--untracked-files=no"); got != "" || headOf(t, m.r) != m.second {
 				t.Errorf("HEAD %s, status %q; want %s and nothing", headOf(t, m.r), got, m.second)
 			}
 			if diff := cmp.Diff(tt.want, rescued(t, m.r)); diff != "" {
@@ -264,12 +264,12 @@ func TestCheckoutAfterTwoKills(t *testing.T) {
 // Files of a killed checkout must not stay in the layers of another commit.
 func TestCheckoutAfterAKillOfAnotherCommit(t *testing.T) {
 	m := movedTree(t)
-	run(t, m.r, "git", "fetch", "-q", "--depth=1", "origin", m.second)
+	mustRun(t, m.r, "git", "fetch", "-q", "--depth=1", "origin", m.second)
 	write(t, m.r, map[string]string{".git/slipway-moving": m.second, "recipes/two.bb": "two", "new-two/file": "t"})
 	if err := m.checkout(t, t.Context(), m.first); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, m.r, "git", "status", "--porcelain"); got != "" || headOf(t, m.r) != m.first {
+	if got := mustRun(t, m.r, "git", "status", "--porcelain"); got != "" || headOf(t, m.r) != m.first {
 		t.Errorf("HEAD %s, status %q; want %s and nothing", headOf(t, m.r), got, m.first)
 	}
 	if diff := cmp.Diff(map[string]string{"new-two/file": "t"}, rescued(t, m.r)); diff != "" {
@@ -280,7 +280,7 @@ func TestCheckoutAfterAKillOfAnotherCommit(t *testing.T) {
 func TestCheckoutAfterAKillKeepsACommitOnNoBranch(t *testing.T) {
 	m := movedTree(t)
 	write(t, m.r, map[string]string{".git/slipway-moving": m.second})
-	run(t, m.r, "git", "commit", "-q", "--allow-empty", "-m", "mine")
+	mustRun(t, m.r, "git", "commit", "-q", "--allow-empty", "-m", "mine")
 	mine := headOf(t, m.r)
 	for range 2 {
 		if err := m.checkout(t, t.Context(), m.second); err == nil || !strings.Contains(err.Error(), "commits of yours") || headOf(t, m.r) != mine {
@@ -296,7 +296,7 @@ func TestCheckoutAfterAKillAtTheEnd(t *testing.T) {
 	if err := m.checkout(t, t.Context(), m.second); err != nil {
 		t.Fatal(err)
 	}
-	run(t, m.r, "git", "update-ref", checkedOut, m.first)
+	mustRun(t, m.r, "git", "update-ref", checkedOut, m.first)
 	write(t, m.r, map[string]string{".git/slipway-moving": m.second})
 	if err := m.checkout(t, t.Context(), m.first); err != nil || headOf(t, m.r) != m.first {
 		t.Errorf("Checkout = %v; want HEAD at %s", err, m.first)
@@ -340,12 +340,12 @@ func makeReadOnly(t *testing.T, dir string) (undo func()) {
 func TestCheckoutRefusesPathsThatLeadOut(t *testing.T) {
 	m := movedTree(t)
 	write(t, m.dir, map[string]string{"outside": "mine"})
-	blob := run(t, m.url, "git", "rev-parse", "HEAD:conf/layer.conf")
+	blob := mustRun(t, m.url, "git", "rev-parse", "HEAD:conf/layer.conf")
 	for _, folder := range []string{"..", ".git", ".GIT"} {
 		inner := mktree(t, m.url, "100644 blob "+blob+"\toutside\n")
 		tree := mktree(t, m.url, "040000 tree "+inner+"\t"+folder+"\n")
-		commit := run(t, m.url, "git", "commit-tree", "-m", "bad", tree)
-		run(t, m.url, "git", "update-ref", "refs/heads/bad", commit)
+		commit := mustRun(t, m.url, "git", "commit-tree", "-m", "bad", tree)
+		mustRun(t, m.url, "git", "update-ref", "refs/heads/bad", commit)
 		write(t, m.r, map[string]string{".git/slipway-moving": commit})
 		err := m.checkout(t, t.Context(), commit)
 		if err == nil || !strings.Contains(err.Error(), "which no checkout may write") {

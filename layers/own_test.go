@@ -13,7 +13,7 @@ import (
 // commitMine makes a commit in r that no server has.
 func commitMine(t *testing.T, r, subject string) {
 	t.Helper()
-	run(t, r, "git", "commit", "-q", "--allow-empty", "-m", subject)
+	mustRun(t, r, "git", "commit", "-q", "--allow-empty", "-m", subject)
 }
 
 // Whatever way a user's commits got to HEAD, the next checkout stops there, says
@@ -25,28 +25,28 @@ func TestCheckoutStopsAtCommitsOfTheUser(t *testing.T) {
 		want  []string
 	}{
 		{"on a branch", func(t *testing.T, m moved) {
-			run(t, m.r, "git", "checkout", "-q", "-b", "topic/fix")
+			mustRun(t, m.r, "git", "checkout", "-q", "-b", "topic/fix")
 			commitMine(t, m.r, "my fix")
 		}, []string{"branch topic/fix holds", " my fix\n"}},
 		{"on a detached HEAD", func(t *testing.T, m moved) { commitMine(t, m.r, "my fix") }, []string{"HEAD, on no branch, holds", " my fix\n"}},
 		{"on a detached HEAD that a branch holds", func(t *testing.T, m moved) {
 			commitMine(t, m.r, "my fix")
-			run(t, m.r, "git", "branch", "mine")
+			mustRun(t, m.r, "git", "branch", "mine")
 		}, []string{"HEAD, on no branch, holds", " my fix\n"}},
 		{"under a tag", func(t *testing.T, m moved) {
 			commitMine(t, m.r, "my fix")
-			run(t, m.r, "git", "tag", "-m", "mine", "mine")
+			mustRun(t, m.r, "git", "tag", "-m", "mine", "mine")
 		}, []string{" my fix\n"}},
 		{"the project's commit amended", func(t *testing.T, m moved) {
-			run(t, m.r, "git", "commit", "-q", "--amend", "--allow-empty", "-m", "amended")
+			mustRun(t, m.r, "git", "commit", "-q", "--amend", "--allow-empty", "-m", "amended")
 		}, []string{" amended\n"}},
 		{"of a colleague's remote", func(t *testing.T, m moved) {
 			theirs := t.TempDir()
-			run(t, theirs, "git", "clone", "-q", m.url, ".")
+			mustRun(t, theirs, "git", "clone", "-q", m.url, ".")
 			commitMine(t, theirs, "their fix")
-			run(t, m.r, "git", "remote", "add", "colleague", theirs)
-			run(t, m.r, "git", "fetch", "-q", "colleague")
-			run(t, m.r, "git", "checkout", "-q", "--detach", "colleague/main")
+			mustRun(t, m.r, "git", "remote", "add", "colleague", theirs)
+			mustRun(t, m.r, "git", "fetch", "-q", "colleague")
+			mustRun(t, m.r, "git", "checkout", "-q", "--detach", "colleague/main")
 		}, []string{" their fix\n"}},
 		{"many", func(t *testing.T, m moved) {
 			for range shownCommits + 2 {
@@ -54,9 +54,9 @@ func TestCheckoutStopsAtCommitsOfTheUser(t *testing.T) {
 			}
 		}, []string{"... and 2 more\n"}},
 		{"with packed refs", func(t *testing.T, m moved) {
-			run(t, m.r, "git", "checkout", "-q", "-b", "mine")
+			mustRun(t, m.r, "git", "checkout", "-q", "-b", "mine")
 			commitMine(t, m.r, "my fix")
-			run(t, m.r, "git", "pack-refs", "--all")
+			mustRun(t, m.r, "git", "pack-refs", "--all")
 		}, []string{"branch mine holds", " my fix\n"}},
 	}
 	for _, tt := range tests {
@@ -75,7 +75,7 @@ func TestCheckoutStopsAtCommitsOfTheUser(t *testing.T) {
 			if headOf(t, m.r) != head {
 				t.Fatal("HEAD moved")
 			}
-			run(t, m.r, "git", "checkout", "-q", "--detach", m.second)
+			mustRun(t, m.r, "git", "checkout", "-q", "--detach", m.second)
 			if err := m.checkout(t, t.Context(), m.second); err != nil {
 				t.Errorf("Checkout after what it said to type = %v", err)
 			}
@@ -90,24 +90,24 @@ func TestCheckoutMovesOnFromKnownCommits(t *testing.T) {
 		touch func(t *testing.T, m moved)
 		said  string
 	}{
-		{"a branch without commits", func(t *testing.T, m moved) { run(t, m.r, "git", "checkout", "-q", "-b", "mine") }, ""},
+		{"a branch without commits", func(t *testing.T, m moved) { mustRun(t, m.r, "git", "checkout", "-q", "-b", "mine") }, ""},
 		{"a commit that was pushed", func(t *testing.T, m moved) {
-			run(t, m.r, "git", "checkout", "-q", "-b", "mine")
+			mustRun(t, m.r, "git", "checkout", "-q", "-b", "mine")
 			commitMine(t, m.r, "my fix")
-			run(t, m.r, "git", "push", "-q", "origin", "mine")
+			mustRun(t, m.r, "git", "push", "-q", "origin", "mine")
 		}, "HEAD was moved by hand, to branch mine to "},
 		{"an older commit of the project", func(t *testing.T, m moved) {
 			if err := m.checkout(t, t.Context(), m.second); err != nil {
 				t.Fatal(err)
 			}
-			run(t, m.r, "git", "checkout", "-q", "--detach", m.first)
+			mustRun(t, m.r, "git", "checkout", "-q", "--detach", m.first)
 		}, "HEAD was moved by hand to "},
 		{"a whole clone under another remote's name", func(t *testing.T, m moved) {
 			if err := os.RemoveAll(m.r); err != nil {
 				t.Fatal(err)
 			}
-			run(t, m.dir, "git", "clone", "-q", "-o", "upstream", m.url, "r")
-			run(t, m.r, "git", "reset", "-q", "--hard", "HEAD~1")
+			mustRun(t, m.dir, "git", "clone", "-q", "-o", "upstream", m.url, "r")
+			mustRun(t, m.r, "git", "reset", "-q", "--hard", "HEAD~1")
 		}, ""},
 	}
 	for _, tt := range tests {
@@ -133,17 +133,17 @@ func TestCheckoutNamesCommitsElsewhere(t *testing.T) {
 		want  []string
 	}{
 		{"none", func(*testing.T, string) {}, nil},
-		{"a branch at the project's commit", func(t *testing.T, r string) { run(t, r, "git", "branch", "same") }, nil},
+		{"a branch at the project's commit", func(t *testing.T, r string) { mustRun(t, r, "git", "branch", "same") }, nil},
 		{"two branches", func(t *testing.T, r string) {
 			for _, branch := range []string{"one", "deep/two"} {
-				run(t, r, "git", "checkout", "-q", "-b", branch)
+				mustRun(t, r, "git", "checkout", "-q", "-b", branch)
 				commitMine(t, r, "fix of "+branch)
 			}
-			run(t, r, "git", "checkout", "-q", "--detach", "one~1")
+			mustRun(t, r, "git", "checkout", "-q", "--detach", "one~1")
 		}, []string{"branch deep/two has ", "branch one has 1 ("}},
 		{"a stash", func(t *testing.T, r string) {
 			write(t, r, map[string]string{"conf/layer.conf": "mine"})
-			run(t, r, "git", "stash", "-q")
+			mustRun(t, r, "git", "stash", "-q")
 		}, []string{"the stash has some"}},
 	}
 	for _, tt := range tests {
@@ -177,9 +177,9 @@ func TestCheckoutStopsWhereGitHasNotFinished(t *testing.T) {
 		want  string
 	}{
 		{"rebase", func(t *testing.T, r string) {
-			run(t, r, "git", "checkout", "-q", "-b", "mine")
+			mustRun(t, r, "git", "checkout", "-q", "-b", "mine")
 			commitMine(t, r, "my fix")
-			run(t, r, "git", "-c", "sequence.editor=sed -i 1ibreak", "rebase", "-q", "-i", "HEAD~1")
+			mustRun(t, r, "git", "-c", "sequence.editor=sed -i 1ibreak", "rebase", "-q", "-i", "HEAD~1")
 		}, "a git rebase is not finished"},
 		{"am", func(t *testing.T, r string) { write(t, r, map[string]string{".git/rebase-apply/applying": ""}) }, "a git am is not finished"},
 		{"merge", func(t *testing.T, r string) {
@@ -188,7 +188,7 @@ func TestCheckoutStopsWhereGitHasNotFinished(t *testing.T) {
 		{"cherry-pick", func(t *testing.T, r string) {
 			write(t, r, map[string]string{".git/CHERRY_PICK_HEAD": headOf(t, r) + "\n"})
 		}, "a git cherry-pick is not finished"},
-		{"bisect", func(t *testing.T, r string) { run(t, r, "git", "bisect", "start") }, "bisect reset"},
+		{"bisect", func(t *testing.T, r string) { mustRun(t, r, "git", "bisect", "start") }, "bisect reset"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -208,20 +208,20 @@ func TestCheckoutStopsWhereGitHasNotFinished(t *testing.T) {
 func TestCheckoutStopsInALinkedWorkTree(t *testing.T) {
 	m := movedTree(t)
 	whole := filepath.Join(t.TempDir(), "whole")
-	run(t, m.dir, "git", "clone", "-q", m.url, whole)
+	mustRun(t, m.dir, "git", "clone", "-q", m.url, whole)
 	if err := os.RemoveAll(m.r); err != nil {
 		t.Fatal(err)
 	}
-	run(t, whole, "git", "worktree", "add", "-q", "-b", "mine", m.r, m.first)
+	mustRun(t, whole, "git", "worktree", "add", "-q", "-b", "mine", m.r, m.first)
 	if err := m.checkout(t, t.Context(), m.second); err != nil {
 		t.Fatalf("Checkout of a work tree without commits = %v", err)
 	}
-	run(t, m.r, "git", "checkout", "-q", "mine")
+	mustRun(t, m.r, "git", "checkout", "-q", "mine")
 	commitMine(t, m.r, "my fix")
 	if err := m.checkout(t, t.Context(), m.second); err == nil || !strings.Contains(err.Error(), "branch mine holds") {
 		t.Errorf("Checkout = %v; want it to stop", err)
 	}
-	run(t, m.r, "git", "checkout", "-q", "--detach", m.second)
+	mustRun(t, m.r, "git", "checkout", "-q", "--detach", m.second)
 	seen := &progresstest.Recorder{}
 	if err := m.checkout(t, progress.With(t.Context(), progress.New(seen)), m.second); err != nil || !strings.Contains(seen.Last("warning").Detail, "branch mine has 1 (") {
 		t.Errorf("Checkout = %v, and warned %q; want the branch named", err, seen.Last("warning").Detail)
@@ -231,13 +231,13 @@ func TestCheckoutStopsInALinkedWorkTree(t *testing.T) {
 // A commit of the server's that no branch of it holds is not the user's.
 func TestCheckoutKnowsItsOwnCommits(t *testing.T) {
 	m := movedTree(t)
-	run(t, m.url, "git", "checkout", "-q", "--detach")
+	mustRun(t, m.url, "git", "checkout", "-q", "--detach")
 	commitMine(t, m.url, "of a tag")
-	run(t, m.url, "git", "tag", "only")
+	mustRun(t, m.url, "git", "tag", "only")
 	if err := os.RemoveAll(m.r); err != nil {
 		t.Fatal(err)
 	}
-	run(t, m.dir, "git", "clone", "-q", "--no-tags", "--branch=main", m.url, "r")
+	mustRun(t, m.dir, "git", "clone", "-q", "--no-tags", "--branch=main", m.url, "r")
 	if err := m.checkout(t, t.Context(), headOf(t, m.url)); err != nil {
 		t.Fatal(err)
 	}
@@ -270,18 +270,18 @@ func TestCheckoutReplacesItsOwnPatches(t *testing.T) {
 	if err := Checkout(t.Context(), plain, ws); err != nil {
 		t.Fatal(err)
 	}
-	run(t, r, "git", "checkout", "-q", "--detach", patched)
+	mustRun(t, r, "git", "checkout", "-q", "--detach", patched)
 	if err := Checkout(t.Context(), plain, ws); err != nil || headOf(t, r) != second {
 		t.Errorf("Checkout from an older patched commit = %v; want HEAD at %s", err, second)
 	}
-	run(t, r, "git", "checkout", "-q", "-b", "mine", patched)
+	mustRun(t, r, "git", "checkout", "-q", "-b", "mine", patched)
 	commitMine(t, r, "my fix")
 	err := Checkout(t.Context(), plain, ws)
 	if err == nil || !strings.Contains(err.Error(), " my fix\n") || strings.Contains(err.Error(), "p.patch of repository") {
 		t.Errorf("Checkout = %v; want it to stop at the user's commit alone", err)
 	}
-	run(t, r, "git", "checkout", "-q", "--detach", patched)
-	run(t, r, "git", "commit", "-q", "--amend", "-m", "amended by me") // which keeps the author
+	mustRun(t, r, "git", "checkout", "-q", "--detach", patched)
+	mustRun(t, r, "git", "commit", "-q", "--amend", "-m", "amended by me") // which keeps the author
 	if err := Checkout(t.Context(), plain, ws); err == nil || !strings.Contains(err.Error(), " amended by me\n") {
 		t.Errorf("Checkout = %v; want it to stop at the patch that the user amended", err)
 	}

@@ -213,12 +213,12 @@ func (t tree) patched(ctx context.Context, r Repo, base string, files []patchFil
 	index := filepath.Join(t.gitDir, patchIndex)
 	defer os.Remove(index)
 	b := patchBench{tree: t, env: []string{"GIT_INDEX_FILE=" + index}}
-	seconds, err := b.run(ctx, nil, "show", "-s", "--format=%ct", base)
+	seconds, err := b.runGit(ctx, nil, "show", "-s", "--format=%ct", base)
 	if err != nil {
 		return "", err
 	}
 	b.sign(seconds)
-	if _, err := b.run(ctx, nil, "read-tree", base); err != nil {
+	if _, err := b.runGit(ctx, nil, "read-tree", base); err != nil {
 		return "", err
 	}
 	for _, f := range files {
@@ -250,7 +250,7 @@ func (b *patchBench) sign(seconds string) {
 	}
 }
 
-func (b *patchBench) run(ctx context.Context, stdin []byte, args ...string) (string, error) {
+func (b *patchBench) runGit(ctx context.Context, stdin []byte, args ...string) (string, error) {
 	c := b.command(args...)
 	c.Env = append(c.Env, b.env...)
 	if stdin != nil {
@@ -261,15 +261,15 @@ func (b *patchBench) run(ctx context.Context, stdin []byte, args ...string) (str
 }
 
 func (b *patchBench) commit(ctx context.Context, onto string, f patchFile) (string, error) {
-	if _, err := b.run(ctx, f.content, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
+	if _, err := b.runGit(ctx, f.content, "apply", "--cached", "--whitespace=nowarn", "-"); err != nil {
 		return onto, err
 	}
-	tree, err := b.run(ctx, nil, "write-tree")
+	tree, err := b.runGit(ctx, nil, "write-tree")
 	if err != nil {
 		return onto, err
 	}
 	message := fmt.Sprintf("%s: %s of repository %s\n", f.of.ID, f.name, f.of.Repo)
-	commit, err := b.run(ctx, []byte(message), "commit-tree", "-p", onto, tree)
+	commit, err := b.runGit(ctx, []byte(message), "commit-tree", "-p", onto, tree)
 	if err != nil {
 		return onto, err
 	}

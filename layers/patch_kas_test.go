@@ -18,8 +18,8 @@ func TestPatchesElsewhereAsKas(t *testing.T) {
 	kas := mustFind(t, kastest.Testing)
 	url, _, _ := server(t)
 	write(t, url, map[string]string{"oe-init-build-env": "export BUILDDIR=\"$1\"\n"})
-	run(t, url, "git", "add", "-A")
-	run(t, url, "git", "commit", "-q", "-m", "more")
+	mustRun(t, url, "git", "add", "-A")
+	mustRun(t, url, "git", "commit", "-q", "-m", "more")
 	dir := realPath(t, t.TempDir())
 	outside := filepath.Join(dir, "outside")
 	project := func(path, keys string) string {
@@ -35,7 +35,7 @@ func TestPatchesElsewhereAsKas(t *testing.T) {
 		"project/.git/HEAD":       "ref: refs/heads/main\n",
 		"outside/a.patch":         changeLine("two", "outside"),
 	})
-	run(t, filepath.Join(dir, "project"), "git", "init", "-q")
+	mustRun(t, filepath.Join(dir, "project"), "git", "init", "-q")
 	theirs, ws := t.TempDir(), mirrored(t)
 	file := filepath.Join(dir, "project/kas.yml")
 	if err := engine.Run(t.Context(), kas.Command(theirs, "checkout", file)); err != nil {
@@ -81,7 +81,7 @@ func TestPatchesElsewhereAsKas(t *testing.T) {
 // A layer beside a folder may be a link, which stays in the repository as well.
 func TestLayersBesideAFolder(t *testing.T) {
 	dir := t.TempDir()
-	run(t, dir, "git", "init", "-q")
+	mustRun(t, dir, "git", "init", "-q")
 	write(t, dir, map[string]string{"sub/f": "", "meta/f": ""})
 	for name, to := range map[string]string{"out": filepath.Dir(dir), "in": "meta"} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
@@ -104,22 +104,22 @@ func TestPatchesAsKas(t *testing.T) {
 	}
 	url, _, _ := server(t)
 	write(t, url, map[string]string{"oe-init-build-env": "export BUILDDIR=\"$1\"\n", "gone": "gone\n", "crlf": "one\r\ntwo\r\n", "run": "x\n"})
-	run(t, url, "git", "add", "-A")
-	run(t, url, "git", "commit", "-q", "-m", "more")
+	mustRun(t, url, "git", "add", "-A")
+	mustRun(t, url, "git", "commit", "-q", "-m", "more")
 	commit := headOf(t, url)
 	work := t.TempDir()
-	run(t, work, "git", "clone", "-q", url, ".")
+	mustRun(t, work, "git", "clone", "-q", url, ".")
 	diff := func(files map[string]string, changes ...string) string {
 		write(t, work, files)
 		for _, argv := range changes {
-			run(t, work, "git", "rm", "-q", argv)
+			mustRun(t, work, "git", "rm", "-q", argv)
 		}
 		if err := os.Chmod(filepath.Join(work, "run"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		run(t, work, "git", "add", "-A")
-		out := run(t, work, "git", "diff", "--cached", "--binary", "HEAD") + "\n"
-		run(t, work, "git", "commit", "-q", "-m", "next")
+		mustRun(t, work, "git", "add", "-A")
+		out := mustRun(t, work, "git", "diff", "--cached", "--binary", "HEAD") + "\n"
+		mustRun(t, work, "git", "commit", "-q", "-m", "next")
 		return out
 	}
 	dir := t.TempDir()
@@ -146,7 +146,7 @@ func TestPatchesAsKas(t *testing.T) {
 	if diff := cmp.Diff(moved{r: filepath.Join(theirs, "r")}.files(t), moved{r: ours}.files(t)); diff != "" {
 		t.Errorf("files (-kas +ours):\n%s", diff)
 	}
-	if got, want := run(t, ours, "git", "rev-parse", "HEAD^{tree}"), run(t, filepath.Join(theirs, "r"), "git", "rev-parse", "HEAD^{tree}"); got != want {
+	if got, want := mustRun(t, ours, "git", "rev-parse", "HEAD^{tree}"), mustRun(t, filepath.Join(theirs, "r"), "git", "rev-parse", "HEAD^{tree}"); got != want {
 		t.Errorf("the tree is %s; kas has %s", got, want)
 	}
 }

@@ -129,8 +129,8 @@ func TestCheckoutPatches(t *testing.T) {
 	}
 	all := patchedProject(t)
 	write(t, all.url, map[string]string{"patches/own.patch": changeLine("two", "own")})
-	run(t, all.url, "git", "add", "-A")
-	run(t, all.url, "git", "commit", "-q", "-m", "own")
+	mustRun(t, all.url, "git", "add", "-A")
+	mustRun(t, all.url, "git", "commit", "-q", "-m", "own")
 	own := headOf(t, all.url)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestCheckoutPatches(t *testing.T) {
 					t.Errorf("%s is %q; want %q", name, got[name], want)
 				}
 			}
-			if status := run(t, p.r, "git", "status", "--porcelain"); status != "" {
+			if status := mustRun(t, p.r, "git", "status", "--porcelain"); status != "" {
 				t.Errorf("git status says %q; want nothing", status)
 			}
 		})
@@ -240,11 +240,11 @@ func TestCheckoutPatchesASignedCommit(t *testing.T) {
 	t.Setenv("GIT_CONFIG_KEY_0", "log.showSignature")
 	t.Setenv("GIT_CONFIG_VALUE_0", "true")
 	p := patchedProject(t)
-	commit := run(t, p.url, "git", "cat-file", "commit", p.first) + "\n"
+	commit := mustRun(t, p.url, "git", "cat-file", "commit", p.first) + "\n"
 	commit = strings.Replace(commit, "\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n none\n -----END PGP SIGNATURE-----\n\n", 1)
 	write(t, p.dir, map[string]string{"commit": commit, "patches/fix.patch": changeLine("one", "fixed")})
-	signed := run(t, p.url, "git", "hash-object", "-t", "commit", "-w", filepath.Join(p.dir, "commit"))
-	run(t, p.url, "git", "update-ref", "refs/heads/signed", signed)
+	signed := mustRun(t, p.url, "git", "hash-object", "-t", "commit", "-w", filepath.Join(p.dir, "commit"))
+	mustRun(t, p.url, "git", "update-ref", "refs/heads/signed", signed)
 	if err := p.checkout(t, signed, onePatch...); err != nil || p.files(t)["conf/layer.conf"] != "fixed" {
 		t.Errorf("Checkout = %v; want the patch applied to a signed commit", err)
 	}

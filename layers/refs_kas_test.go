@@ -16,15 +16,15 @@ func refsServer(t *testing.T) (url, first, tagObject string) {
 	t.Helper()
 	url, first, second := server(t)
 	write(t, url, map[string]string{"oe-init-build-env": "export BUILDDIR=\"$1\"\n"})
-	run(t, url, "git", "add", "-A")
-	run(t, url, "git", "commit", "-q", "-m", "three")
+	mustRun(t, url, "git", "add", "-A")
+	mustRun(t, url, "git", "commit", "-q", "-m", "three")
 	for _, args := range []string{
 		"branch next " + second, "branch both " + second, "branch deep/next " + second, "tag both " + first, "tag -m b signed-both " + first, "branch signed-both " + second,
 		"tag main " + first, "tag light " + first, "update-ref refs/pull/1/head " + second, "tag deep/tag " + first,
 	} {
-		run(t, url, append([]string{"git"}, strings.Fields(args)...)...)
+		mustRun(t, url, append([]string{"git"}, strings.Fields(args)...)...)
 	}
-	return url, first, run(t, url, "git", "rev-parse", "v1")
+	return url, first, mustRun(t, url, "git", "rev-parse", "v1")
 }
 
 // Whatever a project names a commit by, it is the commit that kas checks out.
@@ -105,7 +105,7 @@ func TestCommitsThatAreNone(t *testing.T) {
 			t.Errorf("Load of commit %s warns %q; want that it is no id", commit, p.Warnings)
 		}
 		ws := Workspace{Dir: dir, Mirrors: filepath.Join(dir, "m")}
-		run(t, dir, "git", "clone", "-q", url, "r")
+		mustRun(t, dir, "git", "clone", "-q", url, "r")
 		if err := Checkout(t.Context(), p, ws); err == nil || !strings.Contains(err.Error(), "p.yml:3:6: repos.r: commit ") || !strings.Contains(err.Error(), "\nnext: git ls-remote "+url) {
 			t.Errorf("Checkout of commit %s = %v; want it refused", commit, err)
 		}

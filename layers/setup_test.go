@@ -446,7 +446,7 @@ func TestConfigureSetupTemplateShrinks(t *testing.T) {
 func TestLockSetup(t *testing.T) {
 	origin, first, second := server(t)
 	moved := filepath.Join(t.TempDir(), "moved")
-	run(t, ".", "git", "clone", "-q", "--bare", origin, moved)
+	mustRun(t, ".", "git", "clone", "-q", "--bare", origin, moved)
 	dir := t.TempDir()
 	lock := filepath.Join(dir, "x.sources-fixed-revisions.json")
 	here := `"mine": {"local": {"path": "mine"}}`
@@ -485,15 +485,15 @@ func TestLockSetup(t *testing.T) {
 func TestDiffSetup(t *testing.T) {
 	origin, first, second := server(t)
 	dir := t.TempDir()
-	run(t, dir, "git", "init", "-q", "-b", "main")
+	mustRun(t, dir, "git", "init", "-q", "-b", "main")
 	lock := func(commit string) {
 		write(t, dir, map[string]string{"x.sources-fixed-revisions.json": fmt.Sprintf(`{"sources": {"oe": {"git-remote": {"uri": %q, "rev": %q}}}}`, origin, commit)})
 	}
 	lock(first)
 	write(t, dir, map[string]string{"own/conf/layer.conf": "", "x.conf.json": setupText(fmt.Sprintf(`"oe": {"git-remote": {"uri": %q, "rev": "main"}}`, origin),
 		`{"name": "one", "description": "d", "bb-layers": ["oe/meta"], "bb-layers-file-relative": ["own"]}, {"name": "two", "description": "d", "bb-layers": ["oe/meta"]}`)})
-	run(t, dir, "git", "add", ".")
-	run(t, dir, "git", "commit", "-q", "-m", "one")
+	mustRun(t, dir, "git", "add", ".")
+	mustRun(t, dir, "git", "commit", "-q", "-m", "one")
 	lock(second)
 	ws := Workspace{Dir: filepath.Join(dir, "layers")}
 	p, err := Load(t.Context(), filepath.Join(dir, "x.conf.json#one"), ws)

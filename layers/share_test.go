@@ -110,7 +110,7 @@ func TestMirrorThatCannotBeWritten(t *testing.T) {
 		if got := seen.Last("warning").Detail; !strings.Contains(got, tt.warns) || tt.warns == "" && got != "" {
 			t.Errorf("Checkout of %s warns %q; want %q", tt.keys, got, tt.warns)
 		}
-		run(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
+		mustRun(t, filepath.Join(ws.Dir, "r"), "git", "fsck", "--full")
 	}
 	older, newer := loadRepo(t, "url: "+url+", commit: "+first), loadRepo(t, "url: "+url+", commit: "+second)
 	if moves, err := Diff(t.Context(), older, newer, filled, 5); err != nil || len(moves) != 1 || moves[0].Ahead != 1 {

@@ -9,7 +9,7 @@ import (
 func TestStatus(t *testing.T) {
 	p := patchedProject(t)
 	write(t, p.dir, map[string]string{"patches/fix.patch": changeLine("one", "fixed")})
-	commit := func(t *testing.T) { run(t, p.r, "git", "commit", "-q", "--allow-empty", "-m", "mine") }
+	commit := func(t *testing.T) { mustRun(t, p.r, "git", "commit", "-q", "--allow-empty", "-m", "mine") }
 	steps := []struct {
 		name    string
 		do      func(t *testing.T)
@@ -22,10 +22,10 @@ func TestStatus(t *testing.T) {
 		{"its patch is new", func(*testing.T) {}, onePatch, State{Stale: true}, "unpatched"},
 		{"patched", func(t *testing.T) { p.mustCheckout(t, onePatch...) }, onePatch, State{Patched: 1}, "patched"},
 		{"edited", func(t *testing.T) { write(t, p.r, map[string]string{"conf/layer.conf": "mine"}) }, onePatch, State{Patched: 1, Edited: true}, "edited"},
-		{"on a branch", func(t *testing.T) { run(t, p.r, "git", "checkout", "-q", "-f", "-b", "mine") }, onePatch, State{Patched: 1, Branch: "mine"}, "wrong branch"},
+		{"on a branch", func(t *testing.T) { mustRun(t, p.r, "git", "checkout", "-q", "-f", "-b", "mine") }, onePatch, State{Patched: 1, Branch: "mine"}, "wrong branch"},
 		{"with a commit", commit, onePatch, State{Branch: "mine", Ahead: 1}, "ahead 1"},
 		{"elsewhere", func(t *testing.T) {
-			run(t, p.r, "git", "checkout", "-q", "--detach", "HEAD~2")
+			mustRun(t, p.r, "git", "checkout", "-q", "--detach", "HEAD~2")
 			commit(t)
 		}, onePatch, State{Ahead: 1, Behind: 1}, "differs"},
 		{"killed", func(t *testing.T) { write(t, p.r, map[string]string{".git/slipway-moving": p.first}) }, onePatch, State{Ahead: 1, Behind: 1, Stopped: true}, "stopped"},

@@ -30,7 +30,7 @@ func (BFB) List(file string,
 //
 // Example: "bfb:check bf-bundle.bfb".
 func (BFB) Check(ctx context.Context, file string) error {
-	return run(ctx, func(ctx context.Context) error { return bfb.CheckFile(ctx, os.Stdout, file) })
+	return withSignals(ctx, func(ctx context.Context) error { return bfb.CheckFile(ctx, os.Stdout, file) })
 }
 
 // Make makes a boot stream: of single images, of other streams, or of both. It is byte for
@@ -47,7 +47,7 @@ func (BFB) Make(ctx context.Context, out string,
 	strip *int, // with -for: leave out only images of this version
 	careless *bool, // with -for: also where no other image of the kind is left
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		return bfb.MakeFile(ctx, os.Stdout, out, bfb.Wish{
 			Bases: words(given(base, "")), Parts: given(images, ""), Expert: given(expert, false),
 			For: given(For, -1), Strip: given(strip, -1), Careless: given(careless, false),
@@ -63,7 +63,7 @@ func (BFB) Extract(ctx context.Context, file string,
 	names *string, // only these, with commas between them, as bfb:list -json names them
 	prefix *string, // what the files' names begin with; dump- if not given
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		return bfb.ExtractFile(ctx, os.Stdout, file, given(prefix, "dump-"), words(given(names, "")))
 	})
 }
@@ -75,7 +75,7 @@ func (BFB) Extract(ctx context.Context, file string,
 func (BFB) Config(ctx context.Context, file string,
 	user *string, // whose password; ubuntu if not given
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		return bfb.MakeConfig(ctx, os.Stdin, os.Stderr, file, given(user, "ubuntu"))
 	})
 }
@@ -90,7 +90,7 @@ func (RShim) Show(ctx context.Context,
 	device *string, // only this one, or one of another machine; all of this machine if not given
 	json *bool, // print it as JSON
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		return rshim.Show(ctx, os.Stdout, words(given(device, "")), given(json, false))
 	})
 }
@@ -101,7 +101,7 @@ func (RShim) Show(ctx context.Context,
 func (RShim) Reset(ctx context.Context, device string,
 	yes *string, // the device's name, instead of being asked
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		return rshim.Restart(ctx, os.Stdin, os.Stderr, device, given(yes, ""))
 	})
 }

@@ -147,7 +147,7 @@ func Devices(ctx context.Context,
 	watch *bool, // tell what comes and goes, until Ctrl-C
 	json *bool, // print them as JSON
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		if given(watch, false) {
 			return ci.WatchDevices(ctx, os.Stdout, os.Stderr, options, given(json, false))
 		}

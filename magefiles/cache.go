@@ -31,7 +31,7 @@ func (Cache) Serve(ctx context.Context,
 	listen *string, // HOST:PORT of the files; the two ports above it are the other servers'
 	json *bool, // print the state as JSON lines
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		if name := given(board, ""); name != "" {
 			if _, err := load(ctx, name); err != nil {
 				return err

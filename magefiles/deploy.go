@@ -93,7 +93,7 @@ func (Deploy) Run(ctx context.Context, board, host, image string,
 	engine *string, // containerd, docker or podman; the first of them that answers if not given
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	return run(asRoot(ctx, become), func(ctx context.Context) error {
+	return withSignals(asRoot(ctx, become), func(ctx context.Context) error {
 		spec, err := load(ctx, board)
 		return ci.OfContainer(firstError(err, func() error {
 			return ci.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{

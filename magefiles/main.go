@@ -29,10 +29,10 @@ import (
 // options are what every command that builds or looks for builds shares.
 var options = images.Options{Dir: "build"}
 
-// run gives work a context that ends with a signal, and a place to report to. A second
+// withSignals gives work a context that ends with a signal, and a place to report to. A second
 // Ctrl-C ends the process at once. Mage itself waits 5 s for work that a Ctrl-C ended, and
 // knows no SIGTERM.
-func run(ctx context.Context, work func(context.Context) error) error {
+func withSignals(ctx context.Context, work func(context.Context) error) error {
 	signal.Reset(syscall.SIGINT)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -96,7 +96,7 @@ func (s status) Unwrap() error   { return s.error }
 
 // runFor is run for a board.
 func runFor(ctx context.Context, board string, work func(context.Context, images.Spec) error) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		spec, err := load(ctx, board)
 		if err != nil {
 			return err

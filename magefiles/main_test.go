@@ -40,7 +40,7 @@ func TestExitStatus(t *testing.T) {
 		{"a container that was not started", ci.OfContainer(plain), 255},
 		{"suite wrong", fmt.Errorf("smoke: %w", ci.Because(t.Context(), ci.ErrWrong, plain)), 5},
 	} {
-		err := run(t.Context(), func(context.Context) error { return tt.err })
+		err := withSignals(t.Context(), func(context.Context) error { return tt.err })
 		if got := mg.ExitStatus(err); got != tt.want {
 			t.Errorf("%s: exit status %d; want %d", tt.name, got, tt.want)
 		}
@@ -59,7 +59,7 @@ func TestCtrlCIsNotMages(t *testing.T) {
 	mages := make(chan os.Signal, 1)
 	signal.Notify(mages, syscall.SIGINT)
 	defer signal.Stop(mages)
-	err := run(t.Context(), func(ctx context.Context) error {
+	err := withSignals(t.Context(), func(ctx context.Context) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 			return err
 		}

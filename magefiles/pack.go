@@ -20,7 +20,7 @@ func Bmap(ctx context.Context, image string,
 	version *string, // of the format: 1.2, 1.3, 1.4 or 2.0, which is the default
 	json *bool, // print what was made as JSON
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		made, err := source.MapFile(ctx, image, given(version, bmap.Latest))
 		return showMade(made, err, given(json, false))
 	})
@@ -38,7 +38,7 @@ func Pack(ctx context.Context, image string,
 	level *int, // as zstd's, 1 to 22; 7 if not given, which is also unpacked faster than 3
 	json *bool, // print what was made as JSON
 ) error {
-	return run(ctx, func(ctx context.Context) error {
+	return withSignals(ctx, func(ctx context.Context) error {
 		made, err := source.PackFile(ctx, image, given(to, ""), given(level, 7))
 		return showMade(made, err, given(json, false))
 	})

@@ -21,17 +21,17 @@ func Test(ctx context.Context,
 	short *bool, // leave out what takes minutes
 ) error {
 	options := source.TestOptions{Run: given(only, ""), Short: given(short, false)}
-	return run(ctx, func(ctx context.Context) error { return source.Tests(ctx, os.Stdout, options) })
+	return withSignals(ctx, func(ctx context.Context) error { return source.Tests(ctx, os.Stdout, options) })
 }
 
 // Check looks at the code and rewrites nothing: format, vet, staticcheck, tidy
 // modules, dead code, licences of dependencies, direction of imports.
 func Check(ctx context.Context) error {
-	return run(ctx, func(ctx context.Context) error { return source.Check(ctx, os.Stdout) })
+	return withSignals(ctx, func(ctx context.Context) error { return source.Check(ctx, os.Stdout) })
 }
 
 // Fmt formats the code and tidies the modules.
-func Fmt(ctx context.Context) error { return run(ctx, source.Format) }
+func Fmt(ctx context.Context) error { return withSignals(ctx, source.Format) }
 
 // Fuzz runs every fuzz test for a while, and fails with the first input that breaks one.
 //
@@ -39,7 +39,7 @@ func Fmt(ctx context.Context) error { return run(ctx, source.Format) }
 func Fuzz(ctx context.Context,
 	each *time.Duration, // how long each of them runs; 60s if not given
 ) error {
-	return run(ctx, func(ctx context.Context) error { return source.Fuzz(ctx, os.Stdout, given(each, time.Minute)) })
+	return withSignals(ctx, func(ctx context.Context) error { return source.Fuzz(ctx, os.Stdout, given(each, time.Minute)) })
 }
 
 // Bench measures Slipway beside the tools it replaces, in one run: build, hook, flash,
@@ -62,7 +62,7 @@ func Bench(ctx context.Context,
 	boards *int, // how many fleet plays; 500 if not given
 ) error {
 	options := bench.Options{Rounds: given(rounds, 0), Only: given(only, ""), MiB: given(mib, 0), Boards: given(boards, 0)}
-	return run(ctx, func(ctx context.Context) error { return bench.Run(ctx, os.Stdout, given(area, ""), options) })
+	return withSignals(ctx, func(ctx context.Context) error { return bench.Run(ctx, os.Stdout, given(area, ""), options) })
 }
 
 // Soak kills a command at random moments and runs it again: what it leaves in
@@ -89,5 +89,5 @@ func Soak(ctx context.Context,
 	only *string, // only mutations whose names match this pattern, or tests "package name"
 ) error {
 	options := soak.Options{Kills: given(kills, 50), Seed: uint64(given(seed, rand.Int())), Containers: given(containers, 2000), Rounds: given(rounds, 0), Each: given(each, 0), Only: given(only, "")}
-	return run(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })
+	return withSignals(ctx, func(ctx context.Context) error { return soak.Run(ctx, os.Stdout, given(area, ""), options) })
 }

@@ -296,7 +296,7 @@ func (a attack) on(t *testing.T, who string, hook func(*container, *lab)) (outco
 		c.spec = inOrder(c.spec, hookWithoutEnv)
 		failed := ""
 		outcome = a.harm(l, func() string {
-			out, err := l.run(c)
+			out, err := l.runContainer(c)
 			if err != nil {
 				failed = ", and the container does not start"
 				t.Log(err)

@@ -20,7 +20,7 @@ func TestPlanIsKept(t *testing.T) {
 	l.lists("sym, /opt/board/link")
 	gives := func(want string) {
 		t.Helper()
-		out, err := l.run(container{stage: "createRuntime", env: all, script: "cat /opt/board/*"})
+		out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "cat /opt/board/*"})
 		if err != nil || out != want {
 			t.Errorf("the container saw %q, %v; want %q", out, err, want)
 		}
@@ -78,7 +78,7 @@ func TestWholeFolders(t *testing.T) {
 		write(t, "/opt/shared/x", "")
 		write(t, "/etc/slipway/hook.toml", settings)
 		must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
-		out, err := l.run(container{
+		out, err := l.runContainer(container{
 			stage: "createRuntime", env: all, script: `
 			grep -c ' /opt/board/lib' /proc/self/mountinfo
 			(: > /opt/board/lib/more) 2>&1 | grep -o 'Read-only file system'

@@ -331,7 +331,7 @@ func TestHookTwice(t *testing.T) {
 				lists = append(lists, "lib, "+name)
 			}
 			l.lists(lists...)
-			out, err := l.run(container{stage: stage, env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, script: "cat /opt/board/lib/a.so /opt/board/share/x; grep -c /opt/board /proc/self/mountinfo; cat /opt/whole/lib7.so", spec: func(s *specs.Spec) {
+			out, err := l.runContainer(container{stage: stage, env: []string{"NVIDIA_VISIBLE_DEVICES=all"}, script: "cat /opt/board/lib/a.so /opt/board/share/x; grep -c /opt/board /proc/self/mountinfo; cat /opt/whole/lib7.so", spec: func(s *specs.Spec) {
 				//lint:ignore SA1019 Docker and podman still call hooks there
 				for _, hooks := range []*[]specs.Hook{&s.Hooks.Prestart, &s.Hooks.CreateRuntime, &s.Hooks.CreateContainer} {
 					if len(*hooks) > 0 {

@@ -87,7 +87,7 @@ func TestForwardCompatibility(t *testing.T) {
 		t.Helper()
 		write(t, "/etc/slipway/hook.toml", settings)
 		must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
-		out, err := l.run(container{stage: "createRuntime", env: all, script: program + " libcuda.so.1 libcuda.so libonly.so.1"})
+		out, err := l.runContainer(container{stage: "createRuntime", env: all, script: program + " libcuda.so.1 libcuda.so libonly.so.1"})
 		log, _ := os.ReadFile("/run/slipway/hook.log")
 		only := want
 		if want == "board" {
@@ -167,7 +167,7 @@ func TestHostileCompatibility(t *testing.T) {
 			hookBinary(t)
 			before := look(t)
 			start := time.Now()
-			out, err := l.run(container{stage: "createRuntime", env: all, script: useXZ})
+			out, err := l.runContainer(container{stage: "createRuntime", env: all, script: useXZ})
 			log, _ := os.ReadFile("/run/slipway/hook.log")
 			if err != nil || out != "found" || strings.Contains(string(log), "is used") || time.Since(start) > 20*time.Second {
 				t.Errorf("after %v the container printed %q, %v, log %q; want that it starts with the board's alone", time.Since(start), out, err, log)

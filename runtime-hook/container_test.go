@@ -162,8 +162,8 @@ type container struct {
 
 var runs int
 
-// run starts the container and returns what its script printed.
-func (l *lab) run(c container) (string, error) {
+// runContainer starts the container and returns what its script printed.
+func (l *lab) runContainer(c container) (string, error) {
 	l.t.Helper()
 	spec := l.spec(c)
 	data, err := json.Marshal(spec)
@@ -251,7 +251,7 @@ func TestProgramUsesGivenLibrary(t *testing.T) {
 		// By path, as busybox would run an xz of its own.
 		script := "printf 'libraries reach containers' | /usr/bin/xz -c | /usr/bin/xz -dc"
 		for _, env := range [][]string{nil, {"NVIDIA_VISIBLE_DEVICES=void"}, {"NVIDIA_VISIBLE_DEVICES="}} {
-			out, err := l.run(container{stage: stage, env: env, script: "ls " + filepath.Dir(found[0]) + "; " + script})
+			out, err := l.runContainer(container{stage: stage, env: env, script: "ls " + filepath.Dir(found[0]) + "; " + script})
 			if err == nil || !strings.Contains(err.Error(), "liblzma.so.5: cannot open shared object file") {
 				t.Errorf("xz with %q: %q, %v; want that liblzma.so.5 is not found", env, out, err)
 			}
@@ -259,7 +259,7 @@ func TestProgramUsesGivenLibrary(t *testing.T) {
 				t.Errorf("with %q the container sees %s", env, out)
 			}
 		}
-		out, err := l.run(container{stage: stage, env: all, script: script})
+		out, err := l.runContainer(container{stage: stage, env: all, script: script})
 		if err != nil || out != "libraries reach containers" {
 			t.Errorf("xz with the board's library: %q, %v", out, err)
 		}
@@ -276,7 +276,7 @@ func everythingArrives(t *testing.T, l *lab, stage string) {
 	must(t, os.Symlink("a.so.1.2", "/opt/board/lib/a.so.1"))
 	must(t, os.Symlink("a.so.1", "/opt/board/lib/a.so"))
 	l.lists("lib, /opt/board/lib/a.so.1.2", "sym, /opt/board/lib/a.so", "dir, /opt/board/share/x", "dev, /dev/full", "lib, /opt/board/not/there", "nonsense")
-	out, err := l.run(container{stage: stage, env: all, script: `
+	out, err := l.runContainer(container{stage: stage, env: all, script: `
 			cat /opt/board/lib/a.so /opt/board/share/x/deep; echo
 			readlink /opt/board/lib/a.so
 			stat -c '%F %t:%T %a' /dev/full
@@ -314,7 +314,7 @@ func TestImageHasIt(t *testing.T) {
 		for name, target := range map[string]string{"link": "../elsewhere", "dangling": "/gone/far", "circle": "circle", "sym2": "/bin/sh"} {
 			must(t, os.Symlink(target, l.rootfs("/opt/board/"+name)))
 		}
-		out, err := l.run(container{stage: stage, env: all, script: "cd /opt/board; for f in file link dangling circle linked sym sym2 folder/x; do cat $f; echo; done"})
+		out, err := l.runContainer(container{stage: stage, env: all, script: "cd /opt/board; for f in file link dangling circle linked sym sym2 folder/x; do cat $f; echo; done"})
 		want := "board file\nboard link\nboard dangling\nboard circle\nboard linked\nboard file\nboard file\nimage x\n"
 		if err != nil || out != want {
 			t.Errorf("the container saw %q, %v; want %q", out, err, want)
@@ -346,7 +346,7 @@ func TestListedFolder(t *testing.T) {
 		for _, tt := range images {
 			must(t, os.RemoveAll(l.rootfs("/opt")))
 			tt.image(l)
-			out, err := l.run(container{stage: stage, env: all, script: `
+			out, err := l.runContainer(container{stage: stage, env: all, script: `
 				cat /opt/lib/fw/x /opt/usr/lib/fw/x
 				grep -c /fw.ro,nosuid,nodev /proc/self/mountinfo`})
 			if want := "board xboard x" + tt.mounts + "\n"; err != nil || out != want {
@@ -454,7 +454,7 @@ func escape(t *testing.T, l *lab, stage string, attack func(*testing.T, *lab), m
 	hookBinary(t)
 	before := look(t)
 	script := "grep -e ' /proc/' -e ' /dev/' /proc/self/mountinfo; echo started"
-	out, err := l.run(container{stage: stage, env: all, script: script})
+	out, err := l.runContainer(container{stage: stage, env: all, script: script})
 	if err != nil || out != "started\n" {
 		t.Errorf("the container printed %q, %v; want that it starts without what its image keeps out, and no mount below /proc or /dev", out, err)
 	}
@@ -516,7 +516,7 @@ func TestDeviceOpens(t *testing.T) {
 			}
 			script := "(: < /dev/loop-control) 2>&1 && echo opens"
 			l.lists("dev, /dev/loop-control")
-			out, err := l.run(container{stage: stage, env: all, script: script, spec: deny})
+			out, err := l.runContainer(container{stage: stage, env: all, script: script, spec: deny})
 			if err != nil || out != "opens\n" {
 				t.Errorf("the container printed %q, %v; want that the device opens", out, err)
 			}
@@ -535,7 +535,7 @@ func TestReadOnlyImage(t *testing.T) {
 	}
 	must(t, unix.Mount(l.rootfs("/"), l.rootfs("/"), "", unix.MS_BIND, ""))
 	must(t, unix.Mount("", l.rootfs("/"), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	out, err := l.run(container{stage: "createRuntime", env: all, script: "echo started"})
+	out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "echo started"})
 	if err == nil || !strings.Contains(err.Error(), "mkdir /opt: read-only file system") {
 		t.Errorf("the container printed %q, %v; want a failure that says read-only file system", out, err)
 	}
@@ -567,12 +567,12 @@ func readOnlyVolume(t *testing.T, l *lab, stage string) {
 		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board", Type: "bind", Source: "/opt/volume", Options: []string{"bind", "ro"}})
 	}
 	l.lists("lib, /opt/board/a.so")
-	out, err := l.run(container{stage: stage, env: all, script: "cat /opt/board/a.so", spec: volume})
+	out, err := l.runContainer(container{stage: stage, env: all, script: "cat /opt/board/a.so", spec: volume})
 	if err != nil || out != "board a" {
 		t.Errorf("the container saw %q, %v; want the board's file", out, err)
 	}
 	l.lists("lib, /opt/board/b.so")
-	_, err = l.run(container{stage: stage, env: all, spec: volume})
+	_, err = l.runContainer(container{stage: stage, env: all, spec: volume})
 	log, _ := os.ReadFile("/run/slipway/hook.log")
 	if err == nil || !strings.Contains(string(log), "b.so: read-only file system; what is mounted there lacks it") {
 		t.Errorf("%v, log %q; want a failure that says read-only file system, and what to do", err, log)
@@ -590,7 +590,7 @@ func TestReadOnlyRoot(t *testing.T) {
 		l.shell()
 		write(t, "/opt/board/a.so", "board a")
 		l.lists("lib, /opt/board/a.so")
-		out, err := l.run(container{stage: stage, env: all, script: "cat /opt/board/a.so", spec: func(s *specs.Spec) { s.Root.Readonly = true }})
+		out, err := l.runContainer(container{stage: stage, env: all, script: "cat /opt/board/a.so", spec: func(s *specs.Spec) { s.Root.Readonly = true }})
 		if l.engine == "crun" && stage == "createContainer" {
 			log, _ := os.ReadFile("/run/slipway/hook.log")
 			if err == nil || !strings.Contains(string(log), "use createRuntime") {
@@ -617,7 +617,7 @@ func TestFolderLacksFile(t *testing.T) {
 		must(t, os.Symlink("/opt/egl/one", "/usr/share/nvidia-container-passthrough/usr/lib/slipway-test.so"))
 		must(t, unix.Mknod("/opt/egl/gpu", unix.S_IFCHR|0o666, int(unix.Mkdev(1, 7))))
 		l.lists("dir, /opt/egl", "lib, /opt/egl/two", "sym, /usr/lib/slipway-test.so", "dev, /opt/egl/gpu")
-		out, err := l.run(container{stage: stage, env: all, script: "ls /opt/egl; cat /usr/lib/slipway-test.so && (: < /opt/egl/gpu) && echo ', opens'"})
+		out, err := l.runContainer(container{stage: stage, env: all, script: "ls /opt/egl; cat /usr/lib/slipway-test.so && (: < /opt/egl/gpu) && echo ', opens'"})
 		log, _ := os.ReadFile("/run/slipway/hook.log")
 		if err != nil || out != "gpu\none\nother one, opens\n" || !strings.Contains(string(log), "test.csv:2: refused: /opt/egl/two lies in the folder /opt/egl,") {
 			t.Errorf("the container saw %q, %v, log %q; want the folder, and that the file is refused", out, err, log)
@@ -634,7 +634,7 @@ func TestNothingIsLeft(t *testing.T) {
 	hookBinary(t)
 	before := look(t)
 	for i := 0; i < 10; i++ {
-		if out, err := l.run(container{stage: "createRuntime", env: all, script: "cat /opt/board/a.so"}); err != nil || out != "board a" {
+		if out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "cat /opt/board/a.so"}); err != nil || out != "board a" {
 			t.Fatalf("run %d: %q, %v", i, out, err)
 		}
 	}

@@ -47,7 +47,7 @@ func TestGroupOpensDevice(t *testing.T) {
 		for _, tt := range tests {
 			must(t, os.Chown("/dev/shm/gpu", 0, tt.gid))
 			must(t, os.Chmod("/dev/shm/gpu", os.FileMode(tt.mode)))
-			out, err := l.run(container{env: all, script: opensGPU, spec: tt.spec})
+			out, err := l.runContainer(container{env: all, script: opensGPU, spec: tt.spec})
 			if err != nil || out != tt.want {
 				t.Errorf("%s: the container printed %q, %v; want %q", tt.name, out, err, tt.want)
 			}
@@ -74,7 +74,7 @@ func TestGroupIsNotGiven(t *testing.T) {
 		for _, tt := range tests {
 			must(t, os.Chown("/dev/shm/gpu", 0, tt.gid))
 			must(t, os.Chmod("/dev/shm/gpu", os.FileMode(tt.mode)))
-			out, err := l.run(container{env: all, script: opensGPU, spec: user(1000, 1000)})
+			out, err := l.runContainer(container{env: all, script: opensGPU, spec: user(1000, 1000)})
 			if err != nil || !strings.HasSuffix(out, "Permission denied\n1000\n") {
 				t.Errorf("%s: the container printed %q, %v; want that it is a member of no more groups", tt.name, out, err)
 			}
@@ -93,7 +93,7 @@ func TestHookNamesGroups(t *testing.T) {
 		want bool
 	}{{1000, true}, {0, false}} {
 		os.Remove("/run/slipway/hook.log")
-		if out, err := l.run(container{stage: "createRuntime", env: all, script: "echo", spec: user(tt.uid, 1000)}); err != nil {
+		if out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "echo", spec: user(tt.uid, 1000)}); err != nil {
 			t.Fatal(out, err)
 		}
 		log, err := os.ReadFile("/run/slipway/hook.log")

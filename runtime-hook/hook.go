@@ -58,7 +58,7 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	defer log.Close()
 	line, details := "", ""
 	if err == nil {
-		line, details, err = give(state, config, wanted)
+		line, details, err = injectFiles(state, config, wanted)
 	}
 	if err != nil {
 		line = "failed: " + err.Error()
@@ -73,9 +73,9 @@ func hookCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error
 	return nil
 }
 
-// give brings the board's files into one container and says what it did, in a line
+// injectFiles brings the board's files into one container and says what it did, in a line
 // and in detail where the settings ask for that.
-func give(state oci.State, config oci.Config, wanted request) (line, details string, err error) {
+func injectFiles(state oci.State, config oci.Config, wanted request) (line, details string, err error) {
 	if !config.MountNamespace {
 		return "", "", fmt.Errorf("%s: linux.namespaces has no mount; nothing can be given to this container alone", filepath.Join(state.Bundle, "config.json"))
 	}

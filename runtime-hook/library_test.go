@@ -52,7 +52,7 @@ func (l *lab) cache() {
 func TestLibraryIsFound(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab, stage string) {
 		l.needsLibrary()
-		if out, err := l.run(container{stage: stage, script: useXZ}); err == nil {
+		if out, err := l.runContainer(container{stage: stage, script: useXZ}); err == nil {
 			t.Fatalf("xz without the board's library printed %q", out)
 		}
 		for _, image := range []string{"without a cache", "with a cache"} {
@@ -62,7 +62,7 @@ func TestLibraryIsFound(t *testing.T) {
 			}
 			var made []byte
 			for _, run := range []string{"first", "second"} {
-				out, err := l.run(container{stage: stage, env: all, script: useXZ + "; stat -c ' %a %u' /etc/ld.so.cache; ls -A /etc"})
+				out, err := l.runContainer(container{stage: stage, env: all, script: useXZ + "; stat -c ' %a %u' /etc/ld.so.cache; ls -A /etc"})
 				if err != nil || !strings.HasPrefix(out, "found 644 0\nld.so.c") || strings.Contains(out, "slipway") {
 					t.Errorf("%s, %s run: xz printed %q, %v", image, run, out, err)
 				}
@@ -74,7 +74,7 @@ func TestLibraryIsFound(t *testing.T) {
 				made = now
 			}
 		}
-		out, err := l.run(container{stage: stage, env: all, script: "/sbin/ldconfig -X && " + useXZ})
+		out, err := l.runContainer(container{stage: stage, env: all, script: "/sbin/ldconfig -X && " + useXZ})
 		if err != nil || out != "found" {
 			t.Errorf("after ldconfig in the container xz printed %q, %v", out, err)
 		}
@@ -97,11 +97,11 @@ func TestLibraryPathOfImage(t *testing.T) {
 	l := newLab(t, "runc")
 	l.needsLibrary()
 	write(t, l.rootfs("/opt/own/liblzma.so.5"), "not a library")
-	out, err := l.run(container{stage: "createRuntime", env: append([]string{"LD_LIBRARY_PATH=/opt/own"}, all...), script: useXZ})
+	out, err := l.runContainer(container{stage: "createRuntime", env: append([]string{"LD_LIBRARY_PATH=/opt/own"}, all...), script: useXZ})
 	if err == nil || !strings.Contains(err.Error(), "/opt/own/liblzma.so.5") {
 		t.Errorf("xz printed %q, %v; want that LD_LIBRARY_PATH comes first", out, err)
 	}
-	out, err = l.run(container{stage: "createRuntime", env: append([]string{"LD_LIBRARY_PATH=/opt/empty"}, all...), script: useXZ})
+	out, err = l.runContainer(container{stage: "createRuntime", env: append([]string{"LD_LIBRARY_PATH=/opt/empty"}, all...), script: useXZ})
 	if err != nil || out != "found" {
 		t.Errorf("xz printed %q, %v; want that it finds the board's library", out, err)
 	}
@@ -113,7 +113,7 @@ func TestLibraryStaticImage(t *testing.T) {
 		l.needsLibrary()
 		must(t, os.RemoveAll(l.rootfs("/lib64")))
 		must(t, os.RemoveAll(l.rootfs("/lib")))
-		out, err := l.run(container{stage: stage, env: all, script: "ls -A / /opt/board/lib; test -e /etc && echo has /etc"})
+		out, err := l.runContainer(container{stage: stage, env: all, script: "ls -A / /opt/board/lib; test -e /etc && echo has /etc"})
 		if !strings.Contains(out, "liblzma.so.5.4") || strings.Contains(out, "etc") {
 			t.Errorf("the container printed %q, %v; want the library and no /etc", out, err)
 		}
@@ -129,7 +129,7 @@ func TestLibraryReadOnlyRoot(t *testing.T) {
 		// What crun can no longer make at createContainer is there.
 		write(t, l.rootfs("/opt/board/lib/liblzma.so.5.4"), "covered")
 		must(t, os.Symlink("liblzma.so.5.4", l.rootfs("/opt/board/lib/liblzma.so.5")))
-		out, err := l.run(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) { s.Root.Readonly = true }})
+		out, err := l.runContainer(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) { s.Root.Readonly = true }})
 		if err != nil || out != "found" {
 			log, _ := os.ReadFile("/run/slipway/hook.log")
 			t.Errorf("xz printed %q, %v; log %q", out, err, log)
@@ -147,7 +147,7 @@ func TestLibraryReadOnlyVolume(t *testing.T) {
 		write(t, "/opt/volume/ld.so.cache", "")
 		hookBinary(t)
 		before := look(t)
-		out, err := l.run(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) {
+		out, err := l.runContainer(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) {
 			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/etc", Type: "bind", Source: "/opt/volume", Options: []string{"bind", "ro"}})
 		}})
 		if err != nil || out != "found" {
@@ -167,7 +167,7 @@ func TestLibraryUserNamespace(t *testing.T) {
 		l.needsLibrary()
 		l.cache()
 		l.giveImage(hostRoot)
-		out, err := l.run(container{stage: stage, env: all, script: useXZ + "; stat -c ' %u:%g %a' /etc/ld.so.cache", spec: userNamespace(hostRoot)})
+		out, err := l.runContainer(container{stage: stage, env: all, script: useXZ + "; stat -c ' %u:%g %a' /etc/ld.so.cache", spec: userNamespace(hostRoot)})
 		if err != nil || out != "found 0:0 644\n" {
 			log, _ := os.ReadFile("/run/slipway/hook.log")
 			t.Errorf("xz printed %q, %v; log %q", out, err, log)
@@ -221,7 +221,7 @@ func TestLibraryMusl(t *testing.T) {
 				write(t, l.rootfs(path), image.has)
 			}
 			for run := 0; run < 2; run++ {
-				out, err := l.run(container{stage: stage, env: all, script: "program; cat " + path + "; ls /etc"})
+				out, err := l.runContainer(container{stage: stage, env: all, script: "program; cat " + path + "; ls /etc"})
 				if want := fmt.Sprintf("answer 42\n%sld-musl-%s.path\n", image.want, arch); err != nil || out != want {
 					t.Errorf("the container printed %q, %v; want %q", out, err, want)
 				}
@@ -237,7 +237,7 @@ func TestNoSonameLinkInReadOnlyVolume(t *testing.T) {
 	everywhere(t, func(t *testing.T, l *lab, stage string) {
 		l.needsLibrary()
 		l.cache()
-		out, err := l.run(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) {
+		out, err := l.runContainer(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) {
 			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board/lib", Type: "bind", Source: "/opt/board/lib", Options: []string{"bind", "ro"}})
 		}})
 		if err != nil || out != "found" {

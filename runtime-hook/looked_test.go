@@ -23,7 +23,7 @@ func TestLooked(t *testing.T) {
 		t.Helper()
 		l.hook = append([]string{hookBinary(t), "hook"}, args...)
 		must(t, os.RemoveAll(l.rootfs("/opt")))
-		out, err := l.run(container{stage: "createRuntime", env: all, script: "cat /opt/board/link"})
+		out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "cat /opt/board/link"})
 		if err != nil {
 			t.Fatal(out, err)
 		}
@@ -68,7 +68,7 @@ func TestBoardChangesMeanwhile(t *testing.T) {
 			l.lists("lib, /opt/board/lib/liblzma.so.5.4", "lib, /opt/board/one")
 			l.hook = []string{hookBinary(t), "hook"}
 			for len(keptPlans(t)) == 0 {
-				if out, err := l.run(container{stage: "createRuntime", env: all, script: useXZ}); err != nil || out != "found" {
+				if out, err := l.runContainer(container{stage: "createRuntime", env: all, script: useXZ}); err != nil || out != "found" {
 					t.Fatal(out, err)
 				}
 				time.Sleep(20 * time.Millisecond)
@@ -79,7 +79,7 @@ func TestBoardChangesMeanwhile(t *testing.T) {
 			l.cache()
 			must(t, change("/opt/board/lib/liblzma.so.5.4"))
 			l.hook = append(l.hook, lookedArg(uptime()))
-			out, err := l.run(container{stage: "createRuntime", env: all, script: "cat /opt/board/one; " + useXZ})
+			out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "cat /opt/board/one; " + useXZ})
 			log, _ := os.ReadFile("/run/slipway/hook.log")
 			if err != nil || out != "onefound" || !strings.Contains(string(log), "test.csv:1: the board changed meanwhile: /opt/board/lib/liblzma.so.5.4") {
 				t.Errorf("the container printed %q, %v; want one, and that xz finds the image's library; log %q", out, err, log)
@@ -128,7 +128,7 @@ func TestRuntimeSaysWhenItLooked(t *testing.T) {
 		write(t, "/opt/board/a.so", "board a")
 		l.lists("lib, /opt/board/a.so")
 		before := uptime()
-		if out, err := l.run(container{env: all, script: "cat /opt/board/a.so"}); err != nil || out != "board a" {
+		if out, err := l.runContainer(container{env: all, script: "cat /opt/board/a.so"}); err != nil || out != "board a" {
 			t.Fatal(out, err)
 		}
 		args := l.config().Hooks.CreateRuntime[0].Args

@@ -44,7 +44,7 @@ var errFound = errors.New("found")
 
 func main() {
 	args := command(filepath.Base(os.Args[0]), os.Args[1:])
-	err := run(args, os.Stdin, os.Stdout, os.Stderr)
+	err := runCommand(args, os.Stdin, os.Stdout, os.Stderr)
 	switch {
 	case err == nil:
 	case errors.Is(err, errUsage):
@@ -68,7 +68,7 @@ func command(name string, args []string) []string {
 	return args
 }
 
-func run(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
 		return errUsage

@@ -19,7 +19,7 @@ import (
 // call runs the command in this process.
 func call(stdin string, args ...string) (stdout, stderr string, err error) {
 	var out, errs bytes.Buffer
-	err = run(args, strings.NewReader(stdin), &out, &errs)
+	err = runCommand(args, strings.NewReader(stdin), &out, &errs)
 	return out.String(), errs.String(), err
 }
 

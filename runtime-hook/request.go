@@ -23,9 +23,9 @@ type request struct {
 	looked bool // slipway-runtime looked at the board for this container
 }
 
-// ask reads the request of a container. Containers that ask for nothing do not depend on
+// readRequest reads the request of a container. Containers that ask for nothing do not depend on
 // the board's settings; the others do not start while those are wrong.
-func ask(c oci.Config) (request, error) {
+func readRequest(c oci.Config) (request, error) {
 	wanted, err := choose.From(c.Env)
 	if err == nil && !wanted.Wants() && len(c.DeviceMounts) == 0 {
 		return request{}, nil
@@ -69,7 +69,7 @@ func read(state oci.State, devices string) (oci.Config, request, error) {
 		// An engine gave them, of a CDI spec: the container need not be privileged.
 		c.Env, c.DeviceMounts, c.Privileged = append(c.Env, visible+devices), nil, true
 	}
-	wanted, err := ask(c)
+	wanted, err := readRequest(c)
 	return c, wanted, err
 }
 

@@ -55,7 +55,7 @@ func TestRequests(t *testing.T) {
 		must(t, os.RemoveAll("/run/slipway"))
 		write(t, "/etc/slipway/hook.toml", tt.settings)
 		// The mount points of the container before are there, and empty.
-		out, err := l.run(container{stage: "createRuntime", env: append(all, tt.env...), script: `
+		out, err := l.runContainer(container{stage: "createRuntime", env: append(all, tt.env...), script: `
 			for f in /dev/nvidia*; do test -c $f && printf "%s " ${f##*/}; done
 			for f in /opt/board/*; do test -s $f && printf "%s " ${f##*/}; done; :`})
 		said, _ := os.ReadFile("/run/slipway/hook.log")
@@ -108,7 +108,7 @@ func TestWrapperSettings(t *testing.T) {
 	}
 	for _, tt := range tests {
 		write(t, "/etc/slipway/hook.toml", tt.settings)
-		out, err := l.run(container{env: tt.env, script: "test -s /opt/board/a.so && cat /opt/board/a.so; :"})
+		out, err := l.runContainer(container{env: tt.env, script: "test -s /opt/board/a.so && cat /opt/board/a.so; :"})
 		if err != nil {
 			out = err.Error()
 		}

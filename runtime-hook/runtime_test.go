@@ -65,7 +65,7 @@ func TestWrapper(t *testing.T) {
 	wrapped(t, func(t *testing.T, l *lab) {
 		write(t, "/opt/board/a.so", "board a")
 		l.lists("lib, /opt/board/a.so", "dev, /dev/loop-control", "dev, /dev/full")
-		out, err := l.run(container{env: all, script: opensAll, spec: denied})
+		out, err := l.runContainer(container{env: all, script: opensAll, spec: denied})
 		if err != nil || out != "board a loop-control opens\n full opens\n" {
 			t.Errorf("the container printed %q, %v; want the file, and that the devices open", out, err)
 		}
@@ -76,7 +76,7 @@ func TestWrapper(t *testing.T) {
 		// Stopped and made again, the container has nothing twice.
 		data, err := os.ReadFile(filepath.Join(l.dir, "bundle/config.json"))
 		must(t, err)
-		out, err = l.run(container{env: all, script: opensAll, spec: func(s *specs.Spec) { must(t, json.Unmarshal(data, s)) }})
+		out, err = l.runContainer(container{env: all, script: opensAll, spec: func(s *specs.Spec) { must(t, json.Unmarshal(data, s)) }})
 		if s := l.config(); err != nil || len(s.Hooks.CreateRuntime) != 1 || len(s.Linux.Devices) != 2 || len(s.Linux.Resources.Devices) != 3 {
 			t.Errorf("the second container printed %q, %v, with %+v; want one hook, two devices, three rules", out, err, s.Linux)
 		}
@@ -95,7 +95,7 @@ func TestWrapperCgroup2(t *testing.T) {
 			t.Cleanup(removeGroups)
 			write(t, "/opt/board/a.so", "board a")
 			l.lists("lib, /opt/board/a.so", "dev, /dev/loop-control", "dev, /dev/full")
-			out, err := l.run(container{env: all, script: opensAll, spec: denied})
+			out, err := l.runContainer(container{env: all, script: opensAll, spec: denied})
 			if err != nil && strings.Contains(err.Error(), "RLIM_MEMLOCK") {
 				t.Skip("crun needs CAP_SYS_RESOURCE to load its rules: run this on a machine of your own")
 			}
@@ -103,7 +103,7 @@ func TestWrapperCgroup2(t *testing.T) {
 				t.Errorf("the container printed %q, %v; want the file, and that the devices open", out, err)
 			}
 			l.engine = engine
-			out, err = l.run(container{stage: "createRuntime", env: all, script: opensAll, spec: denied})
+			out, err = l.runContainer(container{stage: "createRuntime", env: all, script: opensAll, spec: denied})
 			log, _ := os.ReadFile("/run/slipway/hook.log")
 			if !strings.HasPrefix(out, "board a full opens") || !strings.Contains(string(log), "the container's spec does not allow /dev/loop-control and 1 more: slipway-runtime, CDI") {
 				t.Errorf("with the hook alone the container printed %q, %v, log %q; want a warning that says who can", out, err, log)
@@ -128,7 +128,7 @@ func TestWrapperLeavesAlone(t *testing.T) {
 		for _, c := range []container{{script: "ls /opt"}, {stage: "prestart", env: all, script: "cat /opt/board/a.so"}} {
 			before, err := json.Marshal(l.spec(c))
 			must(t, err)
-			out, err := l.run(c)
+			out, err := l.runContainer(c)
 			after, readErr := os.ReadFile(filepath.Join(l.dir, "bundle/config.json"))
 			must(t, readErr)
 			if string(after) != string(before) {
@@ -162,7 +162,7 @@ func TestWrapperUserNamespace(t *testing.T) {
 			must(t, os.Chmod(other, 0o666))
 			l.lists("lib, /opt/board/a.so", "dev, /dev/full", "dev, /dev/other")
 			l.giveImage(hostRoot)
-			out, err := l.run(container{env: all, script: strings.ReplaceAll(opensAll, "loop-control", "other"), spec: func(s *specs.Spec) {
+			out, err := l.runContainer(container{env: all, script: strings.ReplaceAll(opensAll, "loop-control", "other"), spec: func(s *specs.Spec) {
 				denied(s)
 				userNamespace(hostRoot)(s)
 			}})
@@ -283,7 +283,7 @@ func TestCrunNamesNoBundle(t *testing.T) {
 	l := namespacedLab(t, "crun")
 	l.lists("dev, /dev/full")
 	l.giveImage(hostRoot)
-	out, err := l.run(container{stage: "createRuntime", env: all, script: "echo started", spec: func(s *specs.Spec) {
+	out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "echo started", spec: func(s *specs.Spec) {
 		userNamespace(hostRoot)(s)
 		s.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/kmsg", Type: "c", Major: 1, Minor: 11}}
 	}})

@@ -56,12 +56,12 @@ func TestListShrinks(t *testing.T) {
 			write(t, "/opt/board/lib/libother.so", string(data[:100]))
 			l.lists(listed...)
 			l.overlay()
-			if out, err := l.run(container{stage: "createRuntime", env: all, script: useXZ + " ; " + tt.again}); err != nil || out != "found" {
+			if out, err := l.runContainer(container{stage: "createRuntime", env: all, script: useXZ + " ; " + tt.again}); err != nil || out != "found" {
 				t.Fatalf("before, xz printed %q, %v", out, err)
 			}
 			l.lists(tt.left)
 			for range 2 {
-				out, err := l.run(container{stage: "createRuntime", env: all, script: useXZ + " 2>&1"})
+				out, err := l.runContainer(container{stage: "createRuntime", env: all, script: useXZ + " 2>&1"})
 				if !strings.Contains(out, tt.want) {
 					t.Errorf("the container printed %q, %v; want %q", out, err, tt.want)
 				}
@@ -90,7 +90,7 @@ func TestLibraryInUsersMount(t *testing.T) {
 		l.cache()
 		// With it the hook has nothing to make.
 		must(t, os.Symlink("liblzma.so.5.4", "/opt/board/lib/liblzma.so.5"))
-		out, err := l.run(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) {
+		out, err := l.runContainer(container{stage: stage, env: all, script: useXZ, spec: func(s *specs.Spec) {
 			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board/lib", Type: "bind", Source: "/opt/board/lib", Options: []string{"rbind", "rprivate", "ro"}})
 		}})
 		log, _ := os.ReadFile("/run/slipway/hook.log")

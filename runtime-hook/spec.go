@@ -36,7 +36,7 @@ func edit(name string, data []byte, bundle string) (edited []byte, asks bool, er
 
 // additions are what a hook alone cannot give: the devices, and the hook itself.
 func additions(config oci.Config) (add oci.Additions, asks bool, err error) {
-	wanted, err := ask(config)
+	wanted, err := readRequest(config)
 	if err != nil || !wanted.Wants() {
 		return oci.Additions{}, false, err
 	}

@@ -127,7 +127,7 @@ func userNamespaceGets(t *testing.T, l *lab, c container, giveImage func(*lab)) 
 		stat -c '%u:%g %a' /opt/board/share /opt/board/lib/a.so /dev/shm
 		grep -c ' /opt/board/lib/a.so.1 ro,nosuid,nodev' /proc/self/mountinfo
 		(: < /dev/shm/gpu) && echo opens`
-	out, err := l.run(c)
+	out, err := l.runContainer(c)
 	want := "board aboard aboard deep\n0:0 755\n0:0 777\n0:0 755\n1\nopens\n"
 	if err != nil || out != want {
 		log, _ := os.ReadFile("/run/slipway/hook.log")
@@ -146,7 +146,7 @@ func TestUserNamespaceForeignFolder(t *testing.T) {
 		must(t, os.MkdirAll(l.rootfs("/opt/board/lib"), 0o755))
 		l.giveImage(hostRoot)
 		before := look(t)
-		out, err := l.run(container{stage: stage, env: all, script: "echo started", spec: func(s *specs.Spec) {
+		out, err := l.runContainer(container{stage: stage, env: all, script: "echo started", spec: func(s *specs.Spec) {
 			userNamespace(hostRoot)(s)
 			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/opt/board/lib", Type: "bind", Source: "/opt/victim", Options: []string{"bind"}})
 		}})
@@ -168,7 +168,7 @@ func TestUserNamespaceFolderWithMount(t *testing.T) {
 		must(t, unix.Mount("tmpfs", "/opt/board/x/sub", "tmpfs", 0, ""))
 		l.lists("dir, /opt/board/x")
 		l.giveImage(hostRoot)
-		out, err := l.run(container{stage: stage, env: all, script: "echo started", spec: userNamespace(hostRoot)})
+		out, err := l.runContainer(container{stage: stage, env: all, script: "echo started", spec: userNamespace(hostRoot)})
 		log, _ := os.ReadFile("/run/slipway/hook.log")
 		if err == nil || !strings.Contains(string(log), "test.csv:1: /opt/board/x: ") || !strings.Contains(string(log), "list what is wanted of it") {
 			t.Errorf("the container printed %q, %v, log %q; want a failure that says what to do", out, err, log)

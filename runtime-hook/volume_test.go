@@ -93,7 +93,7 @@ func TestVolume(t *testing.T) {
 				if at == "" {
 					at = "/vol"
 				}
-				out, err := l.run(container{stage: "createRuntime", env: all, script: tt.script, spec: func(s *specs.Spec) {
+				out, err := l.runContainer(container{stage: "createRuntime", env: all, script: tt.script, spec: func(s *specs.Spec) {
 					s.Process.User = specs.User{UID: 1000, GID: 1000}
 					s.Mounts = append(s.Mounts, specs.Mount{Destination: at, Type: "bind", Source: "/opt/vol", Options: []string{"bind", "rw"}})
 				}})
@@ -130,7 +130,7 @@ func TestVolumeShared(t *testing.T) {
 				}
 				hookBinary(t)
 				before := look(t)
-				out, err := l.run(container{stage: "createRuntime", env: all, script: "cat " + at + "/*", spec: func(s *specs.Spec) {
+				out, err := l.runContainer(container{stage: "createRuntime", env: all, script: "cat " + at + "/*", spec: func(s *specs.Spec) {
 					s.Linux.RootfsPropagation = "rshared"
 					s.Mounts = append(s.Mounts, specs.Mount{Destination: at, Type: "bind", Source: "/opt/shared", Options: []string{"rbind", "rshared"}})
 				}})

@@ -54,7 +54,7 @@ func TestWaysToAsk(t *testing.T) {
 			os.RemoveAll("/run/slipway")
 			write(t, "/etc/slipway/hook.toml", tt.settings)
 			must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
-			out, err := l.run(container{stage: stage, env: tt.env, spec: tt.spec, script: `for f in /dev/nvidia*; do test -c $f && printf "%s " ${f##*/}; done; :`})
+			out, err := l.runContainer(container{stage: stage, env: tt.env, spec: tt.spec, script: `for f in /dev/nvidia*; do test -c $f && printf "%s " ${f##*/}; done; :`})
 			log, _ := os.ReadFile("/run/slipway/hook.log")
 			said := string(log)
 			if err != nil {
@@ -81,7 +81,7 @@ func TestCDINeedsNoPrivilege(t *testing.T) {
 	l.lists("lib, /opt/board/a.so")
 	write(t, "/etc/slipway/hook.toml", "accept-nvidia-visible-devices-envvar-when-unprivileged = false\naccept-nvidia-visible-devices-as-volume-mounts = true\n")
 	must(t, os.Chmod("/etc/slipway/hook.toml", 0o644))
-	out, err := l.run(container{stage: "createRuntime", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}, script: "cat /opt/board/a.so", spec: func(s *specs.Spec) {
+	out, err := l.runContainer(container{stage: "createRuntime", env: []string{"NVIDIA_VISIBLE_DEVICES=void"}, script: "cat /opt/board/a.so", spec: func(s *specs.Spec) {
 		deviceMount("7")(s)
 		s.Hooks.CreateRuntime[0].Args = append(s.Hooks.CreateRuntime[0].Args, "--devices=all")
 	}})

@@ -160,8 +160,8 @@ func (b *deployBench) serve(ctx context.Context, line *link) (*deployServer, err
 	return s, line.server.in(func() error { return server.Start(ctx) })
 }
 
-// run runs a program at the client's end of the line.
-func (s *deployServer) run(ctx context.Context, c engine.Command) error {
+// runIn runs a program at the client's end of the line.
+func (s *deployServer) runIn(ctx context.Context, c engine.Command) error {
 	return s.line.client.in(func() error { return engine.Run(ctx, c) })
 }
 
@@ -245,9 +245,9 @@ func (b *deployBench) variants(s *deployServer, kind deployLine, only *regexp.Re
 		sent[name] = size
 		variants = append(variants, Variant{
 			Name:    name,
-			Prepare: func(context.Context) error { return b.settle() },
+			Prepare: func(context.Context) error { return b.removeFile() },
 			Run: func(ctx context.Context) error {
-				if err := s.run(ctx, command()); err != nil {
+				if err := s.runIn(ctx, command()); err != nil {
 					return err
 				}
 				return b.arrived(size)
@@ -265,8 +265,8 @@ func (b *deployBench) variants(s *deployServer, kind deployLine, only *regexp.Re
 	return variants, sent
 }
 
-// settle removes the file of the last round.
-func (b *deployBench) settle() error {
+// removeFile removes the file of the last round.
+func (b *deployBench) removeFile() error {
 	err := os.Remove(b.remote)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -69,7 +69,7 @@ func (b *deployBench) count(ctx context.Context, s *deployServer, before, after,
 		return 0, err
 	}
 	from := s.line.carried.Load()
-	if err := s.run(ctx, c); err != nil {
+	if err := s.runIn(ctx, c); err != nil {
 		return 0, err
 	}
 	return s.line.carried.Load() - from, engine.Run(ctx, engine.Command{Argv: []string{"diff", "-r", after, there}})

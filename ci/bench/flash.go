@@ -190,10 +190,10 @@ func (b *flashBench) measure(ctx context.Context, ways []flashWay) ([]Row, error
 		to, proved := b.targets(w), w.part
 		variants[i] = Variant{w.name, func(context.Context) error {
 			step.Detail(w.name)
-			return b.settle(ctx, w)
+			return b.prepareDevices(ctx, w)
 		}, func(ctx context.Context) error {
 			defer step.Add(1)
-			if err := b.run(ctx, w, b.watched(i), to); err != nil || proved {
+			if err := b.runVariant(ctx, w, b.watched(i), to); err != nil || proved {
 				return err
 			}
 			proved = true
@@ -219,11 +219,11 @@ func (b *flashBench) targets(w flashWay) []string {
 	return paths
 }
 
-// settle makes what a way finds: each the same.
-func (b *flashBench) settle(ctx context.Context, w flashWay) error {
+// prepareDevices makes what a way finds: each the same.
+func (b *flashBench) prepareDevices(ctx context.Context, w flashWay) error {
 	err := errors.Join(os.RemoveAll(b.outFile()), b.limit(w, speed{}))
 	for _, l := range b.devices[:w.devices] {
-		err = errors.Join(err, l.settle(b.in.blocks[w.form]))
+		err = errors.Join(err, l.prepare(b.in.blocks[w.form]))
 		if w.holds != "" && err == nil {
 			err = l.fill(ctx, b.in.image(w.holds), b.in.blocks[w.holds])
 		}
@@ -254,8 +254,8 @@ func (b *flashBench) proveAll(ctx context.Context, w flashWay, paths []string) e
 	return nil
 }
 
-// run is one flash, under the stopwatch.
-func (b *flashBench) run(ctx context.Context, w flashWay, watched string, to []string) error {
+// runVariant is one flash, under the stopwatch.
+func (b *flashBench) runVariant(ctx context.Context, w flashWay, watched string, to []string) error {
 	image := b.in.image(w.form)
 	if w.alone != nil {
 		return w.alone(b.devices[0], b.in.blocks[w.form])

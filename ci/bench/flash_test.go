@@ -45,7 +45,7 @@ func TestSettleMakesAUsedDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	mapped := bmap.Map{ImageSize: 1 << 30, BlockSize: 4096, Ranges: []bmap.Range{{First: 256, Last: 1023}}}
-	if err := l.settle(mapped); err != nil {
+	if err := l.prepare(mapped); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.heldBytes(t); got < 3<<20 || got > 3<<20+1<<16 {

@@ -55,10 +55,10 @@ func (l *loop) detach() error {
 	return errors.Join(err, os.Remove(l.file))
 }
 
-// settle makes the device a used one: other data where the image's will be, nothing
+// prepare makes the device a used one: other data where the image's will be, nothing
 // elsewhere, and all of that on the disk. So no variant finds what the one before it
 // wrote, and the file's blocks are allocated, as those of a real device are.
-func (l *loop) settle(blocks bmap.Map) error {
+func (l *loop) prepare(blocks bmap.Map) error {
 	f, err := os.OpenFile(l.path, os.O_RDWR, 0)
 	if err != nil {
 		return err

@@ -66,7 +66,7 @@ func (b *fleetBench) measure(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	outcome, took, err := b.run(ctx)
+	outcome, took, err := b.runFleet(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (b *fleetBench) makeFile() error {
 	return os.WriteFile(b.file, data, 0o644)
 }
 
-// run is what is measured.
-func (b *fleetBench) run(ctx context.Context) (fleet.Outcome, time.Duration, error) {
+// runFleet is what is measured.
+func (b *fleetBench) runFleet(ctx context.Context) (fleet.Outcome, time.Duration, error) {
 	spec := images.Spec{Board: "played", Suites: []string{filepath.Join(b.dir, fleettest.SuiteName)}}
 	ask := fleet.Ask{Inventory: filepath.Join(b.dir, fleettest.InventoryName), File: b.file, To: fleetTo, Parallel: fleetParallel}
 	step := progress.Start(ctx, "fleet", 0, "")

@@ -43,7 +43,7 @@ func (b *hookBench) ways(ctx context.Context) ([]way, error) {
 		{key: "floor", name: "the floor: a hook that checks nothing", runtime: runc, edit: b.askFloor, given: true, cache: true},
 		{key: "hook", name: "slipway-hook, createRuntime", ours: true, runtime: runc, edit: b.askHook, given: true, cache: true},
 		{key: "cdi", name: "slipway-hook cdi's spec", ours: true, runtime: runc, edit: ownCDI, timed: true, given: true, cache: true},
-		{key: "wrapper", name: "slipway-hook runtime", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.ask, given: true, cache: true},
+		{key: "wrapper", name: "slipway-hook runtime", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.requestDevices, given: true, cache: true},
 		{key: "whole", name: "slipway-hook runtime, whole-folders", ours: true, runtime: []string{b.ours, "runtime"}, edit: b.askWhole, given: true, cache: true},
 	}, nil
 }
@@ -64,7 +64,7 @@ func cdiOf(ctx context.Context, dir string, argv ...string) (func(*tinyboard.Con
 	}, nil
 }
 
-func (b *hookBench) ask(c *tinyboard.Container) error {
+func (b *hookBench) requestDevices(c *tinyboard.Container) error {
 	c.Ask()
 	return nil
 }

@@ -216,7 +216,7 @@ func (b updateBench) rsync(ctx context.Context, before, after string, options []
 	}
 	defer s.server.Stop()
 	argv := slices.Concat([]string{"rsync", "--no-whole-file", "--ignore-times", "-e", s.shell()}, options, []string{after, serverAddress + ":" + there})
-	if err := s.run(ctx, engine.Command{Argv: argv}); err != nil {
+	if err := s.runIn(ctx, engine.Command{Argv: argv}); err != nil {
 		return 0, err
 	}
 	return line.carried.Load(), engine.Run(ctx, engine.Command{Argv: []string{"cmp", after, there}})

@@ -26,9 +26,9 @@ type turn struct {
 	already bool // the board had it before
 }
 
-// take gives a board its turn and returns what came of it, and for the next update what
+// runBoard gives a board its turn and returns what came of it, and for the next update what
 // is known of its system.
-func (r *run) take(ctx context.Context, j *job) (Result, *Note) {
+func (r *run) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	t := &turn{run: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
 	t.report = ci.Report{Board: r.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
 	limited, cancel := r.limit(ctx, j)

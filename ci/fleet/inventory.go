@@ -125,7 +125,7 @@ func parse(file string, data []byte) (*Inventory, error) {
 	if err := read(data); err != nil {
 		return nil, err
 	}
-	return inv, inv.settle()
+	return inv, inv.resolveGroups()
 }
 
 // isYAML goes by the name, as Ansible does, and where that says nothing by the

@@ -64,7 +64,7 @@ func TestPin(t *testing.T) {
 			t.Errorf("%s: %s", c.Host, c.Saw)
 		}
 	}
-	outcome, _ := p.run(t.Context())
+	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.counts(); n[Passed] != 7 || n[HostKey] != 1 || n[Refused] != 1 {
 		t.Errorf("after that: %s; want all new boards to pass", n)
 	}
@@ -193,7 +193,7 @@ func TestFlashedKeysCount(t *testing.T) {
 	if a, err := plan.address(t.Context(), plan.jobs[0]); err != nil || a.HostCA != met[0].Key || a.HostKeyAlias != "SN-board-000" {
 		t.Errorf("address = %+v, %v; want who signs keys, and the serial", a, err)
 	}
-	outcome, _ := p.run(t.Context())
+	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.counts(); n[Passed] != 4 {
 		t.Errorf("%s; want all to pass", n)
 	}

@@ -161,7 +161,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 			if err := plan.prepare(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			outcome, err := plan.run(t.Context(), io.Discard)
+			outcome, err := plan.deployAll(t.Context(), io.Discard)
 			if got := outcome.counts().String(); got != tt.want || (err == nil) != (tt.want == "3 passed") {
 				t.Errorf("%v, %s (stopped: %s); want %s", err, got, outcome.Stopped, tt.want)
 			}
@@ -223,7 +223,7 @@ func TestFullDisk(t *testing.T) {
 	if err := plan.prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	outcome, err := plan.run(t.Context(), io.Discard)
+	outcome, err := plan.deployAll(t.Context(), io.Discard)
 	if n := outcome.counts(); !errors.Is(err, unix.ENOSPC) || n[NotBegun] == 0 || !strings.Contains(outcome.Stopped, "cannot be written") {
 		t.Fatalf("%v, %s, stopped: %q; want a run that ends for the full disk", err, n, outcome.Stopped)
 	}

@@ -119,7 +119,7 @@ func Run(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec,
 	if err := p.unlock(ctx); err != nil {
 		return Outcome{}, err
 	}
-	return p.run(ctx, w)
+	return p.deployAll(ctx, w)
 }
 
 // shows says that no board is asked, and nothing written.
@@ -136,8 +136,8 @@ func (p *plan) prepare(ctx context.Context) error {
 	return p.goOn()
 }
 
-// run gives the boards their turns.
-func (p *plan) run(ctx context.Context, w io.Writer) (Outcome, error) {
+// deployAll gives the boards their turns.
+func (p *plan) deployAll(ctx context.Context, w io.Writer) (Outcome, error) {
 	r, err := newRun(p)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("no board was asked, as the record of the run cannot be written: %w", err)
@@ -547,7 +547,7 @@ func (r *run) one(ctx context.Context, j *job) {
 	if !r.begin(ctx, j) {
 		return
 	}
-	result, note := r.take(ctx, j)
+	result, note := r.runBoard(ctx, j)
 	r.end(j, result, note)
 }
 

@@ -82,8 +82,8 @@ func play(t *testing.T, ok int, faults ...fleettest.Fault) *played {
 	}
 }
 
-// run is Run, but for a slow board's limit, which ends when it got slow.
-func (p *played) run(ctx context.Context) (Outcome, error) {
+// runPlan is Run, but for a slow board's limit, which ends when it got slow.
+func (p *played) runPlan(ctx context.Context) (Outcome, error) {
 	p.t.Helper()
 	var out strings.Builder
 	plan, _, err := newPlan(ctx, p.opt, p.spec, p.ask)
@@ -118,7 +118,7 @@ func (p *played) run(ctx context.Context) (Outcome, error) {
 	if err := plan.prepare(ctx); err != nil {
 		p.t.Fatal(err)
 	}
-	outcome, err := plan.run(ctx, &out)
+	outcome, err := plan.deployAll(ctx, &out)
 	p.t.Log(out.String())
 	return outcome, err
 }
@@ -151,7 +151,7 @@ func (p *played) last() (o Outcome, err error) {
 // should.
 func TestEachFailure(t *testing.T) {
 	p := play(t, 1, fleettest.Faults...)
-	outcome, err := p.run(t.Context())
+	outcome, err := p.runPlan(t.Context())
 	if !errors.Is(err, ci.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(fleettest.Faults), len(p.Boards))) {
 		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(fleettest.Faults))
 	}
@@ -231,12 +231,12 @@ func TestCanaryThenFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.ask.Canary = 3 // 000, 001 and 004, which fails
-	outcome, err := p.run(t.Context())
+	outcome, err := p.runPlan(t.Context())
 	if n := outcome.counts(); err == nil || n[Passed] != 2 || n[Checks] != 1 || n[NotBegun] != 1 || !strings.Contains(outcome.Stopped, "1 of 3 canaries failed") {
 		t.Fatalf("%v, %s, stopped %q; want one canary that failed, and one board not begun", err, n, outcome.Stopped)
 	}
 	p.ask.Failed, p.ask.Canary, p.ask.Limit = true, 0, ""
-	outcome, err = p.run(t.Context())
+	outcome, err = p.runPlan(t.Context())
 	if n := outcome.counts(); err == nil || n[Passed] != 3 || n[Checks] != 1 || n[NotBegun] != 0 {
 		t.Errorf("-failed: %v, %s; want the fourth board done", err, n)
 	}
@@ -248,7 +248,7 @@ func TestCanaryThenFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.ask.Limit = "all:!board-004"
-	outcome, err = p.run(t.Context())
+	outcome, err = p.runPlan(t.Context())
 	if n := outcome.counts(); err == nil || n[Passed] != 3 || n[Checks] != 1 || outcome.Results[0].Tries != 1 {
 		t.Errorf("-failed without one that failed: %v, %s; want nothing done, and the outcome as it was", err, n)
 	}
@@ -258,7 +258,7 @@ func TestCanaryThenFailed(t *testing.T) {
 // Commands over a fleet do not go on with each other's work, nor with another file's.
 func TestFailedOfOtherWork(t *testing.T) {
 	p := play(t, 1, fleettest.Fails)
-	deployed, _ := p.run(t.Context())
+	deployed, _ := p.runPlan(t.Context())
 	p.ask.File, p.ask.To = "", ""
 	if n := deployed.counts(); n[Checks] != 1 {
 		t.Fatalf("%s; want one board that fails", n)
@@ -268,7 +268,7 @@ func TestFailedOfOtherWork(t *testing.T) {
 		t.Errorf("fleet:smoke -failed after a deploy = %v; want that there is no smoke before, and what to run", err)
 	}
 	p.ask.Failed = false
-	smoked, _ := p.run(t.Context())
+	smoked, _ := p.runPlan(t.Context())
 	last, err := p.last()
 	if err != nil || !last.Started.Equal(deployed.Started) || smoked.Work != "smoke" || !strings.HasPrefix(last.Work, "deploy ") {
 		t.Errorf("%v: the deploy's outcome is of %v, %q; want it left as it was", err, last.Started, last.Work)
@@ -283,7 +283,7 @@ func TestFailedOfOtherWork(t *testing.T) {
 func TestStopAfter(t *testing.T) {
 	p := play(t, 0, fleettest.Refused, fleettest.NoLogin, fleettest.NotSSH)
 	p.ask.Parallel, p.ask.StopAfter = 1, 2
-	outcome, err := p.run(t.Context())
+	outcome, err := p.runPlan(t.Context())
 	n := outcome.counts()
 	if !errors.Is(err, ci.ErrUnreachable) || n[Refused] != 1 || n[Passed] != 1 || n[Login] != 1 || n[NotBegun] != 3 {
 		t.Errorf("%v, %s; want a stop after the third board", err, n)
@@ -295,7 +295,7 @@ func TestRetries(t *testing.T) {
 	p := play(t, 1, fleettest.Refused, fleettest.NoLogin)
 	p.ask.Parallel, p.ask.Retries = 1, 2
 	sink := &events{}
-	outcome, _ := p.run(progress.With(t.Context(), progress.New(sink)))
+	outcome, _ := p.runPlan(progress.With(t.Context(), progress.New(sink)))
 	sink.wantOpen(t, "board-001", 2)
 	got := map[Kind]int{}
 	for _, r := range outcome.Results {
@@ -321,7 +321,7 @@ func TestBusy(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	outcome, _ := p.run(t.Context())
+	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.counts(); n[Busy] != 1 || n[Passed] != 1 {
 		t.Errorf("%s; want one board in use", n)
 	}
@@ -338,7 +338,7 @@ func TestBrokenOff(t *testing.T) {
 		<-slow
 		cancel()
 	}()
-	outcome, err := p.run(ctx)
+	outcome, err := p.runPlan(ctx)
 	if n := outcome.counts(); err == nil || n[Stopped] != 1 || n[NotBegun] != 1 || outcome.Stopped == "" {
 		t.Errorf("%v, %s, %q; want one stopped and one not begun", err, n, outcome.Stopped)
 	}
@@ -356,7 +356,7 @@ func TestOtherBoard(t *testing.T) {
 	if err := os.WriteFile(p.ask.Inventory, []byte(with), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	outcome, _ := p.run(t.Context())
+	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.counts(); n[Passed] != 1 || n[OtherBoard] != 1 || p.Holds(p.ask.To, p.sum)["board-001"] {
 		t.Errorf("%s; want the second board refused and left alone", n)
 	}
@@ -400,7 +400,7 @@ func (e *events) wantOpen(t *testing.T, board string, tries int) {
 func TestLines(t *testing.T) {
 	p := play(t, 2, fleettest.Fails)
 	sink := &events{}
-	_, _ = p.run(progress.With(t.Context(), progress.New(sink)))
+	_, _ = p.runPlan(progress.With(t.Context(), progress.New(sink)))
 	ends := map[string]string{}
 	for _, e := range sink.all {
 		if e.State != progress.Running {

@@ -102,8 +102,8 @@ type watched struct {
 
 var errChanged = errors.New("it changed during the run")
 
-// take notes the digest of what boards get, after use opened it.
-func (p *plan) take(ctx context.Context, what, name string, use func() (digest string, err error)) error {
+// recordDigest notes the digest of what boards get, after use opened it.
+func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (digest string, err error)) error {
 	was, err := stampOf(name)
 	if err != nil {
 		return engine.NotHere(name, err)
@@ -179,7 +179,7 @@ func (p *plan) openArtifact(ctx context.Context) error {
 		p.artifact = a
 		return err
 	}
-	err := p.take(ctx, "artifact", name, func() (_ string, err error) {
+	err := p.recordDigest(ctx, "artifact", name, func() (_ string, err error) {
 		p.artifact, err = images.ArtifactOf(p.spec, dir)
 		return "", err
 	})
@@ -194,7 +194,7 @@ func (p *plan) openArtifact(ctx context.Context) error {
 	if err != nil || none != nil {
 		return err
 	}
-	return p.take(ctx, "container", p.artifact.Path(f), func() (string, error) {
+	return p.recordDigest(ctx, "container", p.artifact.Path(f), func() (string, error) {
 		digest, err := digestOf(ctx, p.artifact.Path(f))
 		if err == nil && digest != f.SHA256 {
 			err = fmt.Errorf("%s has the digest %.12s, and artifact.json says %.12s; build again", p.artifact.Path(f), digest, f.SHA256)
@@ -208,7 +208,7 @@ func (p *plan) openFile(ctx context.Context) error {
 		return nil
 	}
 	p.work.To, p.work.Mode, p.work.Owner = p.ask.To, fmt.Sprintf("%04o", p.ask.Rights.Mode), p.ask.Rights.Owner
-	return p.take(ctx, "file", p.ask.File, func() (digest string, err error) {
+	return p.recordDigest(ctx, "file", p.ask.File, func() (digest string, err error) {
 		if p.source, err = target.OpenSource(ctx, p.ask.File); err == nil {
 			digest = p.source.SHA256()
 		}
@@ -220,7 +220,7 @@ func (p *plan) openBundle(ctx context.Context) error {
 	if p.ask.Update == "" {
 		return nil
 	}
-	return p.take(ctx, "bundle", p.ask.Update, func() (_ string, err error) {
+	return p.recordDigest(ctx, "bundle", p.ask.Update, func() (_ string, err error) {
 		p.bundle, err = boardupdate.Open(p.ask.Update)
 		return "", err
 	})

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// settle works out what the file only says piece by piece: who is in which group,
+// resolveGroups works out what the file only says piece by piece: who is in which group,
 // and which of several values of a variable holds.
-func (inv *Inventory) settle() error {
+func (inv *Inventory) resolveGroups() error {
 	for _, name := range inv.order {
 		if g := inv.groups[name]; name != allGroup && len(g.parents) == 0 {
 			g.parents = []string{allGroup}

@@ -75,7 +75,7 @@ func TestUpdateKinds(t *testing.T) {
 			return comesTo(ci.OldSystem, false, failed)(turn)
 		},
 	})
-	outcome, err := p.run(t.Context())
+	outcome, err := p.runPlan(t.Context())
 	if !errors.Is(err, ci.ErrFailed) {
 		t.Errorf("error %v; want %v, which is what the worst one is", err, ci.ErrFailed)
 	}
@@ -94,17 +94,17 @@ func TestUpdateKinds(t *testing.T) {
 func TestUpdateCanary(t *testing.T) {
 	p := playUpdate(t, 3, map[string]func(*turn) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, ci.ErrFailed)})
 	p.ask.Canary = 1
-	outcome, _ := p.run(t.Context())
+	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.counts(); n[WentBack] != 1 || n[NotBegun] != 2 {
 		t.Fatalf("%s; want that only the canary was begun", n)
 	}
 	p.ask.Failed, p.ask.Limit = true, "all:!board-000"
-	outcome, err := p.run(t.Context())
+	outcome, err := p.runPlan(t.Context())
 	if n := outcome.counts(); err == nil || n[WentBack] != 1 || n[Passed] != 2 {
 		t.Errorf("-failed: %v, %s; want the two others updated", err, n)
 	}
 	p.ask.Failed, p.ask.DryRun = false, true
-	if outcome, err = p.run(t.Context()); err != nil || outcome.counts()[Passed] != 2 || !strings.HasPrefix(outcome.Work, "preflight ") {
+	if outcome, err = p.runPlan(t.Context()); err != nil || outcome.counts()[Passed] != 2 || !strings.HasPrefix(outcome.Work, "preflight ") {
 		t.Errorf("-dryrun: %v, %s, %s; want a preflight of both", err, outcome.Work, outcome.counts())
 	}
 	if last, err := p.last(); err != nil || last.counts()[Passed] != 2 || last.counts()[WentBack] != 1 {
@@ -150,7 +150,7 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 	if err := plan.prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	outcome, _ := plan.run(t.Context(), io.Discard)
+	outcome, _ := plan.deployAll(t.Context(), io.Discard)
 	if got := outcome.Results[0]; got.Kind != WentBack || strings.Contains(got.Saw, errSlow.Error()) {
 		t.Errorf("it ended as %q: %s", got.Kind, got.Saw)
 	}

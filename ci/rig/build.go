@@ -184,12 +184,12 @@ func (b build) script(ctx context.Context, step *progress.Step, part, work strin
 	if err != nil {
 		return err
 	}
-	return b.run(ctx, step, script, part, work)
+	return b.runStep(ctx, step, script, part, work)
 }
 
-// run runs a script that finds its sources in /source, works in /build, and puts what it
+// runStep runs a script that finds its sources in /source, works in /build, and puts what it
 // made into /made.
-func (b build) run(ctx context.Context, step *progress.Step, script []byte, part, work string) error {
+func (b build) runStep(ctx context.Context, step *progress.Step, script []byte, part, work string) error {
 	file := filepath.Join(work, "script")
 	if err := os.WriteFile(file, script, 0o644); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (b build) run(ctx context.Context, step *progress.Step, script []byte, part
 	if err != nil {
 		return err
 	}
-	err = m.run(ctx, engine.Command{
+	err = m.runIn(ctx, engine.Command{
 		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build", Unset: outside(),
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/build", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
 		Line: func(line string) {

@@ -48,7 +48,7 @@ func enter(ctx context.Context, r root) (*room, error) {
 	if err := <-ready; err != nil {
 		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
-	if err := m.run(ctx, engine.Command{Argv: []string{"mount", "-t", "proc", "proc", "/proc"}}); err != nil {
+	if err := m.runIn(ctx, engine.Command{Argv: []string{"mount", "-t", "proc", "proc", "/proc"}}); err != nil {
 		m.leave()
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func (m *room) do(f func() error) error {
 	return <-done
 }
 
-// run runs a program in the room. Its Log is not the room's, so there may be none.
-func (m *room) run(ctx context.Context, c engine.Command) error {
+// runIn runs a program in the room. Its Log is not the room's, so there may be none.
+func (m *room) runIn(ctx context.Context, c engine.Command) error {
 	c.Apart = true
 	return m.do(func() error { return engine.Run(ctx, c) })
 }

@@ -66,7 +66,7 @@ func (w *Workshop) Change(ctx context.Context, script string, change []byte) (ma
 		return "", err
 	}
 	step := progress.Start(ctx, w.build.source.Name, 0, "")
-	err = w.build.run(ctx, step, []byte(script), made, w.work)
+	err = w.build.runStep(ctx, step, []byte(script), made, w.work)
 	step.End("built with the change", err)
 	return made, err
 }

@@ -198,7 +198,7 @@ func (s *soakedFlash) end(ctx context.Context, w io.Writer) (ended bool, err err
 	if err != nil {
 		return false, fmt.Errorf("%v after %s: %w", signal, after, err)
 	}
-	state, err := s.judge(before, ended)
+	state, err := s.checkDevice(before, ended)
 	if err != nil {
 		return false, fmt.Errorf("%v after %s: %w", signal, after, err)
 	}
@@ -229,8 +229,8 @@ func (s *soakedFlash) kill(ctx context.Context, after time.Duration, signal os.S
 	return true, err
 }
 
-// judge says what the device is, and fails where it is something that it must not be.
-func (s *soakedFlash) judge(before []byte, ended bool) (string, error) {
+// checkDevice says what the device is, and fails where it is something that it must not be.
+func (s *soakedFlash) checkDevice(before []byte, ended bool) (string, error) {
 	now, err := os.ReadFile(s.device)
 	if err != nil {
 		return "", err
@@ -257,9 +257,9 @@ func (s *soakedFlash) judge(before []byte, ended bool) (string, error) {
 
 // finish flashes to the end.
 func (s *soakedFlash) finish(ctx context.Context) error {
-	if err := s.job.run(ctx); err != nil {
+	if err := s.job.runCommand(ctx); err != nil {
 		return err
 	}
-	_, err := s.judge(nil, true)
+	_, err := s.checkDevice(nil, true)
 	return err
 }

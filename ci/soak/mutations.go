@@ -88,9 +88,9 @@ const verdictsFile = "build/soak/mutations.json"
 // verdict is what has found a fault. Digest is of all that decides that.
 type verdict struct{ Digest, Caught, Said string }
 
-// judge returns the verdict that is kept in a file with the same digest, or makes one. It
+// verdictOf returns the verdict that is kept in a file with the same digest, or makes one. It
 // keeps none on a fault that nothing has found, nor of a run that was stopped.
-func judge(ctx context.Context, file, name, digest string, try func() (caught, said string, err error)) (v verdict, kept bool, err error) {
+func verdictOf(ctx context.Context, file, name, digest string, try func() (caught, said string, err error)) (v verdict, kept bool, err error) {
 	if v = verdicts(file)[name]; v.Digest == digest {
 		return v, true, nil
 	}
@@ -140,7 +140,7 @@ func Mutations(ctx context.Context, w io.Writer, dir string, opt Options) error 
 			}
 			benches[m.kind] = b
 		}
-		v, kept, err := judge(ctx, verdictsFile, m.name, b.digest(m.text), func() (string, string, error) { return b.try(ctx, m) })
+		v, kept, err := verdictOf(ctx, verdictsFile, m.name, b.digest(m.text), func() (string, string, error) { return b.try(ctx, m) })
 		if err != nil {
 			return fmt.Errorf("mutation %s: %w", m.name, err)
 		}
@@ -255,7 +255,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, _, err = judge(ctx, verdictsFile, b.spec.Suites[0], b.digest(nil), func() (string, string, error) {
+	_, _, err = verdictOf(ctx, verdictsFile, b.spec.Suites[0], b.digest(nil), func() (string, string, error) {
 		failed, said, err := b.prove(ctx)
 		if err != nil || failed != "" {
 			err = errors.Join(fmt.Errorf("%s without a mutation: %s %s", b.spec.Suites[0], failed, said), err)

@@ -112,7 +112,7 @@ func (j Job) firstPass(ctx context.Context, rounds int) (states []string, took [
 			return nil, nil, err
 		}
 		began := time.Now()
-		if err := j.run(ctx); err != nil {
+		if err := j.runCommand(ctx); err != nil {
 			return nil, nil, err
 		}
 		took = append(took, time.Since(began))
@@ -126,7 +126,7 @@ func (j Job) firstPass(ctx context.Context, rounds int) (states []string, took [
 }
 
 func (j Job) compare(ctx context.Context, round int, want string) error {
-	if err := j.run(ctx); err != nil {
+	if err := j.runCommand(ctx); err != nil {
 		return fmt.Errorf("run again: %w", err)
 	}
 	got, err := j.State(ctx, round)
@@ -144,7 +144,7 @@ func (j Job) command(ctx context.Context, out io.Writer) *exec.Cmd {
 	return cmd
 }
 
-func (j Job) run(ctx context.Context) error {
+func (j Job) runCommand(ctx context.Context) error {
 	var out strings.Builder
 	if err := j.command(ctx, &out).Run(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(j.Argv, " "), err, out.String())

@@ -147,7 +147,7 @@ func TestFlashJudges(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := soakedFlash{device: device, now: image}
-			if state, err := s.judge(old, tt.ended); (err == nil) != tt.ok {
+			if state, err := s.checkDevice(old, tt.ended); (err == nil) != tt.ok {
 				t.Errorf("judge = %q, %v; want success: %v", state, err, tt.ok)
 			}
 		})
@@ -187,7 +187,7 @@ func TestMutationsAreKept(t *testing.T) {
 		{"b", "1", "z", "y"},
 	} {
 		tried := false
-		v, kept, err := judge(t.Context(), file, tt.name, tt.digest, func() (string, string, error) {
+		v, kept, err := verdictOf(t.Context(), file, tt.name, tt.digest, func() (string, string, error) {
 			tried = true
 			return tt.caught, "", nil
 		})
@@ -196,20 +196,20 @@ func TestMutationsAreKept(t *testing.T) {
 		}
 	}
 	none := func() (string, string, error) { return "", "", nil }
-	if _, _, err := judge(t.Context(), file, "slow", "1", func() (string, string, error) {
-		_, _, err := judge(t.Context(), file, "of another rig", "1", func() (string, string, error) { return "x", "", nil })
+	if _, _, err := verdictOf(t.Context(), file, "slow", "1", func() (string, string, error) {
+		_, _, err := verdictOf(t.Context(), file, "of another rig", "1", func() (string, string, error) { return "x", "", nil })
 		return "x", "", err
 	}); err != nil {
 		t.Error(err)
 	}
-	if _, kept, err := judge(t.Context(), file, "of another rig", "1", none); err != nil || !kept {
+	if _, kept, err := verdictOf(t.Context(), file, "of another rig", "1", none); err != nil || !kept {
 		t.Errorf("a verdict of another run at the same time is lost; %v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	if _, _, err := judge(ctx, file, "a", "3", func() (string, string, error) { stop(); return "x", "", nil }); !errors.Is(err, context.Canceled) {
+	if _, _, err := verdictOf(ctx, file, "a", "3", func() (string, string, error) { stop(); return "x", "", nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a stopped run: %v", err)
 	}
-	if v, kept, err := judge(t.Context(), file, "a", "3", func() (string, string, error) { return "y", "", nil }); err != nil || kept || v.Caught != "y" {
+	if v, kept, err := verdictOf(t.Context(), file, "a", "3", func() (string, string, error) { return "y", "", nil }); err != nil || kept || v.Caught != "y" {
 		t.Errorf("after a stopped run: %v, %v, %v", v, kept, err)
 	}
 }

@@ -294,7 +294,7 @@ func (s *soakedUpdate) prove(ctx context.Context, c updateCase) error {
 	if c.system == "new" {
 		s.took = took
 	}
-	_, err = s.judge(ctx, o, c.bundle)
+	_, err = s.checkSystem(ctx, o, c.bundle)
 	fmt.Fprintf(s.w, "%s: the %s system runs in %s, after %s, %d KiB of the bundle sent. %s\n",
 		c.name, o.System, o.Slot, took.Round(time.Second), o.SentBytes>>10, engine.OneLine(firstLine(o.Why)))
 	return err
@@ -338,9 +338,9 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) (disturbed bool, 
 	if err := g.Wait(); err != nil {
 		return disturbed, err
 	}
-	is, err := s.judge(ctx, o, bundle)
+	is, err := s.checkSystem(ctx, o, bundle)
 	if err == nil && !(is == "new" && o.Committed) { // it may be on trial, or wait for a restart
-		_, err = s.ask(ctx, "rauc status mark-active booted && rauc status mark-good booted")
+		_, err = s.runScript(ctx, "rauc status mark-active booted && rauc status mark-good booted")
 	}
 	what := fmt.Sprintf("kill %d of %d: the %s was cut after %s", n+1, of, map[bool]string{true: "power", false: "connection"}[power], after.Round(time.Second))
 	if !disturbed {
@@ -350,9 +350,9 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) (disturbed bool, 
 	return disturbed, err
 }
 
-// judge looks which system runs, and compares it with what update said and with what is
+// checkSystem looks which system runs, and compares it with what update said and with what is
 // in the bundle.
-func (s *soakedUpdate) judge(ctx context.Context, o said, bundle string) (is string, err error) {
+func (s *soakedUpdate) checkSystem(ctx context.Context, o said, bundle string) (is string, err error) {
 	now, err := s.look(ctx)
 	if err != nil {
 		return "", fmt.Errorf("the board after the update (which said %+v): %w", o, err)
@@ -385,7 +385,7 @@ find /usr -xdev -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum`
 // look returns the key of the image that runs, having compared its programs with those
 // that it had before.
 func (s *soakedUpdate) look(ctx context.Context) (key string, err error) {
-	out, err := s.ask(ctx, lookScript)
+	out, err := s.runScript(ctx, lookScript)
 	if err != nil {
 		return "", err
 	}
@@ -404,8 +404,8 @@ func (s *soakedUpdate) look(ctx context.Context) (key string, err error) {
 // lookLimit is long, because the board may still be on its way back.
 const lookLimit = 10 * time.Minute
 
-// ask runs a script on the board as soon as that lets somebody in.
-func (s *soakedUpdate) ask(ctx context.Context, script string) (string, error) {
+// runScript runs a script on the board as soon as that lets somebody in.
+func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	for {
@@ -429,7 +429,7 @@ func (s *soakedUpdate) ask(ctx context.Context, script string) (string, error) {
 // whole shuts the board down and has e2fsck judge its file systems: what is mounted at
 // every boot, and the slot that runs.
 func (s *soakedUpdate) whole(ctx context.Context) error {
-	out, err := s.ask(ctx, "tr ' ' '\\n' < /proc/cmdline | grep '^root=PARTLABEL='")
+	out, err := s.runScript(ctx, "tr ' ' '\\n' < /proc/cmdline | grep '^root=PARTLABEL='")
 	if err != nil {
 		return err
 	}

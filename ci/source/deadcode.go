@@ -38,7 +38,7 @@ func (t tree) deadIn(ctx context.Context, dir string) ([]string, error) {
 		if p.Name != "main" {
 			continue
 		}
-		one, err := t.judge(ctx, dir, p)
+		one, err := t.deadCodeOf(ctx, dir, p)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ type program struct {
 	dead    map[string]bool // the same
 }
 
-func (t tree) judge(ctx context.Context, dir string, p goPackage) (program, error) {
+func (t tree) deadCodeOf(ctx context.Context, dir string, p goPackage) (program, error) {
 	one := program{folders: map[string]bool{}, dead: map[string]bool{}}
 	look := t.deadInProgram
 	if filepath.Base(p.Dir) == "magefiles" {
@@ -143,7 +143,7 @@ func (t tree) deadInMagefiles(ctx context.Context, dir string, p goPackage) ([]s
 			return nil, err
 		}
 	}
-	if err := run(ctx, dir, t.tools["mage"], "-d", scratch, "-keep", "-compile", filepath.Join(scratch, "program")); err != nil {
+	if err := runGo(ctx, dir, t.tools["mage"], "-d", scratch, "-keep", "-compile", filepath.Join(scratch, "program")); err != nil {
 		return nil, fmt.Errorf("compile a copy of the magefiles: %w", err)
 	}
 	return t.deadInCopy(ctx, dir, scratch, p)

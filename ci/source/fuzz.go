@@ -59,7 +59,7 @@ func fuzzTargets(ctx context.Context, root string) ([]fuzzTarget, error) {
 			results.add(dir, e)
 			return results.limit()
 		}
-		if err := list.run(ctx); err != nil {
+		if err := list.runTests(ctx); err != nil {
 			return nil, err
 		}
 		for _, c := range results.failed() {
@@ -88,7 +88,7 @@ func (t fuzzTarget) fuzz(ctx context.Context, d time.Duration) (said string, err
 			results.add(t.module, e)
 			return nil
 		}
-		if err := test.run(ctx); err != nil {
+		if err := test.runTests(ctx); err != nil {
 			return "", err
 		}
 		return said, t.crash(results, said)

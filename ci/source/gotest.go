@@ -21,9 +21,9 @@ type goTest struct {
 	noise func(line string)     // gets what is no event
 }
 
-// run hands on the events of the tests. Tests that fail are no error here: each
+// runTests hands on the events of the tests. Tests that fail are no error here: each
 // says so by an event.
-func (t goTest) run(ctx context.Context) error {
+func (t goTest) runTests(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	reader := &eventReader{noise: t.noise, each: func(e testEvent) {

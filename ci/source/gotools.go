@@ -73,16 +73,16 @@ func copyFile(from, to string) error {
 }
 
 func (t tree) format(ctx context.Context) error {
-	if err := run(ctx, t.root, t.tools["gofumpt"], "-w", "."); err != nil {
+	if err := runGo(ctx, t.root, t.tools["gofumpt"], "-w", "."); err != nil {
 		return err
 	}
 	for _, dir := range t.modules {
-		if err := run(ctx, dir, "go", "mod", "tidy"); err != nil {
+		if err := runGo(ctx, dir, "go", "mod", "tidy"); err != nil {
 			return err
 		}
 	}
 	return t.withToolsModule(func(dir string) error {
-		if err := run(ctx, dir, "go", "mod", "tidy"); err != nil {
+		if err := runGo(ctx, dir, "go", "mod", "tidy"); err != nil {
 			return err
 		}
 		mod := filepath.Join(t.root, toolsMod)
@@ -93,7 +93,7 @@ func (t tree) format(ctx context.Context) error {
 	})
 }
 
-func run(ctx context.Context, dir string, argv ...string) error {
+func runGo(ctx context.Context, dir string, argv ...string) error {
 	return engine.Run(ctx, command(dir, argv...))
 }
 

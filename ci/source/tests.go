@@ -202,7 +202,7 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 	// What does not compile is told by the run itself. This links nothing: what is linked
 	// is not kept.
 	_, _ = engine.Output(ctx, command(test.dir, "go", "list", "-tags="+tags, "-race", "-e", "-test", "-export", "./..."))
-	err = test.run(ctx)
+	err = test.runTests(ctx)
 	if err == nil {
 		results.missing(rel)
 	}

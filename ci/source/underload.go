@@ -169,7 +169,7 @@ func (l *loaded) test(ctx context.Context, step *progress.Step, binary, dir, nam
 	step.Add(int64(min(passed.Rounds[name], l.rounds)))
 	for atOnce := 1; passed.Rounds[name] < l.rounds; atOnce = min(2*atOnce, roundsAtOnce) {
 		n := min(atOnce, l.rounds-passed.Rounds[name])
-		if state, err := l.run(ctx, binary, dir, name, n); err != nil || state != passRound {
+		if state, err := l.runRounds(ctx, binary, dir, name, n); err != nil || state != passRound {
 			return state, err
 		}
 		if err := passed.add(binary, name, n); err != nil {
@@ -195,8 +195,8 @@ const (
 	failRound
 )
 
-// run runs a test n times in one process. The error is for a run that was stopped.
-func (l *loaded) run(ctx context.Context, binary, dir, test string, n int) (roundState, error) {
+// runRounds runs a test n times in one process. The error is for a run that was stopped.
+func (l *loaded) runRounds(ctx context.Context, binary, dir, test string, n int) (roundState, error) {
 	name := filepath.Join(l.out, filepath.Base(l.log(binary, test)))
 	log, err := os.Create(name)
 	if err != nil {

@@ -33,7 +33,7 @@ func needMkbfb(t *testing.T) mkbfb {
 	return mkbfb{newFolder(t), script}
 }
 
-func (m mkbfb) run(args ...string) (string, error) {
+func (m mkbfb) runMkbfb(args ...string) (string, error) {
 	cmd := exec.CommandContext(m.Context(), "python3", append([]string{m.script}, args...)...)
 	cmd.Dir = m.dir
 	out, err := cmd.CombinedOutput()
@@ -42,7 +42,7 @@ func (m mkbfb) run(args ...string) (string, error) {
 
 func (m mkbfb) must(args ...string) string {
 	m.Helper()
-	out, err := m.run(args...)
+	out, err := m.runMkbfb(args...)
 	if err != nil {
 		m.Fatalf("mlx-mkbfb %q: %v\n%s", args, err, out)
 	}
@@ -187,7 +187,7 @@ func TestCheckAsMkbfb(t *testing.T) {
 		at := random.IntN(headerBytes + 8)
 		data[at] ^= 1 << random.IntN(8)
 		m.save("changed.bfb", data)
-		_, theirs := m.run("-c", "changed.bfb")
+		_, theirs := m.runMkbfb("-c", "changed.bfb")
 		ours := check(t.Context(), data)
 		if theirs != nil && ours == nil {
 			t.Errorf("with byte %d changed, mlx-mkbfb refuses the stream and we do not", at)
@@ -259,7 +259,7 @@ func (m mkbfb) refused(name string) {
 		data := bytes.Clone(whole)
 		data[i.OffsetBytes+i.SizeBytes/2] ^= 1
 		m.save("changed.bfb", data)
-		if out, err := m.run("-c", "changed.bfb"); err == nil {
+		if out, err := m.runMkbfb("-c", "changed.bfb"); err == nil {
 			m.Errorf("%s with a damaged %s: mlx-mkbfb takes it: %s", name, i.Name, out)
 		}
 		if err := check(m.Context(), data); err == nil {

@@ -121,7 +121,7 @@ func (o *Origin) download(ctx context.Context, w wanted) (File, error) {
 		return File{}, err
 	}
 	defer d.f.Close()
-	return d.run(ctx)
+	return d.fetchFile(ctx)
 }
 
 func (d *download) reuse(ctx context.Context) File {
@@ -175,7 +175,7 @@ func (d *download) cut() error {
 	return nil
 }
 
-func (d *download) run(ctx context.Context) (File, error) {
+func (d *download) fetchFile(ctx context.Context) (File, error) {
 	err := d.tries(ctx)
 	if err == nil && d.cached == nil {
 		err = d.finish(ctx)
@@ -346,7 +346,7 @@ func (d *download) accept(ctx context.Context, a answer) error {
 		d.count(d.have)
 	}
 	d.resumed = d.resumed || d.have > 0
-	return d.place.room(a.size - d.have)
+	return d.place.checkSpace(a.size - d.have)
 }
 
 func (d *download) count(n int64) {
@@ -363,7 +363,7 @@ func (d *download) copy(body io.Reader, heard func()) error {
 	for {
 		n, err := body.Read(buf)
 		heard()
-		if err2 := d.take(buf[:n]); err2 != nil {
+		if err2 := d.addBytes(buf[:n]); err2 != nil {
 			return err2
 		}
 		switch {
@@ -377,7 +377,7 @@ func (d *download) copy(body io.Reader, heard func()) error {
 	}
 }
 
-func (d *download) take(p []byte) error {
+func (d *download) addBytes(p []byte) error {
 	before := d.have
 	if most := d.most(); d.have+int64(len(p)) > most {
 		return final{fmt.Errorf("the server sends more than the %d bytes that there are to be", most)}
@@ -389,7 +389,7 @@ func (d *download) take(p []byte) error {
 	d.have += int64(len(p))
 	d.count(int64(len(p)))
 	if d.size < 0 && before/roomEvery != d.have/roomEvery {
-		if err := d.place.room(roomEvery); err != nil {
+		if err := d.place.checkSpace(roomEvery); err != nil {
 			return err
 		}
 	}
@@ -453,6 +453,6 @@ func (d *download) finish(ctx context.Context) error {
 	}
 	d.file.SHA256, d.file.SizeBytes = sum, d.have
 	var err error
-	d.file.Path, err = d.place.settle(record{Reference: d.file.Reference, Validator: d.validator, SizeBytes: d.have, SHA256: sum})
+	d.file.Path, err = d.place.keepFile(record{Reference: d.file.Reference, Validator: d.validator, SizeBytes: d.have, SHA256: sum})
 	return err
 }

@@ -83,7 +83,7 @@ func (w *web) open(ctx context.Context, f wanted, h held) (answer, error) {
 		password, _ := w.login.Password()
 		req.SetBasicAuth(w.login.Username(), password)
 	}
-	h.ask(req)
+	h.setConditions(req)
 	res, err := w.send(req)
 	if err != nil {
 		return answer{}, unreachable(err)
@@ -95,9 +95,9 @@ func (w *web) open(ctx context.Context, f wanted, h held) (answer, error) {
 	return a, err
 }
 
-// ask says in a request what is here. A range is asked for only where the server
+// setConditions says in a request what is here. A range is asked for only where the server
 // gave that version a name: it would join two versions otherwise.
-func (h held) ask(req *http.Request) {
+func (h held) setConditions(req *http.Request) {
 	kind, value, _ := strings.Cut(h.validator, " ")
 	switch {
 	case h.validator == "":

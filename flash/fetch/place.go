@@ -154,8 +154,8 @@ func (p *place) drop() error {
 	return nil
 }
 
-// settle makes the partial file the whole one, and takes the former version away.
-func (p *place) settle(r record) (string, error) {
+// keepFile makes the partial file the whole one, and takes the former version away.
+func (p *place) keepFile(r record) (string, error) {
 	old := p.read(".json")
 	path := p.version(r.SHA256)
 	if err := engine.MkdirAll(filepath.Dir(path)); err != nil {
@@ -178,8 +178,8 @@ func (p *place) settle(r record) (string, error) {
 // spare is what a download leaves free for others.
 const spare = 16 << 20
 
-// room says in time that the disk is too small.
-func (p *place) room(need int64) error {
+// checkSpace says in time that the disk is too small.
+func (p *place) checkSpace(need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(p.dir, &st); err != nil {
 		return final{err}

@@ -163,7 +163,7 @@ func acceptEntry(h *tar.Header, before string) error {
 }
 
 func (p *place) copyEntry(in io.Reader, size int64, to io.Writer) (string, error) {
-	if err := p.room(size); err != nil {
+	if err := p.checkSpace(size); err != nil {
 		return "", err
 	}
 	h := sha256.New()

@@ -35,7 +35,7 @@ func Judge(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
 	case l == nil:
 		return whole.noTable(holds)
 	}
-	return l.judge(sizeBytes, sectorBytes)
+	return l.checkSize(sizeBytes, sectorBytes)
 }
 
 // Entries says where the entries of an image's first GPT lie, by its header, and where
@@ -142,8 +142,8 @@ func (s *source) oldLayout(holds string) *layout {
 	return l
 }
 
-// judge compares a table with what it lies on.
-func (l *layout) judge(sizeBytes, sectorBytes int64) error {
+// checkSize compares a table with what it lies on.
+func (l *layout) checkSize(sizeBytes, sectorBytes int64) error {
 	sector := cmp.Or(l.sector, l.oldSector(sizeBytes, sectorBytes))
 	if sectorBytes != 0 && sector != sectorBytes {
 		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: make the image for such sectors (wic create --sector-size %[2]d), or take another device; -raw writes it as it is", sector, sectorBytes)

@@ -231,12 +231,12 @@ func TestJudgeFileSystems(t *testing.T) {
 	}
 	t.Run("ext4", func(t *testing.T) {
 		path := disk(t, 8*mib)
-		run(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-L", "rootfs", path)
+		mustRun(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-L", "rootfs", path)
 		check(t, judge(path), "a single ext4 volume without a partition table (rootfs)")
 	})
 	t.Run("vfat", func(t *testing.T) {
 		path := disk(t, 8*mib)
-		run(t, "", "mkfs.vfat", "dosfstools", path)
+		mustRun(t, "", "mkfs.vfat", "dosfstools", path)
 		check(t, judge(path), "a single vfat volume without a partition table")
 	})
 	t.Run("squashfs, and a bundle of RAUC", func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestJudgeFileSystems(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "manifest.raucm"), []byte("[update]\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		run(t, "", "mksquashfs", "squashfs-tools", dir, path)
+		mustRun(t, "", "mksquashfs", "squashfs-tools", dir, path)
 		check(t, judge(path), "a single squashfs volume without a partition table")
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
@@ -261,10 +261,10 @@ func TestJudgeFileSystems(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "a"), []byte("a"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		run(t, "", "xorriso", "xorriso", "-as", "mkisofs", "-o", path, dir)
+		mustRun(t, "", "xorriso", "xorriso", "-as", "mkisofs", "-o", path, dir)
 		check(t, judge(path), "an ISO image that only optical drives boot")
 		for _, hybrid := range [][]string{{"--protective-msdos-label"}, {"-partition_offset", "16"}} {
-			run(t, "", "xorriso", "xorriso", append(append([]string{"-as", "mkisofs"}, hybrid...), "-o", path, dir)...)
+			mustRun(t, "", "xorriso", "xorriso", append(append([]string{"-as", "mkisofs"}, hybrid...), "-o", path, dir)...)
 			f, _ := os.ReadFile(path)
 			t.Logf("%v: %x", hybrid, f[446:512])
 			check(t, judge(path), "")

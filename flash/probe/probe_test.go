@@ -42,7 +42,7 @@ func tool(t *testing.T, name, debian string) string {
 	return path
 }
 
-func run(t *testing.T, stdin, name, debian string, args ...string) string {
+func mustRun(t *testing.T, stdin, name, debian string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), tool(t, name, debian), args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -75,7 +75,7 @@ func probe(t *testing.T, path string, sector int) Disk {
 func blkid(t *testing.T, path string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for line := range strings.Lines(run(t, "", "blkid", "util-linux", "-p", "-o", "export", path)) {
+	for line := range strings.Lines(mustRun(t, "", "blkid", "util-linux", "-p", "-o", "export", path)) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		found[key] = strings.ReplaceAll(value, `\ `, " ")
 	}
@@ -108,7 +108,7 @@ func TestFileSystems(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			path := disk(t, max(test.size, 32*mib))
-			run(t, "", test.program, test.debian, append(test.args, path)...)
+			mustRun(t, "", test.program, test.debian, append(test.args, path)...)
 			compare(t, path, test.label)
 		})
 	}
@@ -133,17 +133,17 @@ func TestReadOnlyFileSystems(t *testing.T) {
 	}
 	t.Run("squashfs", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "disk")
-		run(t, "", "mksquashfs", "squashfs-tools", dir, path, "-quiet")
+		mustRun(t, "", "mksquashfs", "squashfs-tools", dir, path, "-quiet")
 		compare(t, path, "")
 	})
 	t.Run("erofs", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "disk")
-		run(t, "", "mkfs.erofs", "erofs-utils", path, dir)
+		mustRun(t, "", "mkfs.erofs", "erofs-utils", path, dir)
 		compare(t, path, "")
 	})
 	t.Run("iso9660", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "disk")
-		run(t, "", "xorriso", "xorriso", "-as", "mkisofs", "-quiet", "-V", "RESCUE", "-o", path, dir)
+		mustRun(t, "", "xorriso", "xorriso", "-as", "mkisofs", "-quiet", "-V", "RESCUE", "-o", path, dir)
 		compare(t, path, "RESCUE")
 	})
 }
@@ -305,7 +305,7 @@ func TestMembers(t *testing.T) {
 // same.
 func TestMemberBeforeFileSystem(t *testing.T) {
 	path := disk(t, 32*mib)
-	run(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", path, "31M")
+	mustRun(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", path, "31M")
 	p, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -346,7 +346,7 @@ func TestRealLVM(t *testing.T) {
 
 func TestBtrfsOverTwoDisks(t *testing.T) {
 	a, b := disk(t, 128*mib), disk(t, 128*mib)
-	run(t, "", "mkfs.btrfs", "btrfs-progs", "-q", "-L", "both", "-d", "raid1", "-m", "raid1", a, b)
+	mustRun(t, "", "mkfs.btrfs", "btrfs-progs", "-q", "-L", "both", "-d", "raid1", "-m", "raid1", a, b)
 	for _, path := range []string{a, b} {
 		if got := probe(t, path, 0); got.Part != "a btrfs over 2 devices (both)" {
 			t.Errorf("Read = %+v; want a part of a btrfs over 2 devices", got.Content)

@@ -66,7 +66,7 @@ func (s *source) gpt(sector int64, mbr *Table) *Table {
 			last = s.gptHeader(size, int64(first.other)*size)
 		}
 		t := &Table{Type: "gpt", Hybrid: mbr != nil && mbr.Hybrid}
-		t.judge(first, last, s.size/size)
+		t.compareCopies(first, last, s.size/size)
 		if mbr == nil {
 			t.fault("no protective MBR before it")
 		}
@@ -86,8 +86,8 @@ func (s *source) gpt(sector int64, mbr *Table) *Table {
 	return nil
 }
 
-// judge compares the two copies.
-func (t *Table) judge(first, last *gptHeader, sectors int64) {
+// compareCopies compares the two copies.
+func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 	switch {
 	case first == nil:
 		t.fault("the first copy is damaged; the second, at the end, is whole")

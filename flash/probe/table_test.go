@@ -26,7 +26,7 @@ start=16384, size=4096, type=82
 func partitioned(t *testing.T, script string) string {
 	t.Helper()
 	path := disk(t, 32*mib)
-	run(t, script, "sfdisk", "fdisk", "--quiet", "--no-reread", "--no-tell-kernel", path)
+	mustRun(t, script, "sfdisk", "fdisk", "--quiet", "--no-reread", "--no-tell-kernel", path)
 	return path
 }
 
@@ -42,7 +42,7 @@ func sfdisk(t *testing.T, path string) (table struct {
 },
 ) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(run(t, "", "sfdisk", "fdisk", "--json", path)), &table); err != nil {
+	if err := json.Unmarshal([]byte(mustRun(t, "", "sfdisk", "fdisk", "--json", path)), &table); err != nil {
 		t.Fatal(err)
 	}
 	return table
@@ -74,7 +74,7 @@ func TestTables(t *testing.T) {
 
 func TestContentOfPartitions(t *testing.T) {
 	path := partitioned(t, gptScript)
-	run(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-L", "root", "-E", "offset=4194304", path, "4M")
+	mustRun(t, "", "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-L", "root", "-E", "offset=4194304", path, "4M")
 	got := probe(t, path, 512).Table.Partitions[1]
 	if got.Type != "0fc63daf-8483-4772-8e79-3d69d8477de4" || got.Content.Type != "ext4" || got.Label != "root" {
 		t.Errorf("partition = %+v; want ext4 with label root", got)
@@ -136,7 +136,7 @@ func TestOtherSectors(t *testing.T) {
 
 func TestHybrid(t *testing.T) {
 	path := partitioned(t, gptScript)
-	run(t, "", "sgdisk", "gdisk", "--hybrid=1", path)
+	mustRun(t, "", "sgdisk", "gdisk", "--hybrid=1", path)
 	if d := probe(t, path, 512); d.Table == nil || d.Table.Type != "gpt" || !d.Table.Hybrid || len(d.Table.Partitions) != 2 {
 		t.Errorf("table = %+v; want a hybrid GPT with its two partitions", d.Table)
 	}

@@ -95,7 +95,7 @@ func FuzzMisc(f *testing.F) {
 			if strings.ContainsAny(line, "\n\r\x1b\x00") || line == "" {
 				t.Errorf("a message is %q", line)
 			}
-			if over, _ := v.judge(line); over && v.Outcome != "" && v.Line == "" {
+			if over, _ := v.addLine(line); over && v.Outcome != "" && v.Line == "" {
 				t.Errorf("%q gives %+v", line, v)
 			}
 		}

@@ -242,7 +242,7 @@ func (f *follower) hear(lines []string) (bool, error) {
 		if f.booted = f.booted || stage.MatchString(line); !f.booted {
 			continue
 		}
-		over, err := f.verdict.judge(line)
+		over, err := f.verdict.addLine(line)
 		if over {
 			for _, more := range lines[n+1:] {
 				f.keep(more)

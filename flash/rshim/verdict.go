@@ -56,9 +56,9 @@ var (
 	powerCycle   = regexp.MustCompile(`(?i)power[- ]cycle is required`)
 )
 
-// judge takes the next message. It returns true where it is the last, and an error where
+// addLine takes the next message. It returns true where it is the last, and an error where
 // it says that the DPU gave up.
-func (v *Verdict) judge(line string) (bool, error) {
+func (v *Verdict) addLine(line string) (bool, error) {
 	v.followFirmware(line)
 	v.PowerCycle = v.PowerCycle || powerCycle.MatchString(line)
 	switch {

@@ -38,7 +38,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 	rest := p
 	err := c.each(int64(len(p)), func(n int64, wanted bool) (int64, error) {
 		if wanted {
-			n = int64(copy(c.room(n), rest))
+			n = int64(copy(c.buffer(n), rest))
 		}
 		rest = rest[n:]
 		return n, nil
@@ -50,7 +50,7 @@ func (c *cutter) Write(p []byte) (int, error) {
 func (c *cutter) readFrom(r io.ReaderAt, at, n int64) error {
 	return c.each(n, func(n int64, wanted bool) (int64, error) {
 		if wanted {
-			p := c.room(n)
+			p := c.buffer(n)
 			if _, err := io.ReadFull(io.NewSectionReader(r, at, int64(len(p))), p); err != nil {
 				return 0, err
 			}
@@ -77,7 +77,7 @@ func (c *cutter) skipZeros(n int64) error {
 		} else if many >= minZeroBytes {
 			n = lead
 		}
-		p := c.room(n)
+		p := c.buffer(n)
 		clear(p)
 		return int64(len(p)), nil
 	})
@@ -90,7 +90,7 @@ func (c *cutter) fill(pattern [4]byte, n int64) error {
 	}
 	return c.each(n, func(n int64, wanted bool) (int64, error) {
 		if wanted {
-			p := c.room(n)
+			p := c.buffer(n)
 			for i := range p {
 				p[i] = pattern[(c.off+int64(i))&3]
 			}
@@ -145,10 +145,10 @@ func (c *cutter) ahead(n int64) (int64, bool) {
 	return min(n, c.want[0].Off+c.want[0].Len-c.off), true
 }
 
-// room is memory for the next bytes: n of them, or fewer where a piece ends before.
-func (c *cutter) room(n int64) []byte {
+// buffer is memory for the next bytes: n of them, or fewer where a piece ends before.
+func (c *cutter) buffer(n int64) []byte {
 	if c.memory == nil {
-		c.memory, c.start = take(one), c.off
+		c.memory, c.start = getMemory(one), c.off
 	}
 	used := c.off - c.start
 	return c.memory.bytes[used : used+min(n, pieceBytes-c.off%pieceBytes)]
@@ -186,9 +186,9 @@ func (c *cutter) share(m *memory, p []byte, off int64) error {
 	return nil
 }
 
-// give takes the n bytes that m begins with as the next ones of the image, and m with
+// addMemory takes the n bytes that m begins with as the next ones of the image, and m with
 // them. They stay where they are, unless pieces may not lie like that.
-func (c *cutter) give(m *memory, n int64) error {
+func (c *cutter) addMemory(m *memory, n int64) error {
 	defer m.free()
 	if c.off%alignment != 0 {
 		_, err := c.Write(m.bytes[:n])
@@ -201,7 +201,7 @@ func (c *cutter) give(m *memory, n int64) error {
 	return c.each(n, func(n int64, wanted bool) (int64, error) {
 		if at%alignment != 0 { // behind a span that does not end with a block
 			if wanted {
-				n = int64(copy(c.room(n), rest))
+				n = int64(copy(c.buffer(n), rest))
 			}
 		} else if wanted {
 			if err := c.end(); err != nil {

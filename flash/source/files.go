@@ -125,7 +125,7 @@ func pack(ctx context.Context, path string, to io.Writer, level int, algorithm s
 	p, err := newPacker(to, level, algorithm, step.Add)
 	var blocks bmap.Map
 	if err == nil {
-		blocks, err = p.run(ctx, m)
+		blocks, err = p.packImage(ctx, m)
 	}
 	step.End(fmt.Sprintf("%d of %d MiB are data", blocks.Mapped()>>20, blocks.ImageSize>>20), err)
 	return Made{

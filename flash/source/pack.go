@@ -78,8 +78,8 @@ func newPacker(to io.Writer, level int, algorithm string, count func(int64)) (*p
 	return p, nil
 }
 
-// run packs the whole image.
-func (p *packer) run(ctx context.Context, m *Image) (bmap.Map, error) {
+// packImage packs the whole image.
+func (p *packer) packImage(ctx context.Context, m *Image) (bmap.Map, error) {
 	defer p.encoder.Close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

@@ -49,7 +49,7 @@ func newPool(n int) *sync.Pool {
 	return p
 }
 
-func take(from *sync.Pool) *memory {
+func getMemory(from *sync.Pool) *memory {
 	m := from.Get().(*memory)
 	m.users.Store(1)
 	return m

@@ -66,8 +66,8 @@ func (x *xz) decode(i int, to *cutter) error {
 
 func (x *xz) block(i int, to *cutter) error {
 	need := x.file.Blocks[i].Dictionary
-	x.share.take(i, need)
-	defer x.share.give(i, need)
+	x.share.acquire(i, need)
+	defer x.share.release(i, need)
 	return x.file.Decode(i, unpacked{to})
 }
 
@@ -91,7 +91,7 @@ func newDictionaries() *dictionaries {
 	return d
 }
 
-func (d *dictionaries) take(block, n int) {
+func (d *dictionaries) acquire(block, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for d.used+n > dictionaryBytes && !d.before(block) {
@@ -111,7 +111,7 @@ func (d *dictionaries) before(block int) bool {
 	return true
 }
 
-func (d *dictionaries) give(block, n int) {
+func (d *dictionaries) release(block, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.used -= n

@@ -71,13 +71,13 @@ func TestXzCut(t *testing.T) {
 // A block waits for memory, but never for later ones.
 func TestDictionaries(t *testing.T) {
 	d := newDictionaries()
-	d.take(5, dictionaryBytes/2)
-	d.take(7, dictionaryBytes/2)
-	d.take(4, dictionaryBytes) // at once
+	d.acquire(5, dictionaryBytes/2)
+	d.acquire(7, dictionaryBytes/2)
+	d.acquire(4, dictionaryBytes) // at once
 	var wg sync.WaitGroup
-	wg.Go(func() { d.take(6, 1) })
-	d.give(4, dictionaryBytes)
-	d.give(5, dictionaryBytes/2)
+	wg.Go(func() { d.acquire(6, 1) })
+	d.release(4, dictionaryBytes)
+	d.release(5, dictionaryBytes/2)
 	wg.Wait()
 	if d.used != dictionaryBytes/2+1 {
 		t.Errorf("%d bytes are used; want %d", d.used, dictionaryBytes/2+1)

@@ -249,11 +249,11 @@ func (z *zst) decodeSmall(f frame, to *cutter) (bool, error) {
 	if f.sizeBytes <= pieceBytes {
 		from = medium
 	}
-	m := take(from)
+	m := getMemory(from)
 	out, err := z.small.DecodeAll(p, m.bytes[:0])
 	if err != nil || int64(len(out)) != f.sizeBytes {
 		m.free()
 		return false, damaged(err)
 	}
-	return true, to.give(m, f.sizeBytes)
+	return true, to.addMemory(m, f.sizeBytes)
 }

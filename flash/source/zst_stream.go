@@ -242,7 +242,7 @@ func whole(err error) error {
 
 // Write is the decoder's output: one block.
 func (s *stream) Write(p []byte) (int, error) {
-	about, ok := s.take()
+	about, ok := s.nextNote()
 	if !ok {
 		return 0, s.keep(errDamaged)
 	}
@@ -261,8 +261,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, s.keep(err)
 }
 
-// take is what is known of the block that is written next.
-func (s *input) take() (note, bool) {
+// nextNote is what is known of the block that is written next.
+func (s *input) nextNote() (note, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.notes) == 0 {

@@ -32,7 +32,7 @@ func need(t *testing.T, program, pkg string) {
 	}
 }
 
-func run(t *testing.T, argv ...string) {
+func mustRun(t *testing.T, argv ...string) {
 	t.Helper()
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
@@ -62,7 +62,7 @@ func keygen(t *testing.T, args ...string) (file, public string) {
 	t.Helper()
 	need(t, "ssh-keygen", "openssh-client")
 	file = filepath.Join(t.TempDir(), "key")
-	run(t, append([]string{"ssh-keygen", "-q", "-N", "", "-C", "", "-f", file}, args...)...)
+	mustRun(t, append([]string{"ssh-keygen", "-q", "-N", "", "-C", "", "-f", file}, args...)...)
 	return file, strings.TrimSpace(string(read(t, file+".pub")))
 }
 
@@ -70,7 +70,7 @@ func keygen(t *testing.T, args ...string) (file, public string) {
 func sign(t *testing.T, key, text string, args ...string) []byte {
 	t.Helper()
 	file := write(t, "disk.img", text)
-	run(t, append(append([]string{"ssh-keygen", "-q", "-Y", "sign", "-f", key}, args...), file)...)
+	mustRun(t, append(append([]string{"ssh-keygen", "-q", "-Y", "sign", "-f", key}, args...), file)...)
 	return read(t, file+".sig")
 }
 
@@ -284,7 +284,7 @@ func sha1Signer(t *testing.T, file string) ssh.Signer {
 func TestCertificateIsRefusedByName(t *testing.T) {
 	authority, authorityPublic := keygen(t, "-t", "ed25519")
 	key, _ := keygen(t, "-t", "ed25519")
-	run(t, "ssh-keygen", "-q", "-s", authority, "-I", "ann", "-n", "ann", key+".pub")
+	mustRun(t, "ssh-keygen", "-q", "-s", authority, "-I", "ann", "-n", "ann", key+".pub")
 	sig := sign(t, key+"-cert.pub", message, "-n", "file")
 	allowed := "ann cert-authority " + authorityPublic
 	if !judged(t, allowed+"\n", "ann", sig, message) {
@@ -377,11 +377,11 @@ func TestMinisign(t *testing.T) {
 	need(t, "minisign", "minisign")
 	dir := t.TempDir()
 	public, secret, file := filepath.Join(dir, "key.pub"), filepath.Join(dir, "key.sec"), filepath.Join(dir, "disk.img")
-	run(t, "minisign", "-G", "-W", "-p", public, "-s", secret)
+	mustRun(t, "minisign", "-G", "-W", "-p", public, "-s", secret)
 	if err := os.WriteFile(file, []byte(message), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
+	mustRun(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
 	sig, allowed := read(t, file+".minisig"), string(read(t, public))
 	who, err := verify(t, allowed, sig, message)
 	if err != nil || !strings.HasPrefix(allowed, strings.Replace(who, "minisign key", untrusted+"minisign public key", 1)+"\n") {
@@ -402,11 +402,11 @@ func TestMinisign(t *testing.T) {
 			}
 		}
 	}
-	run(t, "minisign", "-S", "-l", "-s", secret, "-m", file)
+	mustRun(t, "minisign", "-S", "-l", "-s", secret, "-m", file)
 	if _, err := verify(t, allowed, read(t, file+".minisig"), message); err == nil || !strings.Contains(err.Error(), "old form") {
 		t.Errorf("the old form: %v", err)
 	}
-	run(t, "minisign", "-G", "-f", "-W", "-p", public, "-s", secret)
+	mustRun(t, "minisign", "-G", "-f", "-W", "-p", public, "-s", secret)
 	if _, err := verify(t, string(read(t, public)), sig, message); err == nil || !strings.Contains(err.Error(), "signed with minisign's key") {
 		t.Errorf("another's key: %v", err)
 	}

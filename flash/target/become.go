@@ -272,8 +272,8 @@ func (e *admission) admit(in io.Writer) error {
 	}
 }
 
-// run is the session's, for a program behind sudo: its input begins when it is there.
-func (e *admission) run(session *ssh.Session, stdin io.Reader, line string) error {
+// startProgram is the session's, for a program behind sudo: its input begins when it is there.
+func (e *admission) startProgram(session *ssh.Session, stdin io.Reader, line string) error {
 	if !e.asks() {
 		session.Stdin = stdin
 		return session.Run(line)

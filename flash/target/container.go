@@ -81,7 +81,7 @@ func (t *Containers) Run(ctx context.Context, c Container) (exit Exit, err error
 		}
 	}()
 	began := time.Now()
-	exit, err = r.run(ctx, c)
+	exit, err = r.runContainer(ctx, c)
 	exit.Elapsed = time.Since(began)
 	if err != nil && ctx.Err() != nil {
 		return exit, fmt.Errorf("container of %s: %w", c.Image, context.Cause(ctx))
@@ -113,7 +113,7 @@ func (t *Containers) newRun(id string) *containerRun {
 	return &containerRun{t: t, id: id, log: t.logs + "/" + id + ".log"}
 }
 
-func (r *containerRun) run(ctx context.Context, c Container) (Exit, error) {
+func (r *containerRun) runContainer(ctx context.Context, c Container) (Exit, error) {
 	made, err := r.create(ctx, c)
 	if err != nil {
 		return Exit{}, err

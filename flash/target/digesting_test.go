@@ -31,7 +31,7 @@ func TestDigestAlong(t *testing.T) {
 			defer f.stop()
 			w := &way{}
 			for {
-				p, ok := q.take(t.Context(), w, 1<<20)
+				p, ok := q.nextPiece(t.Context(), w, 1<<20)
 				if !ok {
 					break
 				}
@@ -56,8 +56,8 @@ func TestDigestAlong(t *testing.T) {
 func TestFront(t *testing.T) {
 	q := newQueue(pieces(100), func(int64) {})
 	w := &way{}
-	first, _ := q.take(t.Context(), w, 10)
-	second, _ := q.take(t.Context(), w, 10)
+	first, _ := q.nextPiece(t.Context(), w, 10)
+	second, _ := q.nextPiece(t.Context(), w, 10)
 	steps := []struct {
 		do   func()
 		want int64
@@ -65,9 +65,9 @@ func TestFront(t *testing.T) {
 		{func() {}, 0},
 		{func() { q.answer(w, second, nil) }, 0},
 		{func() { q.answer(w, first, nil) }, 20},
-		{func() { p, _ := q.take(t.Context(), w, 30); q.answer(w, p, errShrunk) }, 20},
-		{func() { p, _ := q.take(t.Context(), w, 80); q.answer(w, p, nil) }, 50},
-		{func() { p, _ := q.take(t.Context(), w, 80); q.answer(w, p, nil) }, 100},
+		{func() { p, _ := q.nextPiece(t.Context(), w, 30); q.answer(w, p, errShrunk) }, 20},
+		{func() { p, _ := q.nextPiece(t.Context(), w, 80); q.answer(w, p, nil) }, 50},
+		{func() { p, _ := q.nextPiece(t.Context(), w, 80); q.answer(w, p, nil) }, 100},
 	}
 	for i, step := range steps {
 		step.do()

@@ -83,7 +83,7 @@ func (d *dirUpload) doSome(ctx context.Context, what, script string, names []str
 }
 
 func (d *dirUpload) sendFiles(ctx context.Context, step *progress.Step) error {
-	if err := d.room(ctx); err != nil {
+	if err := d.checkSpace(ctx); err != nil {
 		return err
 	}
 	var small []string
@@ -108,13 +108,13 @@ func (d *dirUpload) sendFiles(ctx context.Context, step *progress.Step) error {
 	return nil
 }
 
-func (d *dirUpload) room(ctx context.Context) error {
+func (d *dirUpload) checkSpace(ctx context.Context) error {
 	b, err := d.conn.files(ctx)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	return room(ctx, b, d.remote, d.bytes())
+	return checkFreeSpace(ctx, b, d.remote, d.bytes())
 }
 
 func (d *dirUpload) sendLarge(ctx context.Context, name string, step *progress.Step) error {
@@ -226,7 +226,7 @@ func (d *dirUpload) sendOne(ctx context.Context, b boardFiles, name, temp string
 		return "", err
 	}
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:]), file.settle(ctx, d.want[name].mode)
+	return hex.EncodeToString(sum[:]), file.finish(ctx, d.want[name].mode)
 }
 
 func writeWhole(ctx context.Context, file pieceWriter, most int64, data []byte) (err error) {

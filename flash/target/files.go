@@ -278,7 +278,7 @@ func (f sftpFile) sync(ctx context.Context, size int64) error {
 	return nil
 }
 
-func (f sftpFile) settle(ctx context.Context, mode fs.FileMode) error {
+func (f sftpFile) finish(ctx context.Context, mode fs.FileMode) error {
 	return f.files.do(ctx, func() error {
 		if err := f.Chmod(mode.Perm()); err != nil {
 			return fmt.Errorf("set mode: %w", err)
@@ -304,8 +304,8 @@ func (b *sftpFiles) remove(ctx context.Context, name string) error {
 	return b.do(ctx, func() error { return b.sftp.Remove(name) })
 }
 
-// room says in time what SFTP later calls "failure".
-func room(ctx context.Context, b boardFiles, dir string, size int64) error {
+// checkFreeSpace says in time what SFTP later calls "failure".
+func checkFreeSpace(ctx context.Context, b boardFiles, dir string, size int64) error {
 	free, known := b.free(ctx, dir)
 	if known && free < uint64(size) {
 		return fmt.Errorf("%w: %d MiB are needed, but %s has %d MiB free", ErrFull, size>>20, dir, free>>20)

@@ -53,7 +53,7 @@ func (c *Conn) begin(ctx context.Context, b boardFiles, src source, remote, name
 	if err != nil {
 		return part{}, err
 	}
-	if err := room(ctx, b, dir, p.missingBytes()); err != nil {
+	if err := checkFreeSpace(ctx, b, dir, p.missingBytes()); err != nil {
 		return part{}, err
 	}
 	if p.found && !p.earlier {

@@ -50,7 +50,7 @@ func (t *Containers) Push(ctx context.Context, image *oci.Image, name string) (P
 		Engine: t.String(), Image: name, Digest: string(image.Manifest.Digest),
 		Platform: platforms.Format(image.Platform), Layers: len(image.Layers),
 	}}
-	if err := p.run(t.in(ctx), name); err != nil {
+	if err := p.pushImage(t.in(ctx), name); err != nil {
 		return p.pushed, t.said("push "+name, err)
 	}
 	return p.pushed, nil
@@ -63,7 +63,7 @@ type push struct {
 	pushed Pushed
 }
 
-func (p *push) run(ctx context.Context, name string) error {
+func (p *push) pushImage(ctx context.Context, name string) error {
 	id := "slipway-push-" + p.image.Manifest.Digest.Encoded()[:16]
 	manager := p.t.client.LeasesService()
 	_, err := manager.Create(ctx, leases.WithID(id), leases.WithExpiration(leaseHours*time.Hour))

@@ -203,7 +203,7 @@ func (w *way) finish(ctx context.Context, src source, want sum, p part, f *diges
 	if err := w.own(ctx, p.name, src.owner); err != nil {
 		return "", err
 	}
-	if err := w.file.settle(ctx, mode); err != nil {
+	if err := w.file.finish(ctx, mode); err != nil {
 		return "", answered(err)
 	}
 	a := f.end(ctx)

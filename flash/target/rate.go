@@ -71,8 +71,8 @@ type pace struct {
 // puts into a packet.
 func (p *pace) slice() int { return int(min(max(p.rate/50, 1<<10), 32<<10)) }
 
-// take is how long n bytes have to wait.
-func (p *pace) take(n int) time.Duration {
+// delay is how long n bytes have to wait.
+func (p *pace) delay(n int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
@@ -119,7 +119,7 @@ func sleep(d time.Duration, closed <-chan struct{}) bool {
 func (p *paced) Write(data []byte) (written int, err error) {
 	for written < len(data) && err == nil {
 		part := data[written:min(len(data), written+p.pace.slice())]
-		if !p.sleep(p.pace.take(len(part)), p.closed) {
+		if !p.sleep(p.pace.delay(len(part)), p.closed) {
 			return written, net.ErrClosed
 		}
 		n := 0

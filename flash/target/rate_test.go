@@ -96,7 +96,7 @@ func TestPaceSavesNothing(t *testing.T) {
 		want time.Duration
 	}{{0, 1 << 19, 0}, {0, 1 << 18, 500*time.Millisecond - paceCredit}, {time.Hour, 1 << 20, 0}, {0, 1, time.Second - paceCredit}} {
 		clock.at = clock.at.Add(step.pass)
-		if wait := p.take(step.n); wait != step.want {
+		if wait := p.delay(step.n); wait != step.want {
 			t.Errorf("after %s, take(%d) = %s, want %s", step.pass, step.n, wait, step.want)
 		}
 	}
@@ -107,7 +107,7 @@ func TestPacedCloses(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	p := &pace{rate: leastRate, now: time.Now}
-	p.take(1 << 40) // years
+	p.delay(1 << 40) // years
 	conn, done := newPaced(here, p), make(chan error, 1)
 	go func() {
 		_, err := conn.Write([]byte("late"))

@@ -72,7 +72,7 @@ func (c *Conn) Stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Wr
 	go link.attend(moves, pid, ended)
 	stopping := stopper{login: c.login, link: link, session: session, pid: pid}
 	err = link.watch(ctx, watch{quiet: moves.quiet, stop: stopping.end, reacted: stopping.said.heard.Load}, func() error {
-		return way.run(session, heard(stdin, moves), pid.prefix()+way.command(argv))
+		return way.startProgram(session, heard(stdin, moves), pid.prefix()+way.command(argv))
 	})
 	close(ended)
 	pid.flush()
@@ -160,7 +160,7 @@ func (e *stopper) end() {
 	way := e.login.enter(io.Discard)
 	other.Stderr = way
 	script := e.said.command() + "; kill -TERM -" + group + "; for i in 1 2 3 4 5; do kill -0 -" + group + " || exit; sleep 0.2 || sleep 1; done 2> /dev/null; kill -KILL -" + group
-	way.run(other, nil, way.command([]string{"sh", "-c", script}))
+	way.startProgram(other, nil, way.command([]string{"sh", "-c", script}))
 }
 
 // command writes argv for the POSIX shell that sshd hands it to. Every word is

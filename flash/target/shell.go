@@ -88,8 +88,8 @@ func (s shellFiles) do(ctx context.Context, work func() error) error {
 
 func (shellFiles) close() {}
 
-// run is a script that must succeed. What the board says is its refusal.
-func (s shellFiles) run(ctx context.Context, stdin io.Reader, script, name string, args ...string) ([]byte, error) {
+// runScript is a script that must succeed. What the board says is its refusal.
+func (s shellFiles) runScript(ctx context.Context, stdin io.Reader, script, name string, args ...string) ([]byte, error) {
 	argv := append([]string{"sh", "-c", script, "sh", argument(name)}, args...)
 	r, err := s.conn.Feed(ctx, stdin, argv...)
 	if err == nil && r.Status != 0 {
@@ -99,7 +99,7 @@ func (s shellFiles) run(ctx context.Context, stdin io.Reader, script, name strin
 }
 
 func (s shellFiles) makeDir(ctx context.Context, dir string) error {
-	_, err := s.run(ctx, nil, dirScript, dir)
+	_, err := s.runScript(ctx, nil, dirScript, dir)
 	return err
 }
 
@@ -108,7 +108,7 @@ func (s shellFiles) makeDir(ctx context.Context, dir string) error {
 var freePattern = regexp.MustCompile(`\s\d{1,18}\s+\d{1,18}\s+(\d{1,15})\s+(?:\d{1,4}%|-)\s+/[^\n]*\n?$`)
 
 func (s shellFiles) free(ctx context.Context, dir string) (uint64, bool) {
-	out, err := s.run(ctx, nil, freeScript, dir)
+	out, err := s.runScript(ctx, nil, freeScript, dir)
 	if err != nil {
 		return 0, false
 	}
@@ -125,7 +125,7 @@ func parseFree(out []byte) (uint64, bool) {
 }
 
 func (s shellFiles) create(ctx context.Context, name string) (pieceWriter, error) {
-	_, err := s.run(ctx, nil, createScript, name)
+	_, err := s.runScript(ctx, nil, createScript, name)
 	return shellFile{s, name}, err
 }
 
@@ -149,7 +149,7 @@ func (f shellFile) writePiece(ctx context.Context, src io.ReaderAt, p piece) err
 	}
 	var read atomic.Int64 // a program that ends early may leave somebody reading
 	in := Counted{io.NewSectionReader(src, p.offset, p.length), &read}
-	_, err := f.files.run(ctx, in, pieceScript, f.name, strconv.Itoa(shellBlock), strconv.FormatInt(p.offset/shellBlock, 10))
+	_, err := f.files.runScript(ctx, in, pieceScript, f.name, strconv.Itoa(shellBlock), strconv.FormatInt(p.offset/shellBlock, 10))
 	if err != nil {
 		return err
 	}
@@ -174,8 +174,8 @@ func (c Counted) Read(p []byte) (int, error) {
 // sync leaves the work to settle's program, which does both.
 func (shellFile) sync(context.Context, int64) error { return nil }
 
-func (f shellFile) settle(ctx context.Context, mode fs.FileMode) error {
-	_, err := f.files.run(ctx, nil, settleScript, f.name, fmt.Sprintf("%04o", mode.Perm()))
+func (f shellFile) finish(ctx context.Context, mode fs.FileMode) error {
+	_, err := f.files.runScript(ctx, nil, settleScript, f.name, fmt.Sprintf("%04o", mode.Perm()))
 	return err
 }
 
@@ -184,11 +184,11 @@ func (s shellFiles) readBack(context.Context, string, io.Writer) error {
 }
 
 func (s shellFiles) rename(ctx context.Context, from, to string) error {
-	_, err := s.run(ctx, nil, renameScript, from, argument(to))
+	_, err := s.runScript(ctx, nil, renameScript, from, argument(to))
 	return err
 }
 
 func (s shellFiles) remove(ctx context.Context, name string) error {
-	_, err := s.run(ctx, nil, dropScript, name)
+	_, err := s.runScript(ctx, nil, dropScript, name)
 	return err
 }

@@ -87,7 +87,7 @@ func (k *carrying) carry(ctx context.Context, b boardFiles, several int) (*way, 
 	}
 	k.leave()
 	<-ended
-	return k.judge(ctx)
+	return k.streamState(ctx)
 }
 
 // several is over how many ways so many bytes go.
@@ -142,7 +142,7 @@ const openersAtOnce = 3
 // ways that there are.
 func (k *carrying) open(opening, ctx context.Context, all *sync.WaitGroup, n int) {
 	for range n {
-		w := k.early.take(opening)
+		w := k.early.nextStream(opening)
 		if w == nil {
 			return
 		}
@@ -209,8 +209,8 @@ func (e *earlyWays) open(ctx context.Context, c *Conn) error {
 	return nil
 }
 
-// take waits for a way. It is nil where no more come.
-func (e *earlyWays) take(ctx context.Context) *way {
+// nextStream waits for a way. It is nil where no more come.
+func (e *earlyWays) nextStream(ctx context.Context) *way {
 	select {
 	case w := <-e.opened:
 		return w
@@ -267,7 +267,7 @@ func (k *carrying) serve(ctx context.Context, w *way) (err error) {
 
 func (k *carrying) work(ctx context.Context, w *way, file pieceWriter) error {
 	for {
-		p, ok := k.queue.take(ctx, w, k.pieceBytes)
+		p, ok := k.queue.nextPiece(ctx, w, k.pieceBytes)
 		if !ok {
 			return context.Cause(ctx)
 		}
@@ -294,7 +294,7 @@ func (k *carrying) leave() {
 	}
 }
 
-func (k *carrying) judge(ctx context.Context) (*way, error) {
+func (k *carrying) streamState(ctx context.Context) (*way, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch err := k.queue.failed(); {
@@ -356,7 +356,7 @@ type pieceWriter interface {
 	// sync brings the file's size bytes to the disk, at the latest when it is settled.
 	sync(ctx context.Context, size int64) error
 	// settle gives the file its mode and closes it.
-	settle(ctx context.Context, mode fs.FileMode) error
+	finish(ctx context.Context, mode fs.FileMode) error
 	Close() error
 }
 
@@ -397,9 +397,9 @@ func newQueue(todo []piece, count func(int64)) *queue {
 	return q
 }
 
-// take waits for a piece of at most most bytes. It is false when there will be none,
+// nextPiece waits for a piece of at most most bytes. It is false when there will be none,
 // or ctx ends.
-func (q *queue) take(ctx context.Context, w *way, most int64) (piece, bool) {
+func (q *queue) nextPiece(ctx context.Context, w *way, most int64) (piece, bool) {
 	for {
 		p, ok, changed := q.next(w, most)
 		if ok {

@@ -168,7 +168,7 @@ func TestQueue(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, random.Uint64()))
 					all.Go(func() {
 						for {
-							p, ok := q.take(t.Context(), w, 1+random.Int64N(1000))
+							p, ok := q.nextPiece(t.Context(), w, 1+random.Int64N(1000))
 							if !ok {
 								return
 							}
@@ -298,8 +298,8 @@ func TestLoginsAreNotBrokenOff(t *testing.T) {
 func TestEarlyWaysThatNobodyTakes(t *testing.T) {
 	c := connect(t)
 	e := c.openEarly(t.Context(), true, func() int { return 4 })
-	taken := e.take(t.Context())
-	left := e.take(t.Context())
+	taken := e.nextStream(t.Context())
+	left := e.nextStream(t.Context())
 	gone := left.conn.link.gone
 	go func() { e.opened <- left }()
 	e.close()

@@ -92,7 +92,7 @@ func (r *run) make(ctx context.Context, argv []string, partial string, size int6
 	if ctx.Err() != nil {
 		return err
 	}
-	if err := r.judge(err); err != nil {
+	if err := r.explainEnd(err); err != nil {
 		return err
 	}
 	info, err := os.Stat(partial)

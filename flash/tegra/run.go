@@ -214,7 +214,7 @@ func (r *run) work(ctx context.Context, lock *os.File) error {
 	if ctx.Err() != nil {
 		return errors.Join(fmt.Errorf("%w\n  the board is not whole; %s", err, recoverAgain), released)
 	}
-	return errors.Join(r.judge(err), released)
+	return errors.Join(r.explainEnd(err), released)
 }
 
 func (r *run) environment() ([]string, error) {
@@ -288,10 +288,10 @@ func (r *run) late(s stage) {
 	}
 }
 
-// judge says what came of it, and what to do. The failures that are known show in the
+// explainEnd says what came of it, and what to do. The failures that are known show in the
 // script's own log, to which it diverts most of what NVIDIA's programs say, or in the
 // board's.
-func (r *run) judge(err error) error {
+func (r *run) explainEnd(err error) error {
 	t := r.transcript
 	if err == nil {
 		if said := t.verdict(); said != "" {

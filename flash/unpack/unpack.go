@@ -68,7 +68,7 @@ func into(ctx context.Context, from Source, dir string, limits Limits, step *pro
 	if !info.Mode().IsRegular() {
 		return "", 0, errors.New("not a file")
 	}
-	if err := room(filepath.Dir(dir), info.Size()); err != nil {
+	if err := checkSpace(filepath.Dir(dir), info.Size()); err != nil {
 		return "", 0, err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -76,7 +76,7 @@ func into(ctx context.Context, from Source, dir string, limits Limits, step *pro
 	}
 	t, err := newTree(ctx, dir, limits, step)
 	if err == nil {
-		sum, err = t.take(f, info.Size())
+		sum, err = t.unpackFile(f, info.Size())
 		err = errors.Join(err, t.close())
 	}
 	if err == nil && from.SHA256 != "" && sum != from.SHA256 {
@@ -88,8 +88,8 @@ func into(ctx context.Context, from Source, dir string, limits Limits, step *pro
 	return sum, len(t.files), nil
 }
 
-// take reads an archive of any form into the tree.
-func (t *tree) take(f *os.File, size int64) (string, error) {
+// unpackFile reads an archive of any form into the tree.
+func (t *tree) unpackFile(f *os.File, size int64) (string, error) {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -141,8 +141,8 @@ func (e endable) Read(p []byte) (int, error) {
 	return e.Reader.Read(p)
 }
 
-// room refuses to begin where not even the packed form would fit.
-func room(dir string, need int64) error {
+// checkSpace refuses to begin where not even the packed form would fit.
+func checkSpace(dir string, need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)

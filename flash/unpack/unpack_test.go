@@ -119,12 +119,12 @@ func try(t testing.TB, data []byte, limits Limits) (string, error) {
 		t.Fatal(err)
 	}
 	_, err := Into(t.Context(), Source{Path: path}, dir, limits)
-	judge(t, outer, dir, err)
+	checkOutside(t, outer, dir, err)
 	return dir, err
 }
 
-// judge looks whether anything is where it does not belong.
-func judge(t testing.TB, outer, dir string, err error) {
+// checkOutside looks whether anything is where it does not belong.
+func checkOutside(t testing.TB, outer, dir string, err error) {
 	t.Helper()
 	for _, in := range []struct{ dir, want string }{{outer, "archive in"}, {filepath.Join(outer, "in"), "package"}} {
 		entries, e := os.ReadDir(in.dir)

@@ -107,9 +107,9 @@ func (c *Copy) fail(err error) {
 	}
 }
 
-// take starts the copy's writers for one run. Where its device fails, they only free
+// startWriters starts the copy's writers for one run. Where its device fails, they only free
 // what they are given; when no device is left, lost is called.
-func (c *Copy) take(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
+func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
 	c.queue, c.wrote, c.proved, c.steps = make(chan piece, queued), bits{}, bits{}, r.steps()
 	c.Detail("writing")
 	for range writers {

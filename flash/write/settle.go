@@ -13,9 +13,9 @@ import (
 	"slipway/flash/source"
 )
 
-// settle zeroes what is to be zero, waits until the device has everything, and reads
+// zeroAndReadBack zeroes what is to be zero, waits until the device has everything, and reads
 // back what was written.
-func (c *Copy) settle(ctx context.Context, r *run) error {
+func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 	c.Detail("zeroing")
 	if err := c.zeroAll(ctx, r); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (c *Copy) settle(ctx context.Context, r *run) error {
 	c.Detail("reading back")
 	bad, err := c.readBack(ctx, r)
 	if err == nil && len(bad) > 0 {
-		bad, err = c.mend(ctx, r, bad)
+		bad, err = c.rewriteWrongParts(ctx, r, bad)
 	}
 	if err != nil {
 		return err
@@ -126,10 +126,10 @@ func (c *Copy) sum(r *run, p part, buf []byte) (uint64, error) {
 // mendParts is how much is written once more: a device with more faults is broken.
 const mendParts = 64
 
-// mend writes parts again that read back wrong, where the image gives them without
+// rewriteWrongParts writes parts again that read back wrong, where the image gives them without
 // being decoded from its beginning, and returns what is wrong then: all is read back
 // once more, as on a device that counts in a circle one part is the end of another.
-func (c *Copy) mend(ctx context.Context, r *run, found []bad) ([]bad, error) {
+func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []bad) ([]bad, error) {
 	sections := r.src.Sections()
 	if len(found) > mendParts || len(sections) < 2 && r.src.Form() != "raw" {
 		return found, nil

@@ -91,7 +91,7 @@ func Run(ctx context.Context, src Source, to []*Copy, o Options) (Proof, error) 
 	if err := src.Finish(); err != nil {
 		return Proof{}, err
 	}
-	if err := r.settle(ctx); err != nil {
+	if err := r.finishCopies(ctx); err != nil {
 		return Proof{}, err
 	}
 	proof := Proof{Ranges: r.prover.proved.Load()}
@@ -164,7 +164,7 @@ func (r *run) transfer(ctx context.Context) error {
 		}
 	}
 	for _, c := range r.to {
-		c.take(ctx, r, lost, &writers)
+		c.startWriters(ctx, r, lost, &writers)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	defer r.lanes.watch(ctx)()
@@ -310,13 +310,13 @@ func (r *run) nobodyLeft() bool {
 	return !slices.ContainsFunc(r.to, func(c *Copy) bool { return c.Err() == nil })
 }
 
-// settle zeroes, reads back, and mends, on all copies at once.
-func (r *run) settle(ctx context.Context) error {
+// finishCopies zeroes, reads back, and mends, on all copies at once.
+func (r *run) finishCopies(ctx context.Context) error {
 	var g errgroup.Group
 	for _, c := range r.to {
 		g.Go(func() error {
 			if c.Err() == nil {
-				c.fail(c.settle(ctx, r))
+				c.fail(c.zeroAndReadBack(ctx, r))
 			}
 			return nil
 		})

@@ -149,7 +149,7 @@ func read(r io.Reader) (Map, error) {
 	if doc.XMLName.Local != "bmap" {
 		return Map{}, fmt.Errorf("the file is a %.40q, not a bmap", doc.XMLName.Local)
 	}
-	if err := doc.settle(); err != nil {
+	if err := doc.normalize(); err != nil {
 		return Map{}, err
 	}
 	if err := doc.verify(file); err != nil {
@@ -168,8 +168,8 @@ func count(file []byte) error {
 	return nil
 }
 
-// settle brings the spelling of older versions to that of 2.0.
-func (d *document) settle() error {
+// normalize brings the spelling of older versions to that of 2.0.
+func (d *document) normalize() error {
 	v, err := versionOf(d.Version)
 	if err != nil {
 		return err

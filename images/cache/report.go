@@ -56,7 +56,7 @@ func ReportOf(ctx context.Context, board, dir string, setting Setting) (Report, 
 		return Report{}, fmt.Errorf("the last build of %s ran no tasks: it was asked to parse alone, or for a dry run; run build %s first", board, board)
 	}
 	report := reportOf(board, r)
-	report.ask(ctx, setting)
+	report.explainMisses(ctx, setting)
 	return report, context.Cause(ctx)
 }
 
@@ -87,8 +87,8 @@ func reportOf(board string, r bitbake.Record) Report {
 	return report
 }
 
-// ask completes the reasons of misses. A cache that is gone by now is no error.
-func (r *Report) ask(ctx context.Context, setting Setting) {
+// explainMisses completes the reasons of misses. A cache that is gone by now is no error.
+func (r *Report) explainMisses(ctx context.Context, setting Setting) {
 	reason := func(string) string { return whyNoCache }
 	if !setting.none() {
 		reason = func(string) string { return whyAlone }

@@ -113,7 +113,7 @@ func Run(ctx context.Context, c Command) error {
 	}
 	cmd := Prepare(ctx, c)
 	cmd.Stdout, cmd.Stderr = out, out
-	err := run(ctx, c, cmd)
+	err := startAndWait(ctx, c, cmd)
 	tail.flush()
 	err = verdict(ctx, c, err, tail.String())
 	if log.failed == nil {
@@ -146,7 +146,7 @@ func Output(ctx context.Context, c Command) ([]byte, error) {
 	tail := &tailWriter{line: c.Line}
 	cmd := Prepare(ctx, c)
 	cmd.Stdout, cmd.Stderr = &stdout, tail
-	err := run(ctx, c, cmd)
+	err := startAndWait(ctx, c, cmd)
 	tail.flush()
 	return stdout.Bytes(), verdict(ctx, c, err, tail.String())
 }

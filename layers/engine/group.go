@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// run starts cmd, waits for it and, where it was asked to end, for its children.
-func run(ctx context.Context, c Command, cmd *exec.Cmd) error {
+// startAndWait starts cmd, waits for it and, where it was asked to end, for its children.
+func startAndWait(ctx context.Context, c Command, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := serve(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "boards:", err)
 		os.Exit(1)
 	}
@@ -24,7 +24,7 @@ func main() {
 // The limits of boards that nothing else ends.
 var limits = fleettest.Limits{Hangs: 10 * time.Second, Slow: 20 * time.Second}
 
-func run(args []string) error {
+func serve(args []string) error {
 	if len(args) != 5 {
 		return fmt.Errorf("want a folder, the numbers of boards and checks, a file's path on the boards and its digest, not %q", args)
 	}

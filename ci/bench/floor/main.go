@@ -21,13 +21,13 @@ import (
 
 func main() {
 	runtime.LockOSThread()
-	if err := run(os.Args[1]); err != nil {
+	if err := mount(os.Args[1]); err != nil {
 		os.Stderr.WriteString("floor: " + err.Error() + "\n")
 		os.Exit(1)
 	}
 }
 
-func run(plan string) error {
+func mount(plan string) error {
 	lines, err := os.ReadFile(plan)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func run(plan string) error {
 	}
 	f := floor{root: root}
 	for line := range strings.SplitSeq(strings.TrimSuffix(rest, "\n"), "\n") {
-		if err := f.give(strings.Split(line, "\t")); err != nil {
+		if err := f.mountLine(strings.Split(line, "\t")); err != nil {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ type floor struct {
 	empty          string // the file whose names the mount points are
 }
 
-func (f *floor) give(line []string) error {
+func (f *floor) mountLine(line []string) error {
 	what, name := line[0], line[1]
 	switch what {
 	case "make":

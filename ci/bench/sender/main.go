@@ -24,13 +24,13 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := send(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "sender:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func send(args []string) error {
 	if len(args) != 6 {
 		return errors.New("six arguments are needed")
 	}

@@ -239,14 +239,14 @@ var ownMeaning = func() (m [19]entry) {
 // ownCodes reads the codes of a block that brings them.
 func (d *decoder) ownCodes() error {
 	d.fixed = false
-	symbols, distances, n := int(d.take(5))+257, int(d.take(5))+1, int(d.take(4))+4
+	symbols, distances, n := int(d.takeBits(5))+257, int(d.takeBits(5))+1, int(d.takeBits(4))+4
 	if symbols > 286 || distances > 30 {
 		return corrupt("the block before %d has %d symbols and %d distances", d.at(), symbols, distances)
 	}
 	var lengths [19]uint8
 	for i := range n {
 		d.load()
-		lengths[order[i]] = uint8(d.take(3))
+		lengths[order[i]] = uint8(d.takeBits(3))
 	}
 	const tableBits = 7
 	var table [1 << tableBits]entry
@@ -270,18 +270,18 @@ func (d *decoder) readLengths(table []entry, lengths []uint8) error {
 		if e&isBad != 0 {
 			return d.unknown()
 		}
-		d.take(uint(e & 63))
+		d.takeBits(uint(e & 63))
 		v, n := uint8(e>>valueShift), 1
 		switch v {
 		case 16:
 			if i == 0 {
 				return corrupt("the block before %d repeats a length before the first", d.at())
 			}
-			v, n = lengths[i-1], 3+int(d.take(2))
+			v, n = lengths[i-1], 3+int(d.takeBits(2))
 		case 17:
-			v, n = 0, 3+int(d.take(3))
+			v, n = 0, 3+int(d.takeBits(3))
 		case 18:
-			v, n = 0, 11+int(d.take(7))
+			v, n = 0, 11+int(d.takeBits(7))
 		}
 		if err := d.overrun(); err != nil {
 			return err

@@ -121,8 +121,8 @@ func (d *decoder) load() {
 	d.count |= 56
 }
 
-// take uses n bits.
-func (d *decoder) take(n uint) uint64 {
+// takeBits uses n bits.
+func (d *decoder) takeBits(n uint) uint64 {
 	v := d.held & (1<<(n&63) - 1)
 	d.held >>= n & 63
 	d.count -= n
@@ -191,8 +191,8 @@ func (d *decoder) step(buf []byte, from, at, end int) (int, error) {
 // header reads a block's header, and its codes where it has some.
 func (d *decoder) header() error {
 	d.load()
-	d.last = d.take(1) == 1
-	kind := d.take(2)
+	d.last = d.takeBits(1) == 1
+	kind := d.takeBits(2)
 	if err := d.overrun(); err != nil {
 		return err
 	}
@@ -269,7 +269,7 @@ func (d *decoder) careful(buf []byte, from, at, end int) (int, error) {
 		if e&isLiteral != 0 { // of a pair, the first alone
 			n := uint(e>>singleShift) & 15
 			buf[at] = byte(e >> valueShift)
-			d.take(n)
+			d.takeBits(n)
 			if err := d.overrun(); err != nil {
 				return at, err
 			}
@@ -277,7 +277,7 @@ func (d *decoder) careful(buf []byte, from, at, end int) (int, error) {
 			continue
 		}
 		if e&isEnd != 0 {
-			d.take(uint(e & 63))
+			d.takeBits(uint(e & 63))
 			d.blockEnd()
 			return at, d.overrun()
 		}
@@ -301,13 +301,13 @@ func (d *decoder) match(e entry, back int) error {
 		return d.unknown()
 	}
 	d.length = e.value(d.held)
-	d.take(uint(e & 63))
+	d.takeBits(uint(e & 63))
 	e = d.reaches.find(d.held)
 	if e&isBad != 0 {
 		return d.unknown()
 	}
 	d.dist = e.value(d.held)
-	d.take(uint(e & 63))
+	d.takeBits(uint(e & 63))
 	if err := d.overrun(); err != nil {
 		return err
 	}

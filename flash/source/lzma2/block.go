@@ -19,8 +19,8 @@ type workspace struct {
 	src    *bufio.Reader
 }
 
-// take finds a workspace, and makes it large enough.
-func (f *File) take(dictionary int) *workspace {
+// getWorkspace finds a workspace, and makes it large enough.
+func (f *File) getWorkspace(dictionary int) *workspace {
 	var w *workspace
 	select {
 	case w = <-f.spare:
@@ -36,7 +36,7 @@ func (f *File) take(dictionary int) *workspace {
 	return w
 }
 
-func (f *File) give(w *workspace) {
+func (f *File) putWorkspace(w *workspace) {
 	select {
 	case f.spare <- w:
 	default:
@@ -47,8 +47,8 @@ func (f *File) give(w *workspace) {
 // at once.
 func (f *File) Decode(i int, out Out) error {
 	b := &f.Blocks[i]
-	w := f.take(b.Dictionary)
-	defer f.give(w)
+	w := f.getWorkspace(b.Dictionary)
+	defer f.putWorkspace(w)
 	to := &proved{check: checks[b.check](), out: &failing{out: out}, left: b.Len}
 	err := b.decode(w, io.NewSectionReader(f.src, b.at+int64(b.header), b.packed()), to)
 	if failed := to.out.(*failing).err; failed != nil {

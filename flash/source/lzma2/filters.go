@@ -19,7 +19,7 @@ const (
 func (b *Block) filters(r *fields, n int) error {
 	for i := range n {
 		id := r.number()
-		props := r.take(r.number())
+		props := r.next(r.number())
 		if r.bad || (id == idLZMA2) != (i == n-1) {
 			return corrupt("the block at %d has filters in an order that cannot be", b.at)
 		}

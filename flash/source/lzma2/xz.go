@@ -281,7 +281,7 @@ type fields struct {
 	bad bool
 }
 
-func (r *fields) take(n uint64) []byte {
+func (r *fields) next(n uint64) []byte {
 	if n > uint64(len(r.p)) {
 		r.bad, r.p = true, nil
 		return nil
@@ -292,7 +292,7 @@ func (r *fields) take(n uint64) []byte {
 }
 
 func (r *fields) byte() byte {
-	if p := r.take(1); p != nil {
+	if p := r.next(1); p != nil {
 		return p[0]
 	}
 	return 0

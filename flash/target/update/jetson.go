@@ -182,10 +182,10 @@ func (l look) firmware() Finding {
 	case j == nil:
 		return noMatter("no Jetson")
 	}
-	return j.judge(l.bundle.capsule)
+	return j.checkCapsule(l.bundle.capsule)
 }
 
-func (j *jetson) judge(c *capsule) Finding {
+func (j *jetson) checkCapsule(c *capsule) Finding {
 	seen := fmt.Sprintf("firmware %s, slot %c runs", cmp.Or(j.version, "of no known version"), 'A'+j.current)
 	if c == nil {
 		return checked("%s; the update brings no firmware", seen)

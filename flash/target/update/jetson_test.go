@@ -96,7 +96,7 @@ func TestJudgeCapsule(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := j.judge(tt.capsule); got.Verdict != tt.want || !strings.Contains(got.Saw, tt.saw) || (got.Next == "") != (tt.want == Checked) {
+			if got := j.checkCapsule(tt.capsule); got.Verdict != tt.want || !strings.Contains(got.Saw, tt.saw) || (got.Next == "") != (tt.want == Checked) {
 				t.Errorf("judge() = %+v; want it %s, and %q", got, tt.want, tt.saw)
 			}
 		})
@@ -112,7 +112,7 @@ func FuzzJetson(f *testing.F) {
 			return
 		}
 		j.status()
-		j.judge(&capsule{"x", 1})
+		j.checkCapsule(&capsule{"x", 1})
 	})
 }
 

@@ -40,8 +40,8 @@ func (m *mender) Name() string { return string(Mender) }
 
 func (m *mender) Way(context.Context, *Bundle) (Way, string) { return Streamed, "" }
 
-// run runs the client. Its words go into errors.
-func (m *mender) run(ctx context.Context, args ...string) (target.Result, error) {
+// runMender runs the client. Its words go into errors.
+func (m *mender) runMender(ctx context.Context, args ...string) (target.Result, error) {
 	r, err := m.c.Run(ctx, append([]string{m.program}, args...)...)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("%s %s on %s: status %d: %s", m.program, args[0], m.c.Address().Host, r.Status,
@@ -57,7 +57,7 @@ func (m *mender) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return s, err
 	}
-	if r, err := m.run(ctx, "show-artifact"); err == nil {
+	if r, err := m.runMender(ctx, "show-artifact"); err == nil {
 		s.Slots[0].Version = clip(engine.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
 	}
 	r, err := m.c.Run(ctx, "cat", "/var/lib/mender/device_type")
@@ -80,7 +80,7 @@ func (m *mender) Install(ctx context.Context, from *Source, tell func(int, strin
 		defer close(done)
 		from.watch(watched, tell)
 	}()
-	_, err := m.run(ctx, "install", from.Where)
+	_, err := m.runMender(ctx, "install", from.Where)
 	stop()
 	<-done
 	switch {
@@ -113,7 +113,7 @@ func (m *mender) Settle(ctx context.Context) error { return ctx.Err() }
 // MarkGood takes a system that was committed before for good: the answer to the first
 // commit may have been lost.
 func (m *mender) MarkGood(ctx context.Context) error {
-	r, err := m.run(ctx, "commit")
+	r, err := m.runMender(ctx, "commit")
 	if r.Status != 0 && strings.Contains(string(r.Stdout)+string(r.Stderr), "No update in progress") {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (m *mender) MarkGood(ctx context.Context) error {
 }
 
 func (m *mender) MarkBad(ctx context.Context) error {
-	_, err := m.run(ctx, "rollback")
+	_, err := m.runMender(ctx, "rollback")
 	return err
 }
 

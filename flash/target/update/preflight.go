@@ -228,7 +228,7 @@ func (l look) delivery() Finding {
 	if l.way != Staged {
 		return checked("%s, so no room is needed on the board", l.way)
 	}
-	dir, err := room(l.ctx, l.c, l.bundle.SizeBytes+spareBytes)
+	dir, err := findSpace(l.ctx, l.c, l.bundle.SizeBytes+spareBytes)
 	if err != nil {
 		return refused("remove files there, or take a bundle that can be streamed", "%s; %v", l.why, err)
 	}

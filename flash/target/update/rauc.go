@@ -87,8 +87,8 @@ func (r *rauc) Way(ctx context.Context, b *Bundle) (Way, string) {
 // waits each time.
 const starts = 12
 
-// ask calls a method of RAUC's.
-func (r *rauc) ask(ctx context.Context, b *bus, method string, into []any, args ...any) error {
+// callRAUC calls a method of RAUC's.
+func (r *rauc) callRAUC(ctx context.Context, b *bus, method string, into []any, args ...any) error {
 	return r.call(ctx, b, method, raucInterface+"."+method, into, args...)
 }
 
@@ -166,13 +166,13 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 	}
 	defer b.close()
 	var slots []slotStatus
-	if err := r.ask(ctx, b, "GetSlotStatus", []any{&slots}); err != nil {
+	if err := r.callRAUC(ctx, b, "GetSlotStatus", []any{&slots}); err != nil {
 		return Status{}, err
 	}
 	var s Status
 	// RAUC gives an error where no slot can be booted, which a board that runs
 	// shows after its own slot was marked bad.
-	if err := r.ask(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy)) {
+	if err := r.callRAUC(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy)) {
 		return Status{}, err
 	}
 	s.Primary = clip(engine.OneLine(s.Primary), maxTextBytes)
@@ -218,7 +218,7 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	}
 	var info map[string]dbus.Variant
 	var old Claims
-	err = r.ask(ctx, b, "InspectBundle", []any{&info}, from.Where, map[string]dbus.Variant{})
+	err = r.callRAUC(ctx, b, "InspectBundle", []any{&info}, from.Where, map[string]dbus.Variant{})
 	switch {
 	case err == nil:
 		return claimsIn(info), nil
@@ -226,7 +226,7 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 		return Claims{}, err
 	}
 	// RAUC before 1.10.
-	err = r.ask(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
+	err = r.callRAUC(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
 	old.Compatible, old.Version = clip(engine.OneLine(old.Compatible), maxTextBytes), clip(engine.OneLine(old.Version), maxTextBytes)
 	return old, err
 }
@@ -268,7 +268,7 @@ func (r *rauc) Install(ctx context.Context, from *Source, tell func(int, string)
 			return said("follow RAUC's signals", err)
 		}
 	}
-	if err := r.ask(ctx, b, "InstallBundle", nil, from.Where, map[string]dbus.Variant{}); err != nil {
+	if err := r.callRAUC(ctx, b, "InstallBundle", nil, from.Where, map[string]dbus.Variant{}); err != nil {
 		return err
 	}
 	return r.follow(ctx, b, tell)
@@ -373,7 +373,7 @@ func (r *rauc) mark(ctx context.Context, state, slot string) error {
 	}
 	defer b.close()
 	var name, message string
-	return r.ask(ctx, b, "Mark", []any{&name, &message}, state, slot)
+	return r.callRAUC(ctx, b, "Mark", []any{&name, &message}, state, slot)
 }
 
 // older compares versions as people write them: numbers by their value, the rest

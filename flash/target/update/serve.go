@@ -128,7 +128,7 @@ const spareBytes = 16 << 20
 // no other bundle's: what was left there by a run that was killed is replaced by
 // the next.
 func (s *Source) stage(ctx context.Context, c *target.Conn, b *Bundle) error {
-	dir, err := room(ctx, c, b.SizeBytes+spareBytes)
+	dir, err := findSpace(ctx, c, b.SizeBytes+spareBytes)
 	if err != nil {
 		return err
 	}
@@ -148,8 +148,8 @@ func (s *Source) stage(ctx context.Context, c *target.Conn, b *Bundle) error {
 // listRoom tells how much room there is where we may write; $@ are folders.
 const listRoom = `for d; do [ -d "$d" ] && [ -w "$d" ] && echo "$d $(df -Pk "$d" | tail -n 1)"; done; true`
 
-// room is the first of the stages with so much room.
-func room(ctx context.Context, c *target.Conn, needBytes int64) (string, error) {
+// findSpace is the first of the stages with so much room.
+func findSpace(ctx context.Context, c *target.Conn, needBytes int64) (string, error) {
 	r, err := c.Run(ctx, append([]string{"sh", "-c", listRoom, "sh"}, stages...)...)
 	if err != nil {
 		return "", err

@@ -7,8 +7,8 @@ import (
 
 // opcodes are what each opcode does, by the names of Python's pickletools.
 var opcodes = map[byte]func(*machine) error{
-	0x80: func(m *machine) error { _, err := m.take(1); return err }, // PROTO
-	0x95: func(m *machine) error { _, err := m.take(8); return err }, // FRAME
+	0x80: func(m *machine) error { _, err := m.next(1); return err }, // PROTO
+	0x95: func(m *machine) error { _, err := m.next(8); return err }, // FRAME
 
 	'N':  func(m *machine) error { m.push(nil); return nil },
 	0x88: func(m *machine) error { m.push(true); return nil },
@@ -26,7 +26,7 @@ var opcodes = map[byte]func(*machine) error{
 		return err
 	},
 	'G': func(m *machine) error { // BINFLOAT, the only one that is big-endian
-		raw, err := m.take(8)
+		raw, err := m.next(8)
 		if err == nil {
 			m.push(math.Float64frombits(binary.BigEndian.Uint64(raw)))
 		}
@@ -200,11 +200,11 @@ func global(m *machine) error {
 		for n < uint64(len(m.rest)) && m.rest[n] != '\n' {
 			n++
 		}
-		raw, err := m.take(n)
+		raw, err := m.next(n)
 		if err != nil {
 			return err
 		}
-		if _, err := m.take(1); err != nil {
+		if _, err := m.next(1); err != nil {
 			return err
 		}
 		names[i] = string(raw)

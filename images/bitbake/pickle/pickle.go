@@ -83,7 +83,7 @@ type machine struct {
 	allowed func(Class) bool
 }
 
-func (m *machine) take(n uint64) ([]byte, error) {
+func (m *machine) next(n uint64) ([]byte, error) {
 	if n > uint64(len(m.rest)) {
 		return nil, errShort
 	}
@@ -94,7 +94,7 @@ func (m *machine) take(n uint64) ([]byte, error) {
 
 // number reads a little-endian number of that many bytes.
 func (m *machine) number(bytes uint64) (uint64, error) {
-	raw, err := m.take(bytes)
+	raw, err := m.next(bytes)
 	if err != nil {
 		return 0, err
 	}
@@ -109,7 +109,7 @@ func (m *machine) counted(bytes uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m.take(n)
+	return m.next(n)
 }
 
 func (m *machine) push(v any) { m.stack = append(m.stack, v) }

@@ -35,15 +35,15 @@ func TestUpdateUserlands(t *testing.T) {
 func tryUserland(t *testing.T, from, form string) {
 	u := newUserland(t, from)
 	if form != "" {
-		u.run("/usr/sbin/ldconfig", "-X", "-c", form)
+		u.runProgram("/usr/sbin/ldconfig", "-X", "-c", form)
 	}
 	if notes := update(t, u.root, u.libs); notes != nil {
 		t.Fatal(notes)
 	}
-	if out := u.run("/usr/bin/xz", "--version"); !strings.Contains(out, "liblzma") {
+	if out := u.runProgram("/usr/bin/xz", "--version"); !strings.Contains(out, "liblzma") {
 		t.Errorf("xz printed %q", out)
 	}
-	list := u.run("/usr/sbin/ldconfig", "-p")
+	list := u.runProgram("/usr/sbin/ldconfig", "-p")
 	if !strings.Contains(list, "=> "+u.libs[0].Path+"\n") || (form != "") != strings.Contains(list, "libc.so.6") {
 		t.Errorf("ldconfig reads %s", list)
 	}
@@ -104,8 +104,8 @@ func (u *userland) emulate(m elf.Machine) {
 	u.with = []string{"/emulator"}
 }
 
-// run runs a program of the userland in it.
-func (u *userland) run(argv ...string) string {
+// runProgram runs a program of the userland in it.
+func (u *userland) runProgram(argv ...string) string {
 	u.t.Helper()
 	argv = append(u.with[:len(u.with):len(u.with)], argv...)
 	cmd := exec.Command(argv[0], argv[1:]...)

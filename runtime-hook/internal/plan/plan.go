@@ -170,7 +170,7 @@ func (c *compiler) missing(e csv.Entry) {
 }
 
 func (c *compiler) addPath(t *tree, e csv.Entry, p string) {
-	at, err := t.settle(p)
+	at, err := t.resolveFolder(p)
 	if err == nil {
 		switch e.Kind {
 		case csv.Folder:

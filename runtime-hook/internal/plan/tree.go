@@ -57,7 +57,7 @@ func (t *tree) readlink(p string) (string, error) {
 
 // resolve follows all links of p.
 func (t *tree) resolve(p string) (string, error) {
-	at, err := t.settle(p)
+	at, err := t.resolveFolder(p)
 	if err != nil {
 		return "", err
 	}
@@ -72,8 +72,8 @@ func (t *tree) stat(p string) (end string, info fs.FileInfo, err error) {
 	return end, info, err
 }
 
-// settle follows the links of p's folder and leaves p's last part as it is.
-func (t *tree) settle(p string) (string, error) {
+// resolveFolder follows the links of p's folder and leaves p's last part as it is.
+func (t *tree) resolveFolder(p string) (string, error) {
 	dir, base := path.Split(path.Clean(p))
 	real, ok := t.dirs[dir]
 	if !ok {
@@ -90,7 +90,7 @@ func (t *tree) settle(p string) (string, error) {
 // p is settled.
 func (t *tree) next(p, text string) (string, error) {
 	if path.IsAbs(text) {
-		return t.settle(text)
+		return t.resolveFolder(text)
 	}
 	dir, base := path.Split(strings.TrimRight(text, "/"))
 	if base == "" || base == "." || base == ".." {
@@ -155,7 +155,7 @@ func (t *tree) glob(p string) ([]string, error) {
 }
 
 func (t *tree) has(p string) bool {
-	at, err := t.settle(p)
+	at, err := t.resolveFolder(p)
 	if err != nil {
 		return false
 	}
