@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"slipway/flash/target"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // command is a program that is run on the board.
@@ -74,7 +74,7 @@ func (c command) next() string { return "run it by hand on the board: " + c.line
 func shellLine(argv []string) string {
 	words := slices.Clone(argv)
 	for i, word := range words {
-		words[i] = engine.Quote(word)
+		words[i] = plaintext.Quote(word)
 	}
 	return strings.Join(words, " ")
 }

@@ -18,7 +18,8 @@ import (
 
 	"slipway/flash/target"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // configSections are what a file of deploy:config may say, in the order in which it is
@@ -53,9 +54,9 @@ func (f *configFile) at(n *yaml.Node, format string, args ...any) error {
 
 // loadConfig reads and judges a file of deploy:config, without a board.
 func loadConfig(name string) (*configFile, error) {
-	data, err := engine.ReadFile(name, maxSuiteBytes)
+	data, err := localfile.Read(name, maxSuiteBytes)
 	if err != nil {
-		return nil, engine.NotHere(name, err)
+		return nil, localfile.NotHere(name, err)
 	}
 	return parseConfigFile(name, data)
 }
@@ -336,7 +337,7 @@ func (p *configPlan) diff(ctx context.Context, changes []target.Change) (string,
 			}
 			old = r.Stdout
 		}
-		all.WriteString(engine.Printable(string(diff.Diff(name, old, name+" (new)", want.data))))
+		all.WriteString(plaintext.Printable(string(diff.Diff(name, old, name+" (new)", want.data))))
 	}
 	return all.String(), nil
 }
@@ -349,10 +350,10 @@ func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 		fmt.Fprintf(w, "%-13s  %q\n", c.Kind, "/"+c.Path)
 	}
 	for _, s := range done.Settings {
-		fmt.Fprintf(w, "%-13s  %s: %s -> %s\n", s.Kind, s.Name, engine.Printable(s.Before), s.After)
+		fmt.Fprintf(w, "%-13s  %s: %s -> %s\n", s.Kind, s.Name, plaintext.Printable(s.Before), s.After)
 	}
 	for _, note := range done.Notes {
-		fmt.Fprintln(w, engine.Printable(note))
+		fmt.Fprintln(w, plaintext.Printable(note))
 	}
 	io.WriteString(w, done.Diff)
 	n := len(done.Changes) + len(done.Settings)

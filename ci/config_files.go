@@ -13,7 +13,7 @@ import (
 
 	"slipway/flash/target"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // configFiles are files that lie beside the configuration, each with its place there.
@@ -117,7 +117,7 @@ func (f *configFile) readBeside(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer from.Close()
-	return engine.ReadAll(from, name, maxConfigFileBytes)
+	return localfile.ReadAll(from, name, maxConfigFileBytes)
 }
 
 func (c configFiles) plan(_ context.Context, p *configPlan) error {

@@ -15,7 +15,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -257,7 +257,7 @@ func boardInFolder(t *testing.T) (*target.Conn, string) {
 		if strings.HasPrefix(text, "#!") {
 			mode = 0o755
 		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), engine.WriteProgram(file, []byte(text), mode)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), run.WriteProgram(file, []byte(text), mode)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -274,7 +274,7 @@ func boardInFolder(t *testing.T) (*target.Conn, string) {
 		t.Fatal(err)
 	}
 	enter := filepath.Join(t.TempDir(), "enter")
-	if err := engine.WriteProgram(enter, []byte(strings.Replace(enterBoard, "ROOT", root, 1)), 0o755); err != nil {
+	if err := run.WriteProgram(enter, []byte(strings.Replace(enterBoard, "ROOT", root, 1)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return connectBy(t, "ForceCommand "+enter, "Subsystem sftp /usr/lib/openssh/sftp-server"), root
@@ -589,7 +589,7 @@ func TestRealVtysh(t *testing.T) {
 		}
 		text := "#!/bin/sh\nLD_LIBRARY_PATH=" + libs[0] + ":" + libs[0] + "/frr exec " + dir + "/usr/bin/vtysh \"$@\"\n"
 		played := t.TempDir()
-		if err := engine.WriteProgram(played+"/vtysh", []byte(text), 0o755); err != nil {
+		if err := run.WriteProgram(played+"/vtysh", []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		path = played + ":" + path

@@ -18,7 +18,7 @@ import (
 	"slipway/flash/oci"
 	"slipway/flash/target"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // ContainerOptions says which engine of a board is meant, and how an image is brought
@@ -181,7 +181,7 @@ func forOutput(w io.Writer) io.Writer {
 type shown struct{ io.Writer }
 
 func (p shown) Write(b []byte) (int, error) {
-	_, err := io.WriteString(p.Writer, engine.Printable(string(b)))
+	_, err := io.WriteString(p.Writer, plaintext.Printable(string(b)))
 	return len(b), err
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"slipway/flash/target"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // FilesOptions says how files are brought to a board.
@@ -61,7 +61,7 @@ func DeployFiles(ctx context.Context, w io.Writer, opt images.Options, spec imag
 func asFolder(local string) (folder string, remove func(), err error) {
 	info, err := os.Stat(local)
 	if err != nil {
-		return "", nil, engine.NotHere(local, err)
+		return "", nil, localfile.NotHere(local, err)
 	}
 	if info.IsDir() {
 		return local, func() {}, nil
@@ -70,7 +70,7 @@ func asFolder(local string) (folder string, remove func(), err error) {
 		return "", nil, err
 	}
 	remove = func() { os.RemoveAll(folder) }
-	data, err := engine.ReadFile(local, math.MaxInt64-1)
+	data, err := localfile.Read(local, math.MaxInt64-1)
 	if err == nil {
 		name := filepath.Join(folder, filepath.Base(local))
 		err = errors.Join(os.WriteFile(name, data, 0o600), os.Chmod(name, info.Mode().Perm()))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // metricsFolder holds, beside the artifact, the numbers of the last run that passed of
@@ -61,7 +61,7 @@ func readHistory(file string) (history, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := engine.ReadFile(file, maxReportBytes)
+	data, err := localfile.Read(file, maxReportBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

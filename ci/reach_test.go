@@ -15,7 +15,7 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // startBoard runs a real server that the user's configuration calls "board", with the
@@ -39,7 +39,7 @@ func startBoard(t *testing.T, settings ...string) (key, known string) {
 	known = filepath.Join(dir, "known_hosts")
 	config := fmt.Sprintf("Host board\n\tHostName 127.0.0.1\n\tPort %d\n\tHostKeyAlias serial-7\n\tIdentityFile %s\n\tUserKnownHostsFile %s\n\tGlobalKnownHostsFile none\n", s.Port, s.Identity, known)
 	for name, text := range map[string]string{"config": config, "ssh": "#!/bin/sh\nexec " + program + " -F " + filepath.Join(dir, "config") + " \"$@\"\n"} {
-		if err := engine.WriteProgram(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

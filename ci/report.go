@@ -416,7 +416,7 @@ func cleanTail(text string, limit int) string {
 }
 
 // printable leaves nothing that XML 1.0 or a reader could not show, so less than
-// engine.Printable does.
+// plaintext.Printable does.
 func printable(text string) string {
 	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
 	text = strings.ReplaceAll(text, "\r\n", "\n")

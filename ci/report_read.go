@@ -7,7 +7,8 @@ import (
 	"io"
 	"path/filepath"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // reportVersion is that of report.json. A program that needs another one than it
@@ -31,9 +32,9 @@ type reportsFile struct {
 // ReadReports reads what a report.json holds, of one board or of several. It may come
 // from anywhere: what it says is held against what a run can write.
 func ReadReports(path string) ([]Report, error) {
-	data, err := engine.ReadFile(path, maxReportBytes)
+	data, err := localfile.Read(path, maxReportBytes)
 	if err != nil {
-		return nil, engine.NotHere(path, err)
+		return nil, localfile.NotHere(path, err)
 	}
 	all, err := parseReports(data)
 	if err != nil {
@@ -48,7 +49,7 @@ func parseReports(data []byte) ([]Report, error) {
 		Reports json.RawMessage `json:"reports"`
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("not a report.json: %w", engine.JSONError(err))
+		return nil, fmt.Errorf("not a report.json: %w", plaintext.JSONError(err))
 	}
 	if file.Version == 0 {
 		return nil, errors.New("not a report.json: it has no version")
@@ -62,7 +63,7 @@ func parseReports(data []byte) ([]Report, error) {
 		data, into = file.Reports, &all
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return nil, fmt.Errorf("not a report.json: %w", engine.JSONError(err))
+		return nil, fmt.Errorf("not a report.json: %w", plaintext.JSONError(err))
 	}
 	if len(all) == 0 || len(all) > maxReports {
 		return nil, fmt.Errorf("%d reports in one file; want 1 to %d", len(all), maxReports)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"slipway/images"
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // linkClone makes a folder that looks like the clone and has a build folder of its own. The
@@ -51,7 +51,7 @@ func shareImage(t *testing.T, r rig, dir string) {
 		t.Fatal(err)
 	}
 	for _, f := range a.Files {
-		if err := engine.Run(t.Context(), engine.Command{Argv: []string{"cp", "--sparse=always", a.Path(f), to}}); err != nil {
+		if err := run.Run(t.Context(), run.Command{Argv: []string{"cp", "--sparse=always", a.Path(f), to}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +79,7 @@ func TestSignals(t *testing.T) {
 	}
 	shareImage(t, r, dir)
 	binary := filepath.Join(dir, "build", "slipway")
-	err = engine.Run(t.Context(), engine.Command{Argv: []string{"go", "tool", "mage", "-compile", binary}})
+	err = run.Run(t.Context(), run.Command{Argv: []string{"go", "tool", "mage", "-compile", binary}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 
 	"slipway/images"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 //go:embed suites/*.yml
@@ -164,7 +164,7 @@ func (l *loader) read(file string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return engine.ReadAll(f, l.shown(file), maxSuiteBytes)
+	return localfile.ReadAll(f, l.shown(file), maxSuiteBytes)
 }
 
 var gossfileKeys = []string{"file", "title", "meta", "skip"}

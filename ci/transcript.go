@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // Transcribed has every command that the suites run on the board written to w when it
@@ -91,15 +91,15 @@ type spoken struct {
 // write writes down a command. Its own error comes first.
 func (t *transcript) write(s spoken, status int, failed error) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s $ %s\n", s.began.UTC().Format("15:04:05.000"), engine.OneLine(shellLine(s.argv)))
+	fmt.Fprintf(&text, "%s $ %s\n", s.began.UTC().Format("15:04:05.000"), plaintext.OneLine(shellLine(s.argv)))
 	for _, out := range []struct{ mark, text string }{{"  | ", string(s.out)}, {"  ! ", string(s.errors)}} {
-		for line := range strings.Lines(engine.Printable(out.text)) {
+		for line := range strings.Lines(plaintext.Printable(out.text)) {
 			text.WriteString(out.mark + strings.TrimRight(line, "\n") + "\n")
 		}
 	}
 	ended := fmt.Sprintf("status %d", status)
 	if failed != nil {
-		ended = engine.OneLine(failed.Error())
+		ended = plaintext.OneLine(failed.Error())
 	}
 	fmt.Fprintf(&text, "  = %s, after %d ms\n", ended, time.Since(s.began).Milliseconds())
 	t.mu.Lock()

@@ -57,7 +57,7 @@ func (m machine) held(d Device, err error) error {
 
 func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	// udev keeps off a device that is locked, and so do partitioning programs.
-	if err := lock(ctx, f); err != nil {
+	if err := lockDevice(ctx, f); err != nil {
 		return fmt.Errorf("another program has locked it: %w", err)
 	}
 	var st unix.Stat_t
@@ -75,7 +75,7 @@ func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 // looks what is on a card that has just been plugged in or written.
 var lockPatience = 3 * time.Second
 
-func lock(ctx context.Context, f *os.File) error {
+func lockDevice(ctx context.Context, f *os.File) error {
 	for began := time.Now(); ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > lockPatience {

@@ -19,7 +19,7 @@ import (
 	"slipway/flash/fetch"
 	"slipway/flash/rshim"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -89,8 +89,8 @@ func (j *bluefieldJob) readConfig(context.Context) (err error) {
 	if path == "" {
 		return nil
 	}
-	if j.config, err = engine.ReadFile(path, bfb.MaxConfigBytes); err != nil {
-		return engine.NotHere(path, err)
+	if j.config, err = localfile.Read(path, bfb.MaxConfigBytes); err != nil {
+		return localfile.NotHere(path, err)
 	}
 	if err := bfb.CheckConfig(j.config); err != nil {
 		return fmt.Errorf("%s:%w", path, err)

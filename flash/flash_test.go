@@ -24,8 +24,8 @@ import (
 
 	"slipway/images"
 	"slipway/images/bmap"
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 const (
@@ -160,7 +160,7 @@ func needMke2fs(t *testing.T) { t.Helper(); e2fs(t, "mke2fs") }
 // e2fs is the path of a program of e2fsprogs.
 func e2fs(t *testing.T, name string) string {
 	t.Helper()
-	path, err := engine.LookPath(name)
+	path, err := run.LookPath(name)
 	if err != nil {
 		t.Skipf("%s is missing (Debian package e2fsprogs)", name)
 	}

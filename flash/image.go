@@ -23,7 +23,7 @@ import (
 	"slipway/images"
 	"slipway/images/bmap"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // imageJob writes one disk image onto files or block devices, all from one decode.
@@ -116,7 +116,7 @@ func (j *imageJob) openImage(context.Context) error {
 		path, j.sha256 = j.artifact.Path(image), image.SHA256
 	}
 	var err error
-	if j.file, err = engine.Open(path); err != nil {
+	if j.file, err = localfile.Open(path); err != nil {
 		return err
 	}
 	if j.info = j.image.info; j.info == nil {
@@ -170,7 +170,7 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 // readMap returns the file's digest also where it is no map. The text is what a
 // clearsigned one says, if that was proved.
 func readMap(path string, text []byte) (*bmap.Map, string, error) {
-	data, err := engine.ReadFile(path, mapLimit)
+	data, err := localfile.Read(path, mapLimit)
 	if err != nil {
 		return nil, "", err
 	}

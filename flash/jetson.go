@@ -16,7 +16,9 @@ import (
 	"slipway/flash/tegra"
 	"slipway/flash/unpack"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/lock"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // jetsonJob puts a tegraflash package onto Jetsons in recovery mode, side by side.
@@ -169,7 +171,7 @@ func (j *jetsonJob) show(w io.Writer) {
 			if by.SSH != "" {
 				on = " on " + by.SSH
 			}
-			fmt.Fprintf(w, "%s: will be brought into recovery mode%s\n", d.Path, engine.OneLine(on+" by: "+strings.Join(by.Command, " ")))
+			fmt.Fprintf(w, "%s: will be brought into recovery mode%s\n", d.Path, plaintext.OneLine(on+" by: "+strings.Join(by.Command, " ")))
 		}
 		for _, said := range jetsonHost.Cautions(port(d)) {
 			fmt.Fprintf(w, "  note: %s\n", said)
@@ -253,7 +255,7 @@ func (j *jetsonJob) force(ctx context.Context, port string) error {
 	}
 	err = tegra.Force(ctx, jetsonHost, port, func(ctx context.Context) error {
 		if j.spec.Flash.Recovery.SSH == "" {
-			return engine.Run(ctx, engine.Command{Argv: argv})
+			return run.Run(ctx, run.Command{Argv: argv})
 		}
 		return remotely(ctx, j.spec.Flash.Recovery.SSH, argv)
 	})
@@ -278,7 +280,7 @@ func remotely(ctx context.Context, host string, argv []string) error {
 		return err
 	}
 	if result.Status != 0 {
-		return fmt.Errorf("%s on %s: exit status %d: %s", argv[0], conn.Address(), result.Status, engine.OneLine(string(result.Stderr)))
+		return fmt.Errorf("%s on %s: exit status %d: %s", argv[0], conn.Address(), result.Status, plaintext.OneLine(string(result.Stderr)))
 	}
 	return nil
 }
@@ -307,7 +309,7 @@ func newBench(a images.Artifact) (*bench, error) {
 	}
 	b := &bench{dir: dir}
 	if b.lock, err = os.Create(filepath.Join(dir, "lock")); err == nil {
-		err = engine.Lock(b.lock)
+		err = lock.Try(b.lock)
 	}
 	if err != nil {
 		b.close()
@@ -332,14 +334,14 @@ func sweepBenches(dir string) {
 			continue
 		}
 		old := filepath.Join(dir, e.Name())
-		lock, err := os.OpenFile(filepath.Join(old, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+		held, err := os.OpenFile(filepath.Join(old, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			continue
 		}
-		if engine.Lock(lock) == nil {
+		if lock.Try(held) == nil {
 			_ = os.RemoveAll(old)
 		}
-		lock.Close()
+		held.Close()
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 	"slipway/flash/target/sshd"
 	"slipway/flash/tegra"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/lock"
+	"slipway/layers/run"
 )
 
 const jetsonLayout = `<partition_layout><device type="sdcard" instance="0" sector_size="512">
@@ -92,7 +93,7 @@ func lay(t *testing.T, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.WriteProgram(path, []byte(text), 0o755); err != nil {
+	if err := run.WriteProgram(path, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -110,7 +111,7 @@ func tools(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"dtc", "fdtput", "cpp", "sgdisk", "partprobe", "udevadm", "udisksctl", "blockdev", "getopt", "python3"} {
-		if _, err := engine.LookPath(name); err != nil || name == "python3" { // whose yaml may be missing
+		if _, err := run.LookPath(name); err != nil || name == "python3" { // whose yaml may be missing
 			lay(t, filepath.Join(dir, name), "#!/bin/sh\n")
 		}
 	}
@@ -358,12 +359,12 @@ func TestBenchesOfKilledJobs(t *testing.T) {
 	for _, dir := range []string{dead, alive, young} {
 		lay(t, filepath.Join(dir, "lock"), "")
 	}
-	lock, err := os.Open(filepath.Join(alive, "lock"))
+	held, err := os.Open(filepath.Join(alive, "lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Close()
-	if err := engine.Lock(lock); err != nil {
+	defer held.Close()
+	if err := lock.Try(held); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{dead, alive} {

@@ -17,7 +17,7 @@ import (
 	"slipway/flash/sshsig"
 	"slipway/images"
 	"slipway/images/bmap"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -99,9 +99,9 @@ func (p *picker) readSigners(context.Context) error {
 	if name == "" {
 		return nil
 	}
-	data, err := engine.ReadFile(name, mapLimit)
+	data, err := localfile.Read(name, mapLimit)
 	if err != nil {
-		return fmt.Errorf("%s: %w", from, engine.NotHere(name, err))
+		return fmt.Errorf("%s: %w", from, localfile.NotHere(name, err))
 	}
 	return p.addList(name, from, data)
 }
@@ -133,7 +133,7 @@ func (p *picker) readDigest(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("digest: neither sha256:HEX nor a list of digests: %w", err)
 	}
-	data, err := engine.ReadFile(file.Path, mapLimit)
+	data, err := localfile.Read(file.Path, mapLimit)
 	if err != nil {
 		return err
 	}
@@ -294,7 +294,7 @@ func (l signerList) find(ctx context.Context, at besides, name string) (s signat
 			continue
 		}
 		if err == nil {
-			s.data, err = engine.ReadFile(file.Path, mapLimit)
+			s.data, err = localfile.Read(file.Path, mapLimit)
 		}
 		s.name = name + ending
 		break
@@ -320,7 +320,7 @@ func (p *picker) signers(ctx context.Context, at besides, name, path string, lis
 }
 
 func proveSigned(ctx context.Context, list signerList, signature []byte, path, name string) (string, error) {
-	f, err := engine.Open(path)
+	f, err := localfile.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -428,7 +428,7 @@ func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) erro
 
 // mapSigners proves who signed a map, beside it or inside of it.
 func (p *picker) mapSigners(ctx context.Context, at besides, file fetch.File) ([]string, error) {
-	data, err := engine.ReadFile(file.Path, mapLimit)
+	data, err := localfile.Read(file.Path, mapLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -515,7 +515,7 @@ func (p *picker) proveFile(ctx context.Context, f images.File, want string) erro
 // files, and that it still is the one that was read.
 func (p *picker) proveDescription(ctx context.Context) error {
 	path := filepath.Join(p.artifact.Dir(), images.ArtifactName)
-	data, err := engine.ReadFile(path, mapLimit)
+	data, err := localfile.Read(path, mapLimit)
 	if err != nil {
 		return err
 	}

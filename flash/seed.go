@@ -13,7 +13,7 @@ import (
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // seed is the file system that replaces the image's empty data partition. It holds
@@ -98,7 +98,7 @@ func makeFileSystem(ctx context.Context, image, content string, part images.Part
 	}
 	// The tables are written here (they are zeros, so they end up as holes) rather
 	// than by the board's kernel while it boots.
-	err = engine.Run(ctx, engine.Command{Argv: []string{
+	err = run.Run(ctx, run.Command{Argv: []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-L", part.Name,
 		"-E", "root_owner=0:0,lazy_itable_init=0", "-d", content, image,
 	}})
@@ -123,7 +123,7 @@ func giveToRoot(ctx context.Context, image, content string) error {
 	if err != nil {
 		return err
 	}
-	return engine.Run(ctx, engine.Command{
+	return run.Run(ctx, run.Command{
 		Argv:  []string{"debugfs", "-w", "-f", "-", image},
 		Stdin: strings.NewReader(b.String()),
 	})

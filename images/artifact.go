@@ -14,7 +14,8 @@ import (
 
 	"slipway/images/bitbake"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // ArtifactName is the file that describes an artifact, in its folder.
@@ -75,7 +76,7 @@ func OpenArtifact(dir string) (Artifact, error) {
 // ReadArtifact reads what describes the artifact in dir. The files may lie elsewhere.
 func ReadArtifact(dir string) (Artifact, error) {
 	path := filepath.Join(dir, ArtifactName)
-	data, err := engine.ReadFile(path, maxDescriptionBytes)
+	data, err := localfile.Read(path, maxDescriptionBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Artifact{}, fmt.Errorf("no artifact: %w\nnext: build %s", err, filepath.Base(dir))
 	}
@@ -84,7 +85,7 @@ func ReadArtifact(dir string) (Artifact, error) {
 	}
 	a := Artifact{dir: dir}
 	if err := json.Unmarshal(data, &a); err != nil {
-		return Artifact{}, fmt.Errorf("%s: %w; build again", path, engine.JSONError(err))
+		return Artifact{}, fmt.Errorf("%s: %w; build again", path, plaintext.JSONError(err))
 	}
 	for _, f := range a.Files {
 		if !filepath.IsLocal(f.Name) {

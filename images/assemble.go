@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"slipway/images/bmap"
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 const (
@@ -163,7 +163,7 @@ type disk struct {
 func (d disk) path(name string) string { return filepath.Join(d.dir, name) }
 
 func (d disk) runProgram(ctx context.Context, argv ...string) error {
-	return engine.Run(ctx, engine.Command{Argv: argv, Log: d.log, Keep: true})
+	return run.Run(ctx, run.Command{Argv: argv, Log: d.log, Keep: true})
 }
 
 func (d disk) build(ctx context.Context) error {
@@ -219,7 +219,7 @@ func (d disk) table(ctx context.Context) error {
 		fmt.Fprintf(&script, "start=%d, size=%d, type=%s, name=%s\n",
 			p.OffsetBytes/sectorBytes, p.SizeBytes/sectorBytes, partitionTypes[kind], p.Name)
 	}
-	return engine.Run(ctx, engine.Command{
+	return run.Run(ctx, run.Command{
 		Argv: []string{"sfdisk", "--quiet", d.path(diskName)}, Stdin: strings.NewReader(script.String()), Log: d.log, Keep: true,
 	})
 }
@@ -246,8 +246,8 @@ func (d disk) ext4(ctx context.Context, p Partition, content string, options ...
 	}
 	argv = append(argv, options...)
 	argv = append(argv, d.path(diskName), strconv.FormatInt(p.SizeBytes/1024, 10)+"k")
-	c := engine.Command{Argv: asRoot(argv...), Env: []string{"E2FSPROGS_FAKE_TIME=" + fileSystemTime}, Log: d.log, Keep: true}
-	if err := engine.Run(ctx, c); err != nil {
+	c := run.Command{Argv: asRoot(argv...), Env: []string{"E2FSPROGS_FAKE_TIME=" + fileSystemTime}, Log: d.log, Keep: true}
+	if err := run.Run(ctx, c); err != nil {
 		return fmt.Errorf("make the %s partition (%d MiB; enlarge it in %s if it is full): %w",
 			p.Name, p.SizeBytes/mib, boardFile(d.spec.Board), err)
 	}

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/run"
 )
 
 // hostPrograms are the programs that OpenEmbedded wants of a machine, and the
@@ -95,7 +95,7 @@ func checkPrograms() error {
 
 // Without this locale bitbake tries for half a minute before it says so.
 func checkLocale(ctx context.Context) error {
-	out, err := engine.Output(ctx, engine.Command{Argv: []string{"locale", "-a"}})
+	out, err := run.Output(ctx, run.Command{Argv: []string{"locale", "-a"}})
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"slipway/images/cache"
 	"slipway/images/cache/cachetest"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // With this in its environment the test binary becomes a shell of that line.
@@ -48,7 +48,7 @@ func shellBoard(t *testing.T, header, bitbake string) (dir string, spec Spec) {
 		"bitbake/bin/bitbake": bitbake,
 	} {
 		must(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
-		must(engine.WriteProgram(filepath.Join(dir, name), []byte(content), 0o755))
+		must(run.WriteProgram(filepath.Join(dir, name), []byte(content), 0o755))
 	}
 	return dir, spec
 }

@@ -16,7 +16,7 @@ import (
 	"runtime"
 	"slices"
 
-	"slipway/layers/engine"
+	"slipway/layers/lock"
 )
 
 // Options says where and how to build.
@@ -84,7 +84,7 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Artifact{}, err
 	}
-	unlock, err := lock(filepath.Join(dir, "build.lock"))
+	unlock, err := lockFolder(filepath.Join(dir, "build.lock"))
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -131,13 +131,13 @@ func HostPackages(spec Spec) []string {
 // debianPackages are what makes a userland of Debian packages.
 func debianPackages() []string { return []string{"mmdebstrap", "debian-archive-keyring"} }
 
-// lock keeps a second build away from a folder for as long as the first lasts.
-func lock(path string) (unlock func(), err error) {
-	f, err := engine.OpenLock(path, 0o644)
+// lockFolder keeps a second build away from a folder for as long as the first lasts.
+func lockFolder(path string) (unlock func(), err error) {
+	f, err := lock.Open(path, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err = engine.Lock(f); errors.Is(err, engine.ErrLocked) {
+	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
 		err = fmt.Errorf("%s: another slipway is building this board; wait for it or stop it", path)
 	}
 	if err != nil {
@@ -161,13 +161,13 @@ func hashOf(v any, files map[string][]byte) (string, error) {
 
 // waitLock is lock for what several boards share: it waits until it is free.
 func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
-	f, err := engine.OpenLock(path, 0o644)
+	f, err := lock.Open(path, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err = engine.Lock(f); errors.Is(err, engine.ErrLocked) {
+	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
 		waiting()
-		err = engine.AwaitLock(ctx, f)
+		err = lock.Wait(ctx, f)
 	}
 	if err != nil {
 		f.Close()

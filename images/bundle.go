@@ -14,8 +14,9 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 const (
@@ -63,7 +64,7 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 
 // bundleKey is the artifact's, and who signed it.
 func bundleKey(a Artifact, s signing) (string, error) {
-	cert, err := engine.ReadFile(s.cert, maxDescriptionBytes)
+	cert, err := localfile.Read(s.cert, maxDescriptionBytes)
 	if err != nil {
 		return "", err
 	}
@@ -198,7 +199,7 @@ func (b bundle) rauc(ctx context.Context, work, content string) error {
 	}
 	b.step.Detail("unpacking the board's RAUC")
 	unpack := []string{"tar", "-C", root, "--wildcards", "--no-same-owner", "-xf", packages, "./usr/bin/rauc", "./usr/lib/*-linux-gnu/*.so*"}
-	if err := engine.Run(ctx, engine.Command{Argv: unpack, Log: log}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: unpack, Log: log}); err != nil {
 		return fmt.Errorf("the board's packages have no RAUC: name it in debian.packages of %s: %w", boardFile(b.spec.Board), err)
 	}
 	linker, libraries, err := linkerIn(root)
@@ -206,7 +207,7 @@ func (b bundle) rauc(ctx context.Context, work, content string) error {
 		return err
 	}
 	b.step.Detail("packing and signing")
-	return engine.Run(ctx, engine.Command{Argv: []string{
+	return run.Run(ctx, run.Command{Argv: []string{
 		linker, "--library-path", libraries, filepath.Join(root, "usr/bin/rauc"), "bundle",
 		"--cert", b.signing.cert, "--key", b.signing.key, "--keyring", b.signing.keyring,
 		"--mksquashfs-args=" + squashfsOptions, content, filepath.Join(work, bundleName),

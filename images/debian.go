@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // assembly changes whenever the code below makes another image of the same
@@ -64,7 +65,7 @@ func makeOurs(ctx context.Context, spec Spec, opt Options) (o ours, err error) {
 		if err != nil {
 			return o, err
 		}
-		if o.keyring, err = engine.ReadFile(s.keyring, maxDescriptionBytes); err != nil {
+		if o.keyring, err = localfile.Read(s.keyring, maxDescriptionBytes); err != nil {
 			return o, fmt.Errorf("the keyring of the image's updates: %w", err)
 		}
 	}
@@ -109,7 +110,7 @@ func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 	}
 	part := tar + ".part"
 	defer os.Remove(part)
-	err = engine.Run(ctx, engine.Command{
+	err = run.Run(ctx, run.Command{
 		Argv: mmdebstrap(spec, part),
 		Log:  filepath.Join(opt.dir(spec), "mmdebstrap.log"),
 		Line: func(line string) { step.Detail(strings.TrimPrefix(line, "I: ")) },
@@ -129,7 +130,7 @@ func runsHere(ctx context.Context, spec Spec) error {
 	if spec.Arch == runtime.GOARCH {
 		return nil
 	}
-	if err := engine.Run(ctx, engine.Command{Argv: []string{"arch-test", spec.Arch}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{"arch-test", spec.Arch}}); err != nil {
 		return fmt.Errorf("this machine cannot run %[1]s programs yet: %[2]w\n  as root: mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc; update-binfmts --enable", spec.Arch, err)
 	}
 	return nil
@@ -164,7 +165,7 @@ func ownsOthers(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	if err := engine.Run(ctx, engine.Command{Argv: asRoot("chown", "--version")}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: asRoot("chown", "--version")}); err != nil {
 		return fmt.Errorf("an image has files of many owners, and this user cannot make them: %w\n"+
 			"  run this as root; or give the user ids of its own in /etc/subuid and /etc/subgid (usermod --add-subuids, --add-subgids) "+
 			"and let it make user namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns); util-linux has to be 2.38 or later", err)
@@ -184,8 +185,8 @@ func unpack(ctx context.Context, spec Spec, tar, additions, root, log string) er
 		argv = append(argv, "--exclude=./"+pattern)
 	}
 	for _, file := range []string{tar, additions} {
-		c := engine.Command{Argv: asRoot(append(argv, "-xf", file)...), Log: log, Keep: true}
-		if err := engine.Run(ctx, c); err != nil {
+		c := run.Command{Argv: asRoot(append(argv, "-xf", file)...), Log: log, Keep: true}
+		if err := run.Run(ctx, c); err != nil {
 			return fmt.Errorf("unpack the userland: %w", err)
 		}
 	}
@@ -197,5 +198,5 @@ func discard(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}
-	_ = engine.Run(context.WithoutCancel(ctx), engine.Command{Argv: asRoot("rm", "-rf", "--", dir)})
+	_ = run.Run(context.WithoutCancel(ctx), run.Command{Argv: asRoot("rm", "-rf", "--", dir)})
 }

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/run"
 )
 
 func testDisk(t *testing.T) disk {
@@ -52,16 +52,16 @@ func TestDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := d.path(diskName)
-	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"sfdisk", "--verify", image}})
+	out, err := run.Output(t.Context(), run.Command{Argv: []string{"sfdisk", "--verify", image}})
 	if err != nil || !strings.Contains(string(out), "No errors detected") {
 		t.Errorf("sfdisk --verify: %s, %v", out, err)
 	}
 	for _, use := range []string{useRoot, useBoot} {
-		if out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"e2fsck", "-fn", at(d, use)}}); err != nil {
+		if out, err := run.Output(t.Context(), run.Command{Argv: []string{"e2fsck", "-fn", at(d, use)}}); err != nil {
 			t.Errorf("e2fsck of %s: %s, %v", use, out, err)
 		}
 	}
-	out, err = engine.Output(t.Context(), engine.Command{Argv: []string{"debugfs", "-R", "cat /etc/marker", at(d, useRoot)}})
+	out, err = run.Output(t.Context(), run.Command{Argv: []string{"debugfs", "-R", "cat /etc/marker", at(d, useRoot)}})
 	if err != nil || string(out) != "here\n" {
 		t.Errorf("/etc/marker in the image = %q, %v", out, err)
 	}
@@ -131,7 +131,7 @@ func TestDiskForUEFI(t *testing.T) {
 	if err := os.WriteFile(esp, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"fsck.fat", "-vn", esp}})
+	out, err := run.Output(t.Context(), run.Command{Argv: []string{"fsck.fat", "-vn", esp}})
 	if err != nil || !strings.Contains(string(out), "32 bit entries") {
 		t.Errorf("fsck.fat: %s, %v", out, err)
 	}
@@ -139,7 +139,7 @@ func TestDiskForUEFI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err = engine.Output(t.Context(), engine.Command{Argv: []string{"mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI"}})
+	out, err = run.Output(t.Context(), run.Command{Argv: []string{"mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI"}})
 	if err != nil || !bytes.Equal(out, core) || !bytes.HasPrefix(core, []byte("MZ")) {
 		t.Errorf("BOOTX64.EFI has %d bytes; want GRUB's %d, %v", len(out), len(core), err)
 	}
@@ -177,7 +177,7 @@ func TestGrubConfigParses(t *testing.T) {
 	if err := os.WriteFile(config, []byte(d.grubConfig()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Run(t.Context(), engine.Command{Argv: []string{"grub-script-check", config}}); err != nil {
+	if err := run.Run(t.Context(), run.Command{Argv: []string{"grub-script-check", config}}); err != nil {
 		t.Errorf("%v\n%s", err, d.grubConfig())
 	}
 }
@@ -282,15 +282,15 @@ func TestImageKey(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := lock(path)
+	unlock, err := lockFolder(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock(path); err == nil || !strings.Contains(err.Error(), "another slipway") {
+	if _, err := lockFolder(path); err == nil || !strings.Contains(err.Error(), "another slipway") {
 		t.Errorf("second lock = %v; want it refused", err)
 	}
 	unlock()
-	unlock, err = lock(path)
+	unlock, err = lockFolder(path)
 	if err != nil {
 		t.Fatalf("lock after unlock: %v", err)
 	}
@@ -300,7 +300,7 @@ func TestLock(t *testing.T) {
 // Two boards may want the same userland; only one of their builds makes it.
 func TestWaitLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	unlock, err := lock(path)
+	unlock, err := lockFolder(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +323,7 @@ func TestWaitLock(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Errorf("waitLock after unlock = %v", err)
 	}
-	unlock, err = lock(path)
+	unlock, err = lockFolder(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/run"
 )
 
 // A real GRUB runs the grub.cfg of the boards, on a disk of their layout: once for each
@@ -253,7 +253,7 @@ func runGrub(t *testing.T, real, driver string, more map[string]string) string {
 	if err := grubDisk(ctx, d, onDisk); err != nil {
 		t.Fatal(err)
 	}
-	out, err := engine.Output(ctx, engine.Command{Argv: []string{
+	out, err := run.Output(ctx, run.Command{Argv: []string{
 		"qemu-system-x86_64", "-m", "128", "-display", "none", "-monitor", "none", "-serial", "stdio", "-net", "none", "-no-reboot",
 		"-drive", "format=raw,if=virtio,file=" + d.path(diskName),
 	}, Log: d.log})

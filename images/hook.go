@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // compileHook builds slipway-hook from the clone for the board's processor and
@@ -21,7 +21,7 @@ func compileHook(ctx context.Context, arch, dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = engine.Run(ctx, engine.Command{
+	err = run.Run(ctx, run.Command{
 		Argv: []string{"go", "build", "-C", module, "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "."},
 		Env:  []string{"CGO_ENABLED=0", "GOOS=linux", "GOARCH=" + arch, "GOFLAGS="},
 		Log:  filepath.Join(dir, "hook.log"),

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // Boards travel inside the binary, so that it needs no clone in the field.
@@ -171,7 +171,7 @@ func decode(boards fs.FS, name string, into *Spec) error {
 		return err
 	}
 	defer f.Close()
-	data, err := engine.ReadAll(f, boardFile(name), maxBoardFileBytes)
+	data, err := localfile.ReadAll(f, boardFile(name), maxBoardFileBytes)
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,7 @@ func overlaid(boards fs.FS, chain []string) (map[string][]byte, error) {
 // File is a file of the board's folder, or of the machine where the path is absolute.
 func (s Spec) File(name string) ([]byte, error) {
 	if filepath.IsAbs(name) {
-		return engine.ReadFile(name, maxDescriptionBytes)
+		return localfile.Read(name, maxDescriptionBytes)
 	}
 	data, ok := s.files[path.Clean(name)]
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // files writes a file for each path below dir.
@@ -21,7 +21,7 @@ func files(t *testing.T, dir string, contents map[string]string) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := engine.WriteProgram(path, []byte(text), 0o755); err != nil {
+		if err := run.WriteProgram(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

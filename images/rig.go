@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // Rig is the network of a board that is a few namespaces of the machine itself, with a
@@ -153,7 +153,7 @@ func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 		return "", err
 	}
 	argv := []string{"tar", "-C", part, "--numeric-owner", "--anchored", "--wildcards", "--exclude=./dev/*", "-xf", tar}
-	if err := engine.Run(ctx, engine.Command{Argv: argv, Log: filepath.Join(opt.dir(spec), "unpack.log")}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: argv, Log: filepath.Join(opt.dir(spec), "unpack.log")}); err != nil {
 		return "", fmt.Errorf("unpack the userland: %w", err)
 	}
 	return root, os.Rename(part, root)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 const (
@@ -71,7 +71,7 @@ func (j jetson) write(name, content string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		j.t.Fatal(err)
 	}
-	if err := engine.WriteProgram(path, []byte(content), 0o755); err != nil {
+	if err := run.WriteProgram(path, []byte(content), 0o755); err != nil {
 		j.t.Fatal(err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 const updates = "../recipes/dynamic-layers/swupdate"
@@ -142,7 +142,7 @@ func TestUpdateSlot(t *testing.T) {
 		{"exit 1", ""},
 	} {
 		bin := t.TempDir()
-		if err := engine.WriteProgram(filepath.Join(bin, "nvbootctrl"), []byte("#!/bin/sh\n"+tt.current+"\n"), 0o755); err != nil {
+		if err := run.WriteProgram(filepath.Join(bin, "nvbootctrl"), []byte("#!/bin/sh\n"+tt.current+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.Command("/bin/sh", "-c", `SWUPDATE_ARGS=-v; . "$1"; echo "$SWUPDATE_ARGS"`, "sh", updates+"/slipway-swupdate/files/30-slot")

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -62,7 +62,7 @@ func begin(ctx context.Context, p Project, ws Workspace, repos int) (*checkout, 
 	if err != nil {
 		return nil, err
 	}
-	if err := engine.MkdirAll(ws.Dir); err != nil {
+	if err := localfile.MkdirAll(ws.Dir); err != nil {
 		return nil, err
 	}
 	lock, err := lockWorkspace(ctx, ws.Dir)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // What kas takes where a project file is silent (5.3 and later).
@@ -304,7 +304,7 @@ func (r Repo) checkCommit() error {
 		return nil
 	}
 	at := cmp.Or(r.commitAt, r.at)
-	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s, and write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, engine.Anonymous(r.URL))
+	return at.errorf("repos.%s: commit %q is not a whole commit id (40 digits, lower case)\nnext: git ls-remote %s, and write the id, or branch: or tag: in place of commit:", r.ID, r.Commit, plaintext.HideLogins(r.URL))
 }
 
 // folder is where a repository with a url is checked out, below all checkouts.

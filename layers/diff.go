@@ -11,7 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // Move is what became of one repository between two states of a project.
@@ -161,7 +162,7 @@ func (h history) complete(ctx context.Context, commits ...string) error {
 
 // printable is a text from outside for a terminal, on one line of some length.
 func printable(text string) string {
-	text = engine.OneLine(text)
+	text = plaintext.OneLine(text)
 	const most = 200
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "") + "..."
@@ -171,7 +172,7 @@ func printable(text string) string {
 
 // lastWords are what a program said before it failed.
 func lastWords(err error) string {
-	var failed *engine.Failure
+	var failed *run.Failure
 	if !errors.As(err, &failed) || failed.Tail == "" {
 		return printable(err.Error())
 	}
@@ -219,7 +220,7 @@ func exportFiles(ctx context.Context, root, ref, dir string) error {
 	run := func(stdin string, args ...string) (string, error) {
 		c := t.command(args...)
 		c.Env, c.Stdin = append(c.Env, index...), strings.NewReader(stdin)
-		out, err := engine.Output(ctx, c)
+		out, err := run.Output(ctx, c)
 		return string(out), err
 	}
 	if _, err := run("", "read-tree", commit); err != nil {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // namedEdits is how many edited files a warning names.
@@ -62,7 +62,7 @@ func (t tree) ownSaid(ctx context.Context, r Repo, moved bool) ([]string, error)
 // also files that git does not know, but for what Python compiles and for other
 // repositories.
 func (t tree) modified(ctx context.Context, folder string) ([]string, error) {
-	out, err := engine.Output(ctx, t.command("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none", "--", folder, ":(top,exclude,glob)**/__pycache__/**"))
+	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=all", "--ignore-submodules=none", "--", folder, ":(top,exclude,glob)**/__pycache__/**"))
 	return slices.DeleteFunc(strings.Split(string(out), "\n"), func(line string) bool {
 		return line == "" || strings.HasPrefix(line, "?? ") && strings.HasSuffix(line, "/")
 	}), err

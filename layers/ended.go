@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // What programs say of a disk where nothing more can be written.
@@ -37,7 +37,7 @@ func (c *checkout) explained(ctx context.Context, err error) error {
 
 // writes is the folder where a failed program wrote.
 func (c *checkout) writes(err error) string {
-	var failure *engine.Failure
+	var failure *run.Failure
 	inMirrors := func(arg string) bool { return strings.HasPrefix(arg, "--git-dir="+c.ws.Mirrors+"/") }
 	if c.ws.Mirrors != "" && errors.As(err, &failure) && slices.ContainsFunc(failure.Argv, inMirrors) {
 		return c.ws.Mirrors

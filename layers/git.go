@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // checkedOut is the ref under which slipway keeps the commit that it checked out
@@ -66,20 +66,20 @@ func (g store) shallow() bool { return exists(filepath.Join(g.gitDir, "shallow")
 // watcher of files would hold our locks for ever. A git status that may take a lock
 // leaves index.lock when it is killed.
 func (g store) git(ctx context.Context, args ...string) (string, error) {
-	out, err := engine.Output(ctx, g.command(args...))
+	out, err := run.Output(ctx, g.command(args...))
 	return strings.TrimSpace(string(out)), err
 }
 
 // list runs git where its answer is a list whose items end with a NUL.
 func (g store) list(ctx context.Context, args ...string) ([]string, error) {
-	out, err := engine.Output(ctx, g.command(args...))
+	out, err := run.Output(ctx, g.command(args...))
 	if err != nil || len(out) == 0 {
 		return nil, err
 	}
 	return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"), nil
 }
 
-func (g store) command(args ...string) engine.Command {
+func (g store) command(args ...string) run.Command {
 	argv := []string{"git", "--no-optional-locks", "--git-dir=" + g.gitDir}
 	if g.gitDir != g.dir {
 		argv = append(argv, "--work-tree="+g.dir)
@@ -103,9 +103,9 @@ var ofAnotherGit = []string{
 // gitCommand runs git where nobody answers questions: ssh would wait at the terminal,
 // which a program in the background cannot read. Where a desktop has a window for
 // passwords, ssh asks in that.
-func gitCommand(dir string, argv []string) engine.Command {
+func gitCommand(dir string, argv []string) run.Command {
 	askpass := cmp.Or(os.Getenv("SSH_ASKPASS"), "false")
-	return engine.Command{Argv: argv, Dir: dir, Unset: ofAnotherGit, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
+	return run.Command{Argv: argv, Dir: dir, Unset: ofAnotherGit, Env: []string{"GIT_TERMINAL_PROMPT=0", "SSH_ASKPASS_REQUIRE=force", "SSH_ASKPASS=" + askpass, "LC_ALL=C"}}
 }
 
 // begin makes an empty repository for what is at r's server: what git init and git remote

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/engine"
 	"slipway/layers/kastest"
+	"slipway/layers/run"
 )
 
 // What a developer has set for kas is not for tests.
@@ -77,7 +77,7 @@ func runKas(t *testing.T, kas kastest.Kas, runs []kasRun) []kasOutcome {
 	c := kas.Command("")
 	c.Argv = slices.Concat(c.Argv[:len(c.Argv)-1], []string{manyRuns})
 	c.Stdin = strings.NewReader(string(input))
-	out, err := engine.Output(t.Context(), c)
+	out, err := run.Output(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func runKas(t *testing.T, kas kastest.Kas, runs []kasRun) []kasOutcome {
 func oneByOne(t *testing.T, kas kastest.Kas, runs []kasRun) []kasOutcome {
 	t.Helper()
 	all := make([]kasOutcome, len(runs))
-	for i, run := range runs {
-		out, err := engine.Output(t.Context(), kas.Command(run.Dir, run.Args...))
+	for i, r := range runs {
+		out, err := run.Output(t.Context(), kas.Command(r.Dir, r.Args...))
 		all[i] = kasOutcome{string(out), err}
 	}
 	return all

@@ -15,8 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v4"
 
-	"slipway/layers/engine"
 	"slipway/layers/kastest"
+	"slipway/layers/run"
 )
 
 // scene is a project of testdata/kas with its repositories. In an archive, the
@@ -113,7 +113,7 @@ func commitAll(t *testing.T, dir, message string, files map[string]string) strin
 		fmt.Fprintf(&in, "M 100644 inline %s\ndata %d\n%s\n", path, len(files[path]), files[path])
 	}
 	in.WriteString("reset refs/tags/v1\nfrom refs/heads/main\n\nreset refs/heads/next\nfrom refs/heads/main\n\ntag signed\nfrom refs/heads/main\ntagger t <t@localhost> 0 +0000\ndata 0\n\n")
-	err := engine.Run(t.Context(), engine.Command{Argv: []string{"git", "fast-import", "--quiet"}, Dir: dir, Stdin: strings.NewReader(in.String())})
+	err := run.Run(t.Context(), run.Command{Argv: []string{"git", "fast-import", "--quiet"}, Dir: dir, Stdin: strings.NewReader(in.String())})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,7 @@ type reading struct {
 	count    int // of files
 	version  int
 	merged   *value
-	locks    []lock
+	locks    []lockFile
 	needs    []need // in the order in which they were met
 	warnings []string
 }
@@ -237,7 +237,7 @@ func (in *reading) file(path string, from source) error {
 		}
 	}
 	if from.lock {
-		in.locks = append(in.locks, lock{path, v, from.external})
+		in.locks = append(in.locks, lockFile{path, v, from.external})
 	}
 	switch {
 	case !from.lock:

@@ -12,15 +12,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // A lock file has the oldest version of kas's format that knows locks.
 const lockVersion = 14
 
 // lock is one lock file of a project.
-type lock struct {
+type lockFile struct {
 	path     string
 	v        *value
 	external bool // of another repository, which is not ours to change
@@ -178,7 +179,7 @@ func (in *reading) write(ctx context.Context, repos []Repo) (int, error) {
 func warn(ctx context.Context, said string) { progress.Start(ctx, "warning", 0, "").End(said, nil) }
 
 // firstLock is the lock file beside the first project file, empty where there is none.
-func (in *reading) firstLock() lock {
+func (in *reading) firstLock() lockFile {
 	path := LockFile(in.files[0])
 	for _, file := range in.locks {
 		if file.path == path {
@@ -189,12 +190,12 @@ func (in *reading) firstLock() lock {
 	header.set("version", &value{kind: number, text: strconv.Itoa(lockVersion)})
 	v := newDict()
 	v.set("header", header)
-	return lock{path: path, v: v}
+	return lockFile{path: path, v: v}
 }
 
 func newDict() *value { return &value{kind: dict, dict: map[string]*value{}} }
 
-func (f lock) add(repos []Repo) error {
+func (f lockFile) add(repos []Repo) error {
 	into := f.v
 	for _, key := range []string{"overrides", "repos"} {
 		if into.get(key) == nil {
@@ -211,7 +212,7 @@ func (f lock) add(repos []Repo) error {
 	return f.write(len(repos))
 }
 
-func (f lock) write(changes int) error {
+func (f lockFile) write(changes int) error {
 	if changes == 0 {
 		return nil
 	}
@@ -274,7 +275,7 @@ func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	for _, ref := range refs {
 		argv = append(argv, ref, ref+"^{}")
 	}
-	out, err := engine.Output(ctx, gitCommand("", argv))
+	out, err := run.Output(ctx, gitCommand("", argv))
 	if err != nil {
 		return tip{}, err
 	}
@@ -289,7 +290,7 @@ func (r Repo) lookUp(ctx context.Context) (tip, error) {
 	}
 	t := tip{ref: ref, commit: cmp.Or(found[ref+"^{}"], found[ref]), object: found[ref]}
 	if !wholeCommit.MatchString(t.commit) {
-		return tip{}, r.at.errorf("repos.%s: %s has no %s", r.ID, engine.Anonymous(r.URL), strings.Join(refs, " or "))
+		return tip{}, r.at.errorf("repos.%s: %s has no %s", r.ID, plaintext.HideLogins(r.URL), strings.Join(refs, " or "))
 	}
 	return t, nil
 }

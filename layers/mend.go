@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // A mirror is only a cache. Where a full disk or a loss of power damaged it, it is
@@ -22,7 +22,7 @@ var damage = []string{" is corrupt", "inflate: ", "bad object", "does not match 
 // damaged adds to a failure of git in a checkout what to do about its damage. It is
 // not mended: what a user has in a checkout lies nowhere else.
 func (t tree) damaged(err error) error {
-	var failure *engine.Failure
+	var failure *run.Failure
 	if !errors.As(err, &failure) || !slices.Contains(failure.Argv, "--git-dir="+t.gitDir) {
 		return err
 	}

@@ -15,7 +15,9 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/lock"
+	"slipway/layers/plaintext"
 )
 
 // A mirror keeps what was fetched from one url, so that every board and build
@@ -33,7 +35,7 @@ const maxPacks = 40
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
 func (ws Workspace) mirror(r Repo) mirror {
-	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(engine.Anonymous(r.URL), ".git"), "-"), "-.")
+	name := strings.Trim(notInNames.ReplaceAllString(strings.TrimSuffix(plaintext.HideLogins(r.URL), ".git"), "-"), "-.")
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", r.URL, max(len(r.Commit), 40)))
 	dir := filepath.Join(ws.Mirrors, fmt.Sprintf("%s-%.6x.git", name[max(0, len(name)-80):], sum))
 	return mirror{store{dir: dir, gitDir: dir}}
@@ -71,7 +73,7 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 
 // Mirrors are used by many processes at once.
 func lockMirror(ctx context.Context, dir string) (*os.File, error) {
-	if err := engine.MkdirAll(filepath.Dir(dir)); err != nil {
+	if err := localfile.MkdirAll(filepath.Dir(dir)); err != nil {
 		return nil, err
 	}
 	return waitLock(ctx, dir+".lock")
@@ -83,7 +85,7 @@ func waitLock(ctx context.Context, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := engine.AwaitLock(ctx, f); err != nil {
+	if err := lock.Wait(ctx, f); err != nil {
 		f.Close()
 		return nil, err
 	}

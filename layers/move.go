@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // A checkout loses nothing of the user's, also where it is killed and run again.
@@ -84,7 +84,7 @@ func (t tree) switchTo(ctx context.Context, commit string, force bool) error {
 			failed = append(failed, line)
 		}
 	}
-	if err := engine.Run(ctx, c); err != nil {
+	if err := run.Run(ctx, c); err != nil {
 		return err
 	}
 	if len(failed) > 0 {
@@ -134,7 +134,7 @@ func (t tree) checkFree(ctx context.Context, r Repo, commit string) error {
 
 // edited lists what differs from HEAD, of the files that git knows.
 func (t tree) edited(ctx context.Context) ([]string, error) {
-	out, err := engine.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
+	out, err := run.Output(ctx, t.command("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"))
 	return strings.FieldsFunc(string(out), func(r rune) bool { return r == '\n' }), err
 }
 

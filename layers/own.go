@@ -11,7 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // A user's commits never drop out of a build silently. Where HEAD holds some that
@@ -44,7 +45,7 @@ func (t tree) ownCommits(ctx context.Context, r Repo, tips []string, without ...
 		}
 	}
 	c.Stdin = strings.NewReader(not.String())
-	out, err := engine.Output(ctx, c)
+	out, err := run.Output(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -118,12 +119,12 @@ func (t tree) leavesBehind(r Repo, own []ownCommit, branch, to string) error {
 	for i, c := range own {
 		lines[i] = c.id + " " + c.subject
 	}
-	dir, where, keep := engine.Quote(t.dir), "branch "+branch+" holds", ""
+	dir, where, keep := plaintext.Quote(t.dir), "branch "+branch+" holds", ""
 	if branch == "" {
 		where, keep = "HEAD, on no branch, holds", fmt.Sprintf("git -C %s branch mine && ", dir)
 	}
 	return fmt.Errorf("%s: %s commits of yours that the project's commit %.12s of repository %s lacks, so a build would leave them out:\n%s\nnext: to build them, SLIPWAY_LOCAL=%s=%s\nnext: to build without them, %sgit -C %s checkout --detach %.12s",
-		t.dir, where, to, r.ID, firstLines(lines, shownCommits), engine.Quote(r.ID), dir, keep, dir, to)
+		t.dir, where, to, r.ID, firstLines(lines, shownCommits), plaintext.Quote(r.ID), dir, keep, dir, to)
 }
 
 // unfinished are the files by which git knows what a user has begun in a tree, and has
@@ -146,9 +147,9 @@ func (t tree) checkFinished(r Repo) error {
 		if !exists(filepath.Join(t.gitDir, u.file)) {
 			continue
 		}
-		next := fmt.Sprintf("git -C %s %s --continue, or --abort", engine.Quote(t.dir), u.command)
+		next := fmt.Sprintf("git -C %s %s --continue, or --abort", plaintext.Quote(t.dir), u.command)
 		if u.command == "bisect" {
-			next = fmt.Sprintf("git -C %s bisect reset", engine.Quote(t.dir))
+			next = fmt.Sprintf("git -C %s bisect reset", plaintext.Quote(t.dir))
 		}
 		return fmt.Errorf("%s: a git %s is not finished in repository %s, so a build would leave its commits out\nnext: %s", t.dir, u.command, r.ID, next)
 	}

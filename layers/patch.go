@@ -14,7 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // Patches become commits on top of the server's, made beside the checkout: the
@@ -200,7 +201,7 @@ func readPatchFile(root *os.Root, patch Patch, name string) (patchFile, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return patchFile{}, errors.Join(err, fmt.Errorf("%s is not a file", name))
 	}
-	data, err := engine.ReadAll(f, name, maxPatchBytes)
+	data, err := localfile.ReadAll(f, name, maxPatchBytes)
 	return patchFile{patch, name, data}, err
 }
 
@@ -256,7 +257,7 @@ func (b *patchBench) runGit(ctx context.Context, stdin []byte, args ...string) (
 	if stdin != nil {
 		c.Stdin = bytes.NewReader(stdin)
 	}
-	out, err := engine.Output(ctx, c)
+	out, err := run.Output(ctx, c)
 	return strings.TrimSpace(string(out)), err
 }
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/layers/engine"
 	"slipway/layers/kastest"
+	"slipway/layers/run"
 )
 
 // A patch may lie anywhere in the git repository of the folder that it is named from,
@@ -38,7 +38,7 @@ func TestPatchesElsewhereAsKas(t *testing.T) {
 	mustRun(t, filepath.Join(dir, "project"), "git", "init", "-q")
 	theirs, ws := t.TempDir(), mirrored(t)
 	file := filepath.Join(dir, "project/kas.yml")
-	if err := engine.Run(t.Context(), kas.Command(theirs, "checkout", file)); err != nil {
+	if err := run.Run(t.Context(), kas.Command(theirs, "checkout", file)); err != nil {
 		t.Fatal(err)
 	}
 	p, err := Load(t.Context(), file, ws)
@@ -132,7 +132,7 @@ func TestPatchesAsKas(t *testing.T) {
 		"more/unlisted": "not a patch",
 	})
 	theirs, ws := t.TempDir(), mirrored(t)
-	if err := engine.Run(t.Context(), kas.Command(theirs, "checkout", filepath.Join(dir, "kas.yml"))); err != nil {
+	if err := run.Run(t.Context(), kas.Command(theirs, "checkout", filepath.Join(dir, "kas.yml"))); err != nil {
 		t.Fatal(err)
 	}
 	p, err := Load(t.Context(), filepath.Join(dir, "kas.yml"), ws)

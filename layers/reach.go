@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Reached is how a repository's server answered.
@@ -49,7 +49,7 @@ func Reach(ctx context.Context, p Project, ws Workspace, each time.Duration) ([]
 func answers(ctx context.Context, r Repo, each time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, each, fmt.Errorf("no answer within %v", each))
 	defer cancel()
-	_, err := engine.Output(ctx, gitCommand(".", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.URL, "HEAD"}))
+	_, err := run.Output(ctx, gitCommand(".", []string{"git", "-c", "protocol.ext.allow=never", "ls-remote", "-q", "--", r.URL, "HEAD"}))
 	return err
 }
 

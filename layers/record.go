@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // record is what slipway brought a checkout to. With it, and git's own small
@@ -93,6 +93,6 @@ func readSmall(path string) []byte {
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	data, _ := engine.ReadFile(path, maxStateBytes)
+	data, _ := localfile.Read(path, maxStateBytes)
 	return data
 }

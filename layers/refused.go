@@ -6,7 +6,8 @@ import (
 	"errors"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // What git says, where every word of it is in English, of a server that was reached
@@ -37,21 +38,21 @@ func (g store) notThere(ctx context.Context, err error) bool {
 	c.Line = func(line string) {
 		newer = newer || strings.Contains(line, `"key":"negotiated-version","value":"2"`)
 	}
-	_, err = engine.Output(ctx, c)
+	_, err = run.Output(ctx, c)
 	return err == nil && newer
 }
 
 func (r Repo) noCommit() error {
-	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?", r.ID, r.Commit, engine.Anonymous(r.URL))
+	return cmp.Or(r.commitAt, r.at).errorf("repos.%s: commit %s is not in %s; is the url or the commit mistyped?", r.ID, r.Commit, plaintext.HideLogins(r.URL))
 }
 
 // unfetched says where the url of a failed fetch comes from.
 func (r Repo) unfetched(err error) error {
-	var failure *engine.Failure
+	var failure *run.Failure
 	if !errors.As(err, &failure) || diskFull(err) {
 		return err
 	}
-	shown := engine.Anonymous(r.URL)
+	shown := plaintext.HideLogins(r.URL)
 	if strings.Contains(err.Error(), "mismatched algorithms: client sha1; server sha256") {
 		return r.at.errorf("repos.%s: the commit ids of %s have 64 digits (sha256), and Slipway finds its branches and tags only with commit:\nnext: git ls-remote %[2]s, and write the id as commit:", r.ID, shown)
 	}

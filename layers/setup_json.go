@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // jsonReader turns one JSON file into a value that has its shape.
@@ -34,7 +34,7 @@ type place struct {
 const maxSetupDepth = 40
 
 func readJSON(path string, s *shape) (*value, []string, error) {
-	data, err := engine.ReadFile(path, maxFileBytes)
+	data, err := localfile.Read(path, maxFileBytes)
 	if err != nil {
 		return nil, nil, err
 	}

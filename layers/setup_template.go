@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // template is a folder of samples for conf/ in one of a project's layers.
@@ -153,5 +153,5 @@ func readIn(repo, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return engine.ReadAll(f, path, maxFileBytes)
+	return localfile.ReadAll(f, path, maxFileBytes)
 }

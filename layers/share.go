@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/lock"
 )
 
 // Users share a folder of mirrors where its mode lets a group write. Another user's
@@ -26,7 +26,7 @@ func shared(dir string) bool {
 
 // openLock opens a lock's file. Another user's can be read, which is enough.
 func openLock(path string) (*os.File, error) {
-	f, err := engine.OpenLock(path, 0o644)
+	f, err := lock.Open(path, 0o644)
 	if errors.Is(err, fs.ErrPermission) {
 		if theirs, bad := os.Open(path); bad == nil {
 			return theirs, nil

@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // What one project file may hold. Real ones stay far below.
@@ -145,7 +145,7 @@ type reader struct {
 }
 
 func readFile(path string, s *shape) (*value, []string, error) {
-	data, err := engine.ReadFile(path, maxFileBytes)
+	data, err := localfile.Read(path, maxFileBytes)
 	if err != nil {
 		return nil, nil, err
 	}

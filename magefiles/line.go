@@ -18,7 +18,7 @@ import (
 	"slipway/flash"
 	"slipway/flash/target"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // The whole command line is understood before anything starts. Mage would take a stray
@@ -95,7 +95,7 @@ type wrong struct {
 func (w wrong) Error() string {
 	next := program()
 	for _, word := range w.next {
-		next += " " + engine.Quote(word)
+		next += " " + plaintext.Quote(word)
 	}
 	return w.what + "\nnext: " + next
 }

@@ -14,7 +14,7 @@ import (
 	"slipway/ci/tinyclone"
 	"slipway/images/bitbake"
 	"slipway/images/cache"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // How much there is for bitbake to find done: about as many tasks as a small image
@@ -69,7 +69,7 @@ func measureBuild(ctx context.Context, clone tinyclone.Clone, self string) ([]Ro
 	tree := bitbake.Tree{
 		Dir: at, Build: filepath.Join(at, "bitbake"), Programs: filepath.Join(at, "layers/bitbake/bin"),
 	}
-	slipway := engine.Command{Argv: []string{self, "build", clone.Board}, Dir: dir, Env: []string{cache.Environment + "=off"}}
+	slipway := run.Command{Argv: []string{self, "build", clone.Board}, Dir: dir, Env: []string{cache.Environment + "=off"}}
 	alone := tree.Command("bitbake", "-c", "build", "--", benchImage)
 	alone.Log = filepath.Join(dir, "bitbake.log")
 	logged, events := alone, filepath.Join(dir, "events.json")
@@ -102,10 +102,10 @@ var readAgain = regexp.MustCompile(`cached, [1-9][0-9]* parsed\)`)
 
 // unread runs a command in which bitbake reads no recipe after the first time: where
 // it does, the runs' environments differ, and the figures say nothing.
-func unread(c engine.Command, log string) func(context.Context) error {
+func unread(c run.Command, log string) func(context.Context) error {
 	first := true
 	return func(ctx context.Context) error {
-		if err := engine.Run(ctx, c); err != nil || first {
+		if err := run.Run(ctx, c); err != nil || first {
 			first = false
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"slipway/flash/target/sshd"
-	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/run"
 )
 
 const (
@@ -103,7 +103,7 @@ func newDeployBench(ctx context.Context, size int64) (_ *deployBench, err error)
 	b := &deployBench{dir: dir, local: in("local"), remote: in("remote"), part: in("part"), size: size, sender: in("sender")}
 	err = errors.Join(
 		makeFile(b.local, 0, size), makeFile(b.part, 0, min(size, partMiB<<20)),
-		engine.Run(ctx, engine.Command{Argv: []string{"go", "build", "-o", b.sender, "./ci/bench/sender"}}),
+		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", b.sender, "./ci/bench/sender"}}),
 	)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -161,33 +161,33 @@ func (b *deployBench) serve(ctx context.Context, line *link) (*deployServer, err
 }
 
 // runIn runs a program at the client's end of the line.
-func (s *deployServer) runIn(ctx context.Context, c engine.Command) error {
-	return s.line.client.in(func() error { return engine.Run(ctx, c) })
+func (s *deployServer) runIn(ctx context.Context, c run.Command) error {
+	return s.line.client.in(func() error { return run.Run(ctx, c) })
 }
 
 // deployTool is a program that sends a file.
 type deployTool struct {
 	name    string
-	command func(b *deployBench, s *deployServer) engine.Command
+	command func(b *deployBench, s *deployServer) run.Command
 }
 
 var deployTools = []deployTool{
-	{"ours", func(b *deployBench, s *deployServer) engine.Command { return b.send(s, "file", b.local, b.remote) }},
-	{"sftp", func(b *deployBench, s *deployServer) engine.Command {
-		return engine.Command{
+	{"ours", func(b *deployBench, s *deployServer) run.Command { return b.send(s, "file", b.local, b.remote) }},
+	{"sftp", func(b *deployBench, s *deployServer) run.Command {
+		return run.Command{
 			Argv:  slices.Concat([]string{"sftp", "-q", "-b", "-", "-P", deployPort}, s.options(), []string{serverAddress}),
 			Stdin: strings.NewReader(fmt.Sprintf("put %s %s\n", b.local, b.remote)),
 		}
 	}},
-	{"scp", func(b *deployBench, s *deployServer) engine.Command {
-		return engine.Command{Argv: slices.Concat([]string{"scp", "-q", "-P", deployPort}, s.options(), []string{b.local, serverAddress + ":" + b.remote})}
+	{"scp", func(b *deployBench, s *deployServer) run.Command {
+		return run.Command{Argv: slices.Concat([]string{"scp", "-q", "-P", deployPort}, s.options(), []string{b.local, serverAddress + ":" + b.remote})}
 	}},
-	{"rsync -W", func(b *deployBench, s *deployServer) engine.Command {
-		return engine.Command{Argv: []string{"rsync", "-W", "-e", s.shell(), b.local, serverAddress + ":" + b.remote}}
+	{"rsync -W", func(b *deployBench, s *deployServer) run.Command {
+		return run.Command{Argv: []string{"rsync", "-W", "-e", s.shell(), b.local, serverAddress + ":" + b.remote}}
 	}},
-	{"ssh cat", func(b *deployBench, s *deployServer) engine.Command {
+	{"ssh cat", func(b *deployBench, s *deployServer) run.Command {
 		script := `exec ssh "$@" <"$0"`
-		return engine.Command{Argv: slices.Concat([]string{"sh", "-c", script, b.local, "-q", "-p", deployPort}, s.options(), []string{serverAddress, "cat >" + b.remote})}
+		return run.Command{Argv: slices.Concat([]string{"sh", "-c", script, b.local, "-q", "-p", deployPort}, s.options(), []string{serverAddress, "cat >" + b.remote})}
 	}},
 }
 
@@ -200,8 +200,8 @@ func (s *deployServer) shell() string {
 	return strings.Join(append([]string{"ssh", "-p", deployPort}, s.options()...), " ")
 }
 
-func (b *deployBench) send(s *deployServer, what, local, remote string) engine.Command {
-	return engine.Command{Argv: []string{b.sender, what, s.address, s.pinned, s.identity, local, remote}}
+func (b *deployBench) send(s *deployServer, what, local, remote string) run.Command {
+	return run.Command{Argv: []string{b.sender, what, s.address, s.pinned, s.identity, local, remote}}
 }
 
 // libraryName is the row of pkg/sftp with its defaults.
@@ -238,7 +238,7 @@ func (b *deployBench) measure(ctx context.Context, w io.Writer, kind deployLine,
 // variants are the tools that match, and how many bytes each sends.
 func (b *deployBench) variants(s *deployServer, kind deployLine, only *regexp.Regexp) (variants []Variant, sent map[string]int64) {
 	sent = map[string]int64{}
-	add := func(name string, size int64, command func() engine.Command) {
+	add := func(name string, size int64, command func() run.Command) {
 		if !only.MatchString(kind.name + " " + name) {
 			return
 		}
@@ -255,13 +255,13 @@ func (b *deployBench) variants(s *deployServer, kind deployLine, only *regexp.Re
 		})
 	}
 	for _, tool := range deployTools {
-		add(tool.name, b.size, func() engine.Command { return tool.command(b, s) })
+		add(tool.name, b.size, func() run.Command { return tool.command(b, s) })
 	}
 	local, size := b.local, b.size
 	if kind.name == "far" {
 		local, size = b.part, min(b.size, partMiB<<20)
 	}
-	add(libraryName, size, func() engine.Command { return b.send(s, "library", local, b.remote) })
+	add(libraryName, size, func() run.Command { return b.send(s, "library", local, b.remote) })
 	return variants, sent
 }
 

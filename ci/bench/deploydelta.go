@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // A folder as an application's on a board, of which a release changed a few files: most
@@ -44,10 +44,10 @@ func (b *deployBench) delta(ctx context.Context, w io.Writer, only *regexp.Regex
 	defer s.server.Stop()
 	tools := []struct {
 		name    string
-		command engine.Command
+		command run.Command
 	}{
 		{"ours", b.send(s, "folder", after, there)},
-		{"rsync", engine.Command{Argv: []string{"rsync", "-a", "--delete", "-e", s.shell(), after + "/", serverAddress + ":" + there}}},
+		{"rsync", run.Command{Argv: []string{"rsync", "-a", "--delete", "-e", s.shell(), after + "/", serverAddress + ":" + there}}},
 	}
 	sums := map[string]int64{}
 	for _, tool := range tools {
@@ -60,10 +60,10 @@ func (b *deployBench) delta(ctx context.Context, w io.Writer, only *regexp.Regex
 }
 
 // count makes the folder on the board what it was before, and counts what a tool needs.
-func (b *deployBench) count(ctx context.Context, s *deployServer, before, after, there string, c engine.Command) (int64, error) {
+func (b *deployBench) count(ctx context.Context, s *deployServer, before, after, there string, c run.Command) (int64, error) {
 	err := os.RemoveAll(there)
 	if err == nil {
-		err = engine.Run(ctx, engine.Command{Argv: []string{"cp", "-a", before, there}})
+		err = run.Run(ctx, run.Command{Argv: []string{"cp", "-a", before, there}})
 	}
 	if err != nil {
 		return 0, err
@@ -72,7 +72,7 @@ func (b *deployBench) count(ctx context.Context, s *deployServer, before, after,
 	if err := s.runIn(ctx, c); err != nil {
 		return 0, err
 	}
-	return s.line.carried.Load() - from, engine.Run(ctx, engine.Command{Argv: []string{"diff", "-r", after, there}})
+	return s.line.carried.Load() - from, run.Run(ctx, run.Command{Argv: []string{"diff", "-r", after, there}})
 }
 
 func makeRelease(ctx context.Context, before, after string) error {
@@ -94,7 +94,7 @@ func makeRelease(ctx context.Context, before, after string) error {
 	if err := makeFile(filepath.Join(before, "program"), 1, deltaProgram); err != nil {
 		return err
 	}
-	if err := engine.Run(ctx, engine.Command{Argv: []string{"cp", "-a", before, after}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{"cp", "-a", before, after}}); err != nil {
 		return err
 	}
 	for i := range deltaChanged {

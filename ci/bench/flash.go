@@ -13,9 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/lock"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 const (
@@ -117,7 +118,7 @@ func newFlashBench(ctx context.Context, w io.Writer, o Options) (*flashBench, er
 	if b.lock, err = os.Create(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	if err = engine.AwaitLock(ctx, b.lock); err == nil {
+	if err = lock.Wait(ctx, b.lock); err == nil {
 		b.programs, err = buildPrograms(ctx, dir)
 	}
 	if err != nil {
@@ -263,7 +264,7 @@ func (b *flashBench) runVariant(ctx context.Context, w flashWay, watched string,
 	if w.pipe {
 		return zstdIntoDD(ctx, image, to[0])
 	}
-	c := engine.Command{Dir: b.in.folder(w.form)}
+	c := run.Command{Dir: b.in.folder(w.form)}
 	if w.argv != nil {
 		c.Argv = w.argv(image, to[0])
 	} else {
@@ -271,7 +272,7 @@ func (b *flashBench) runVariant(ctx context.Context, w flashWay, watched string,
 		c.Argv = append([]string{b.programs.slipway, "flash", b.in.board, devices, "-yes=" + devices, "-raw"}, w.ours...)
 	}
 	c.Argv = append([]string{b.programs.stopwatch, watched}, c.Argv...)
-	return engine.Run(ctx, c)
+	return run.Run(ctx, c)
 }
 
 // watched is the stopwatch's file of the way with number i.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"slipway/images/bmap"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 func needLoops(t *testing.T) {
@@ -173,8 +173,8 @@ func TestThrottle(t *testing.T) {
 	}
 	const size = 32 << 20
 	began := time.Now()
-	dd := engine.Command{Argv: []string{"dd", "if=/dev/zero", "of=" + l.path, "bs=4M", "count=8", "conv=fsync"}}
-	if err := engine.Run(t.Context(), dd); err != nil {
+	dd := run.Command{Argv: []string{"dd", "if=/dev/zero", "of=" + l.path, "bs=4M", "count=8", "conv=fsync"}}
+	if err := run.Run(t.Context(), dd); err != nil {
 		t.Fatal(err)
 	}
 	if took, least := time.Since(began), time.Second*size/40e6; took < least*9/10 {

@@ -18,7 +18,7 @@ import (
 	"slipway/flash/source"
 	"slipway/flash/write"
 	"slipway/images/bmap"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // loop is a loop device and the file that it keeps its content in.
@@ -38,7 +38,7 @@ func attach(ctx context.Context, file string, sizeBytes int64) (*loop, error) {
 	if err := os.Truncate(file, sizeBytes); err != nil {
 		return nil, err
 	}
-	out, err := engine.Output(ctx, engine.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})
+	out, err := run.Output(ctx, run.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})
 	l.path = strings.TrimSpace(string(out))
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(file))
@@ -51,7 +51,7 @@ func attach(ctx context.Context, file string, sizeBytes int64) (*loop, error) {
 
 // detach works also when the context has ended: nothing is left behind.
 func (l *loop) detach() error {
-	err := engine.Run(context.Background(), engine.Command{Argv: []string{"losetup", "--detach", l.path}})
+	err := run.Run(context.Background(), run.Command{Argv: []string{"losetup", "--detach", l.path}})
 	return errors.Join(err, os.Remove(l.file))
 }
 
@@ -208,7 +208,7 @@ type programs struct{ stopwatch, slipway string }
 func buildPrograms(ctx context.Context, dir string) (programs, error) {
 	p := programs{filepath.Join(dir, "stopwatch"), filepath.Join(dir, "slipway")}
 	return p, errors.Join(
-		engine.Run(ctx, engine.Command{Argv: []string{"go", "build", "-o", p.stopwatch, "./ci/bench/stopwatch"}}),
-		engine.Run(ctx, engine.Command{Argv: []string{"go", "tool", "mage", "-compile", p.slipway}}),
+		run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", p.stopwatch, "./ci/bench/stopwatch"}}),
+		run.Run(ctx, run.Command{Argv: []string{"go", "tool", "mage", "-compile", p.slipway}}),
 	)
 }

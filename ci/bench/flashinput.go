@@ -18,8 +18,8 @@ import (
 	"slipway/flash/source"
 	"slipway/images"
 	"slipway/images/bmap"
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // A form is how the bench's image lies in a file.
@@ -56,7 +56,7 @@ func byProgram(argv ...string) func(ctx context.Context, image, to string) error
 		if err != nil {
 			return err
 		}
-		cmd := engine.Prepare(ctx, engine.Command{Argv: append(argv, "-c", image)})
+		cmd := run.Prepare(ctx, run.Command{Argv: append(argv, "-c", image)})
 		cmd.Stdout, cmd.Stderr = out, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return errors.Join(fmt.Errorf("%s: %w", argv[0], err), out.Close())
@@ -246,7 +246,7 @@ func makeImage(ctx context.Context, path string, sizeBytes int64) error {
 // change copies an image and replaces a twentieth of what it holds, in stretches from
 // 64 KiB to 4 MiB: as an update does that brings some new files.
 func change(ctx context.Context, image, to string) error {
-	if err := engine.Run(ctx, engine.Command{Argv: []string{"cp", "--sparse=always", image, to}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{"cp", "--sparse=always", image, to}}); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(to, os.O_RDWR, 0)

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"slipway/images/bmap"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // flashWay is one way to bring one form of the image onto something.
@@ -76,8 +76,8 @@ func zstdIntoDD(ctx context.Context, image, to string) error {
 	if err != nil {
 		return err
 	}
-	unpack := engine.Prepare(ctx, engine.Command{Argv: []string{"zstd", "-dcq", image}})
-	write := engine.Prepare(ctx, engine.Command{Argv: []string{"dd", "of=" + to, "bs=4M", "conv=fsync", "status=none"}})
+	unpack := run.Prepare(ctx, run.Command{Argv: []string{"zstd", "-dcq", image}})
+	write := run.Prepare(ctx, run.Command{Argv: []string{"dd", "of=" + to, "bs=4M", "conv=fsync", "status=none"}})
 	unpack.Stdout, write.Stdin = w, r
 	unpack.Stderr, write.Stderr = os.Stderr, os.Stderr
 	err = errors.Join(unpack.Start(), write.Start())

@@ -21,8 +21,8 @@ import (
 	"slipway/ci/fleet"
 	"slipway/ci/fleet/fleettest"
 	"slipway/images"
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 const (
@@ -156,11 +156,11 @@ type playing struct {
 
 func (b *fleetBench) play(ctx context.Context) (*playing, error) {
 	program := filepath.Join(b.dir, "boards")
-	if err := engine.Run(ctx, engine.Command{Argv: []string{"go", "build", "-o", program, "./ci/bench/boards"}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{"go", "build", "-o", program, "./ci/bench/boards"}}); err != nil {
 		return nil, err
 	}
 	p := &playing{}
-	cmd := engine.Prepare(ctx, engine.Command{Argv: []string{program, b.dir, strconv.Itoa(len(b.faults)), strconv.Itoa(fleetChecks), fleetTo, b.digest}})
+	cmd := run.Prepare(ctx, run.Command{Argv: []string{program, b.dir, strconv.Itoa(len(b.faults)), strconv.Itoa(fleetChecks), fleetTo, b.digest}})
 	cmd.Stderr = &p.stderr
 	stdin, err1 := cmd.StdinPipe()
 	stdout, err2 := cmd.StdoutPipe()

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"slipway/ci/tinyboard"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // hookSize is what the board of the hook's bench gives: about as much as an R35 board.
@@ -59,7 +59,7 @@ func newHookBench(ctx context.Context) (*hookBench, error) {
 	}
 	err = errors.Join(
 		tinyboard.BuildHook(ctx, b.ours),
-		engine.Run(ctx, engine.Command{
+		run.Run(ctx, run.Command{
 			Argv: []string{"go", "build", "-trimpath", "-ldflags=-s -w", "-o", programs + "/", "./ci/bench/floor", "./ci/bench/stopwatch"},
 			Env:  []string{"CGO_ENABLED=0"},
 		}),

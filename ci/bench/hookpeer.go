@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"slipway/ci/tinyboard"
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 const (
@@ -23,7 +23,7 @@ func buildPeers(ctx context.Context, dir string) error {
 		if err == nil && info.Main.Version == nvidiaVersion {
 			return nvidiaVersion, nil
 		}
-		return nvidiaVersion, engine.Run(ctx, engine.Command{
+		return nvidiaVersion, run.Run(ctx, run.Command{
 			Argv: []string{"go", "install", nvidiaModule + "/cmd/...@" + nvidiaVersion},
 			Env:  []string{"GOBIN=" + dir},
 			Log:  filepath.Join(dir, "install.log"),

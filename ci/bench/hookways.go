@@ -9,7 +9,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"slipway/ci/tinyboard"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // way is one way to give a container the board's files.
@@ -51,7 +51,7 @@ func (b *hookBench) ways(ctx context.Context) ([]way, error) {
 // cdiOf calls a program that writes a CDI spec into dir, and edits containers by that
 // as containerd 2 does, for which the specs are read already.
 func cdiOf(ctx context.Context, dir string, argv ...string) (func(*tinyboard.Container) error, error) {
-	if err := engine.Run(ctx, engine.Command{Argv: argv}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: argv}); err != nil {
 		return nil, err
 	}
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"slipway/images"
-	"slipway/layers/engine"
 	"slipway/layers/host"
 	"slipway/layers/kastest"
+	"slipway/layers/run"
 )
 
 // What is checked out: as many repositories as a Jetson's image has. The real ones
@@ -86,7 +86,7 @@ func onOwnDisk(ctx context.Context, work func(dir string) ([]Row, error)) (rows 
 		return nil, err
 	}
 	defer func() {
-		err = errors.Join(err, engine.Run(context.Background(), engine.Command{Argv: []string{"umount", top}}))
+		err = errors.Join(err, run.Run(context.Background(), run.Command{Argv: []string{"umount", top}}))
 	}()
 	return work(top)
 }
@@ -101,7 +101,7 @@ func mountNewDisk(ctx context.Context, file string, sizeBytes int64, top string)
 		{"mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", file},
 		{"mount", "-o", "loop", file, top},
 	} {
-		if err := engine.Run(ctx, engine.Command{Argv: argv}); err != nil {
+		if err := run.Run(ctx, run.Command{Argv: argv}); err != nil {
 			return err
 		}
 	}
@@ -194,7 +194,7 @@ func (b *layersBench) fresh(dir string) func(context.Context) error {
 }
 
 func (b *layersBench) ours(ctx context.Context) error {
-	return engine.Run(ctx, engine.Command{Argv: []string{b.self, "layers:checkout", b.board}, Dir: b.dir})
+	return run.Run(ctx, run.Command{Argv: []string{b.self, "layers:checkout", b.board}, Dir: b.dir})
 }
 
 // with runs kas in a folder; words with a = are of its environment.
@@ -214,14 +214,14 @@ func (b *layersBench) with(folder string, words ...string) func(context.Context)
 			at += 2
 		}
 		c.Argv = slices.Insert(c.Argv, at, env...)
-		return engine.Run(ctx, c)
+		return run.Run(ctx, c)
 	}
 }
 
 // serve runs git's daemon at the server's end of the line.
 func (b *layersBench) serve(ctx context.Context, line *link) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	daemon := engine.Prepare(ctx, engine.Command{Argv: []string{
+	daemon := run.Prepare(ctx, run.Command{Argv: []string{
 		"git", "daemon", "--export-all", "--reuseaddr", "--base-path=" + filepath.Join(b.dir, "servers"), "--listen=" + serverAddress, filepath.Join(b.dir, "servers"),
 	}})
 	if err := line.server.in(daemon.Start); err != nil {
@@ -263,17 +263,17 @@ func makeRepo(ctx context.Context, dir string, number int) (string, error) {
 	}
 	var stream bytes.Buffer
 	writeHistory(&stream, number)
-	for _, c := range []engine.Command{
+	for _, c := range []run.Command{
 		{Argv: []string{"git", "init", "-q", "--bare", "-b", "main"}},
 		{Argv: []string{"git", "fast-import", "--quiet"}, Stdin: &stream},
 		{Argv: []string{"git", "repack", "-a", "-d", "-f", "-q"}},
 	} {
 		c.Dir = dir
-		if err := engine.Run(ctx, c); err != nil {
+		if err := run.Run(ctx, c); err != nil {
 			return "", err
 		}
 	}
-	out, err := engine.Output(ctx, engine.Command{Argv: []string{"git", "rev-parse", fmt.Sprintf("main~%d", commitsBehind)}, Dir: dir})
+	out, err := run.Output(ctx, run.Command{Argv: []string{"git", "rev-parse", fmt.Sprintf("main~%d", commitsBehind)}, Dir: dir})
 	return strings.TrimSpace(string(out)), err
 }
 

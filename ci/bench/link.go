@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // link is a line between two network namespaces. Where it is slow, each packet takes
@@ -197,5 +197,5 @@ func (n *namespace) makeTun(ctx context.Context, own, other string, mtu int) err
 }
 
 func ip(ctx context.Context, args ...string) error {
-	return engine.Run(ctx, engine.Command{Argv: append([]string{"ip"}, args...)})
+	return run.Run(ctx, run.Command{Argv: append([]string{"ip"}, args...)})
 }

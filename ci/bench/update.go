@@ -14,8 +14,8 @@ import (
 	"slipway/flash/qemu"
 	"slipway/flash/target/relay"
 	"slipway/images"
-	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/run"
 )
 
 // Update counts the bytes of an update on the wire, on the virtual board: a release in
@@ -115,7 +115,7 @@ func noise(seed byte, size int) string {
 // generation of processors: a few instructions differ, and all that is behind them moves.
 func (b updateBench) compile(ctx context.Context, number int) (string, error) {
 	name := filepath.Join(b.dir, fmt.Sprintf("program-%d", number))
-	err := engine.Run(ctx, engine.Command{
+	err := run.Run(ctx, run.Command{
 		Argv: []string{"go", "build", "-trimpath", "-o", name, "./ci/bench/sender"},
 		Env:  []string{"GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0", fmt.Sprintf("GOAMD64=v%d", number)},
 	})
@@ -202,7 +202,7 @@ func (b updateBench) update(ctx context.Context, w io.Writer, before, after rele
 // rsync counts what it takes to make a copy of one file the other.
 func (b updateBench) rsync(ctx context.Context, before, after string, options []string) (_ int64, err error) {
 	there := filepath.Join(b.dir, "there.ext4")
-	if err := engine.Run(ctx, engine.Command{Argv: []string{"cp", before, there}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{"cp", before, there}}); err != nil {
 		return 0, err
 	}
 	line, err := newSlowLink(ctx, 0, farMTU)
@@ -216,8 +216,8 @@ func (b updateBench) rsync(ctx context.Context, before, after string, options []
 	}
 	defer s.server.Stop()
 	argv := slices.Concat([]string{"rsync", "--no-whole-file", "--ignore-times", "-e", s.shell()}, options, []string{after, serverAddress + ":" + there})
-	if err := s.runIn(ctx, engine.Command{Argv: argv}); err != nil {
+	if err := s.runIn(ctx, run.Command{Argv: argv}); err != nil {
 		return 0, err
 	}
-	return line.carried.Load(), engine.Run(ctx, engine.Command{Argv: []string{"cmp", after, there}})
+	return line.carried.Load(), run.Run(ctx, run.Command{Argv: []string{"cmp", after, there}})
 }

@@ -18,7 +18,7 @@ import (
 	"slipway/images"
 	"slipway/images/lint"
 	"slipway/layers"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // How a finding stands.
@@ -175,5 +175,5 @@ func (f Finding) print(w io.Writer) {
 // indented keeps a text of several lines under its finding. What comes from outside
 // may hold control characters.
 func indented(text string) string {
-	return strings.ReplaceAll(strings.TrimSpace(engine.Printable(text)), "\n", "\n        ")
+	return strings.ReplaceAll(strings.TrimSpace(plaintext.Printable(text)), "\n", "\n        ")
 }

@@ -23,7 +23,7 @@ import (
 	"slipway/images/cache"
 	"slipway/images/lint"
 	"slipway/layers"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 func find(all []Finding, what string) (Finding, bool) {
@@ -69,7 +69,7 @@ func TestLookSeesWhatBuildDoes(t *testing.T) {
 // As root, too, a locale that is missing is found.
 func TestBuildable(t *testing.T) {
 	bin := t.TempDir()
-	if err := engine.WriteProgram(filepath.Join(bin, "locale"), []byte("#!/bin/sh\necho C\n"), 0o755); err != nil {
+	if err := run.WriteProgram(filepath.Join(bin, "locale"), []byte("#!/bin/sh\necho C\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -176,7 +176,7 @@ func TestTools(t *testing.T) {
 		}
 	}
 	bin := t.TempDir()
-	if err := engine.WriteProgram(filepath.Join(bin, "python3"), []byte("#!/bin/sh\necho Python 3.7.3\n"), 0o755); err != nil {
+	if err := run.WriteProgram(filepath.Join(bin, "python3"), []byte("#!/bin/sh\necho Python 3.7.3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":/bin:/usr/bin")
@@ -202,7 +202,7 @@ func TestPython(t *testing.T) {
 		if tt.lacks == "" {
 			script = "#!/bin/sh\n"
 		}
-		if err := engine.WriteProgram(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
+		if err := run.WriteProgram(filepath.Join(bin, "python3"), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", bin+":/bin:/usr/bin")
@@ -390,7 +390,7 @@ func TestUserNamespaces(t *testing.T) {
 		t.Errorf("userNamespaces: %+v; unshare works: %t", f, works)
 	}
 	bin := t.TempDir()
-	if err := engine.WriteProgram(filepath.Join(bin, "unshare"), []byte("#!/bin/sh\necho 'unshare: write failed /proc/self/uid_map: Operation not permitted' >&2; exit 1\n"), 0o755); err != nil {
+	if err := run.WriteProgram(filepath.Join(bin, "unshare"), []byte("#!/bin/sh\necho 'unshare: write failed /proc/self/uid_map: Operation not permitted' >&2; exit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin+":/bin:/usr/bin")
@@ -508,7 +508,7 @@ func TestUnreached(t *testing.T) {
 		t.Errorf("unreached: %+v", f)
 	}
 	r.Repo.URL = "https://h/$(id)"
-	r.Err = &engine.Failure{Tail: "banner\nHost key verification failed.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights"}
+	r.Err = &run.Failure{Tail: "banner\nHost key verification failed.\nfatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights"}
 	if f := unreached(r); !strings.HasSuffix(f.Saw, " Host key verification failed.") || strings.Count(f.Fix, "'https://h/$(id)'") != 2 {
 		t.Errorf("unreached by ssh: %+v", f)
 	}

@@ -15,8 +15,9 @@ import (
 	"slipway/flash/qemu"
 	"slipway/images"
 	"slipway/images/lint"
-	"slipway/layers/engine"
 	"slipway/layers/host"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 func clone(context.Context, patient) []Finding {
@@ -102,7 +103,7 @@ func asBuilder(p patient) string {
 		fix += "cp -a . /home/builder/slipway && chown -R builder: /home/builder/slipway && cd /home/builder/slipway && "
 	}
 	if inside, err := filepath.Rel(here, p.Build.Dir); filepath.IsAbs(p.Build.Dir) && (err != nil || !filepath.IsLocal(inside)) {
-		build := engine.Quote(p.Build.Dir)
+		build := plaintext.Quote(p.Build.Dir)
 		fix += "mkdir -p " + build + " && chown -R builder: " + build + " && "
 	}
 	return fix + "runuser -u builder -- env HOME=/home/builder go tool mage build " + p.spec.Board
@@ -195,7 +196,7 @@ func tools(ctx context.Context, p patient) []Finding {
 // python looks for what left Python and old releases import.
 func python(ctx context.Context, release string) (bad []Finding) {
 	lacks := func(statement string) bool {
-		return engine.Run(ctx, engine.Command{Argv: []string{"python3", "-W", "ignore", "-c", statement}}) != nil
+		return run.Run(ctx, run.Command{Argv: []string{"python3", "-W", "ignore", "-c", statement}}) != nil
 	}
 	if lint.Before(release, "mickledore") && lacks("import distutils.sysconfig") {
 		bad = append(bad, Finding{"tools", Stops, "python3 has no distutils", release + " imports it, and Python has none from 3.12 on", "sudo apt-get install -y --no-install-recommends python3-setuptools, or build on an older distribution"})
@@ -210,7 +211,7 @@ func python(ctx context.Context, release string) (bad []Finding) {
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+|\d+`)
 
 func (t tool) version(ctx context.Context) (string, error) {
-	out, err := engine.Output(ctx, engine.Command{Argv: t.argv, Env: []string{"LC_ALL=C"}})
+	out, err := run.Output(ctx, run.Command{Argv: t.argv, Env: []string{"LC_ALL=C"}})
 	if err != nil {
 		return "", err
 	}

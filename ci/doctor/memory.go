@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images/lint"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // machineMemory is what this machine, or the container that this runs in, has.
@@ -89,7 +89,7 @@ func userNamespaces(ctx context.Context, p patient) []Finding {
 	if r := p.layers.Release(); lint.Before(r, "kirkstone") {
 		return []Finding{ok("namespaces", "%s uses none", r)}
 	}
-	err := engine.Run(ctx, engine.Command{Argv: []string{"unshare", "--user", "--map-current-user", "--net", "true"}})
+	err := run.Run(ctx, run.Command{Argv: []string{"unshare", "--user", "--map-current-user", "--net", "true"}})
 	if err == nil {
 		return []Finding{ok("namespaces", "a user namespace without a network can be made")}
 	}
@@ -110,7 +110,7 @@ func userNamespaces(ctx context.Context, p patient) []Finding {
 // brief is what went wrong, in a line: of a program, the last that it said. git says
 // after ssh's own words that it could not read, and what that may mean.
 func brief(err error) string {
-	var failed *engine.Failure
+	var failed *run.Failure
 	if errors.As(err, &failed) && failed.Tail != "" {
 		said, _, _ := strings.Cut(failed.Tail, "\nfatal: Could not read from remote repository")
 		return said[strings.LastIndexByte(said, '\n')+1:]

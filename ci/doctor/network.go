@@ -14,7 +14,7 @@ import (
 	"slipway/images/cache"
 	"slipway/images/lint"
 	"slipway/layers"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // How long a server may take. Those behind a proxy of a company are slow.
@@ -48,7 +48,7 @@ func repositories(ctx context.Context, p patient) []Finding {
 }
 
 func unreached(r layers.Reached) Finding {
-	url := engine.Quote(r.Repo.URL) // people copy it into a shell
+	url := plaintext.Quote(r.Repo.URL) // people copy it into a shell
 	f := Finding{
 		"git", Stops, fmt.Sprintf("%s: %s does not answer: %s", r.Repo.ID, r.Repo.URL, brief(r.Err)), "the layer is fetched from there",
 		"GIT_TERMINAL_PROMPT=0 git ls-remote " + url + " HEAD\nshows why; where a mirror has it: git config --global url.MIRROR.insteadOf " + url,
@@ -249,7 +249,7 @@ func proxies(_ context.Context, p patient) []Finding {
 		if os.Getenv("GIT_SSH_COMMAND") == "" && os.Getenv("GIT_PROXY_COMMAND") == "" {
 			findings = append(findings, Finding{
 				"proxy", Warning, fmt.Sprintf("a proxy is set, and %s is fetched by %s", r.ID, scheme), "git goes past the proxy for it",
-				"git config --global url.https://SERVER/.insteadOf " + engine.Quote(r.URL) + ", or a ProxyCommand for the server in ~/.ssh/config, or git config core.gitProxy",
+				"git config --global url.https://SERVER/.insteadOf " + plaintext.Quote(r.URL) + ", or a ProxyCommand for the server in ~/.ssh/config, or git config core.gitProxy",
 			})
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Paths in a build grow longer by the names of recipes and their sources.
@@ -81,7 +81,7 @@ func tried(ctx context.Context, dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(at)) }()
 	script := filepath.Join(at, "Case")
-	if err := engine.WriteProgram(script, []byte("#!/bin/sh\n"), 0o600); err != nil {
+	if err := run.WriteProgram(script, []byte("#!/bin/sh\n"), 0o600); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(at, "case")); !errors.Is(err, fs.ErrNotExist) {
@@ -99,7 +99,7 @@ func tried(ctx context.Context, dir string) (err error) {
 	if info, err := os.Stat(script); err != nil || info.Mode().Perm() != 0o750 {
 		return fmt.Errorf("%s does not keep the rights of files", dir)
 	}
-	if err := engine.Run(ctx, engine.Command{Argv: []string{script}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{script}}); err != nil {
 		return fmt.Errorf("programs in %s cannot be run (mounted with noexec?): %w", dir, err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // Access is how the inventory says that a host is reached. What it leaves open is
@@ -91,7 +91,7 @@ func templated(value string) string {
 	return ""
 }
 
-func oneLine(v any) string { return engine.OneLine(fmt.Sprint(v)) }
+func oneLine(v any) string { return plaintext.OneLine(fmt.Sprint(v)) }
 
 // addHosts puts hosts that one line names into a group, each with the line's
 // variables.

@@ -15,7 +15,7 @@ import (
 
 // turn is what is done with one board.
 type turn struct {
-	*run
+	*fleetRun
 	job  *job
 	step *progress.Step
 	conn *target.Conn
@@ -28,8 +28,8 @@ type turn struct {
 
 // runBoard gives a board its turn and returns what came of it, and for the next update what
 // is known of its system.
-func (r *run) runBoard(ctx context.Context, j *job) (Result, *Note) {
-	t := &turn{run: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
+func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
+	t := &turn{fleetRun: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
 	t.report = ci.Report{Board: r.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
 	limited, cancel := r.limit(ctx, j)
 	defer cancel()

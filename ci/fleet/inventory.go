@@ -12,7 +12,7 @@ import (
 	"strings"
 	"unicode"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // Limits of an inventory. They are far above what a person or a program writes.
@@ -90,9 +90,9 @@ func Load(file string) (*Inventory, error) {
 }
 
 func read(file string) ([]byte, error) {
-	f, err := engine.Open(file)
+	f, err := localfile.Open(file)
 	if err != nil {
-		return nil, engine.NotHere(file, err)
+		return nil, localfile.NotHere(file, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -102,7 +102,7 @@ func read(file string) ([]byte, error) {
 	case info.IsDir():
 		return nil, fmt.Errorf("%s is a folder; name one inventory file, or make one of it: ansible-inventory -i %[1]s --list --yaml > hosts.yml", file)
 	}
-	return engine.ReadAll(f, file, maxInventoryBytes)
+	return localfile.ReadAll(f, file, maxInventoryBytes)
 }
 
 func parse(file string, data []byte) (*Inventory, error) {

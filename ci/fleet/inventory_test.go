@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // ansibleSays is what "ansible-inventory --list" prints of one file.
@@ -25,8 +25,8 @@ type ansibleSays struct {
 
 func askAnsible(t *testing.T, file string) ansibleSays {
 	t.Helper()
-	command := engine.Command{Argv: []string{"ansible-inventory", "-i", file, "--list"}, Env: []string{"HOME=" + t.TempDir()}}
-	out, err := engine.Output(t.Context(), command)
+	command := run.Command{Argv: []string{"ansible-inventory", "-i", file, "--list"}, Env: []string{"HOME=" + t.TempDir()}}
+	out, err := run.Output(t.Context(), command)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"slipway/ci"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // The journal of a run is lines of JSON. It gets its name with all boards in it, before
@@ -102,7 +102,7 @@ func syncDir(name string) error {
 }
 
 func writeFile(dir, name string, data []byte) error {
-	if err := engine.MkdirAll(dir); err != nil {
+	if err := localfile.MkdirAll(dir); err != nil {
 		return err
 	}
 	return renameio.WriteFile(filepath.Join(dir, name), data, 0o644)
@@ -180,7 +180,7 @@ const killedWords = "the run ended before this board's turn did"
 // readHistory reads the journal of a folder.
 func readHistory(dir string) (*history, error) {
 	file := filepath.Join(dir, journalName)
-	text, err := engine.ReadFile(file, maxJournalBytes)
+	text, err := localfile.Read(file, maxJournalBytes)
 	if err != nil {
 		return nil, err
 	}

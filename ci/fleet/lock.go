@@ -9,7 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/lock"
 )
 
 // errHeld says that another process has a lock, and which.
@@ -18,16 +19,16 @@ var errHeld = errors.New("in use")
 // lockFile takes the lock of a file, which the kernel gives back when this process ends.
 // The file says who has it.
 func lockFile(name string) (unlock func(), err error) {
-	if err := engine.MkdirAll(filepath.Dir(name)); err != nil {
+	if err := localfile.MkdirAll(filepath.Dir(name)); err != nil {
 		return nil, err
 	}
-	f, err := engine.OpenLock(name, 0o644)
+	f, err := lock.Open(name, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	err = engine.Lock(f)
+	err = lock.Try(f)
 	switch {
-	case errors.Is(err, engine.ErrLocked):
+	case errors.Is(err, lock.ErrHeld):
 		err = fmt.Errorf("%w by %s", errHeld, holder(f))
 	case err == nil:
 		err = writeHolder(f)

@@ -402,7 +402,7 @@ func (p *plan) confirm(w io.Writer) error {
 }
 
 // run is a plan at work.
-type run struct {
+type fleetRun struct {
 	*plan
 	history
 	total   *progress.Step
@@ -416,8 +416,8 @@ type run struct {
 }
 
 // newRun begins the record of a run, in the place of the one before.
-func newRun(p *plan) (*run, error) {
-	r := &run{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
+func newRun(p *plan) (*fleetRun, error) {
+	r := &fleetRun{plan: p, history: history{at: map[string]int{}, notes: p.noted}}
 	r.outcome = Outcome{Board: p.spec.Board, Work: p.ask.work(), Inventory: p.ask.Inventory, Started: time.Now().UTC(), Did: p.work}
 	r.outcome.Results = slices.Clone(p.before)
 	for i, b := range p.before {
@@ -451,7 +451,7 @@ func removeOld(dir string) error {
 }
 
 // conclude writes the record's end, and what is made from it.
-func (r *run) conclude() error {
+func (r *fleetRun) conclude() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.journal.add(entry{End: &ended{r.outcome.ElapsedMS, r.outcome.Stopped}})
@@ -470,7 +470,7 @@ func (r *run) conclude() error {
 }
 
 // all gives the canaries their turn, and if they pass, the others.
-func (r *run) all(ctx context.Context) {
+func (r *fleetRun) all(ctx context.Context) {
 	r.total = progress.Start(ctx, "fleet", int64(len(r.jobs)), progress.Tasks)
 	canaries := min(r.ask.Canary, len(r.jobs))
 	r.wave(ctx, r.jobs[:canaries])
@@ -493,7 +493,7 @@ func (r *run) all(ctx context.Context) {
 	r.total.End(words, err)
 }
 
-func (r *run) failures() int {
+func (r *fleetRun) failures() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failing
@@ -501,14 +501,14 @@ func (r *run) failures() int {
 
 // wave gives every board its turn, and then those another, after all others, that
 // it may help: a board that hangs costs its own place, and nobody waits for it.
-func (r *run) wave(ctx context.Context, jobs []*job) {
+func (r *fleetRun) wave(ctx context.Context, jobs []*job) {
 	for range 1 + r.ask.Retries {
 		each(ctx, r.ask.Parallel, jobs, func(j *job) { r.one(ctx, j) })
 		jobs = r.worthAnother(jobs)
 	}
 }
 
-func (r *run) worthAnother(jobs []*job) []*job {
+func (r *fleetRun) worthAnother(jobs []*job) []*job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool {
@@ -543,7 +543,7 @@ func each(ctx context.Context, parallel int, jobs []*job, do func(*job)) {
 }
 
 // one gives a board its turn, unless the run was stopped before.
-func (r *run) one(ctx context.Context, j *job) {
+func (r *fleetRun) one(ctx context.Context, j *job) {
 	if !r.begin(ctx, j) {
 		return
 	}
@@ -552,7 +552,7 @@ func (r *run) one(ctx context.Context, j *job) {
 }
 
 // begin notes that a board's turn begins, before the board is asked anything.
-func (r *run) begin(ctx context.Context, j *job) bool {
+func (r *fleetRun) begin(ctx context.Context, j *job) bool {
 	if !r.mayBegin(ctx) {
 		return false
 	}
@@ -575,7 +575,7 @@ func (r *run) begin(ctx context.Context, j *job) bool {
 	return true
 }
 
-func (r *run) mayBegin(ctx context.Context) bool {
+func (r *fleetRun) mayBegin(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop == "" && r.ask.StopAfter > 0 && r.failing >= r.ask.StopAfter {
@@ -585,7 +585,7 @@ func (r *run) mayBegin(ctx context.Context) bool {
 }
 
 // halt has no board begin any more.
-func (r *run) halt(why error) {
+func (r *fleetRun) halt(why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stop == "" {
@@ -593,7 +593,7 @@ func (r *run) halt(why error) {
 	}
 }
 
-func (r *run) end(j *job, result Result, note *Note) {
+func (r *fleetRun) end(j *job, result Result, note *Note) {
 	err := r.journal.add(entry{Host: j.host.Name, Result: &result, Note: note})
 	if err != nil {
 		r.halt(fmt.Errorf("the record of the run cannot be written: %w", err))
@@ -616,7 +616,7 @@ func (r *run) end(j *job, result Result, note *Note) {
 	r.say()
 }
 
-func (r *run) say() {
+func (r *fleetRun) say() {
 	n := r.outcome.counts()
 	r.total.Detail(fmt.Sprintf("%d passed, %d failed, %d at work, %d waiting", n[Passed]+n[Already], r.failing, r.atWork, len(r.jobs)-r.finished-r.atWork))
 }

@@ -18,7 +18,7 @@ import (
 	"slipway/flash/target"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -106,7 +106,7 @@ var errChanged = errors.New("it changed during the run")
 func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (digest string, err error)) error {
 	was, err := stampOf(name)
 	if err != nil {
-		return engine.NotHere(name, err)
+		return localfile.NotHere(name, err)
 	}
 	digest, err := use()
 	if err == nil && digest == "" {
@@ -126,7 +126,7 @@ func (p *plan) recordDigest(ctx context.Context, what, name string, use func() (
 
 func digestOf(ctx context.Context, name string) (digest string, err error) {
 	err = progress.Run(ctx, "digest of "+filepath.Base(name), func(*progress.Step) (string, error) {
-		f, err := engine.Open(name)
+		f, err := localfile.Open(name)
 		if err != nil {
 			return "", err
 		}

@@ -14,8 +14,9 @@ import (
 	"strings"
 
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // Build makes the layers of a rig's root, the lowest first: the userland of Debian
@@ -216,12 +217,12 @@ func (b build) runStep(ctx context.Context, step *progress.Step, script []byte, 
 	if err != nil {
 		return err
 	}
-	err = m.runIn(ctx, engine.Command{
+	err = m.runIn(ctx, run.Command{
 		Argv: []string{"/bin/sh", "-eu", "/build/script"}, Dir: "/build", Unset: outside(),
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/build", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"},
 		Line: func(line string) {
 			fmt.Fprintln(log, line)
-			step.Detail(engine.OneLine(line))
+			step.Detail(plaintext.OneLine(line))
 		},
 	})
 	m.leave()

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // A room that plays a board has these names. p is a port, l a place:
@@ -89,12 +89,12 @@ func (m *room) bring(ctx context.Context, name string) error {
 	if err := m.do(func() error { return wholeChecksums(name) }); err != nil {
 		return err
 	}
-	return m.runIn(ctx, engine.Command{Argv: []string{"ip", "link", "set", name, "up"}})
+	return m.runIn(ctx, run.Command{Argv: []string{"ip", "link", "set", name, "up"}})
 }
 
 func (m *room) all(ctx context.Context, lines [][]string) error {
 	for _, argv := range lines {
-		if err := m.runIn(ctx, engine.Command{Argv: argv}); err != nil {
+		if err := m.runIn(ctx, run.Command{Argv: argv}); err != nil {
 			return err
 		}
 	}

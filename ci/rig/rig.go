@@ -19,7 +19,8 @@ import (
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/lock"
 )
 
 // Rig is such a board, while it is on.
@@ -131,10 +132,10 @@ func (r *Rig) tell() error {
 const lockName = "rig.lock"
 
 func openLock(dir string) (*os.File, error) {
-	if err := engine.MkdirAll(dir); err != nil {
+	if err := localfile.MkdirAll(dir); err != nil {
 		return nil, err
 	}
-	return engine.OpenLock(filepath.Join(dir, lockName), 0o644)
+	return lock.Open(filepath.Join(dir, lockName), 0o644)
 }
 
 func lockOf(dir string) (*os.File, error) {
@@ -142,7 +143,7 @@ func lockOf(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = engine.Lock(f); errors.Is(err, engine.ErrLocked) {
+	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
 		err = errors.New("the rig is on already; rig:ssh logs in on it, rig:down switches it off")
 	}
 	if err != nil {
@@ -157,16 +158,16 @@ var ErrOff = errors.New("the rig is not on; switch it on: rig:up -keep")
 
 // find reads what is known of the rig that is on. Its lock is the proof that it is:
 // nobody has it who was killed.
-func find(dir string) (s state, lock *os.File, err error) {
+func find(dir string) (s state, held *os.File, err error) {
 	if _, err := os.Stat(filepath.Join(dir, lockName)); errors.Is(err, os.ErrNotExist) {
 		return s, nil, ErrOff // and nothing is written
 	}
-	lock, err = openLock(dir)
+	held, err = openLock(dir)
 	if err != nil {
 		return s, nil, err
 	}
-	if err = engine.Lock(lock); err == nil {
-		lock.Close()
+	if err = lock.Try(held); err == nil {
+		held.Close()
 		return s, nil, ErrOff
 	}
 	data, err := os.ReadFile(stateFile(dir))
@@ -177,33 +178,33 @@ func find(dir string) (s state, lock *os.File, err error) {
 		err = errors.New("the rig is being switched on or off; try again in a moment")
 	}
 	if err != nil {
-		lock.Close()
+		held.Close()
 		return s, nil, err
 	}
-	return s, lock, nil
+	return s, held, nil
 }
 
 // Find is where the rig that is on can be reached.
 func Find(dir string) (target.Address, error) {
-	s, lock, err := find(dir)
+	s, held, err := find(dir)
 	if err != nil {
 		return target.Address{}, err
 	}
-	return s.Address, lock.Close()
+	return s.Address, held.Close()
 }
 
 // Down asks the process that holds the rig to switch it off, and waits for that.
 func Down(ctx context.Context, dir string) error {
-	s, lock, err := find(dir)
+	s, held, err := find(dir)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer held.Close()
 	if s.PID < 2 {
 		return fmt.Errorf("%s names process %d; remove it", stateFile(dir), s.PID)
 	}
 	if err := unix.Kill(s.PID, syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end process %d, which holds the rig: %w", s.PID, err)
 	}
-	return engine.AwaitLock(ctx, lock)
+	return lock.Wait(ctx, held)
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // room is a set of namespaces with one root, and the thread that is in them. What is
@@ -48,7 +48,7 @@ func enter(ctx context.Context, r root) (*room, error) {
 	if err := <-ready; err != nil {
 		return nil, fmt.Errorf("make namespaces: %w", err)
 	}
-	if err := m.runIn(ctx, engine.Command{Argv: []string{"mount", "-t", "proc", "proc", "/proc"}}); err != nil {
+	if err := m.runIn(ctx, run.Command{Argv: []string{"mount", "-t", "proc", "proc", "/proc"}}); err != nil {
 		m.leave()
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (m *room) live(r root, ready chan<- error) {
 
 // begin starts the first process, and has the thread start all others beside it.
 func (m *room) begin() error {
-	m.first = engine.Prepare(context.Background(), engine.Command{Argv: first})
+	m.first = run.Prepare(context.Background(), run.Command{Argv: first})
 	m.first.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	m.first.SysProcAttr.Cloneflags = unix.CLONE_NEWPID
 	if err := m.first.Start(); err != nil {
@@ -126,9 +126,9 @@ func (m *room) do(f func() error) error {
 }
 
 // runIn runs a program in the room. Its Log is not the room's, so there may be none.
-func (m *room) runIn(ctx context.Context, c engine.Command) error {
+func (m *room) runIn(ctx context.Context, c run.Command) error {
 	c.Apart = true
-	return m.do(func() error { return engine.Run(ctx, c) })
+	return m.do(func() error { return run.Run(ctx, c) })
 }
 
 // leave ends everything that runs in the room.

@@ -20,7 +20,7 @@ import (
 	"slipway/flash"
 	"slipway/images"
 	"slipway/images/bmap"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 const (
@@ -124,13 +124,13 @@ func (s *soakedFlash) attach(ctx context.Context, file string) error {
 	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, soakedMiB<<20), 0o600); err != nil {
 		return err
 	}
-	out, err := engine.Output(ctx, engine.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})
+	out, err := run.Output(ctx, run.Command{Argv: []string{"losetup", "--find", "--show", "--direct-io=on", file}})
 	s.device = strings.TrimSpace(string(out))
 	return err
 }
 
 func (s *soakedFlash) detach() error {
-	return engine.Run(context.Background(), engine.Command{Argv: []string{"losetup", "--detach", s.device}})
+	return run.Run(context.Background(), run.Command{Argv: []string{"losetup", "--detach", s.device}})
 }
 
 // measure flashes each image once, to learn how long that takes.

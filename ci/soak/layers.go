@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // What the soaked checkout is of: enough files that a kill falls between them.
@@ -111,7 +111,7 @@ func clearFolders(dir string) error {
 }
 
 func (s *soakedLayers) git(ctx context.Context, i int, out io.Writer, args ...string) error {
-	got, err := engine.Output(ctx, engine.Command{Argv: append([]string{"git"}, args...), Dir: s.server(i)})
+	got, err := run.Output(ctx, run.Command{Argv: append([]string{"git"}, args...), Dir: s.server(i)})
 	if err == nil && out != nil {
 		_, err = out.Write(got)
 	}
@@ -150,7 +150,7 @@ func (s *soakedLayers) state(ctx context.Context, _ int) (string, error) {
 	var b strings.Builder
 	for _, tree := range trees {
 		for _, args := range [][]string{{"rev-parse", "HEAD"}, {"status", "--porcelain", "--ignored"}, {"fsck", "--connectivity-only", "--no-dangling"}} {
-			out, err := engine.Output(ctx, engine.Command{Argv: append([]string{"git", "-C", tree}, args...)})
+			out, err := run.Output(ctx, run.Command{Argv: append([]string{"git", "-C", tree}, args...)})
 			if err != nil {
 				return "", err
 			}

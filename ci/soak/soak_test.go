@@ -16,7 +16,7 @@ import (
 	"slipway/ci/tinyboard"
 	"slipway/flash"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // asCommand makes this test binary the program whose commands are killed.
@@ -101,7 +101,7 @@ func TestFlash(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for a loop device")
 	}
-	if _, err := engine.LookPath("losetup"); err != nil {
+	if _, err := run.LookPath("losetup"); err != nil {
 		t.Skip("losetup is not installed (Debian package mount)")
 	}
 	opt := options(t)

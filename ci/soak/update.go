@@ -21,7 +21,8 @@ import (
 	"slipway/flash/qemu"
 	"slipway/flash/target/relay"
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // Update updates the virtual board again and again. In each round there is one update
@@ -296,7 +297,7 @@ func (s *soakedUpdate) prove(ctx context.Context, c updateCase) error {
 	}
 	_, err = s.checkSystem(ctx, o, c.bundle)
 	fmt.Fprintf(s.w, "%s: the %s system runs in %s, after %s, %d KiB of the bundle sent. %s\n",
-		c.name, o.System, o.Slot, took.Round(time.Second), o.SentBytes>>10, engine.OneLine(firstLine(o.Why)))
+		c.name, o.System, o.Slot, took.Round(time.Second), o.SentBytes>>10, plaintext.OneLine(firstLine(o.Why)))
 	return err
 }
 
@@ -346,7 +347,7 @@ func (s *soakedUpdate) disturb(ctx context.Context, n, of int) (disturbed bool, 
 	if !disturbed {
 		what = fmt.Sprintf("undisturbed: it took %s", s.took.Round(time.Second))
 	}
-	fmt.Fprintf(s.w, "%s; the %s system runs in %s. %s\n", what, o.System, o.Slot, engine.OneLine(firstLine(o.Why)))
+	fmt.Fprintf(s.w, "%s; the %s system runs in %s. %s\n", what, o.System, o.Slot, plaintext.OneLine(firstLine(o.Why)))
 	return disturbed, err
 }
 
@@ -414,7 +415,7 @@ func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, er
 			defer conn.Close()
 			r, err := conn.Run(ctx, "sh", "-c", script)
 			if err == nil && r.Status != 0 {
-				err = fmt.Errorf("%s: status %d: %s", script, r.Status, engine.OneLine(string(r.Stderr)))
+				err = fmt.Errorf("%s: status %d: %s", script, r.Status, plaintext.OneLine(string(r.Stderr)))
 			}
 			return string(r.Stdout), err
 		}
@@ -446,7 +447,7 @@ func (s *soakedUpdate) whole(ctx context.Context) error {
 		if p.Name != root && p.Use != "boot" && p.Use != "data" {
 			continue
 		}
-		if err := engine.Run(ctx, engine.Command{Argv: []string{"e2fsck", "-fn", fmt.Sprintf("%s?offset=%d", disk, p.OffsetBytes)}}); err != nil {
+		if err := run.Run(ctx, run.Command{Argv: []string{"e2fsck", "-fn", fmt.Sprintf("%s?offset=%d", disk, p.OffsetBytes)}}); err != nil {
 			return fmt.Errorf("the file system of %s is not whole: %w", p.Name, err)
 		}
 	}

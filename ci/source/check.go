@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // rule is one thing that holds for the whole source.
@@ -100,7 +100,7 @@ func newTree(ctx context.Context, root string, tools map[string]string) (tree, e
 	if t.modules, err = goModules(root); err != nil {
 		return tree{}, err
 	}
-	path, err := engine.Output(ctx, command(root, "go", "list", "-m"))
+	path, err := run.Output(ctx, command(root, "go", "list", "-m"))
 	t.module = strings.TrimSpace(string(path))
 	return t, err
 }
@@ -115,7 +115,7 @@ func buildTools(ctx context.Context, root string) (map[string]string, error) {
 			s.Detail(name)
 			// -n prints the path of the executable in the build cache, once it is there.
 			argv := append([]string{"go", "tool"}, append(tool[:len(tool)-1:len(tool)-1], "-n", name)...)
-			out, err := engine.Output(ctx, command(root, argv...))
+			out, err := run.Output(ctx, command(root, argv...))
 			if err != nil {
 				return "", err
 			}
@@ -203,8 +203,8 @@ func complaints(ctx context.Context, dir string, argv ...string) ([]string, erro
 			said = append(said, line)
 		}
 	}
-	err := engine.Run(ctx, c)
-	var failure *engine.Failure
+	err := run.Run(ctx, c)
+	var failure *run.Failure
 	switch {
 	case err == nil:
 		return nil, nil
@@ -216,7 +216,7 @@ func complaints(ctx context.Context, dir string, argv ...string) ([]string, erro
 
 // listed runs a program that prints a line for each of its findings.
 func listed(ctx context.Context, dir string, argv ...string) ([]string, error) {
-	out, err := engine.Output(ctx, command(dir, argv...))
+	out, err := run.Output(ctx, command(dir, argv...))
 	text := strings.TrimSpace(string(out))
 	if text == "" {
 		return nil, err

@@ -249,8 +249,8 @@ import _ "fixture/flash"
 package layers_test
 
 import _ "fixture/images"
--- layers/engine/e.go --
-package engine
+-- layers/run/e.go --
+package run
 
 import _ "fixture/images"
 -- flash/f.go --
@@ -260,7 +260,7 @@ package util
 `, []string{
 			"fixture/layers imports fixture/flash: layers must not know of flash (a checkout is the same for every image)",
 			"fixture/layers imports fixture/images",
-			"layers/engine must not know of images",
+			"layers/run must not know of images",
 			"fixture/util: in no stage",
 		}},
 	} {

@@ -8,7 +8,7 @@ import (
 	"os/exec"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // goTest is one run of go test -json.
@@ -34,7 +34,7 @@ func (t goTest) runTests(ctx context.Context) error {
 	said := &excerpt{}
 	c := command(t.dir, append([]string{"go", "test", "-json"}, t.args...)...)
 	c.Env = t.env
-	cmd := engine.Prepare(ctx, c)
+	cmd := run.Prepare(ctx, c)
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(t.raw, reader), said
 	began := time.Now()
 	err := cmd.Run()

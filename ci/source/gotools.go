@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // All rules set the tag that magefiles carry: without it, the tools pass over
@@ -94,13 +94,13 @@ func (t tree) format(ctx context.Context) error {
 }
 
 func runGo(ctx context.Context, dir string, argv ...string) error {
-	return engine.Run(ctx, command(dir, argv...))
+	return run.Run(ctx, command(dir, argv...))
 }
 
 // command is one of Go's programs. It is stopped as by a Ctrl-C: the go command
 // then ends its children and removes its work folder, which it does not at SIGTERM.
-func command(dir string, argv ...string) engine.Command {
-	return engine.Command{Argv: argv, Dir: dir, Stop: func(p *os.Process) error {
+func command(dir string, argv ...string) run.Command {
+	return run.Command{Argv: argv, Dir: dir, Stop: func(p *os.Process) error {
 		return syscall.Kill(-p.Pid, syscall.SIGINT)
 	}}
 }

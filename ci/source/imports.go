@@ -17,7 +17,10 @@ type stage struct {
 // The stages of the flow. Where two fit, the longer one holds.
 var stages = []stage{
 	{"layers/progress", 0, "every stage reports through it"},
-	{"layers/engine", 0, "every stage runs its programs through it"},
+	{"layers/run", 0, "every stage runs its programs through it"},
+	{"layers/lock", 0, "every stage locks files with it"},
+	{"layers/plaintext", 0, "every stage shows text through it"},
+	{"layers/localfile", 0, "every stage reads its users' files through it"},
 	{"layers/host", 0, "every stage may need packages of the host"},
 	{"layers", 1, "a checkout is the same for every image"},
 	{"images", 2, "an image is built on machines that reach no board"},

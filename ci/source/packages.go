@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // goPackage is what go list says of one package.
@@ -35,7 +35,7 @@ const packageFields = "-json=Dir,ImportPath,Name,Standard,GoFiles,Imports,TestIm
 func goList(ctx context.Context, dir string, env []string, args ...string) ([]goPackage, error) {
 	c := command(dir, append([]string{"go", "list", "-tags=" + tags, packageFields}, args...)...)
 	c.Env = env
-	out, err := engine.Output(ctx, c)
+	out, err := run.Output(ctx, c)
 	if err != nil {
 		return nil, err
 	}

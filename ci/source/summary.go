@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 const slowest = 5
@@ -110,7 +110,7 @@ func (c caseResult) again() string {
 		for part := range strings.SplitSeq(c.name, "/") {
 			parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
 		}
-		argv = append(argv, "-run", engine.Quote(strings.Join(parts, "/")))
+		argv = append(argv, "-run", plaintext.Quote(strings.Join(parts, "/")))
 	}
 	return strings.Join(append(argv, c.pkg.path), " ")
 }

@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
 	"slipway/layers/host"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // testPackages lists what the tests need of Debian.
@@ -201,7 +201,7 @@ func runModule(ctx context.Context, root string, test goTest, results *testResul
 	step.Detail("compiling on all processors")
 	// What does not compile is told by the run itself. This links nothing: what is linked
 	// is not kept.
-	_, _ = engine.Output(ctx, command(test.dir, "go", "list", "-tags="+tags, "-race", "-e", "-test", "-export", "./..."))
+	_, _ = run.Output(ctx, command(test.dir, "go", "list", "-tags="+tags, "-race", "-e", "-test", "-export", "./..."))
 	err = test.runTests(ctx)
 	if err == nil {
 		results.missing(rel)
@@ -239,7 +239,7 @@ func testArgs(opts TestOptions) []string {
 
 func listPackages(ctx context.Context, dir string) ([]string, error) {
 	// -e: a package that does not compile is still one that must have a result.
-	out, err := engine.Output(ctx, command(dir, "go", "list", "-tags="+tags, "-e", "./..."))
+	out, err := run.Output(ctx, command(dir, "go", "list", "-tags="+tags, "-e", "./..."))
 	if err != nil {
 		return nil, err
 	}

@@ -25,8 +25,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // loadDir has what UnderLoad keeps, below the clone: the rounds that passed, and what
@@ -127,7 +127,7 @@ func (l *loaded) tests(ctx context.Context, module string, p goPackage, tests []
 	step := progress.Start(ctx, "soak "+p.ImportPath, int64(len(tests)*l.rounds), progress.Tasks)
 	binary := filepath.Join(l.out, strings.ReplaceAll(p.ImportPath, "/", "."))
 	defer os.Remove(binary)
-	_, err := engine.Output(ctx, command(module, "go", "test", "-c", "-tags="+tags, "-race", "-vet=off", "-o", binary, p.ImportPath))
+	_, err := run.Output(ctx, command(module, "go", "test", "-c", "-tags="+tags, "-race", "-vet=off", "-o", binary, p.ImportPath))
 	var passed passedRounds
 	if err == nil {
 		passed, err = readPassed(binary)
@@ -205,7 +205,7 @@ func (l *loaded) runRounds(ctx context.Context, binary, dir, test string, n int)
 	defer log.Close()
 	c := command(dir, binary, "-test.run=^"+test+"$", "-test.count="+strconv.Itoa(n), "-test.failfast", "-test.v", "-test.timeout="+testTimeout)
 	c.Env = []string{"TMPDIR=" + l.tmp}
-	cmd := engine.Prepare(ctx, c)
+	cmd := run.Prepare(ctx, c)
 	cmd.Stdout, cmd.Stderr = log, log
 	err = cmd.Run()
 	if ctx.Err() != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Container is one life of a container: a bundle, with a fresh overlay of the image
@@ -144,7 +144,7 @@ func (c *Container) call(ctx context.Context, runtime []string, args ...string) 
 	}
 	defer out.Close()
 	argv := append(append(runtime[:len(runtime):len(runtime)], "--root", c.board.State()), args...)
-	cmd := engine.Prepare(context.WithoutCancel(ctx), engine.Command{Argv: argv})
+	cmd := run.Prepare(context.WithoutCancel(ctx), run.Command{Argv: argv})
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
 		text, _ := c.Output()

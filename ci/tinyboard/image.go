@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // imageLibraries is how many libraries the image has of its own.
@@ -67,7 +67,7 @@ func (b *Board) NewImage(ctx context.Context, dir string) (Image, error) {
 	if err := errors.Join(errs...); err != nil {
 		return Image{}, err
 	}
-	return m, engine.Run(ctx, engine.Command{Argv: []string{"ldconfig", "-r", m.dir}})
+	return m, run.Run(ctx, run.Command{Argv: []string{"ldconfig", "-r", m.dir}})
 }
 
 // Proves is the command that prints where ld.so finds each of the board's libraries.

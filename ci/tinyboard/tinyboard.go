@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Lists is the board's list.
@@ -53,7 +53,7 @@ func Needs() error {
 
 // BuildHook builds our hook as boards get it.
 func BuildHook(ctx context.Context, path string) error {
-	return engine.Run(ctx, engine.Command{
+	return run.Run(ctx, run.Command{
 		Argv: []string{"go", "build", "-C", "runtime-hook", "-trimpath", "-ldflags=-s -w", "-o", path, "."},
 		Env:  []string{"CGO_ENABLED=0"},
 	})

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 const tinyLayer = "images/testdata/bitbake/meta-tiny"
@@ -50,7 +50,7 @@ func Make(ctx context.Context, dir, source, target string) (Clone, error) {
 	if err := os.CopyFS(c.Layer, os.DirFS(tinyLayer)); err != nil {
 		return Clone{}, fmt.Errorf("run this in Slipway's clone: %w", err)
 	}
-	head, err := engine.Output(ctx, engine.Command{Argv: []string{"git", "-C", source, "rev-parse", "HEAD"}})
+	head, err := run.Output(ctx, run.Command{Argv: []string{"git", "-C", source, "rev-parse", "HEAD"}})
 	if err != nil {
 		return Clone{}, err
 	}

@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // MaxConfigBytes is more than any bf.cfg that people write.
@@ -190,7 +190,7 @@ func (l *lexer) doubleQuoted(w *word, out *strings.Builder) error {
 }
 
 func (l *lexer) open(which string, w *word) error {
-	return fmt.Errorf("%d: the %s quote of %.40q is not closed", lineOf(l.text, l.pos), which, engine.OneLine(string(l.text[w.at:min(len(l.text), w.at+40)])))
+	return fmt.Errorf("%d: the %s quote of %.40q is not closed", lineOf(l.text, l.pos), which, plaintext.OneLine(string(l.text[w.at:min(len(l.text), w.at+40)])))
 }
 
 // Config is a bf.cfg that gives a user a password.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 const someHash = "$6$abcdefgh$" + "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234."
@@ -95,7 +95,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		out, err := engine.Output(ctx, engine.Command{Argv: []string{bash, "--noprofile", "--norc", "-r", "-c", string(text) + "\nprintf '%s' \"$ubuntu_PASSWORD\""}, Env: []string{"PATH=/nonexistent"}, Unset: []string{"ubuntu_PASSWORD"}})
+		out, err := run.Output(ctx, run.Command{Argv: []string{bash, "--noprofile", "--norc", "-r", "-c", string(text) + "\nprintf '%s' \"$ubuntu_PASSWORD\""}, Env: []string{"PATH=/nonexistent"}, Unset: []string{"ubuntu_PASSWORD"}})
 		if err != nil {
 			return // bash does not take it either
 		}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -38,7 +38,7 @@ func Open(path string) (*File, error) {
 func openFile(path string) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, 0, engine.NotHere(path, err)
+		return nil, 0, localfile.NotHere(path, err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {

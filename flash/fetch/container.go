@@ -11,7 +11,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/flash/oci"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // Container is a container's image where it lies. Of a registry's, each blob is
@@ -55,7 +55,7 @@ func openLocal(ref reference) (*oci.Source, error) {
 	}
 	source, err := oci.Open(path)
 	if err != nil {
-		return nil, engine.NotHere(path, err)
+		return nil, localfile.NotHere(path, err)
 	}
 	return source, nil
 }

@@ -13,7 +13,7 @@ import (
 	"os"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -250,14 +250,14 @@ func (d *download) wait(ctx context.Context, failures int, err error) error {
 	if d.step == nil { // nothing came yet, so that nothing is shown
 		return waitFor(ctx, d.file.Name, failures, err)
 	}
-	d.step.Detail("again: " + engine.OneLine(err.Error()))
+	d.step.Detail("again: " + plaintext.OneLine(err.Error()))
 	return pause(ctx, failures, err)
 }
 
 // waitFor is pause for what a person would otherwise wait without a word.
 func waitFor(ctx context.Context, name string, failures int, err error) error {
 	step := progress.Start(ctx, "ask for "+name, 0, "")
-	why := engine.OneLine(err.Error())
+	why := plaintext.OneLine(err.Error())
 	step.Detail("again: " + why)
 	stopped := pause(ctx, failures, err)
 	step.End(why, cmp.Or(stopped, errors.New(why)))

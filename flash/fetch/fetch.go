@@ -14,7 +14,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -152,7 +152,7 @@ func prove(ctx context.Context, path string, file File, digest string, limit int
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return File{}, engine.NotHere(path, err)
+		return File{}, localfile.NotHere(path, err)
 	case !info.Mode().IsRegular():
 		return File{}, errors.New("not a regular file")
 	case limit > 0 && info.Size() > limit:

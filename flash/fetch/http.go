@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // maxRedirects is what mirrors and stores need, with some to spare.
@@ -62,7 +62,7 @@ func redirect(to *http.Request, via []*http.Request) error {
 	case len(via) > maxRedirects:
 		return fmt.Errorf("%w: more than %d in a row", errRedirect, maxRedirects)
 	case last.Scheme == "https" && to.URL.Scheme != "https":
-		return fmt.Errorf("%w: from https to %s://%s", errRedirect, to.URL.Scheme, engine.OneLine(to.URL.Host))
+		return fmt.Errorf("%w: from https to %s://%s", errRedirect, to.URL.Scheme, plaintext.OneLine(to.URL.Host))
 	case to.URL.User != nil:
 		return fmt.Errorf("%w: it names a user", errRedirect)
 	}
@@ -122,7 +122,7 @@ func read(res *http.Response, h held) (answer, error) {
 	case res.StatusCode != http.StatusOK && res.StatusCode != http.StatusPartialContent:
 		return answer{}, refusal(res)
 	case coding != "" && coding != "identity":
-		return answer{}, final{fmt.Errorf("the server packs what it sends (Content-Encoding: %s), though it was told not to", engine.OneLine(coding))}
+		return answer{}, final{fmt.Errorf("the server packs what it sends (Content-Encoding: %s), though it was told not to", plaintext.OneLine(coding))}
 	case res.StatusCode == http.StatusOK:
 		return a, endless(res)
 	}
@@ -174,7 +174,7 @@ var rangePattern = regexp.MustCompile(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]
 func contentRange(text string) (from, size int64, err error) {
 	m := rangePattern.FindStringSubmatch(text)
 	if m == nil {
-		return 0, 0, fmt.Errorf("Content-Range %q: want bytes FIRST-LAST/SIZE", engine.OneLine(text))
+		return 0, 0, fmt.Errorf("Content-Range %q: want bytes FIRST-LAST/SIZE", plaintext.OneLine(text))
 	}
 	from, _ = strconv.ParseInt(m[1], 10, 64)
 	last, _ := strconv.ParseInt(m[2], 10, 64)
@@ -190,7 +190,7 @@ func contentRange(text string) (from, size int64, err error) {
 
 // refusal is what a status means for a person, and for the next try.
 func refusal(res *http.Response) error {
-	err := fmt.Errorf("%s answers %s", res.Request.URL.Host, engine.OneLine(res.Status))
+	err := fmt.Errorf("%s answers %s", res.Request.URL.Host, plaintext.OneLine(res.Status))
 	switch code := res.StatusCode; {
 	case code == http.StatusNotFound, code == http.StatusGone:
 		return final{fmt.Errorf("%w: %w", err, fs.ErrNotExist)}
@@ -218,7 +218,7 @@ func retryAfter(text string) time.Duration {
 // host that it sends us to. A terminal must not obey that.
 type spoken struct{ error }
 
-func (s spoken) Error() string { return engine.OneLine(s.error.Error()) }
+func (s spoken) Error() string { return plaintext.OneLine(s.error.Error()) }
 
 func (s spoken) Unwrap() error { return s.error }
 

@@ -25,7 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // scripted answers each request by the next function; the last serves all further ones.
@@ -427,7 +427,7 @@ func TestServersThatPaint(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s: Get succeeded", name)
 		}
-		if text := err.Error(); text != engine.Printable(text) {
+		if text := err.Error(); text != plaintext.Printable(text) {
 			t.Errorf("%s: Get = %q; want no character in it that a terminal obeys", name, text)
 		}
 	}

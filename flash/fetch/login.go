@@ -16,7 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // dockerConfig is what is read of docker's config.json, which podman, skopeo and
@@ -46,7 +47,7 @@ func credentials(host, repository string) (user, secret string, err error) {
 }
 
 func credentialsIn(path, host, repository string) (user, secret string, err error) {
-	data, err := engine.ReadFile(path, maxLoginBytes)
+	data, err := localfile.Read(path, maxLoginBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", "", nil
 	}
@@ -149,7 +150,7 @@ func askHelper(helper, server string) (user, secret string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), helperLimit)
 	defer cancel()
 	program := "docker-credential-" + helper
-	out, err := engine.Output(ctx, engine.Command{Argv: []string{program, "get"}, Stdin: strings.NewReader(server)})
+	out, err := run.Output(ctx, run.Command{Argv: []string{program, "get"}, Stdin: strings.NewReader(server)})
 	if err != nil {
 		// Helpers say on standard output that they have nothing.
 		if strings.Contains(string(out), "credentials not found") {

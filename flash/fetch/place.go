@@ -16,7 +16,8 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/lock"
 	"slipway/layers/progress"
 )
 
@@ -59,14 +60,14 @@ func openPlace(ctx context.Context, cache string, origin reference, name string)
 		return nil, fmt.Errorf("%q is no name for a file here", name)
 	}
 	p := &place{dir: filepath.Join(cache, origin.key()), name: name}
-	if err := engine.MkdirAll(p.dir); err != nil {
+	if err := localfile.MkdirAll(p.dir); err != nil {
 		return nil, err
 	}
 	var err error
-	if p.lock, err = engine.OpenLock(filepath.Join(p.dir, ".lock"), 0o644); err != nil {
+	if p.lock, err = lock.Open(filepath.Join(p.dir, ".lock"), 0o644); err != nil {
 		return nil, err
 	}
-	if err := engine.AwaitLock(ctx, p.lock); err != nil {
+	if err := lock.Wait(ctx, p.lock); err != nil {
 		p.lock.Close()
 		return nil, err
 	}
@@ -158,7 +159,7 @@ func (p *place) drop() error {
 func (p *place) keepFile(r record) (string, error) {
 	old := p.read(".json")
 	path := p.version(r.SHA256)
-	if err := engine.MkdirAll(filepath.Dir(path)); err != nil {
+	if err := localfile.MkdirAll(filepath.Dir(path)); err != nil {
 		return "", err
 	}
 	if err := os.Rename(p.path(".part"), path); err != nil {

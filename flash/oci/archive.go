@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 const (
@@ -100,14 +100,14 @@ func (a *archived) open(name string) (file, error) {
 	for range maxLinks {
 		p, ok := a.parts[name]
 		if !ok {
-			return file{}, fmt.Errorf("%s: %w in the archive", engine.OneLine(name), fs.ErrNotExist)
+			return file{}, fmt.Errorf("%s: %w in the archive", plaintext.OneLine(name), fs.ErrNotExist)
 		}
 		if p.link == "" {
 			return file{io.NewSectionReader(a.in, p.offset, p.size), io.NopCloser(nil), p.size}, nil
 		}
 		name = p.link
 	}
-	return file{}, fmt.Errorf("%s: links that lead nowhere", engine.OneLine(name))
+	return file{}, fmt.Errorf("%s: links that lead nowhere", plaintext.OneLine(name))
 }
 
 // saved is an entry of the manifest.json of docker save.
@@ -157,7 +157,7 @@ func pickSaved(all []saved, name string) (saved, error) {
 			return one, nil
 		}
 		for _, tag := range one.RepoTags {
-			names = append(names, engine.OneLine(tag))
+			names = append(names, plaintext.OneLine(tag))
 		}
 	}
 	switch {

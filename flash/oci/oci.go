@@ -19,7 +19,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // Bounds on what an image says of itself.
@@ -126,7 +126,7 @@ func ParseDocument(data []byte) (Document, error) {
 	}
 	switch {
 	case d.MediaType != "" && !slices.Contains(DocumentTypes, d.MediaType):
-		return d, fmt.Errorf("a manifest of type %q; known are those of OCI and of docker's second version", engine.OneLine(d.MediaType))
+		return d, fmt.Errorf("a manifest of type %q; known are those of OCI and of docker's second version", plaintext.OneLine(d.MediaType))
 	case len(d.Layers) > 0 && len(d.Manifests) > 0:
 		return d, errors.New("the manifest is an index too; refused, since programs differ in what they make of it")
 	case len(d.Layers) > maxLayers || len(d.Manifests) > maxLayers:
@@ -142,7 +142,7 @@ func ParseDocument(data []byte) (Document, error) {
 
 func check(d v1.Descriptor) error {
 	if err := d.Digest.Validate(); err != nil || d.Digest.Algorithm() != digest.SHA256 {
-		return fmt.Errorf("digest %q in the manifest: want sha256: and 64 hex digits", engine.OneLine(string(d.Digest)))
+		return fmt.Errorf("digest %q in the manifest: want sha256: and 64 hex digits", plaintext.OneLine(string(d.Digest)))
 	}
 	if d.Size < 0 || d.Size > maxBlobBytes {
 		return fmt.Errorf("%s: a size of %d bytes makes no sense", d.Digest, d.Size)
@@ -167,7 +167,7 @@ func choose(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, error) {
 			names = append(names, "one that names none")
 			continue
 		}
-		names = append(names, engine.OneLine(platforms.Format(*d.Platform)))
+		names = append(names, plaintext.OneLine(platforms.Format(*d.Platform)))
 		if fit.Match(*d.Platform) && (best.Digest == "" || fit.Less(*d.Platform, *best.Platform)) {
 			best = d
 		}
@@ -194,7 +194,7 @@ func imageOf(ctx context.Context, store Store, d v1.Descriptor, doc Document, pl
 		return nil, fmt.Errorf("%s is no image of a container: %d layers, and %d in its configuration", d.Digest, len(doc.Layers), len(config.RootFS.DiffIDs))
 	}
 	if !platforms.Only(platform).Match(config.Platform) {
-		return nil, fmt.Errorf("the image is for %s, the board is %s", engine.OneLine(platforms.Format(config.Platform)), platforms.Format(platform))
+		return nil, fmt.Errorf("the image is for %s, the board is %s", plaintext.OneLine(platforms.Format(config.Platform)), platforms.Format(platform))
 	}
 	d.MediaType = manifestType(doc, d)
 	return &Image{

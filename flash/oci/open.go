@@ -17,7 +17,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // imageName is where programs that know more than OCI keep an image's whole name.
@@ -40,7 +41,7 @@ func Open(path string) (*Source, error) {
 	if info.IsDir() {
 		return &Source{path, folder(path), func() error { return nil }}, nil
 	}
-	f, err := engine.Open(path)
+	f, err := localfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func (s *Source) Index() (Document, error) {
 		return index, fmt.Errorf("not an OCI layout: %w", err)
 	}
 	if !strings.HasPrefix(layout.Version, "1.") {
-		return index, fmt.Errorf("%s names version %q, want 1.x", v1.ImageLayoutFile, engine.OneLine(layout.Version))
+		return index, fmt.Errorf("%s names version %q, want 1.x", v1.ImageLayoutFile, plaintext.OneLine(layout.Version))
 	}
 	data, err := s.read(v1.ImageIndexFile)
 	if err != nil {
@@ -135,7 +136,7 @@ func (s *Source) fullName(name string, image *Image) (string, error) {
 func FullName(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
-		return "", fmt.Errorf("%q is no name for an image: %w; give one with -name", engine.OneLine(name), err)
+		return "", fmt.Errorf("%q is no name for an image: %w; give one with -name", plaintext.OneLine(name), err)
 	}
 	return reference.TagNameOnly(named).String(), nil
 }
@@ -174,7 +175,7 @@ func sameDigest(all []v1.Descriptor) bool {
 func nameOf(d v1.Descriptor) string {
 	for _, key := range []string{imageName, v1.AnnotationRefName} {
 		if n := d.Annotations[key]; n != "" {
-			return engine.OneLine(n)
+			return plaintext.OneLine(n)
 		}
 	}
 	return ""
@@ -237,7 +238,7 @@ type folder string
 
 func (d folder) open(name string) (file, error) {
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
-		return file{}, fmt.Errorf("%s: no file of the image", engine.OneLine(name))
+		return file{}, fmt.Errorf("%s: no file of the image", plaintext.OneLine(name))
 	}
 	return openFile(filepath.Join(string(d), filepath.FromSlash(name)))
 }
@@ -246,7 +247,7 @@ func (d folder) open(name string) (file, error) {
 func File(path string) (Blob, error) { return openFile(path) }
 
 func openFile(path string) (file, error) {
-	f, err := engine.Open(path)
+	f, err := localfile.Open(path)
 	if err != nil {
 		return file{}, err
 	}

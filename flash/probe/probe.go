@@ -12,7 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // Content is what a disk or a partition holds. The names are blkid's.
@@ -171,7 +171,7 @@ var (
 // text is a name from outside, up to its first zero byte.
 func text(p []byte) string {
 	s, _, _ := strings.Cut(string(p), "\x00")
-	return strings.TrimSpace(engine.OneLine(strings.ToValidUTF8(s, "")))
+	return strings.TrimSpace(plaintext.OneLine(strings.ToValidUTF8(s, "")))
 }
 
 // wide is text in UTF-16.

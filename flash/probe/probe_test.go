@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 const mib = 1 << 20
@@ -35,7 +35,7 @@ func disk(t *testing.T, size int64) string {
 // tool is a program, of which the test says which package has it.
 func tool(t *testing.T, name, debian string) string {
 	t.Helper()
-	path, err := engine.LookPath(name)
+	path, err := run.LookPath(name)
 	if err != nil {
 		t.Skipf("%s is missing (Debian package %s)", name, debian)
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // The accelerators: the processor's own, and emulation.
@@ -105,7 +105,7 @@ func kvmRuns(ctx context.Context, program string) bool {
 	ctx, cancel := context.WithTimeout(ctx, kvmTrial)
 	defer cancel()
 	heard := &listener{word: []byte("SeaBIOS"), found: cancel}
-	cmd := engine.Prepare(ctx, engine.Command{Argv: []string{
+	cmd := run.Prepare(ctx, run.Command{Argv: []string{
 		program, "-machine", "pc", "-accel", KVM, "-cpu", "host", "-m", "64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-chardev", "stdio,id=out", "-device", "isa-debugcon,iobase=0x402,chardev=out",
 	}})

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 const (
@@ -40,7 +40,7 @@ func Tail(dir string) string {
 var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|.)`)
 
 func printable(line string) string {
-	return strings.TrimSpace(engine.OneLine(escapes.ReplaceAllString(line, "")))
+	return strings.TrimSpace(plaintext.OneLine(escapes.ReplaceAllString(line, "")))
 }
 
 func lastBytes(name string) []byte {

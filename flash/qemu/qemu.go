@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/images"
-	"slipway/layers/engine"
+	"slipway/layers/lock"
+	"slipway/layers/run"
 )
 
 // The files in a machine's folder.
@@ -56,7 +57,7 @@ type Options struct {
 // Start switches the board on with the disk in dir. Without Detach it ends with
 // the context or this process, however that ends.
 func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM, error) {
-	unlock, err := lock(ctx, dir)
+	unlock, err := lockMachine(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -86,15 +87,15 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	return vm, nil
 }
 
-// lock waits for whoever is switching a machine on in dir, or removing its files.
-func lock(ctx context.Context, dir string) (unlock func(), err error) {
-	f, err := engine.OpenLock(filepath.Join(dir, lockName), 0o600)
+// lockMachine waits for whoever is switching a machine on in dir, or removing its files.
+func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
+	f, err := lock.Open(filepath.Join(dir, lockName), 0o600)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, lockLimit, fmt.Errorf("another program has been switching the machine in %s on or off for %s", dir, lockLimit))
 	defer cancel()
-	if err := engine.AwaitLock(ctx, f); err != nil {
+	if err := lock.Wait(ctx, f); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options
 	if note != "" {
 		fmt.Fprintln(log, note)
 	}
-	cmd := engine.Prepare(ctx, engine.Command{Argv: argv, Dir: v.dir})
+	cmd := run.Prepare(ctx, run.Command{Argv: argv, Dir: v.dir})
 	if opt.Detach {
 		cmd = exec.Command(argv[0], argv[1:]...)
 		cmd.Dir, cmd.SysProcAttr = v.dir, &syscall.SysProcAttr{Setsid: true}
@@ -263,7 +264,7 @@ func (v *VM) end() error {
 // forget removes the files that say that the machine is on, unless another one was
 // switched on since.
 func (v *VM) forget() error {
-	unlock, err := lock(context.Background(), v.dir)
+	unlock, err := lockMachine(context.Background(), v.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // the whole folder is gone
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"slipway/flash/target"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // far is the driver's folder on a machine that is reached over SSH: a host without
@@ -84,14 +84,14 @@ func said(r target.Result, err error) error {
 	}
 	text := string(r.Stderr)
 	if r.Status == noProgram {
-		return fmt.Errorf("that machine lacks env, cat or dd: %.200s", engine.OneLine(strings.ToValidUTF8(text, "?")))
+		return fmt.Errorf("that machine lacks env, cat or dd: %.200s", plaintext.OneLine(strings.ToValidUTF8(text, "?")))
 	}
 	for _, p := range phrases {
 		if strings.Contains(text, p.text) {
 			return p.err
 		}
 	}
-	if text = engine.OneLine(strings.TrimSpace(strings.ToValidUTF8(text, "?"))); text == "" {
+	if text = plaintext.OneLine(strings.TrimSpace(strings.ToValidUTF8(text, "?"))); text == "" {
 		return fmt.Errorf("a program there ended with status %d", r.Status)
 	}
 	return errors.New(strings.ToValidUTF8(text[:min(len(text), 500)], ""))

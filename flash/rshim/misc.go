@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // maxMiscBytes is more than the driver has room for in the misc file.
@@ -48,7 +48,7 @@ func parseMisc(text []byte) (Misc, error) {
 	lines.Buffer(nil, maxMiscBytes+1)
 	inLog := false
 	for lines.Scan() {
-		line := engine.OneLine(strings.ToValidUTF8(lines.Text(), "?"))
+		line := plaintext.OneLine(strings.ToValidUTF8(lines.Text(), "?"))
 		switch {
 		case strings.HasPrefix(line, "----"):
 			inLog = true

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -65,7 +65,7 @@ func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Wri
 	defer cancel()
 	if rest := p.rest(away, j, m.level); rest != nil && err == nil {
 		// The DPU is as it should be; only what the driver shows is not.
-		v.Errors = append(v.Errors, engine.OneLine(rest.Error()))
+		v.Errors = append(v.Errors, plaintext.OneLine(rest.Error()))
 	}
 	return v, err
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images/bmap"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 	"slipway/layers/progress"
 )
 
@@ -93,7 +93,7 @@ func plainName(path string) string {
 func checkTarget(path, to string) error {
 	image, err := os.Stat(path)
 	if err != nil {
-		return engine.NotHere(path, err)
+		return localfile.NotHere(path, err)
 	}
 	for _, name := range []string{to, to + ".bmap"} {
 		old, err := os.Stat(name)
@@ -111,9 +111,9 @@ func checkTarget(path, to string) error {
 }
 
 func pack(ctx context.Context, path string, to io.Writer, level int, algorithm string) (Made, bmap.Map, error) {
-	f, err := engine.Open(path)
+	f, err := localfile.Open(path)
 	if err != nil {
-		return Made{}, bmap.Map{}, engine.NotHere(path, err)
+		return Made{}, bmap.Map{}, localfile.NotHere(path, err)
 	}
 	defer f.Close()
 	m, err := Open(f, path)

@@ -12,7 +12,7 @@ import (
 
 	"slipway/flash/source/crc"
 	"slipway/flash/source/inflate"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 const (
@@ -72,7 +72,7 @@ func severalFiles(files []*zip.File) error {
 	const most = 5
 	var names []string
 	for _, f := range files[:min(len(files), most)] {
-		names = append(names, fmt.Sprintf("%.60q", engine.OneLine(f.Name)))
+		names = append(names, fmt.Sprintf("%.60q", plaintext.OneLine(f.Name)))
 	}
 	if len(files) > most {
 		names = append(names, "...")
@@ -146,7 +146,7 @@ func (z *zipped) decode(_ int, to *cutter) error {
 	}
 	r, err := z.file.Open()
 	if err != nil {
-		return fmt.Errorf("%w (%.60q); unpack it and give the image", err, engine.OneLine(z.file.Name))
+		return fmt.Errorf("%w (%.60q); unpack it and give the image", err, plaintext.OneLine(z.file.Name))
 	}
 	defer r.Close()
 	return copyAll(to, r)

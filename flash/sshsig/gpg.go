@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 const (
@@ -96,14 +96,14 @@ func (s Signers) withRing(work func(dir string) error) error {
 // gpgv exits with 0 where a key has expired, so its status lines are read too. SHA-1
 // is refused as it is for SSH keys.
 func (s Signers) gpgv(ctx context.Context, dir, class string, in *stoppable, args ...string) (string, error) {
-	c := engine.Command{Argv: append([]string{
+	c := run.Command{Argv: append([]string{
 		"gpgv", "--homedir", dir, "--keyring", filepath.Join(dir, "ring"), "--weak-digest", "SHA1", "--status-fd", "1",
 	}, args...), Env: []string{"LC_ALL=C"}}
 	if in != nil {
 		c.Stdin = in
 	}
-	status, err := engine.Output(ctx, c)
-	var failed *engine.Failure
+	status, err := run.Output(ctx, c)
+	var failed *run.Failure
 	if err != nil && !errors.As(err, &failed) {
 		if ctx.Err() == nil {
 			err = fmt.Errorf("%w\nnext: apt-get install gpgv", err)

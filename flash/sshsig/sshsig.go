@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // namespace is what a signature must be made for: "ssh-keygen -Y sign -n file". One
@@ -260,7 +260,7 @@ func dearmor(text string) ([]byte, error) {
 
 // short is a word of a file from outside, for an error.
 func short(s string) string {
-	s = engine.OneLine(s)
+	s = plaintext.OneLine(s)
 	if len(s) > 60 {
 		return strings.ToValidUTF8(s[:60], "") + "…"
 	}

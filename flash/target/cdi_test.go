@@ -15,7 +15,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	cdispecs "tags.cncf.io/container-device-interface/specs-go"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // elsewhere is what a board with a device of its own runs each command by: with another
@@ -115,7 +115,7 @@ func placeFile(t *testing.T, name, text string, mode fs.FileMode) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.WriteProgram(name, []byte(text), mode); err != nil {
+	if err := run.WriteProgram(name, []byte(text), mode); err != nil {
 		t.Fatal(err)
 	}
 }

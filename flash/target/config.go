@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // maxHops is how many machines may lie between here and a board.
@@ -97,7 +97,7 @@ func askSSH(ctx context.Context, given Address, jumps string) (config, error) {
 	if jumps != "" {
 		argv = append(argv, "-oProxyJump="+jumps)
 	}
-	out, err := engine.Output(ctx, engine.Command{Argv: append(argv, "--", given.Host)})
+	out, err := run.Output(ctx, run.Command{Argv: append(argv, "--", given.Host)})
 	if err != nil {
 		return nil, err
 	}

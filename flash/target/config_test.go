@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 func TestConfigMakesAnAddress(t *testing.T) {
@@ -86,7 +86,7 @@ func sshConfig(t *testing.T, text string) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\nexec " + ssh + " -F " + filepath.Join(dir, "config") + " \"$@\"\n"
 	for name, content := range map[string]string{"config": text, "ssh": script} {
-		if err := engine.WriteProgram(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ import (
 
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target/sshd"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 const busybox = "/bin/busybox"
@@ -128,7 +128,7 @@ address = %q
 	}
 	defer log.Close()
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := engine.Prepare(ctx, engine.Command{Argv: []string{"containerd", "--config", filepath.Join(dir, "config.toml")}})
+	cmd := run.Prepare(ctx, run.Command{Argv: []string{"containerd", "--config", filepath.Join(dir, "config.toml")}})
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestContainers(t *testing.T) {
 	hookDir := t.TempDir()
 	hook := func(name, script string) string {
 		path := filepath.Join(hookDir, name)
-		if err := engine.WriteProgram(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		if err := run.WriteProgram(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		return path

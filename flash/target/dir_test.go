@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // onlyBusybox makes a server whose commands are busybox's applets and nothing else.
@@ -154,7 +154,7 @@ func testPutDir(t *testing.T, c *Conn) {
 	aside := t.TempDir()
 	plant(t, aside, map[string]string{"c": "untouched"})
 	plant(t, remote, map[string]string{"more/x": "only there", "more\n/y": "->x"})
-	must(t, engine.WriteProgram(filepath.Join(remote, "a"), []byte("9"), 0o755), os.Chmod(filepath.Join(remote, "-rf"), 0o600),
+	must(t, run.WriteProgram(filepath.Join(remote, "a"), []byte("9"), 0o755), os.Chmod(filepath.Join(remote, "-rf"), 0o600),
 		os.Remove(filepath.Join(remote, "link")), os.Symlink("elsewhere", filepath.Join(remote, "link")),
 		os.RemoveAll(filepath.Join(remote, "sub/deep/er")), os.Symlink(aside, filepath.Join(remote, "sub/deep/er")))
 	want := map[string]string{"a": Replaced, "-rf": Mode, "link": Replaced, "sub/deep/er": Replaced, "sub/deep/er/c": Added}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 func FuzzPrintable(f *testing.F) {
@@ -35,7 +35,7 @@ func FuzzCommand(f *testing.F) {
 		if strings.ContainsRune(a+b, 0) {
 			t.Skip("no argument can hold NUL")
 		}
-		for _, text := range []string{command([]string{"printf", `%s\0`, a, b}), `printf '%s\0' ` + engine.Quote(a) + " " + engine.Quote(b)} {
+		for _, text := range []string{command([]string{"printf", `%s\0`, a, b}), `printf '%s\0' ` + plaintext.Quote(a) + " " + plaintext.Quote(b)} {
 			out, err := exec.Command("sh", "-c", text).Output()
 			if want := a + "\x00" + b + "\x00"; err != nil || string(out) != want {
 				t.Errorf("sh made %q of %q, %v; want %q", out, text, err, want)

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // gate is the jump host that a board is reached through. All connections that are made
@@ -134,7 +134,7 @@ func (p *passage) Close() error {
 // jumps are the arguments that make ssh take the same way.
 func (a Address) jumps() []string {
 	if a.ProxyCommand != "" {
-		return []string{"-o", engine.Quote("ProxyCommand=" + strings.ReplaceAll(a.ProxyCommand, "%", "%%"))}
+		return []string{"-o", plaintext.Quote("ProxyCommand=" + strings.ReplaceAll(a.ProxyCommand, "%", "%%"))}
 	}
 	var hops []string
 	for hop := a.Via; hop != nil; hop = hop.Via {
@@ -143,5 +143,5 @@ func (a Address) jumps() []string {
 	if len(hops) == 0 {
 		return nil
 	}
-	return []string{"-J", engine.Quote(strings.Join(hops, ","))}
+	return []string{"-J", plaintext.Quote(strings.Join(hops, ","))}
 }

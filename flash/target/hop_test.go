@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"slipway/flash/target/sshd"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // behind is the address of a server that is reached through others, the first one
@@ -181,7 +181,7 @@ esac
 `, dir)
 	first := "11111111-1111-1111-1111-111111111111\n"
 	for name, content := range map[string]string{"board": text, "boot_id": first} {
-		if err := engine.WriteProgram(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

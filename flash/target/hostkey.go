@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 func (l *login) checkHostKey(ctx context.Context, key ssh.PublicKey) error {
@@ -90,7 +90,7 @@ func (l *login) forget(pins []pin) string {
 	}
 	slices.Sort(files)
 	for _, file := range slices.Compact(files) {
-		hint += "\n  ssh-keygen -R " + engine.Quote(name) + " -f " + engine.Quote(file)
+		hint += "\n  ssh-keygen -R " + plaintext.Quote(name) + " -f " + plaintext.Quote(file)
 	}
 	return hint
 }
@@ -100,16 +100,16 @@ func (l *login) forget(pins []pin) string {
 func (l *login) sshArgs() string {
 	var args []string
 	if l.addr.HostKeyAlias != "" {
-		args = append(args, "-o", engine.Quote("HostKeyAlias="+l.addr.HostKeyAlias))
+		args = append(args, "-o", plaintext.Quote("HostKeyAlias="+l.addr.HostKeyAlias))
 	}
 	if len(l.addr.KnownHosts) > 0 && l.addr.PinFile == "" { // else ssh finds its own
-		args = append(args, "-o", engine.Quote("UserKnownHostsFile="+l.addr.KnownHosts[0]))
+		args = append(args, "-o", plaintext.Quote("UserKnownHostsFile="+l.addr.KnownHosts[0]))
 	}
 	for _, file := range l.addr.Identities {
-		args = append(args, "-i", engine.Quote(file))
+		args = append(args, "-i", plaintext.Quote(file))
 	}
 	args = append(args, l.addr.jumps()...)
-	args = append(args, "-p", strconv.Itoa(l.addr.Port), engine.Quote(l.addr.User+"@"+l.addr.Host))
+	args = append(args, "-p", strconv.Itoa(l.addr.Port), plaintext.Quote(l.addr.User+"@"+l.addr.Host))
 	return strings.Join(args, " ")
 }
 

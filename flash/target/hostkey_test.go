@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target/sshd"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // The old key is to be forgotten where it is pinned, which need not be the first file.
@@ -32,7 +32,7 @@ func TestForgetNamesTheFileThatPins(t *testing.T) {
 			}
 		}
 		_, err := Dial(t.Context(), a)
-		if want := "ssh-keygen -R '" + name + "' -f " + engine.Quote(a.KnownHosts[1]); !errors.Is(err, ErrHostKey) || !strings.HasSuffix(err.Error(), want) {
+		if want := "ssh-keygen -R '" + name + "' -f " + plaintext.Quote(a.KnownHosts[1]); !errors.Is(err, ErrHostKey) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: Dial = %v; want it to end with %q", kind, err, want)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // maxOffered is how many keys a server is shown. Most hang up at the sixth that they do
@@ -33,7 +33,7 @@ type identity struct {
 
 func readIdentity(file string) (identity, error) {
 	id := identity{file: file}
-	data, err := engine.ReadFile(file, maxKeyBytes)
+	data, err := localfile.Read(file, maxKeyBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		id.public, err = readPublic(file + ".pub")
 		return id, err
@@ -66,7 +66,7 @@ func readIdentity(file string) (identity, error) {
 }
 
 func readPublic(file string) (ssh.PublicKey, error) {
-	data, err := engine.ReadFile(file, maxKeyBytes)
+	data, err := localfile.Read(file, maxKeyBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -296,7 +296,7 @@ func (k lockedKey) unlock(ctx context.Context, t *terminal) error {
 	if key, givenUp := unlocked.find(k.public); key != nil || givenUp {
 		return nil
 	}
-	data, err := engine.ReadFile(k.file, maxKeyBytes)
+	data, err := localfile.Read(k.file, maxKeyBytes)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // maxAddresses is how many of a name's addresses are tried.
@@ -92,18 +93,18 @@ func (a Address) lookup(ctx context.Context) ([]netip.Addr, error) {
 		}
 		return a.usable(all)
 	}
-	cmd := engine.Prepare(ctx, engine.Command{Argv: []string{"getent", "ahosts", a.Host}})
+	cmd := run.Prepare(ctx, run.Command{Argv: []string{"getent", "ahosts", a.Host}})
 	out, err := cmd.Output()
 	switch ctx.Err() {
 	case nil:
 	case context.DeadlineExceeded:
-		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s does not end: %w\n  next: see that the servers in /etc/resolv.conf answer, or give the board's IP address", engine.Quote(a.Host), context.Cause(ctx))
+		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s does not end: %w\n  next: see that the servers in /etc/resolv.conf answer, or give the board's IP address", plaintext.Quote(a.Host), context.Cause(ctx))
 	default:
 		return nil, context.Cause(ctx)
 	}
 	all := parseHosts(string(out))
 	if err != nil || len(all) == 0 {
-		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none in what /etc/nsswitch.conf names\n  next: see that the board is on and the name is right, or give the board's IP address", engine.Quote(a.Host))
+		return nil, fmt.Errorf("no address of %s: getent ahosts %[1]s finds none in what /etc/nsswitch.conf names\n  next: see that the board is on and the name is right, or give the board's IP address", plaintext.Quote(a.Host))
 	}
 	return a.usable(all)
 }
@@ -119,7 +120,7 @@ func (a Address) usable(all []netip.Addr) ([]netip.Addr, error) {
 		some = append(some, ip)
 	}
 	if len(some) == 0 {
-		return nil, fmt.Errorf("no address of %s is of AddressFamily %s", engine.Quote(a.Host), a.Family)
+		return nil, fmt.Errorf("no address of %s is of AddressFamily %s", plaintext.Quote(a.Host), a.Family)
 	}
 	return some[:min(len(some), maxAddresses)], nil
 }

@@ -11,7 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
+	"slipway/layers/run"
 )
 
 // proxy is a connection that a program of the user's carries.
@@ -38,12 +39,12 @@ func startProxy(command string) (net.Conn, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p := &proxy{Conn: ours, stop: stop, words: &capped{}, ended: make(chan struct{})}
-	cmd := engine.Prepare(ctx, engine.Command{Argv: []string{shell, "-c", "exec " + command}})
+	cmd := run.Prepare(ctx, run.Command{Argv: []string{shell, "-c", "exec " + command}})
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, p.words
 	if err := cmd.Start(); err != nil {
 		stop()
 		ours.Close()
-		return nil, fmt.Errorf("start the ProxyCommand %q: %w", engine.Printable(command), err)
+		return nil, fmt.Errorf("start the ProxyCommand %q: %w", plaintext.Printable(command), err)
 	}
 	go p.await(cmd)
 	return p, nil

@@ -16,7 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -72,7 +73,7 @@ type source struct {
 }
 
 func openSource(local string) (*os.File, source, error) {
-	f, err := engine.Open(local)
+	f, err := localfile.Open(local)
 	if err != nil {
 		return nil, source{}, err
 	}
@@ -145,7 +146,7 @@ func (c *Conn) abandon(ctx context.Context, p part, has int64, err error) error 
 		c.removeFile(ctx, p.name)
 		return err
 	}
-	return fmt.Errorf("%w; %d MiB of it lie on the board, where the same command goes on from them (if that is not wanted: rm %s)", err, has>>20, engine.Quote(p.name))
+	return fmt.Errorf("%w; %d MiB of it lie on the board, where the same command goes on from them (if that is not wanted: rm %s)", err, has>>20, plaintext.Quote(p.name))
 }
 
 func pieces(size int64) []piece {

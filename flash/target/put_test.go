@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"slipway/flash/target/sshd"
-	"slipway/layers/engine"
 	"slipway/layers/progress"
 	"slipway/layers/progress/progresstest"
+	"slipway/layers/run"
 )
 
 // eachTransport runs a test over SFTP, and over the shell of a board that has no
@@ -293,7 +293,7 @@ func fakeDigests(t *testing.T, programs map[string]string) string {
 		t.Fatal(err)
 	}
 	for name, script := range programs {
-		if err := engine.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

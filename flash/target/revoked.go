@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // listMagic begins a key revocation list, which ssh-keygen -k makes.
@@ -22,7 +23,7 @@ func checkRevoked(ctx context.Context, file string, key ssh.PublicKey) error {
 	if file == "" {
 		return nil
 	}
-	data, err := engine.ReadFile(file, maxTrustBytes)
+	data, err := localfile.Read(file, maxTrustBytes)
 	if err != nil {
 		return fmt.Errorf("RevokedHostKeys: %w", err)
 	}
@@ -72,7 +73,7 @@ func askList(ctx context.Context, list string, key ssh.PublicKey) error {
 		return err
 	}
 	// It says by its status whether it is, and fails where it cannot tell.
-	if _, err := engine.Output(ctx, engine.Command{Argv: []string{"ssh-keygen", "-Q", "-f", list, f.Name()}}); err != nil {
+	if _, err := run.Output(ctx, run.Command{Argv: []string{"ssh-keygen", "-Q", "-f", list, f.Name()}}); err != nil {
 		return fmt.Errorf("that key is revoked by %s, or the list cannot be read (ssh-keygen -Q -f %[1]s KEY.pub)", list)
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // maxOutputBytes is how much of each of a program's outputs is kept.
@@ -168,7 +168,7 @@ func (e *stopper) end() {
 func command(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
-		words[i] = engine.SingleQuote(arg)
+		words[i] = plaintext.SingleQuote(arg)
 	}
 	return strings.Join(words, " ")
 }

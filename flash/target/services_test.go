@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // A systemctl and a journalctl that answer in the words of the real ones (systemd 252),
@@ -29,7 +29,7 @@ func playSystemd(t *testing.T) (*Conn, string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"systemctl": playedSystemctl, "journalctl": playedJournalctl} {
-		if err := engine.WriteProgram(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestRestartWatches(t *testing.T) {
 	script := playedSystemctl + `
 [ "$(grep -c show calls)" -lt 4 ] || sed -i s/NRestarts=0/NRestarts=1/ a.state
 `
-	if err := engine.WriteProgram(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {
+	if err := run.WriteProgram(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	err := c.Restart(t.Context(), []string{"a"}, time.Hour)

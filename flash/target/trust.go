@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // maxTrustBytes is how long a file of known hosts may be.
@@ -48,7 +48,7 @@ type trust struct {
 func readTrust(files []string) (*trust, error) {
 	t := &trust{}
 	for _, file := range files {
-		data, err := engine.ReadFile(file, maxTrustBytes)
+		data, err := localfile.Read(file, maxTrustBytes)
 		if err != nil {
 			return nil, fmt.Errorf("read known hosts: %w", err)
 		}

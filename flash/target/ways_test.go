@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"slipway/flash/target/sshd"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // carriage is data on its way to a file, over several ways. All but the first go to
@@ -220,7 +220,7 @@ case "$SSH_ORIGINAL_COMMAND" in
 esac
 exec sh -c "$SSH_ORIGINAL_COMMAND"
 `, dir, script)
-	if err := engine.WriteProgram(name, []byte(text), 0o700); err != nil {
+	if err := run.WriteProgram(name, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return startSSHD(t, externalSFTP, "ForceCommand "+name), dir

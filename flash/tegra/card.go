@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // A card or a drive in this machine's reader is written from an image that the
@@ -54,7 +54,7 @@ func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	if err := os.RemoveAll(partial); err != nil {
 		return err
 	}
-	r := &run{pkg: p, host: Here, board: b, transcript: newTranscript(flows[card]), began: time.Now()}
+	r := &flashRun{pkg: p, host: Here, board: b, transcript: newTranscript(flows[card]), began: time.Now()}
 	r.step = progress.Start(ctx, "card image", int64(len(r.transcript.flow.stages)), progress.Tasks)
 	err = r.make(ctx, []string{"sh", "./" + script, "-s", strconv.FormatInt(size/512, 10), "-y", partial}, partial, size)
 	if err == nil {
@@ -76,7 +76,7 @@ func (p *Package) cardBytes(name string) int64 {
 	return 0
 }
 
-func (r *run) make(ctx context.Context, argv []string, partial string, size int64) error {
+func (r *flashRun) make(ctx context.Context, argv []string, partial string, size int64) error {
 	env, err := r.environment()
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (r *run) make(ctx context.Context, argv []string, partial string, size int6
 	defer stop(nil)
 	r.stop = stop
 	r.enter()
-	err = engine.Run(limited, engine.Command{
+	err = run.Run(limited, run.Command{
 		Argv: argv, Dir: r.board.Dir, Env: env, Unset: private, Log: filepath.Join(r.board.Logs, "card.log"), Line: r.line,
 	})
 	r.leave()

@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 // Host is the machine that flashes. Tests lay out their own.
@@ -60,12 +61,12 @@ func (p *Package) lacks(ctx context.Context, flow string) error {
 		if !t.needed(flow, p.Chip) {
 			continue
 		}
-		if _, err := engine.LookPath(t.program); err != nil {
+		if _, err := run.LookPath(t.program); err != nil {
 			missing, packages = append(missing, t.program), append(packages, t.pkg)
 		}
 	}
-	if _, err := engine.LookPath("python3"); err == nil && p.Chip != "t210" {
-		if _, err := engine.Output(ctx, engine.Command{Argv: []string{"python3", "-c", "import yaml"}}); err != nil {
+	if _, err := run.LookPath("python3"); err == nil && p.Chip != "t210" {
+		if _, err := run.Output(ctx, run.Command{Argv: []string{"python3", "-c", "import yaml"}}); err != nil {
 			missing, packages = append(missing, "yaml of python3"), append(packages, "python3-yaml")
 		}
 	}
@@ -85,7 +86,7 @@ func rootless(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	if _, err := engine.Output(ctx, engine.Command{Argv: []string{"sudo", "-n", "true"}}); err != nil {
+	if _, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "true"}}); err != nil {
 		return errors.New("the package's scripts need root for some steps; run this as root, or let sudo work without a password")
 	}
 	return nil
@@ -114,7 +115,7 @@ func (h Host) Cautions(port string) []string {
 
 func (h Host) virtual() string {
 	for _, name := range []string{"sys_vendor", "product_name"} {
-		data, err := engine.ReadFile(filepath.Join(h.Sys, "class/dmi/id", name), 4096)
+		data, err := localfile.Read(filepath.Join(h.Sys, "class/dmi/id", name), 4096)
 		if err != nil {
 			continue
 		}
@@ -173,6 +174,6 @@ func (h Host) sweep(dir string) {
 // reload is udev's own affair where it fails: it looks at its folders by itself too.
 func (h Host) reload(ctx context.Context) {
 	if h.Run == Here.Run {
-		_, _ = engine.Output(ctx, engine.Command{Argv: []string{"udevadm", "control", "--reload"}})
+		_, _ = run.Output(ctx, run.Command{Argv: []string{"udevadm", "control", "--reload"}})
 	}
 }

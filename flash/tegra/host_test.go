@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 func TestCautions(t *testing.T) {
@@ -84,7 +84,7 @@ func TestQuietSaysWhereItCannot(t *testing.T) {
 func TestLacksNamesPackages(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"bash", "getopt", "cpp", "sgdisk", "partprobe", "udevadm", "blockdev"} {
-		if err := engine.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestLacksNamesPackages(t *testing.T) {
 			t.Errorf("lacks = %v; want %q", err, want)
 		}
 	}
-	if err := engine.WriteProgram(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+	if err := run.WriteProgram(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.lacks(t.Context(), Initrd); err == nil || !strings.Contains(err.Error(), "python3-yaml") {
@@ -154,7 +154,7 @@ func TestCardLacks(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for _, name := range append(tt.have, "bash", "getopt") {
-			if err := engine.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			if err := run.WriteProgram(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 		}

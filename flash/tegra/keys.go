@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // keyBytes is more than the file of any key has.
@@ -59,7 +60,7 @@ func openKey(file string, check func([]byte) error) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is no file", path)
 	}
-	data, err := engine.ReadFile(path, keyBytes)
+	data, err := localfile.Read(path, keyBytes)
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +89,7 @@ func checkPKC(data []byte) error {
 	case block.Type == "PRIVATE KEY":
 		_, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	default:
-		return fmt.Errorf("it holds a %s; a private key signs", engine.OneLine(strings.ToLower(block.Type)))
+		return fmt.Errorf("it holds a %s; a private key signs", plaintext.OneLine(strings.ToLower(block.Type)))
 	}
 	return err
 }

@@ -13,7 +13,8 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // What a layout may be at most. NVIDIA's have some sixty partitions on two devices.
@@ -56,7 +57,7 @@ func (p partition) table() bool {
 }
 
 func readLayout(path string) (layout, error) {
-	data, err := engine.ReadFile(path, layoutBytes)
+	data, err := localfile.Read(path, layoutBytes)
 	if err != nil {
 		return layout{}, err
 	}
@@ -124,10 +125,10 @@ func parseLayout(data []byte) (layout, error) {
 
 func newPartition(name, kind, size, attribute, file string) (partition, error) {
 	p := partition{name: strings.TrimSpace(name), kind: strings.TrimSpace(kind), file: strings.TrimSpace(file)}
-	if p.name == "" || len(p.name) > 128 || p.name != engine.OneLine(p.name) {
+	if p.name == "" || len(p.name) > 128 || p.name != plaintext.OneLine(p.name) {
 		return p, errors.New("no name that a partition can have")
 	}
-	if p.file != "" && (!filepath.IsLocal(p.file) || p.file != engine.OneLine(p.file)) {
+	if p.file != "" && (!filepath.IsLocal(p.file) || p.file != plaintext.OneLine(p.file)) {
 		return p, fmt.Errorf("its file %s leads out of the package", quoteShort(p.file))
 	}
 	size = strings.TrimSpace(size)
@@ -153,7 +154,7 @@ func amount(s string, otherwise int64) (int64, error) {
 	return strconv.ParseInt(s, 0, 62)
 }
 
-func short(s string) string { return engine.OneLine(s[:min(len(s), 60)]) }
+func short(s string) string { return plaintext.OneLine(s[:min(len(s), 60)]) }
 
 func quoteShort(s string) string { return strconv.Quote(short(s)) }
 

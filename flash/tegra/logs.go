@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // complaint is what init-flash.sh and program-boot-device.sh of the board, and sgdisk
@@ -28,7 +28,7 @@ const (
 
 // keepLogs moves what the script left in its folder to where it is kept: its own log,
 // and the folder with the board's.
-func (r *run) keepLogs() {
+func (r *flashRun) keepLogs() {
 	for _, path := range newest(r.board.Dir, "log.initrd-flash.", 2) {
 		keep(path, filepath.Join(r.board.Logs, filepath.Base(path)))
 	}
@@ -38,7 +38,7 @@ func (r *run) keepLogs() {
 }
 
 // boardLogs are the files that the board sent along.
-func (r *run) boardLogs() []string {
+func (r *flashRun) boardLogs() []string {
 	var files []string
 	for _, dir := range newest(r.board.Dir, "device-logs-", 1) {
 		files = append(files, within(dir)...)
@@ -114,7 +114,7 @@ func (h Host) commandDisk(number, port, session string) bool {
 		return false
 	}
 	said := func(name string) string {
-		data, err := engine.ReadFile(filepath.Join(dir, "device", name), 4096)
+		data, err := localfile.Read(filepath.Join(dir, "device", name), 4096)
 		if err != nil {
 			return ""
 		}
@@ -125,7 +125,7 @@ func (h Host) commandDisk(number, port, session string) bool {
 
 // session is what the board's disks are named by: the end of its serial number, which
 // the scripts leave in a file once they have read it.
-func (r *run) session() string {
+func (r *flashRun) session() string {
 	vars, err := readVars(filepath.Join(r.board.Dir, "boardvars.sh"))
 	if err != nil {
 		return ""

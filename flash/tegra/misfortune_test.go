@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/layers/engine"
+	"slipway/layers/lock"
 )
 
 // A folder's name may have what means something in a pattern: what the logs in it say
@@ -57,7 +57,7 @@ func TestLockOfAnotherUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer theirs.Close()
-	if err := engine.Lock(theirs); err != nil {
+	if err := lock.Try(theirs); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := h.lock("1-2")

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // Package is an unpacked tegraflash package.
@@ -110,7 +110,7 @@ func (p *Package) findChip() error {
 	if p.Chip != "" {
 		return nil
 	}
-	data, err := engine.ReadFile(filepath.Join(p.Dir, "flashvars"), varsBytes)
+	data, err := localfile.Read(filepath.Join(p.Dir, "flashvars"), varsBytes)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -149,7 +149,7 @@ var callsRCM = regexp.MustCompile(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 // the doflash.sh of a package that was signed in the build passes on nothing of what it
 // is called with.
 func (p *Package) findAim() error {
-	helper, err := engine.ReadFile(filepath.Join(p.Dir, p.helper), layoutBytes)
+	helper, err := localfile.Read(filepath.Join(p.Dir, p.helper), layoutBytes)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (p *Package) findAim() error {
 	if p.takes || p.Flow != Direct {
 		return nil
 	}
-	script, err := engine.ReadFile(filepath.Join(p.Dir, "doflash.sh"), layoutBytes)
+	script, err := localfile.Read(filepath.Join(p.Dir, "doflash.sh"), layoutBytes)
 	p.takes = !bytes.Contains(script, []byte("$@"))
 	return err
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 func TestVars(t *testing.T) {
@@ -145,7 +145,7 @@ func pack(t testing.TB, files map[string]string) string {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := engine.WriteProgram(path, []byte(body), 0o755); err != nil {
+		if err := run.WriteProgram(path, []byte(body), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // These run meta-tegra's own scripts as they are on its branches; NVIDIA's programs,
@@ -56,7 +56,7 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 	_ = os.Remove(path)
-	if err := engine.WriteProgram(path, []byte(text), 0o755); err != nil {
+	if err := run.WriteProgram(path, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }

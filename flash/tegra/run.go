@@ -15,8 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/lock"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // Board is one board that is flashed, and what is the matter of this one alone.
@@ -64,7 +66,7 @@ func (p *Package) Ready(ctx context.Context) error {
 // Flash puts the package onto one board. The port is locked meanwhile, and nothing is
 // left running or mounted, however it ends.
 func (p *Package) Flash(ctx context.Context, h Host, b Board) (Result, error) {
-	r := &run{pkg: p, host: h, board: b, transcript: newTranscript(flows[p.Flow]), began: time.Now()}
+	r := &flashRun{pkg: p, host: h, board: b, transcript: newTranscript(flows[p.Flow]), began: time.Now()}
 	result, err := r.flash(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("USB port %s: %w", b.Port, err)
@@ -73,7 +75,7 @@ func (p *Package) Flash(ctx context.Context, h Host, b Board) (Result, error) {
 }
 
 // run is one script at work.
-type run struct {
+type flashRun struct {
 	pkg   *Package
 	host  Host
 	board Board
@@ -87,7 +89,7 @@ type run struct {
 	over       bool
 }
 
-func (r *run) flash(ctx context.Context) (Result, error) {
+func (r *flashRun) flash(ctx context.Context) (Result, error) {
 	if err := CheckPort(r.board.Port); err != nil {
 		return Result{}, err
 	}
@@ -125,7 +127,7 @@ func (r *run) flash(ctx context.Context) (Result, error) {
 }
 
 // word is what a success is by.
-func (r *run) word() string {
+func (r *flashRun) word() string {
 	if r.transcript.status != "" {
 		return "the board reports " + r.transcript.status
 	}
@@ -167,9 +169,9 @@ func (h Host) lockAs(name, busy string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := engine.Lock(f); err != nil {
+	if err := lock.Try(f); err != nil {
 		f.Close()
-		if errors.Is(err, engine.ErrLocked) {
+		if errors.Is(err, lock.ErrHeld) {
 			return nil, errors.New(busy)
 		}
 		return nil, err
@@ -195,7 +197,7 @@ const trap = `case $0 in *initrd-flash) trap 'echo "slipway: status $?: $BASH_CO
 
 // work runs the script, which holds the lock with us: where this process is killed, what
 // it began is still at the board.
-func (r *run) work(ctx context.Context, lock *os.File) error {
+func (r *flashRun) work(ctx context.Context, lock *os.File) error {
 	env, err := r.environment()
 	if err != nil {
 		return err
@@ -205,7 +207,7 @@ func (r *run) work(ctx context.Context, lock *os.File) error {
 	r.stop = stop
 	r.enter()
 	log := filepath.Join(r.board.Logs, "output.log")
-	err = engine.Run(limited, engine.Command{
+	err = run.Run(limited, run.Command{
 		Argv: r.pkg.Argv(r.board.Port, r.board.Keys), Dir: r.board.Dir, Env: env, Unset: private, Log: log, Line: r.line, Hold: lock,
 	})
 	r.leave()
@@ -217,7 +219,7 @@ func (r *run) work(ctx context.Context, lock *os.File) error {
 	return errors.Join(r.explainEnd(err), released)
 }
 
-func (r *run) environment() ([]string, error) {
+func (r *flashRun) environment() ([]string, error) {
 	hook := filepath.Join(r.board.Dir, ".slipway-trap")
 	if err := os.WriteFile(hook, []byte(trap), 0o600); err != nil {
 		return nil, err
@@ -232,7 +234,7 @@ func (r *run) environment() ([]string, error) {
 }
 
 // line is called with each line of output.
-func (r *run) line(text string) {
+func (r *flashRun) line(text string) {
 	r.mu.Lock()
 	moved := r.transcript.line(text)
 	says := r.transcript.says()
@@ -240,11 +242,11 @@ func (r *run) line(text string) {
 	if moved {
 		r.enter()
 	}
-	r.step.Detail(engine.OneLine(says))
+	r.step.Detail(plaintext.OneLine(says))
 }
 
 // enter starts the clock of the stage that began.
-func (r *run) enter() {
+func (r *flashRun) enter() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.clock != nil {
@@ -256,14 +258,14 @@ func (r *run) enter() {
 	r.step.Detail(r.transcript.says())
 }
 
-func (r *run) leave() {
+func (r *flashRun) leave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
 	r.clock.Stop()
 }
 
-func (r *run) limit(s stage) time.Duration {
+func (r *flashRun) limit(s stage) time.Duration {
 	if d := r.board.Limits[s.name]; d > 0 {
 		return d
 	}
@@ -280,7 +282,7 @@ func (o overdue) Error() string {
 	return fmt.Sprintf("%s took more than %v (board.yml: flash.limitsSec.%s)", o.stage.title, o.limit, o.stage.name)
 }
 
-func (r *run) late(s stage) {
+func (r *flashRun) late(s stage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.over && r.transcript.stage().name == s.name {
@@ -291,7 +293,7 @@ func (r *run) late(s stage) {
 // explainEnd says what came of it, and what to do. The failures that are known show in the
 // script's own log, to which it diverts most of what NVIDIA's programs say, or in the
 // board's.
-func (r *run) explainEnd(err error) error {
+func (r *flashRun) explainEnd(err error) error {
 	t := r.transcript
 	if err == nil {
 		if said := t.verdict(); said != "" {
@@ -323,11 +325,11 @@ func explained(err error, next, logs string) error {
 }
 
 // searchLogs looks for known failures in all that was kept.
-func (r *run) searchLogs() {
+func (r *flashRun) searchLogs() {
 	t := r.transcript
 	for _, path := range append(within(r.board.Logs), within(filepath.Join(r.board.Logs, "device-logs"))...) {
 		for line := range strings.Lines(lastOf(path)) {
-			if i := recognise(engine.OneLine(line)); i >= 0 && (t.known < 0 || i < t.known) {
+			if i := recognise(plaintext.OneLine(line)); i >= 0 && (t.known < 0 || i < t.known) {
 				t.known = i
 			}
 		}
@@ -352,11 +354,11 @@ func lastOf(path string) string {
 
 // boardComplains looks into the logs that the board sent along: it reports SUCCESS
 // also where a partition table that it checked was broken.
-func (r *run) boardComplains() error {
+func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
 		for line := range strings.Lines(lastOf(path)) {
 			if complaint.MatchString(line) {
-				return fmt.Errorf("the board reports success, but its %s says: %s", engine.OneLine(filepath.Base(path)), short(strings.TrimSpace(line)))
+				return fmt.Errorf("the board reports success, but its %s says: %s", plaintext.OneLine(filepath.Base(path)), short(strings.TrimSpace(line)))
 			}
 		}
 	}

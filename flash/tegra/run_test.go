@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 func transcriptFile(t *testing.T, name string) string {
@@ -103,7 +103,7 @@ func TestFlash(t *testing.T) {
 			if p.Flow == Direct {
 				name = "doflash.sh"
 			}
-			if err := engine.WriteProgram(filepath.Join(p.Dir, name), []byte(script(t, tt.transcript)), 0o755); err != nil {
+			if err := run.WriteProgram(filepath.Join(p.Dir, name), []byte(script(t, tt.transcript)), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			h, _ := host(t, "1-2.3", tt.product)
@@ -134,7 +134,7 @@ func TestFlashHasItsOwnEnvironment(t *testing.T) {
 	}
 	p := open(t, orin())
 	play := "@echo-args\n" + transcriptFile(t, "orin-r36.txt")
-	if err := engine.WriteProgram(filepath.Join(p.Dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
+	if err := run.WriteProgram(filepath.Join(p.Dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h, _ := host(t, "1-2.3", "7523")
@@ -170,7 +170,7 @@ func TestEachStageHasALimit(t *testing.T) {
 			t.Run(f.name+" "+s.name, func(t *testing.T) {
 				own := open(t, tt.files)
 				name := filepath.Base(own.Argv("1-2.3", Keys{})[1])
-				if err := engine.WriteProgram(filepath.Join(own.Dir, name), []byte(script(t, upTo(t, f, i, transcriptFile(t, tt.transcript))+"@hang\n")), 0o755); err != nil {
+				if err := run.WriteProgram(filepath.Join(own.Dir, name), []byte(script(t, upTo(t, f, i, transcriptFile(t, tt.transcript))+"@hang\n")), 0o755); err != nil {
 					t.Fatal(err)
 				}
 				h, _ := host(t, "1-2.3", tt.product)
@@ -211,7 +211,7 @@ func upTo(t *testing.T, f flow, i int, text string) string {
 func TestCtrlCEndsAllThatRuns(t *testing.T) {
 	p := open(t, orin())
 	play := upTo(t, flows[Initrd], 4, transcriptFile(t, "orin-r36.txt")) + "@child\n@hang\n"
-	if err := engine.WriteProgram(filepath.Join(p.Dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
+	if err := run.WriteProgram(filepath.Join(p.Dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	h, _ := host(t, "1-2.3", "7523")
@@ -334,7 +334,7 @@ func TestTwoBoardsAtOnce(t *testing.T) {
 		if err := p.CopyTo(t.Context(), dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := engine.WriteProgram(filepath.Join(dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
+		if err := run.WriteProgram(filepath.Join(dir, "initrd-flash"), []byte(script(t, play)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		logs := t.TempDir()

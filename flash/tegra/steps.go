@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // stage is a part of a flow that its script's output tells of.
@@ -105,7 +105,7 @@ var (
 
 // line takes the next line, and says whether another stage began.
 func (t *transcript) line(text string) bool {
-	text = engine.OneLine(text)
+	text = plaintext.OneLine(text)
 	if i := recognise(text); i >= 0 && (t.known < 0 || i < t.known) {
 		t.known = i
 	}

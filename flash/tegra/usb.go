@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // vendor is NVIDIA's number on the USB bus.
@@ -124,8 +124,8 @@ func absent(sys, port string) string {
 	case v == vendor && p == "7045":
 		return "that is the board's debug chip, not its module; the module has a port of its own" + enter
 	}
-	name := engine.OneLine(attribute(sys, port, "product"))
-	return fmt.Sprintf("USB device %s:%s %s is no Jetson in recovery mode%s", engine.OneLine(v), engine.OneLine(p), name, enter)
+	name := plaintext.OneLine(attribute(sys, port, "product"))
+	return fmt.Sprintf("USB device %s:%s %s is no Jetson in recovery mode%s", plaintext.OneLine(v), plaintext.OneLine(p), name, enter)
 }
 
 // attribute is what the kernel says of a device; "" where it says nothing.

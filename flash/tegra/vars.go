@@ -7,7 +7,8 @@ import (
 	"regexp"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // The variables of a package lie in files that its scripts source. Here they are
@@ -23,7 +24,7 @@ var varName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_
 
 // readVars reads a file of assignments; one that is not there has none.
 func readVars(path string) (map[string]string, error) {
-	data, err := engine.ReadFile(path, varsBytes)
+	data, err := localfile.Read(path, varsBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -56,13 +57,13 @@ func parseLine(vars map[string]string, line string) error {
 	for line != "" && line[0] != '#' {
 		name, rest, ok := strings.Cut(line, "=")
 		if name = strings.TrimPrefix(name, "export "); !ok || !varName.MatchString(name) {
-			return fmt.Errorf("%.60q is no assignment of a plain value", engine.OneLine(line))
+			return fmt.Errorf("%.60q is no assignment of a plain value", plaintext.OneLine(line))
 		}
 		value, rest, err := parseValue(rest)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if value != engine.Printable(value) {
+		if value != plaintext.Printable(value) {
 			return fmt.Errorf("%s: a character that is not for print", name)
 		}
 		vars[name] = value

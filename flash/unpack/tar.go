@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // windowLimit is the most memory that a .zst may ask for; zstd --long asks for that.
@@ -128,5 +128,5 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		return fmt.Errorf("%q is a device or a pipe; no such archive is unpacked", path.Clean(name))
 	}
-	return fmt.Errorf("%q is of type %s, which is not known here", name, engine.OneLine(fmt.Sprintf("%q", h.Typeflag)))
+	return fmt.Errorf("%q is of type %s, which is not known here", name, plaintext.OneLine(fmt.Sprintf("%q", h.Typeflag)))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/images/bitbake/pickle"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 func TestArguments(t *testing.T) {
@@ -317,7 +317,7 @@ func TestExplain(t *testing.T) {
 		{Recipe: "gcc", Task: "do_compile", Log: "/b/log.1", Tail: "x", Why: "memory", Next: "less"},
 		{Recipe: "llvm", Task: "do_compile", Log: "/b/log.2", Tail: "y", Why: "memory", Next: "less"},
 	}}
-	err := r.explain(&engine.Failure{Argv: []string{"bitbake"}, Status: "exit status 1"})
+	err := r.explain(&run.Failure{Argv: []string{"bitbake"}, Status: "exit status 1"})
 	want := "failed: gcc do_compile, llvm do_compile\n  log of the failed task: /b/log.1\n  why: memory\n  next: less\n  log of the failed task: /b/log.2\nbitbake: exit status 1"
 	if err == nil || err.Error() != want {
 		t.Errorf("explain = %q; want %q", err, want)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // What bitbake writes where it has no terminal. The text has been the same since
@@ -220,7 +220,7 @@ func (w *watch) failedOnConsole() {
 // explain adds to bitbake's failure which tasks it was, the end of their logs, and
 // what is known of such failures: bitbake's last lines alone seldom say.
 func (r Record) explain(err error) error {
-	var failure *engine.Failure
+	var failure *run.Failure
 	if !errors.As(err, &failure) {
 		return err
 	}

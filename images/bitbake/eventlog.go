@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"slipway/images/bitbake/pickle"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 const (
@@ -278,4 +278,4 @@ func cut(s string, most int) string {
 }
 
 // bare is a name or a message without what a terminal would obey.
-func bare(s string) string { return engine.OneLine(cut(s, maxText)) }
+func bare(s string) string { return plaintext.OneLine(cut(s, maxText)) }

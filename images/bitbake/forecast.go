@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 const (
@@ -51,7 +51,7 @@ func forecastKey(k string) string {
 // the file only serves to say how long it will be.
 func openForecast(dir string) forecast {
 	f := forecast{Tasks: map[string]int64{}}
-	file, err := engine.Open(filepath.Join(dir, durationsName))
+	file, err := localfile.Open(filepath.Join(dir, durationsName))
 	if err == nil {
 		defer file.Close()
 		if json.NewDecoder(io.LimitReader(file, maxDurations)).Decode(&f) != nil || f.Tasks == nil {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // knownFailure is a failure that bitbake or a compiler tells in words of its own.
@@ -146,6 +146,6 @@ func tailOf(path string) string {
 	if err != nil && err != io.EOF {
 		return ""
 	}
-	lines := strings.Split(strings.TrimRight(engine.Printable(strings.ToValidUTF8(string(text[:n]), "\uFFFD")), "\n"), "\n")
+	lines := strings.Split(strings.TrimRight(plaintext.Printable(strings.ToValidUTF8(string(text[:n]), "\uFFFD")), "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }

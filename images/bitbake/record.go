@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // RecordName is a Record's file in a board's folder, PageName the page beside it.
@@ -201,7 +201,7 @@ func remove(paths ...string) error {
 func Open(dir string) (Record, error) { return open(filepath.Join(dir, RecordName)) }
 
 func open(path string) (Record, error) {
-	f, err := engine.Open(path)
+	f, err := localfile.Open(path)
 	if err != nil {
 		return Record{}, fmt.Errorf("no build is recorded here; build the board first: %w", err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Job is what one run builds, and how.
@@ -89,7 +89,7 @@ func (t Tree) watched(ctx context.Context, j Job, rec *Record, times forecast) e
 	log := &logReader{event: w.event, bad: w.bad, tick: w.tick}
 	ended, read := make(chan struct{}), make(chan error, 1)
 	go func() { read <- log.follow(t.eventLog(), ended) }()
-	err := engine.Run(ctx, engine.Command{
+	err := run.Run(ctx, run.Command{
 		Argv: j.arguments(t), Dir: t.Build, Env: append(t.Environment(), "BBEVENTLOG="+t.eventLog()),
 		Stop: j.stop(w, ended), Log: rec.Log, Line: w.line,
 	})

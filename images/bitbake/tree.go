@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers"
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Tree is one build folder and the bitbake of its own checkouts.
@@ -170,8 +170,8 @@ func (t Tree) passVariable() string {
 
 // Command is one of bitbake's programs in the build folder. It leaves no server where
 // its context ends.
-func (t Tree) Command(program string, args ...string) engine.Command {
-	return engine.Command{Argv: append([]string{t.program(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
+func (t Tree) Command(program string, args ...string) run.Command {
+	return run.Command{Argv: append([]string{t.program(program)}, args...), Dir: t.Build, Env: t.Environment(), Stop: stopQuickly}
 }
 
 // Variable asks bitbake for the value of one of its variables. It parses the
@@ -184,7 +184,7 @@ func (t Tree) Variable(ctx context.Context, name string) (string, error) {
 	for _, file := range t.Post {
 		argv = append(argv, "-R", file)
 	}
-	out, err := engine.Output(ctx, t.Command("bitbake-getvar", append(argv, name)...))
+	out, err := run.Output(ctx, t.Command("bitbake-getvar", append(argv, name)...))
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return lines[len(lines)-1], err // notes come before the value
 }
@@ -195,7 +195,7 @@ func (t Tree) printed(ctx context.Context, name string) (string, error) {
 	for _, file := range t.Post {
 		argv = append(argv, "-R", file)
 	}
-	out, err := engine.Output(ctx, t.Command("bitbake", argv...))
+	out, err := run.Output(ctx, t.Command("bitbake", argv...))
 	if err != nil {
 		return "", err
 	}

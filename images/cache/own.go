@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // ownSetting is one line of the user's own configuration that sets a variable of ours.
@@ -81,7 +81,7 @@ func readConf(path string) (string, error) {
 	if !isFile(path) {
 		return "", nil
 	}
-	data, err := engine.ReadFile(path, maxConfBytes)
+	data, err := localfile.Read(path, maxConfBytes)
 	return string(data), err
 }
 

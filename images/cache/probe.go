@@ -13,7 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
+	"slipway/layers/run"
 )
 
 const (
@@ -57,7 +58,7 @@ func speaksWebsockets(ctx context.Context, v Version) error {
 	if !v.has(existsStream) {
 		return fmt.Errorf("bitbake %s speaks no websockets; name a HOST:PORT", v)
 	}
-	if err := engine.Run(ctx, engine.Command{Argv: []string{"python3", "-c", "import websockets"}}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: []string{"python3", "-c", "import websockets"}}); err != nil {
 		return fmt.Errorf("bitbake needs Python's websockets for it: apt-get install python3-websockets: %w", err)
 	}
 	return nil
@@ -172,7 +173,7 @@ func hasLogin(address string) error {
 	if err != nil {
 		return err
 	}
-	text, err := engine.ReadFile(filepath.Join(home, ".netrc"), maxConfBytes)
+	text, err := localfile.Read(filepath.Join(home, ".netrc"), maxConfBytes)
 	words := strings.Fields(string(text))
 	for i, word := range words {
 		if word == "default" || i > 0 && words[i-1] == "machine" && word == u.Hostname() {

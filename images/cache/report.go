@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"slipway/images/bitbake"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // Report is what a build found in shared state, and what it did not.
@@ -166,7 +166,7 @@ func (r Report) Write(w io.Writer) error {
 		if i == 0 {
 			fmt.Fprintln(tw, "RECIPE\tTASK\tSECONDS\tWHY")
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%.1f\t%s\n", engine.OneLine(l.Recipe), engine.OneLine(l.Task), float64(l.TookMS)/1000, l.Why)
+		fmt.Fprintf(tw, "%s\t%s\t%.1f\t%s\n", plaintext.OneLine(l.Recipe), plaintext.OneLine(l.Task), float64(l.TookMS)/1000, l.Why)
 	}
 	if more := len(byTime) - mostLines; more > 0 {
 		fmt.Fprintf(tw, "and %d more that took less; -json has all of them\n", more)
@@ -182,5 +182,5 @@ func (r Report) came() string {
 	case bitbake.Running:
 		return "is running, or was cut off"
 	}
-	return "was " + engine.OneLine(string(r.State))
+	return "was " + plaintext.OneLine(string(r.State))
 }

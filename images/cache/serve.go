@@ -21,7 +21,8 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 
-	"slipway/layers/engine"
+	"slipway/layers/lock"
+	"slipway/layers/run"
 )
 
 const (
@@ -130,11 +131,11 @@ func prepareServer(opt ServeOptions) (*server, error) {
 }
 
 func lockFolder(dir string) (unlock func(), err error) {
-	f, err := engine.OpenLock(filepath.Join(dir, "lock"), 0o644)
+	f, err := lock.Open(filepath.Join(dir, "lock"), 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err = engine.Lock(f); errors.Is(err, engine.ErrLocked) {
+	if err = lock.Try(f); errors.Is(err, lock.ErrHeld) {
 		err = fmt.Errorf("%s: another cache:serve serves this folder; stop it first", filepath.Dir(dir))
 	}
 	if err != nil {
@@ -257,7 +258,7 @@ func (s *server) prHost() string {
 
 // runServer returns nil where ctx ended it.
 func (s *server) runServer(ctx context.Context, name, stdin string, argv ...string) error {
-	err := engine.Run(ctx, engine.Command{Argv: argv, Dir: s.state, Stdin: strings.NewReader(stdin), Log: filepath.Join(s.state, name+".log")})
+	err := run.Run(ctx, run.Command{Argv: argv, Dir: s.state, Stdin: strings.NewReader(stdin), Log: filepath.Join(s.state, name+".log")})
 	if ctx.Err() != nil {
 		return nil
 	}

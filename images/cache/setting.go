@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // Environment is the variable that overrules every other setting of the cache.
@@ -68,7 +68,7 @@ func userSetting() (Setting, error) {
 		return Setting{}, nil // nobody's home: no settings there
 	}
 	path := filepath.Join(dir, "slipway", "config.yml")
-	data, err := engine.ReadFile(path, maxSettingBytes)
+	data, err := localfile.Read(path, maxSettingBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Setting{}, nil
 	}

@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"slipway/layers"
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // Project looks at the configuration of a project: its own blocks, and what the user
@@ -129,9 +129,9 @@ func known() []string {
 
 // Read reads a file of configuration.
 func Read(file string) (Source, error) {
-	text, err := engine.ReadFile(file, maxTextBytes)
+	text, err := localfile.Read(file, maxTextBytes)
 	if err != nil {
-		return Source{}, engine.NotHere(file, err)
+		return Source{}, localfile.NotHere(file, err)
 	}
 	return Source{File: file, Line: 1, Text: string(text)}, nil
 }

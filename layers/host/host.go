@@ -10,8 +10,8 @@ import (
 	"os/exec"
 	"strings"
 
-	"slipway/layers/engine"
 	"slipway/layers/progress"
+	"slipway/layers/run"
 )
 
 // Missing returns those of the Debian packages that are not installed, in order.
@@ -23,7 +23,7 @@ func Missing(ctx context.Context, packages ...string) ([]string, error) {
 		return nil, fmt.Errorf("this machine has no dpkg: install by hand what these Debian packages hold: %s", strings.Join(packages, " "))
 	}
 	// dpkg-query exits with 1 when it does not know one of them, which is an answer.
-	out, err := engine.Output(ctx, engine.Command{
+	out, err := run.Output(ctx, run.Command{
 		Argv: append([]string{"dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n"}, packages...),
 	})
 	if ctx.Err() != nil {
@@ -68,7 +68,7 @@ func Ensure(ctx context.Context, w io.Writer, log string, packages ...string) er
 
 func install(ctx context.Context, s *progress.Step, rights []string, log string, packages []string) error {
 	apt := func(args ...string) error {
-		return engine.Run(ctx, engine.Command{
+		return run.Run(ctx, run.Command{
 			Argv: append(append(rights, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"), args...),
 			Log:  log, Keep: true, Line: s.Detail, Gentle: true,
 		})
@@ -87,7 +87,7 @@ func privilege(ctx context.Context) ([]string, error) {
 	if _, err := exec.LookPath("sudo"); err != nil {
 		return nil, fmt.Errorf("not root, and sudo is not installed")
 	}
-	if _, err := engine.Output(ctx, engine.Command{Argv: []string{"sudo", "-n", "true"}}); err != nil {
+	if _, err := run.Output(ctx, run.Command{Argv: []string{"sudo", "-n", "true"}}); err != nil {
 		return nil, fmt.Errorf("not root, and sudo asks for a password (run \"sudo -v\" first)")
 	}
 	return []string{"sudo", "-n"}, nil

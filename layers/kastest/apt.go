@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // A suite has one kas at a time; a newer one is looked for when somebody deletes
@@ -96,7 +96,7 @@ func download(ctx context.Context, work, into string) error {
 		"-o", "APT::Sandbox::User=", "-o", "Acquire::Languages=none", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=15", "-o", "Acquire::https::Timeout=15",
 	}
 	for _, args := range [][]string{{"update"}, {"download", "kas"}} {
-		if err := engine.Run(ctx, engine.Command{Argv: slices.Concat(apt, args), Dir: work}); err != nil {
+		if err := run.Run(ctx, run.Command{Argv: slices.Concat(apt, args), Dir: work}); err != nil {
 			return fmt.Errorf("%w: apt cannot download testing's: %w", ErrMissing, err)
 		}
 	}
@@ -104,7 +104,7 @@ func download(ctx context.Context, work, into string) error {
 	if err != nil || len(debs) != 1 {
 		return fmt.Errorf("apt downloaded %q instead of one package", debs)
 	}
-	return engine.Run(ctx, engine.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
+	return run.Run(ctx, run.Command{Argv: []string{"dpkg-deb", "-x", debs[0], into}})
 }
 
 // testingSource is a line for apt: Debian's testing suite, from where this

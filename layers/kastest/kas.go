@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Kas is one release of kas.
@@ -70,7 +70,7 @@ func fromTesting(ctx context.Context) (Kas, error) {
 
 func importable(ctx context.Context) error {
 	const script = "import sys; from importlib.util import find_spec; print(*[m for m in sys.argv[1:] if not find_spec(m)])"
-	out, err := engine.Output(ctx, engine.Command{Argv: append([]string{"/usr/bin/python3", "-c", script}, slices.Sorted(maps.Keys(python))...)})
+	out, err := run.Output(ctx, run.Command{Argv: append([]string{"/usr/bin/python3", "-c", script}, slices.Sorted(maps.Keys(python))...)})
 	if err != nil {
 		return fmt.Errorf("%w: install the Debian package python3: %w", ErrMissing, err)
 	}
@@ -85,7 +85,7 @@ func importable(ctx context.Context) error {
 }
 
 func (k Kas) known(ctx context.Context) (Kas, error) {
-	out, err := engine.Output(ctx, k.Command("", "--version"))
+	out, err := run.Output(ctx, k.Command("", "--version"))
 	line, _, _ := strings.Cut(string(out), "\n")
 	if words := strings.Fields(line); len(words) > 1 {
 		k.Version = words[1]
@@ -97,12 +97,12 @@ func (k Kas) known(ctx context.Context) (Kas, error) {
 var unset = []string{"KAS_MACHINE", "KAS_DISTRO", "KAS_TARGET", "KAS_TASK", "KAS_REPO_REF_DIR", "KAS_CLONE_DEPTH", "KAS_PREMIRRORS"}
 
 // Command runs kas in a folder, which is its work folder too.
-func (k Kas) Command(dir string, args ...string) engine.Command {
+func (k Kas) Command(dir string, args ...string) run.Command {
 	argv := []string{"env"}
 	for _, name := range unset {
 		argv = append(argv, "-u", name)
 	}
-	return engine.Command{
+	return run.Command{
 		Argv: slices.Concat(argv, k.program, args), Dir: dir,
 		Env: append([]string{"KAS_WORK_DIR=" + dir, "KAS_BUILD_DIR=" + filepath.Join(dir, "build"), "PYTHONDONTWRITEBYTECODE=1"}, k.env...),
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"golang.org/x/term"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // Check refuses a value of SLIPWAY_PROGRESS that ForOutput does not know.
 func Check() error {
 	if form := os.Getenv("SLIPWAY_PROGRESS"); form != "" && form != "json" {
-		return fmt.Errorf("SLIPWAY_PROGRESS=%s: want json, or nothing\nnext: unset SLIPWAY_PROGRESS", engine.Quote(form))
+		return fmt.Errorf("SLIPWAY_PROGRESS=%s: want json, or nothing\nnext: unset SLIPWAY_PROGRESS", plaintext.Quote(form))
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (s *lineSink) beat(every time.Duration) {
 		case now := <-t.C:
 			s.mu.Lock()
 			for name, r := range s.open {
-				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(howFar(r.last)+engine.OneLine(r.last.Detail)))
+				fmt.Fprintf(s.w, "  ...    %-18s %6.1fs  %s\n", name, now.Sub(r.began).Seconds(), strings.TrimSpace(howFar(r.last)+plaintext.OneLine(r.last.Detail)))
 			}
 			s.mu.Unlock()
 		}
@@ -118,7 +118,7 @@ func elapsed(e Event) time.Duration { return time.Duration(e.ElapsedMS) * time.M
 // firstLine is for details, which may come from a board or an outside program.
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(s, "\n")
-	return engine.OneLine(line)
+	return plaintext.OneLine(line)
 }
 
 // Bars draws a bar, or a spinner where the end is not known, for every step at

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Program is the server, which has to be started by its full path. Debian's
@@ -33,7 +33,7 @@ type Server struct {
 	KnownHosts string // file that pins the server's key
 	Identity   string // file of the private key that it accepts
 	Log        string
-	Apart      bool // as an engine.Command's: where the thread that calls Start is in another pid namespace
+	Apart      bool // as in run.Command: where the thread that calls Start is in another pid namespace
 
 	config string
 	cmd    *exec.Cmd
@@ -121,7 +121,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	s.cmd = engine.Prepare(ctx, engine.Command{Argv: []string{Program, "-D", "-e", "-f", s.config}, Apart: s.Apart})
+	s.cmd = run.Prepare(ctx, run.Command{Argv: []string{Program, "-D", "-e", "-f", s.config}, Apart: s.Apart})
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := s.cmd.Start(); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"io"
 	"os"
 
-	"slipway/layers/engine"
+	"slipway/layers/localfile"
 )
 
 // Bundle is a file of this machine that an engine installs. What it says of
@@ -59,9 +59,9 @@ const headBytes = 512
 
 // Open opens a bundle and reads what it is. The file must not change until Close.
 func Open(name string) (*Bundle, error) {
-	f, err := engine.Open(name)
+	f, err := localfile.Open(name)
 	if err != nil {
-		return nil, engine.NotHere(name, err)
+		return nil, localfile.NotHere(name, err)
 	}
 	b := &Bundle{File: name, file: f}
 	if err := b.read(); err != nil {

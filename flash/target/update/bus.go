@@ -16,7 +16,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"slipway/flash/target"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // Limits on what a board's D-Bus may say to us. RAUC's longest message lists its
@@ -155,7 +155,7 @@ func userID(ctx context.Context, c *target.Conn) (string, error) {
 	}
 	text := strings.TrimSpace(string(r.Stdout))
 	if _, err := strconv.ParseUint(text, 10, 32); r.Status != 0 || err != nil {
-		return "", fmt.Errorf("ask %s for the user's number (id -u): status %d: %s", c.Address().Host, r.Status, engine.OneLine(text))
+		return "", fmt.Errorf("ask %s for the user's number (id -u): status %d: %s", c.Address().Host, r.Status, plaintext.OneLine(text))
 	}
 	return text, nil
 }
@@ -225,7 +225,7 @@ func (n *news) progress(v dbus.Variant) bool {
 	if dbus.Store([]any{v.Value()}, &p) != nil || p.Percent < int32(n.percent) || p.Percent > 100 {
 		return false
 	}
-	n.percent, n.text = int(p.Percent), clip(engine.OneLine(p.Text), maxTextBytes)
+	n.percent, n.text = int(p.Percent), clip(plaintext.OneLine(p.Text), maxTextBytes)
 	return true
 }
 
@@ -248,7 +248,7 @@ type boardError struct {
 }
 
 func (e *boardError) Error() string {
-	return e.what + ": " + clip(engine.OneLine(e.cause.Error()), 4*maxTextBytes)
+	return e.what + ": " + clip(plaintext.OneLine(e.cause.Error()), 4*maxTextBytes)
 }
 
 func (e *boardError) Unwrap() error { return e.cause }

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"slipway/flash/target"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // jetson is what a Jetson's firmware says of its slots, by NVIDIA's nvbootctrl and
@@ -90,7 +90,7 @@ func parseJetson(text string) (*jetson, error) {
 			}
 		case "classes":
 			if words := strings.Fields(line); len(words) == 3 && guidPattern.MatchString(words[0]) && len(j.classes) < maxSlots {
-				j.classes = append(j.classes, firmwareClass{words[0], clip(engine.OneLine(words[1]), 40), clip(engine.OneLine(words[2]), 40)})
+				j.classes = append(j.classes, firmwareClass{words[0], clip(plaintext.OneLine(words[1]), 40), clip(plaintext.OneLine(words[2]), 40)})
 			}
 		case "variables":
 			j.readVariable(strings.Fields(line))
@@ -112,7 +112,7 @@ func (j *jetson) readSlots(line string) {
 	slot := slices.Index([]string{"A", "B"}, strings.TrimSpace(value))
 	switch key {
 	case "Current version":
-		j.version = clip(engine.OneLine(value), 40)
+		j.version = clip(plaintext.OneLine(value), 40)
 	case "Current bootloader slot":
 		j.current = slot
 	case "Active bootloader slot":

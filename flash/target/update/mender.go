@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // mender drives Mender's client, alone and without its server. The words that it is
@@ -45,7 +45,7 @@ func (m *mender) runMender(ctx context.Context, args ...string) (target.Result, 
 	r, err := m.c.Run(ctx, append([]string{m.program}, args...)...)
 	if err == nil && r.Status != 0 {
 		err = fmt.Errorf("%s %s on %s: status %d: %s", m.program, args[0], m.c.Address().Host, r.Status,
-			clip(engine.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
+			clip(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
 	}
 	return r, err
 }
@@ -58,14 +58,14 @@ func (m *mender) Status(ctx context.Context) (Status, error) {
 		return s, err
 	}
 	if r, err := m.runMender(ctx, "show-artifact"); err == nil {
-		s.Slots[0].Version = clip(engine.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
+		s.Slots[0].Version = clip(plaintext.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
 	}
 	r, err := m.c.Run(ctx, "cat", "/var/lib/mender/device_type")
 	if err != nil {
 		return s, err
 	}
 	if kind, ok := strings.CutPrefix(strings.TrimSpace(string(r.Stdout)), "device_type="); ok && r.Status == 0 {
-		s.Compatible = clip(engine.OneLine(kind), maxTextBytes)
+		s.Compatible = clip(plaintext.OneLine(kind), maxTextBytes)
 	}
 	return s, nil
 }
@@ -172,9 +172,9 @@ func (b *Bundle) readMenderHeader(packed io.Reader) error {
 	if err := json.NewDecoder(files).Decode(&info); err != nil {
 		return fmt.Errorf("the artifact's header-info: %w", err)
 	}
-	b.Version = clip(engine.OneLine(info.Provides.Name), maxTextBytes)
+	b.Version = clip(plaintext.OneLine(info.Provides.Name), maxTextBytes)
 	if len(info.Depends.Devices) == 1 { // of several, Mender finds the board's
-		b.Compatible = clip(engine.OneLine(info.Depends.Devices[0]), maxTextBytes)
+		b.Compatible = clip(plaintext.OneLine(info.Depends.Devices[0]), maxTextBytes)
 	}
 	return nil
 }

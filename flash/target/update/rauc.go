@@ -13,7 +13,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"slipway/flash/target"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // RAUC's names on the D-Bus.
@@ -59,7 +59,7 @@ func raucVersion(ctx context.Context, c *target.Conn) string {
 	if !ok {
 		return ""
 	}
-	return clip(engine.OneLine(version), 40)
+	return clip(plaintext.OneLine(version), 40)
 }
 
 func (r *rauc) Name() string { return strings.TrimSpace("RAUC " + r.version) }
@@ -138,7 +138,7 @@ func (r *rauc) property(ctx context.Context, b *bus, name string) (string, error
 		return "", err
 	}
 	text, _ := v.Value().(string)
-	return clip(engine.OneLine(text), 4*maxTextBytes), nil
+	return clip(plaintext.OneLine(text), 4*maxTextBytes), nil
 }
 
 // open connects for one question or one installation: nothing is kept that a
@@ -175,7 +175,7 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 	if err := r.callRAUC(ctx, b, "GetPrimary", []any{&s.Primary}); err != nil && (ctx.Err() != nil || errors.Is(err, ErrLost) || errors.Is(err, ErrBusy)) {
 		return Status{}, err
 	}
-	s.Primary = clip(engine.OneLine(s.Primary), maxTextBytes)
+	s.Primary = clip(plaintext.OneLine(s.Primary), maxTextBytes)
 	if s.Compatible, err = r.property(ctx, b, "Compatible"); err != nil {
 		return Status{}, err
 	}
@@ -188,10 +188,10 @@ func (r *rauc) Status(ctx context.Context) (Status, error) {
 func (s slotStatus) read() Slot {
 	text := func(key string) string {
 		value, _ := s.Fields[key].Value().(string)
-		return clip(engine.OneLine(value), maxTextBytes)
+		return clip(plaintext.OneLine(value), maxTextBytes)
 	}
 	slot := Slot{
-		Name: clip(engine.OneLine(s.Name), maxTextBytes), Boot: text("bootname"), Device: text("device"),
+		Name: clip(plaintext.OneLine(s.Name), maxTextBytes), Boot: text("bootname"), Device: text("device"),
 		Booted: text("state") == "booted", Version: text("bundle.version"),
 	}
 	if at := text("installed.timestamp"); at != "" {
@@ -227,7 +227,7 @@ func (r *rauc) Inspect(ctx context.Context, from *Source) (Claims, error) {
 	}
 	// RAUC before 1.10.
 	err = r.callRAUC(ctx, b, "Info", []any{&old.Compatible, &old.Version}, from.Where)
-	old.Compatible, old.Version = clip(engine.OneLine(old.Compatible), maxTextBytes), clip(engine.OneLine(old.Version), maxTextBytes)
+	old.Compatible, old.Version = clip(plaintext.OneLine(old.Compatible), maxTextBytes), clip(plaintext.OneLine(old.Version), maxTextBytes)
 	return old, err
 }
 
@@ -237,7 +237,7 @@ func claimsIn(info map[string]dbus.Variant) Claims {
 	about, _ := info["update"].Value().(map[string]dbus.Variant)
 	text := func(key string) string {
 		value, _ := about[key].Value().(string)
-		return clip(engine.OneLine(value), maxTextBytes)
+		return clip(plaintext.OneLine(value), maxTextBytes)
 	}
 	return Claims{Compatible: text("compatible"), Version: text("version")}
 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 	der "golang.org/x/crypto/cryptobyte/asn1"
 
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // signature is what a CMS message (RFC 5652) says: who claims to have signed, and
@@ -99,7 +99,7 @@ func signerOf(signers, certificates cryptobyte.String) (string, validity, error)
 		}
 		c, err := x509.ParseCertificate(one)
 		if err == nil && c.SerialNumber.Cmp(serial) == 0 && bytes.Equal(c.RawIssuer, issuer) {
-			return engine.OneLine(c.Subject.String()), validity{c.NotBefore, c.NotAfter}, nil
+			return plaintext.OneLine(c.Subject.String()), validity{c.NotBefore, c.NotAfter}, nil
 		}
 	}
 	return fmt.Sprintf("a certificate that is not in it, with the serial number %d", serial), validity{}, nil
@@ -122,10 +122,10 @@ func parseManifest(text []byte) (manifest, error) {
 		case strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]"):
 			section = line[1 : len(line)-1]
 		case !pair || section == "":
-			return m, fmt.Errorf("line %d is neither [section] nor key=value: %q", number, engine.OneLine(line))
+			return m, fmt.Errorf("line %d is neither [section] nor key=value: %q", number, plaintext.OneLine(line))
 		default:
 			if field := fields[section+"/"+strings.TrimSpace(key)]; field != nil {
-				*field = engine.OneLine(strings.TrimSpace(value))
+				*field = plaintext.OneLine(strings.TrimSpace(value))
 			}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"slipway/flash/target"
-	"slipway/layers/engine"
+	"slipway/layers/plaintext"
 )
 
 // swupdate drives SWUpdate's daemon through its own client, to which the update is
@@ -69,7 +69,7 @@ func runningRoot(ctx context.Context, c *target.Conn) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	device := clip(engine.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
+	device := clip(plaintext.OneLine(strings.TrimSpace(string(r.Stdout))), maxTextBytes)
 	if r.Status != 0 || device == "" {
 		return Status{}, fmt.Errorf("ask %s where its root is (findmnt): status %d", c.Address().Host, r.Status)
 	}
@@ -83,7 +83,7 @@ func (s *swupdate) Inspect(context.Context, *Source) (Claims, error) { return Cl
 func (s *swupdate) Install(ctx context.Context, from *Source, tell func(int, string)) error {
 	piped := &telling{from: from, tell: tell}
 	r, err := s.c.Feed(ctx, piped, "swupdate-client", "-v")
-	words := clip(engine.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes)
+	words := clip(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -170,7 +170,7 @@ func (s *swupdate) MarkBad(ctx context.Context) error {
 func (s *swupdate) mark(ctx context.Context, what, script string, args ...string) error {
 	r, err := s.c.Run(ctx, append([]string{"sh", "-c", script, "sh"}, args...)...)
 	if err == nil && r.Status != 0 {
-		err = fmt.Errorf("%s: status %d: %s", what, r.Status, clip(engine.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
+		err = fmt.Errorf("%s: status %d: %s", what, r.Status, clip(plaintext.OneLine(lastLines(r.Stdout, r.Stderr)), maxTextBytes))
 	}
 	return err
 }
@@ -216,7 +216,7 @@ func readEntries(data io.ReaderAt, size int64) ([]entry, error) {
 			return all, nil
 		}
 		if e.offset+e.size > size {
-			return nil, fmt.Errorf("it is cut short in %s; copy it again", engine.OneLine(e.name))
+			return nil, fmt.Errorf("it is cut short in %s; copy it again", plaintext.OneLine(e.name))
 		}
 		all = append(all, e)
 		at = (e.offset + e.size + 3) / 4 * 4
@@ -248,7 +248,7 @@ func readSWUpdate(b *Bundle) error {
 		return err
 	}
 	if m := described.FindSubmatch(text); m != nil {
-		b.Version = engine.OneLine(string(m[1]))
+		b.Version = plaintext.OneLine(string(m[1]))
 	}
 	for _, e := range entries[1:] {
 		switch e.name {

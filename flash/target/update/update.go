@@ -3,7 +3,7 @@
 // and restarts nothing; see ci.Update for the whole flow.
 //
 // A board is hostile here too: what it says has a limit, and is shown to a person
-// by engine.OneLine.
+// by plaintext.OneLine.
 package update
 
 import (

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // Checkouts are the checkouts of bitbake that SLIPWAY_BITBAKE names, with colons
@@ -25,7 +25,7 @@ func Checkouts(t *testing.T) []string {
 	if named == "" {
 		t.Skip("SLIPWAY_BITBAKE is not set: it names a checkout of bitbake, 1.46 or later (git clone https://git.openembedded.org/bitbake)")
 	}
-	out, err := engine.Output(t.Context(), engine.Command{Argv: []string{"locale", "-a"}})
+	out, err := run.Output(t.Context(), run.Command{Argv: []string{"locale", "-a"}})
 	if err != nil || !bytes.Contains(bytes.ToLower(out), []byte("en_us.utf")) {
 		t.Skip("the locale en_US.UTF-8 is missing (Debian package locales; localedef -i en_US -f UTF-8 en_US.UTF-8)")
 	}
@@ -176,7 +176,7 @@ func publicFolder(t *testing.T, testdata string) string {
 	}
 	tmp := filepath.Join(dir, "tmp")
 	for _, err := range []error{
-		engine.WriteProgram(filepath.Join(dir, "bitbake.test"), program, 0o755),
+		run.WriteProgram(filepath.Join(dir, "bitbake.test"), program, 0o755),
 		os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS(testdata)),
 		os.Mkdir(tmp, 0o777),
 		os.Chmod(tmp, 0o777),

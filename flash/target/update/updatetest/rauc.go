@@ -22,7 +22,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"slipway/layers/engine"
+	"slipway/layers/run"
 )
 
 // RAUC is a real RAUC on a D-Bus of its own. Its slots are files, and its boot
@@ -149,7 +149,7 @@ func (r *RAUC) file(name string) string { return filepath.Join(r.dir, name) }
 
 func (r *RAUC) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := engine.WriteProgram(r.file(name), []byte(text), 0o644); err != nil {
+	if err := run.WriteProgram(r.file(name), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package plaintext
 
 import (
 	"cmp"

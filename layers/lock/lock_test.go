@@ -1,10 +1,11 @@
-package engine
+package lock
 
 import (
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slipway/layers/localfile"
 	"testing"
 	"time"
 )
@@ -20,25 +21,25 @@ func TestLock(t *testing.T) {
 		return f
 	}
 	first, second := open(), open()
-	if err := Lock(first); err != nil {
+	if err := Try(first); err != nil {
 		t.Fatal(err)
 	}
-	if err := Lock(second); !errors.Is(err, ErrLocked) {
-		t.Errorf("a second Lock = %v; want %v", err, ErrLocked)
+	if err := Try(second); !errors.Is(err, ErrHeld) {
+		t.Errorf("a second Lock = %v; want %v", err, ErrHeld)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	tired := errors.New("tired")
 	cancel(tired)
-	if err := AwaitLock(ctx, second); !errors.Is(err, tired) {
-		t.Errorf("AwaitLock, ended = %v; want %v", err, tired)
+	if err := Wait(ctx, second); !errors.Is(err, tired) {
+		t.Errorf("Wait, ended = %v; want %v", err, tired)
 	}
 	time.AfterFunc(3*lockEvery, func() { first.Close() })
-	if err := AwaitLock(t.Context(), second); err != nil {
-		t.Errorf("AwaitLock = %v; want the lock once it is free", err)
+	if err := Wait(t.Context(), second); err != nil {
+		t.Errorf("Wait = %v; want the lock once it is free", err)
 	}
 	second.Close()
-	if err := AwaitLock(t.Context(), second); err == nil || errors.Is(err, ErrLocked) {
-		t.Errorf("AwaitLock of a closed file = %v; want why it cannot be had", err)
+	if err := Wait(t.Context(), second); err == nil || errors.Is(err, ErrHeld) {
+		t.Errorf("Wait of a closed file = %v; want why it cannot be had", err)
 	}
 }
 
@@ -49,10 +50,10 @@ func TestLockInAFoldersPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := name + " is no regular file, and Slipway keeps a lock there\n  next: mv '" + name + "' '" + name + ".old'"
-	if _, err := OpenLock(name, 0o600); err == nil || err.Error() != want {
-		t.Errorf("OpenLock of a folder = %v; want %s", err, want)
+	if _, err := Open(name, 0o600); err == nil || err.Error() != want {
+		t.Errorf("Open of a folder = %v; want %s", err, want)
 	}
-	if f, err := OpenLock(filepath.Join(name, "b"), 0o600); err != nil {
+	if f, err := Open(filepath.Join(name, "b"), 0o600); err != nil {
 		t.Error(err)
 	} else {
 		f.Close()
@@ -67,7 +68,7 @@ func TestLockInAFoldersPlace(t *testing.T) {
 		}
 		want := at + " is no folder, and Slipway needs one there\n  next: mv " + at + " " + at + ".old"
 		for _, below := range []string{at, filepath.Join(at, "c/d")} {
-			if err := MkdirAll(below); err == nil || err.Error() != want {
+			if err := localfile.MkdirAll(below); err == nil || err.Error() != want {
 				t.Errorf("MkdirAll(%s) = %v; want %s", below, err, want)
 			}
 		}

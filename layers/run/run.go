@@ -1,7 +1,7 @@
-// Package engine runs the outside programs that do the real work: argv only,
-// output kept in a log, ended together with the context. It knows none of them;
-// each package owns the programs that it drives.
-package engine
+// Package run starts outside programs, logs their output, and ends them with the
+// context. It takes an argv, never a shell string. Every stage stands on it, and each
+// package owns the programs that it drives.
+package run
 
 import (
 	"bytes"
@@ -12,12 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"slipway/layers/plaintext"
 	"strings"
 	"syscall"
 	"time"
-	"unicode"
 )
 
 // grace is how long a program and its children may take to end after they were
@@ -58,7 +57,7 @@ type Failure struct {
 
 func (f *Failure) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", Anonymous(strings.Join(f.Argv, " ")), f.Status)
+	fmt.Fprintf(&b, "%s: %s", plaintext.HideLogins(strings.Join(f.Argv, " ")), f.Status)
 	if f.Tail != "" {
 		fmt.Fprintf(&b, "\n%s", indent(f.Tail))
 	}
@@ -71,30 +70,8 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.cause }
 
 func indent(s string) string {
-	return "  | " + strings.ReplaceAll(Printable(s), "\n", "\n  | ")
+	return "  | " + strings.ReplaceAll(plaintext.Printable(s), "\n", "\n  | ")
 }
-
-// Printable is a text of several lines without the characters that a terminal would
-// obey, or that turn a line around.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
-			return -1
-		}
-		return r
-	}, s)
-}
-
-var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", "\r", " ", "\t", " ")
-
-// OneLine is Printable with spaces in the place of line breaks and tabs.
-func OneLine(s string) string { return Printable(breaks.Replace(s)) }
-
-var webUser = regexp.MustCompile(`(https?://)[^/@\s]*@`)
-
-// Anonymous is a text whose web addresses name no user: a password or a token may
-// stand there, and what is shown ends in a pipeline's log.
-func Anonymous(s string) string { return webUser.ReplaceAllString(s, "$1") }
 
 // Run runs c to its end. Where ctx ends first, c's children have ended too when
 // Run returns; what a program left running when it ended by itself is its own.

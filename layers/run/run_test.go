@@ -1,4 +1,4 @@
-package engine
+package run
 
 import (
 	"errors"
@@ -58,18 +58,6 @@ func TestFailureIsForATerminal(t *testing.T) {
 	_, err := Output(t.Context(), Command{Argv: []string{"sh", "-c", `printf 'a\tb\033[2Jc\302\233d' >&2; exit 1`}})
 	if err == nil || !strings.Contains(err.Error(), "a\tb[2Jcd") {
 		t.Errorf("Output = %q; want its words without control characters", err)
-	}
-}
-
-func TestOneLine(t *testing.T) {
-	for text, want := range map[string]string{
-		"a\r\nb\tc\rd\ne":           "a b c d e",
-		"\x1b[31mred\u009b2J\x7f\a": "[31mred2J",
-		"\u202egnp.elif\u2066é":     "gnp.elifé",
-	} {
-		if got := OneLine(text); got != want {
-			t.Errorf("OneLine(%q) = %q; want %q", text, got, want)
-		}
 	}
 }
 

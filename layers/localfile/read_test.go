@@ -1,4 +1,4 @@
-package engine
+package localfile
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ func TestReadFile(t *testing.T) {
 	if err := os.WriteFile(large, []byte(strings.Repeat("x", 2048)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if data, err := ReadFile(large, 2048); err != nil || len(data) != 2048 {
+	if data, err := Read(large, 2048); err != nil || len(data) != 2048 {
 		t.Errorf("a file of the limit: %d bytes, %v", len(data), err)
 	}
 	for name, want := range map[string]string{
@@ -24,7 +24,7 @@ func TestReadFile(t *testing.T) {
 		"/proc/cmdline/x": "open /proc/cmdline/x: ",
 		"/":               "read /: is a directory",
 	} {
-		if data, err := ReadFile(name, 1024); data != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+		if data, err := Read(name, 1024); data != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("ReadFile(%s) = %d bytes, %v; want %q", name, len(data), err, want)
 		}
 	}
@@ -42,7 +42,7 @@ func TestReadWhatIsNoFile(t *testing.T) {
 	for _, name := range []string{fifo, "/dev/zero", "/dev/full"} {
 		done := make(chan error, 1)
 		go func() {
-			_, err := ReadFile(name, 1024)
+			_, err := Read(name, 1024)
 			done <- err
 		}()
 		select {
@@ -54,7 +54,7 @@ func TestReadWhatIsNoFile(t *testing.T) {
 			t.Fatalf("ReadFile(%s) waits", name)
 		}
 	}
-	if data, err := ReadFile(os.DevNull, 1024); len(data) > 0 || err != nil {
+	if data, err := Read(os.DevNull, 1024); len(data) > 0 || err != nil {
 		t.Errorf("ReadFile(%s) = %q, %v", os.DevNull, data, err)
 	}
 	r, w, err := os.Pipe()
@@ -64,7 +64,7 @@ func TestReadWhatIsNoFile(t *testing.T) {
 	defer r.Close()
 	fmt.Fprint(w, "ab")
 	w.Close()
-	if data, err := ReadFile(fmt.Sprintf("/dev/fd/%d", r.Fd()), 1024); string(data) != "ab" || err != nil {
+	if data, err := Read(fmt.Sprintf("/dev/fd/%d", r.Fd()), 1024); string(data) != "ab" || err != nil {
 		t.Errorf("ReadFile of a pipe without a name = %q, %v", data, err)
 	}
 }

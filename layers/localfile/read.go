@@ -1,4 +1,6 @@
-package engine
+// Package localfile reads files that a user named, with a limit of size. It refuses
+// devices and FIFOs.
+package localfile
 
 import (
 	"fmt"
@@ -10,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadFile reads a file that has no reason to be larger than most bytes. It counts what
+// Read reads a file that has no reason to be larger than most bytes. It counts what
 // it reads: files of /proc and pipes have no size.
-func ReadFile(name string, most int64) ([]byte, error) {
+func Read(name string, most int64) ([]byte, error) {
 	f, err := Open(name)
 	if err != nil {
 		return nil, err
@@ -42,7 +44,7 @@ func isUnnamedPipe(name string) bool {
 	return unix.Statfs(name, &s) == nil && int64(s.Type) == unix.PIPEFS_MAGIC
 }
 
-// ReadAll is ReadFile for a file that is open. name is for the error.
+// ReadAll is Read for a file that is open. name is for the error.
 func ReadAll(r io.Reader, name string, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	switch {

@@ -1,0 +1,36 @@
+package localfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slipway/layers/plaintext"
+
+	"golang.org/x/sys/unix"
+)
+
+// MkdirAll is os.MkdirAll that says what to do with a file in a folder's place.
+func MkdirAll(dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	var at *os.PathError
+	if errors.As(err, &at) && (errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST)) {
+		return fmt.Errorf("%s is no folder, and Slipway needs one there\n  next: mv %s %s", at.Path, plaintext.Quote(at.Path), plaintext.Quote(at.Path+".old"))
+	}
+	return err
+}
+
+// NotHere says that the named file of this machine cannot be read, and where to look
+// for it. Errors that are not about a path stay as they are.
+func NotHere(name string, err error) error {
+	var path *fs.PathError
+	if !errors.As(err, &path) {
+		return err
+	}
+	above := filepath.Dir(filepath.Clean(name))
+	for _, none := os.Stat(above); none != nil && above != "." && above != "/"; _, none = os.Stat(above) {
+		above = filepath.Dir(above)
+	}
+	return fmt.Errorf("read %q on this machine: %w\nnext: ls %s", name, path.Err, plaintext.Quote(above))
+}

@@ -1,0 +1,17 @@
+package plaintext
+
+import "strings"
+
+// Quote is for commands that are shown to a person: it leaves plain words alone.
+func Quote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+:,./_-=", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return SingleQuote(s)
+}
+
+// SingleQuote makes one word of s for a shell.
+func SingleQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
