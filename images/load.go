@@ -176,7 +176,7 @@ func decode(boards fs.FS, name string, into *Spec) error {
 		return err
 	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
-		return fmt.Errorf("%w\nnext: correct it; images/spec.go describes the keys", explain(boardFile(name), err))
+		return fmt.Errorf("%w\nnext: correct it; images/boards/README.md lists the keys", explain(boardFile(name), err))
 	}
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {

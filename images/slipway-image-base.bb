@@ -1,4 +1,4 @@
-# Tried: parsed and dry-run for the boards that README names. Not yet built.
+# Tried: parsed and dry-run for the boards that ci/TESTED.md names. Not yet built.
 SUMMARY = "The least image that Slipway can reach, prove and give containers' libraries"
 LICENSE = "MIT"
 

@@ -1,4 +1,4 @@
-# Tried: parsed and dry-run for the boards that README names. Not yet built.
+# Tried: parsed and dry-run for the boards that ci/TESTED.md names. Not yet built.
 require slipway-image-base.bb
 
 SUMMARY = "The base image with containers, an update engine and what the smoke suites run"

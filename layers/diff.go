@@ -119,7 +119,7 @@ func (h history) name(ctx context.Context, m *Move, most int) error {
 	}
 	defer lock.Close()
 	h.hold = lock
-	err = h.mended(ctx, m.repo, nil, func() error {
+	err = h.withRepair(ctx, m.repo, nil, func() error {
 		if err := h.ready(ctx, m.repo); err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func (m mirror) fetchInto(ctx context.Context, r Repo, t tree) (commit string, e
 	}
 	defer lock.Close()
 	m.hold = lock
-	err = m.mended(ctx, r, []string{"--objects"}, func() (err error) {
+	err = m.withRepair(ctx, r, []string{"--objects"}, func() (err error) {
 		if err = m.ready(ctx, r); err == nil {
 			commit, err = m.obtain(ctx, r)
 		}

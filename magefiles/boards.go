@@ -53,8 +53,8 @@ func show(report ci.Report, err error, form *ci.Form) error {
 
 // Version prints which Slipway this is, and of which commit it was compiled.
 //
-// "unknown" is what nobody recorded: see the README for how the program is compiled with
-// both. Reports and artifacts say the same.
+// "unknown" is what nobody recorded: ci/README.md shows how to compile the program with both.
+// Reports and artifacts say the same.
 //
 // Examples: "version"; "version -json"; "--version".
 func Version(

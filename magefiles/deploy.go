@@ -175,7 +175,7 @@ func (Deploy) Service(ctx context.Context, board, host, files string,
 // Config configures a running board: hugepages, sysctls, kernel modules, a Jetson's power
 // mode, FRR, and files of your own.
 //
-// The file is YAML; the README has one with all sections. It takes effect at once and at
+// The file is YAML; flash/target/README.md has one with all sections. It takes effect at once and at
 // each boot, by drop-ins of systemd and never by the kernel's command line. FRR's
 // configuration is proved by the board's own FRR before anything changes. What the board
 // has afterwards is read back; where it did not take something, or a program does not run

@@ -34,7 +34,7 @@ type Finding struct {
 	State string `json:"state"`
 	Saw   string `json:"saw"`
 	Why   string `json:"why,omitempty"`
-	Fix   string `json:"mend,omitempty"`
+	Fix   string `json:"fix,omitempty"`
 }
 
 func ok(what, saw string, args ...any) Finding {

@@ -85,7 +85,7 @@ func (c *Copy) readBack(ctx context.Context, r *run) ([]bad, error) {
 
 func (c *Copy) count(r *run, part int) {
 	if c.proved.has(part) {
-		return // before something was mended
+		return // before a wrong part was rewritten
 	}
 	c.proved.set(part)
 	n := c.outsideHeld(r, r.parts.at(part))

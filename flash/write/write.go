@@ -310,7 +310,7 @@ func (r *run) nobodyLeft() bool {
 	return !slices.ContainsFunc(r.to, func(c *Copy) bool { return c.Err() == nil })
 }
 
-// finishCopies zeroes, reads back, and mends, on all copies at once.
+// finishCopies zeroes, reads back and rewrites wrong parts, on all copies at once.
 func (r *run) finishCopies(ctx context.Context) error {
 	var g errgroup.Group
 	for _, c := range r.to {

@@ -219,12 +219,12 @@ func suite(t *testing.T, g goods, device string) {
 		t.Errorf("second flash: %+v, touched: %v; want nothing written", r, again.Touched())
 	}
 	damage(t, device, 4*mib, 7*mib+100, 8*mib)
-	mended := target(t, device, CopyOptions{Marked: true})
-	if err := flash(t.Context(), g, mended, g.options()); err != nil {
+	rewritten := target(t, device, CopyOptions{Marked: true})
+	if err := flash(t.Context(), g, rewritten, g.options()); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "device, mended", read(t, device), onDisk(g.want))
-	if r := mended.Result(); r.Written > 4*mib+mib/2 { // two parts, both ends
+	same(t, "device, rewritten", read(t, device), onDisk(g.want))
+	if r := rewritten.Result(); r.Written > 4*mib+mib/2 { // two parts, both ends
 		t.Errorf("flash of what differs in two places: %+v; want little written", r)
 	}
 }

@@ -36,7 +36,7 @@ type Finding struct {
 	Stops bool     `json:"stops"` // bitbake would stop at it
 	What  string   `json:"what"`
 	Why   string   `json:"why"`
-	Fix   string   `json:"mend"`
+	Fix   string   `json:"fix"`
 }
 
 const maxFindings = 200

@@ -24,7 +24,7 @@ INHIBIT_DEFAULT_DEPS = "1"
 COMPATIBLE_HOST = "aarch64.*-linux"
 COMPATIBLE_HOST:class-native = ".*"
 
-# What an image of ours has a use for. Left out are those that install or mend NVIDIA's
+# What an image of ours has a use for. Left out are those that install or repair NVIDIA's
 # distributions (bfinst, bfpart, bfpxe, bfup, bfdracut, bfgrubcheck).
 SCRIPTS = "bfacpievt bfbootmgr bfcfg bfcpu-freq bffamily bfhcafw bfrec bfrshlog bfsbdump bfsbkeys bfsbverify bfvcheck bfver"
 

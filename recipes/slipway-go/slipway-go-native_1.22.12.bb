@@ -2,7 +2,7 @@
 # one. So this is Go's own release, under a name and in a folder that only
 # classes/slipway-go.bbclass looks at. Yocto 5.0 bootstraps its Go from the same files.
 # Tried with kirkstone: the hook was compiled by it. (The release came through the Go
-# module proxy; the checksums are those that Yocto 5.0 has.) Go mends 1.22 no more.
+# module proxy; the checksums are those that Yocto 5.0 has.) Go 1.22 gets no more fixes.
 SUMMARY = "Go's own release, for programs that Yocto's Go is too old for"
 HOMEPAGE = "https://go.dev"
 LICENSE = "BSD-3-Clause"

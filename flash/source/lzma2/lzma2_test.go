@@ -219,7 +219,7 @@ func TestOutputFails(t *testing.T) {
 
 const fuzzLimit = 1 << 20
 
-// FuzzXZ damages files, and mends the sums of what it damaged, so that the parts
+// FuzzXZ damages files, and corrects the sums of what it damaged, so that the parts
 // behind them are reached.
 func FuzzXZ(f *testing.F) {
 	for _, options := range []string{"-0", "-9", "--check=sha256", "--check=none", "--block-size=64", "--delta --lzma2", "--arm64 --lzma2"} {

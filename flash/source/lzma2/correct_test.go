@@ -15,20 +15,20 @@ func mendSums(p []byte) {
 	if len(p) < 3*headerBytes {
 		return
 	}
-	mend := func(from, to, at int) {
+	correctSum := func(from, to, at int) {
 		if from >= 0 && from < to && at+4 <= len(p) {
 			binary.LittleEndian.PutUint32(p[at:], crc32.ChecksumIEEE(p[from:to]))
 		}
 	}
 	n := len(p)
-	mend(6, 8, 8)
+	correctSum(6, 8, 8)
 	if size := (int(p[headerBytes]) + 1) * 4; headerBytes+size <= n {
-		mend(headerBytes, headerBytes+size-4, headerBytes+size-4)
+		correctSum(headerBytes, headerBytes+size-4, headerBytes+size-4)
 	}
 	if size := (int64(binary.LittleEndian.Uint32(p[n-8:])) + 1) * 4; size <= int64(n-2*headerBytes) {
-		mend(n-headerBytes-int(size), n-headerBytes-4, n-headerBytes-4)
+		correctSum(n-headerBytes-int(size), n-headerBytes-4, n-headerBytes-4)
 	}
-	mend(n-8, n-2, n-headerBytes)
+	correctSum(n-8, n-2, n-headerBytes)
 }
 
 // unpackChunks decodes LZMA2 as it is in a block.

@@ -20,7 +20,7 @@ import (
 var damage = []string{" is corrupt", "inflate: ", "bad object", "does not match index", "to be a packfile", "index file "}
 
 // damaged adds to a failure of git in a checkout what to do about its damage. It is
-// not mended: what a user has in a checkout lies nowhere else.
+// not repaired: what a user has in a checkout lies nowhere else.
 func (t tree) damaged(err error) error {
 	var failure *run.Failure
 	if !errors.As(err, &failure) || !slices.Contains(failure.Argv, "--git-dir="+t.gitDir) {
@@ -38,9 +38,9 @@ func (t tree) isDamaged(err error) error {
 	return fmt.Errorf("%s: is damaged; save what is yours in it, move it away, then try again: %w", t.dir, err)
 }
 
-// mended does work in the mirror, and once more in a new one where git cannot list
-// this one's commits, with the options that are given.
-func (m mirror) mended(ctx context.Context, r Repo, list []string, work func() error) error {
+// withRepair does work in the mirror. If git cannot list the mirror's commits afterwards,
+// it does the work again in a new mirror. list holds options for the listing.
+func (m mirror) withRepair(ctx context.Context, r Repo, list []string, work func() error) error {
 	err := work()
 	if err == nil || ctx.Err() != nil {
 		return err
