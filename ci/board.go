@@ -1,8 +1,8 @@
 package ci
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -47,12 +47,6 @@ func Boards(w io.Writer, asJSON bool) error {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Board, s.Arch, builder, strings.Join(s.Flash.Kinds, ", "), s.Description)
 	}
 	return tw.Flush()
-}
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
 
 // Build is images.Build after the packages that it needs.
@@ -240,7 +234,7 @@ func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Arti
 
 func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...SmokeOption) (Report, error) {
 	named := spec
-	named.Board = or(spec.Board, host)
+	named.Board = cmp.Or(spec.Board, host)
 	r := newReport(named)
 	if _, err := loadSuites(spec); err != nil { // before the board is asked anything
 		err = Because(ctx, ErrWrong, err)
@@ -255,15 +249,6 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 	}
 	defer conn.Close()
 	return Smoke(ctx, conn, named, a, how...)
-}
-
-// WriteAndSay is Write, and tells where the report is.
-func (r Report) WriteAndSay(w io.Writer, dir string) error {
-	if err := errors.Join(r.Write(dir), r.keep(dir)); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, reportHTML), reportJSON, reportJUnit)
-	return err
 }
 
 // OnBoard connects to a board of which an artifact was built, as Reach does, and

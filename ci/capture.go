@@ -2,6 +2,7 @@ package ci
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	endian "encoding/binary" // binary is a kind of check
 	"errors"
@@ -61,7 +62,7 @@ func (c *capture) start(ctx context.Context, s *session, p images.Peer, directio
 	case <-errs.seen:
 		return nil
 	case <-c.done:
-		err := fmt.Errorf("tcpdump on %s ended: %s", p.Interface, or(clean(errs.String(), 500), "no output"))
+		err := fmt.Errorf("tcpdump on %s ended: %s", p.Interface, cmp.Or(clean(errs.String(), 500), "no output"))
 		return errors.Join(err, c.err)
 	}
 }

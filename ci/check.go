@@ -3,7 +3,6 @@ package ci
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -161,9 +160,3 @@ func (f *finding) whole(name string, m matcher, cut bool) {
 }
 
 func (f finding) ok() bool { return len(f.want) == 0 }
-
-// firstLine is the first line of text that says anything.
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return strings.TrimSpace(line)
-}

@@ -96,7 +96,7 @@ func (d disk) layout(f *finding, all []partition, mounts []mountpoint) {
 	var labels []string
 	for _, p := range all {
 		if p.disk == all[i].disk {
-			labels = append(labels, or(p.label, "(unnamed)"))
+			labels = append(labels, cmp.Or(p.label, "(unnamed)"))
 		}
 	}
 	if len(d.labels) > 0 {
@@ -104,7 +104,7 @@ func (d disk) layout(f *finding, all []partition, mounts []mountpoint) {
 	}
 	if len(d.root) > 0 {
 		f.expect(slices.Contains(d.root, all[i].label), "root on "+strings.Join(d.root, " or "),
-			fmt.Sprintf("root is on %s (%s)", or(all[i].label, "an unnamed partition"), all[i].name))
+			fmt.Sprintf("root is on %s (%s)", cmp.Or(all[i].label, "an unnamed partition"), all[i].name))
 	}
 }
 

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -229,7 +230,7 @@ func (l *flowLife) destroy(rule string) error {
 			return err
 		}
 		want, got := strconv.FormatInt(l.t.rule.packets, 10), firstGroup(packetsReceived, out)
-		l.f.expect(got == want, "testpmd receives "+want+" packets", "testpmd received "+or(got, "no")+" packets")
+		l.f.expect(got == want, "testpmd receives "+want+" packets", "testpmd received "+cmp.Or(got, "no")+" packets")
 	}
 	return destroy(l.f, l.pmd, number)
 }
@@ -348,7 +349,7 @@ func destroy(f *finding, pmd *testpmd, rule int) error {
 		return err
 	}
 	if !strings.Contains(out, fmt.Sprintf("Flow rule #%d destroyed", rule)) {
-		f.expect(false, "the rule is destroyed", or(firstLine(out), "flow destroy said nothing"))
+		f.expect(false, "the rule is destroyed", cmp.Or(firstLine(out), "flow destroy said nothing"))
 	}
 	out, err = pmd.do(fmt.Sprintf("flow query 0 %d count", rule))
 	if err != nil {

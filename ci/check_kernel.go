@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -101,7 +102,7 @@ func (m module) Inspect(ctx context.Context, s *session) (finding, error) {
 		m.name+word(have, " is loaded or built in", " is not loaded"))
 	if have && m.loaded {
 		version := strings.TrimPrefix(strings.TrimSpace(string(r.Stdout)), "v")
-		f.match("version", m.version, version, "version "+or(version, "(it tells none)"))
+		f.match("version", m.version, version, "version "+cmp.Or(version, "(it tells none)"))
 	}
 	return f, nil
 }

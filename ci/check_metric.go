@@ -75,20 +75,6 @@ func (l limits) read(f *finding, m Metric) {
 	}
 }
 
-// String is the metric as a person reads it.
-func (m Metric) String() string { return m.Name + " " + number(m.Value, m.Unit) }
-
-func number(v float64, unit string) string {
-	text := strconv.FormatFloat(v, 'g', 6, 64)
-	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {
-		text = strconv.FormatFloat(math.Round(v*1e4)/1e4, 'f', -1, 64)
-	}
-	if unit == "" {
-		return text
-	}
-	return text + " " + unit
-}
-
 // metric is a number that a command prints.
 type metric struct {
 	command command

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -98,7 +99,7 @@ func (m mldev) argv(i images.Inference, dir string) []string {
 	}
 	argv = append(argv, "--filelist="+strings.Join([]string{i.Model, i.Input, dir + "/output", reference}, ","))
 	if i.OtherInput != "" && !m.wrong {
-		argv = append(argv, "--filelist="+strings.Join([]string{or(i.OtherModel, i.Model), i.OtherInput, dir + "/other-output", i.OtherReference}, ","))
+		argv = append(argv, "--filelist="+strings.Join([]string{cmp.Or(i.OtherModel, i.Model), i.OtherInput, dir + "/other-output", i.OtherReference}, ","))
 	}
 	argv = append(argv, fmt.Sprintf("--repetitions=%d", m.repetitions), "--stats")
 	if m.tolerance != nil {

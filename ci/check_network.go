@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -123,7 +124,7 @@ func (i networkInterface) Inspect(ctx context.Context, s *session) (finding, err
 		return f, err
 	}
 	addrs := parseAddrs(out)
-	f.match("addrs", i.addrs, addrs, "addresses "+or(strings.Join(addrs, ", "), "(none)"))
+	f.match("addrs", i.addrs, addrs, "addresses "+cmp.Or(strings.Join(addrs, ", "), "(none)"))
 	return f, nil
 }
 

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -390,7 +391,7 @@ func (p pbr) installed(ctx context.Context, f *finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) > 0 })
 	there := len(counted(flows, port)) == 1
-	f.expect(there, "one flow for port "+port, word(there, "the rule has a flow", "the rule has no flow of its own:\n"+or(clean(said, 2000), "(nothing)")))
+	f.expect(there, "one flow for port "+port, word(there, "the rule has a flow", "the rule has no flow of its own:\n"+cmp.Or(clean(said, 2000), "(nothing)")))
 	if err != nil || !there {
 		return err
 	}

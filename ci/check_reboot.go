@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -34,10 +35,10 @@ func (r reboot) Inspect(ctx context.Context, s *session) (finding, error) {
 	s.forget()
 	s.identity = s.identify(ctx, s.artifact)
 	after := s.identity
-	f.expect(after.BootID != "" && after.BootID != before.BootID, "another boot id than before, "+or(before.BootID, "(none)"), "boot id "+or(after.BootID, "(none)"))
+	f.expect(after.BootID != "" && after.BootID != before.BootID, "another boot id than before, "+cmp.Or(before.BootID, "(none)"), "boot id "+cmp.Or(after.BootID, "(none)"))
 	f.fact(fmt.Sprintf("back after %s", took.Round(100*time.Millisecond)))
 	if before.Slot != "" || after.Slot != "" {
-		f.fact(fmt.Sprintf("slot %s before, %s now", or(before.Slot, "(none)"), or(after.Slot, "(none)")))
+		f.fact(fmt.Sprintf("slot %s before, %s now", cmp.Or(before.Slot, "(none)"), cmp.Or(after.Slot, "(none)")))
 	}
 	return f, nil
 }

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -86,7 +87,7 @@ func (s sensors) Inspect(ctx context.Context, session *session) (finding, error)
 func (s sensors) checkLimits(f *finding, all []sensor) {
 	for _, pattern := range s.patterns {
 		if !slices.ContainsFunc(all, func(one sensor) bool { return one.matches(pattern) }) {
-			f.expect(false, "a sensor "+pattern, fmt.Sprintf("no sensor of %s is called %s; the board has %s", s.what, pattern, or(names(all), "none")))
+			f.expect(false, "a sensor "+pattern, fmt.Sprintf("no sensor of %s is called %s; the board has %s", s.what, pattern, cmp.Or(names(all), "none")))
 		}
 	}
 	for _, one := range all {
@@ -137,9 +138,9 @@ func temperatures(files map[string]string) []sensor {
 		switch {
 		case !ok:
 		case base == "temp":
-			all = append(all, sensor{"", or(files[dir+"type"], path.Base(dir)), v})
+			all = append(all, sensor{"", cmp.Or(files[dir+"type"], path.Base(dir)), v})
 		case isInput:
-			all = append(all, sensor{files[dir+"name"], or(files[dir+input+"_label"], input), v})
+			all = append(all, sensor{files[dir+"name"], cmp.Or(files[dir+input+"_label"], input), v})
 		}
 	}
 	return all
@@ -153,11 +154,11 @@ func powers(files map[string]string) []sensor {
 		dir, base := path.Split(file)
 		input, isInput := strings.CutSuffix(base, "_input")
 		if v, ok := numberIn(files, file, 1e-6); ok && isInput && strings.HasPrefix(base, "power") {
-			all = append(all, sensor{files[dir+"name"], or(files[dir+input+"_label"], input), v})
+			all = append(all, sensor{files[dir+"name"], cmp.Or(files[dir+input+"_label"], input), v})
 		}
 		if rail, ok := strings.CutPrefix(input, "in_power"); ok && isInput {
 			if v, ok := numberIn(files, file, 1e-3); ok {
-				all = append(all, sensor{"ina3221x", or(files[dir+"rail_name_"+rail], input), v})
+				all = append(all, sensor{"ina3221x", cmp.Or(files[dir+"rail_name_"+rail], input), v})
 			}
 			continue
 		}
@@ -165,7 +166,7 @@ func powers(files map[string]string) []sensor {
 		volts, okVolts := numberIn(files, dir+"in"+rail+"_input", 1e-3)
 		amperes, okAmperes := numberIn(files, file, 1e-3)
 		if isInput && isCurrent && okVolts && okAmperes {
-			all = append(all, sensor{files[dir+"name"], or(files[dir+"in"+rail+"_label"], "in"+rail), volts * amperes})
+			all = append(all, sensor{files[dir+"name"], cmp.Or(files[dir+"in"+rail+"_label"], "in"+rail), volts * amperes})
 		}
 	}
 	return all

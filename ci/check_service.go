@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -46,7 +47,7 @@ func (v service) Inspect(ctx context.Context, s *session) (finding, error) {
 	}
 	if v.enabled != nil {
 		enabled := enabledStates[state["UnitFileState"]]
-		f.expect(enabled == *v.enabled, word(*v.enabled, "enabled", "not enabled"), "unit file is "+or(state["UnitFileState"], "absent"))
+		f.expect(enabled == *v.enabled, word(*v.enabled, "enabled", "not enabled"), "unit file is "+cmp.Or(state["UnitFileState"], "absent"))
 	}
 	if v.running != nil {
 		active := state["ActiveState"] == "active" || state["ActiveState"] == "reloading"
@@ -68,32 +69,7 @@ func (v service) next() string {
 	return fmt.Sprintf("on the board: systemctl status %s; journalctl -b -u %s", v.unit, v.unit)
 }
 
-// properties reads lines of KEY=value.
-func properties(text string) map[string]string {
-	found := map[string]string{}
-	for _, line := range lines(text) {
-		if key, value, ok := strings.Cut(line, "="); ok {
-			found[key] = value
-		}
-	}
-	return found
-}
-
 func isTrue(b *bool) bool { return b != nil && *b }
-
-func word(b bool, yes, no string) string {
-	if b {
-		return yes
-	}
-	return no
-}
-
-func or(text, fallback string) string {
-	if text == "" {
-		return fallback
-	}
-	return text
-}
 
 // units waits until the board has come up, and wants no unit to have failed.
 type units struct{ ignore []string }
@@ -116,7 +92,7 @@ func (u units) Inspect(ctx context.Context, s *session) (finding, error) {
 	}
 	// A unit that may fail still degrades the system.
 	up := state == "running" || state == "degraded" && len(failed) == 0 && len(u.ignore) > 0
-	f.expect(up, `system is "running"`, fmt.Sprintf("system is %q", or(state, describe(r))))
+	f.expect(up, `system is "running"`, fmt.Sprintf("system is %q", cmp.Or(state, describe(r))))
 	for i, unit := range failed {
 		if i == maxFailedUnits {
 			f.saw = append(f.saw, fmt.Sprintf("and %d more failed units", len(failed)-i))

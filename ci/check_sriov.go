@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -62,7 +63,7 @@ func (c sriov) switched(ctx context.Context, f *finding, s *session, address str
 	if err != nil {
 		return err
 	}
-	f.expect(mode == c.mode, "the switch of "+address+" in mode "+c.mode, "the switch of "+address+" is in mode "+or(mode, "none"))
+	f.expect(mode == c.mode, "the switch of "+address+" in mode "+c.mode, "the switch of "+address+" is in mode "+cmp.Or(mode, "none"))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	endian "encoding/binary" // binary is a kind of check
@@ -44,7 +45,7 @@ func steeringValue(text string) string {
 		return a.String()
 	}
 	text = strings.ToLower(text)
-	return or(map[string]string{"tcp": "6", "udp": "17", "gre": "47", "ipsec": "51"}[text], text)
+	return cmp.Or(map[string]string{"tcp": "6", "udp": "17", "gre": "47", "ipsec": "51"}[text], text)
 }
 
 func readSteering(e *entry) probe {
@@ -223,7 +224,7 @@ func parseHardwareSteering(text string) (all []steeringRule) {
 		r := &all[len(all)-1]
 		switch m := hardwareSTE.FindStringSubmatch(line); {
 		case m != nil:
-			r.id, under = or(r.id, "rule at "+m[1]), "entry"
+			r.id, under = cmp.Or(r.id, "rule at "+m[1]), "entry"
 		case under != "" && (line == "Tag:" || line == "Actions:"):
 			under = line
 		case strings.HasPrefix(line, "Table ") || strings.HasPrefix(line, "Matcher "):

@@ -222,8 +222,9 @@ func FuzzBoardAnswers(f *testing.F) {
 		disk{labels: []string{"a"}, root: []string{"b"}}.layout(&found, parsePartitions(text), mounts)
 		_ = file{size: matcher{test: func(v any) (bool, error) { return v == 8, nil }}}.stat(&found, text)
 		bootedSlot(text)
-		id := Identity{}
-		id.read(map[string]string{"/etc/os-release": text, "/proc/uptime": text})
+		if id := identityOf(map[string]string{"/etc/os-release": text, "/proc/uptime": text}); len(id.OS) > len(text) {
+			t.Fatalf("identityOf made %d bytes of %d", len(id.OS), len(text))
+		}
 		if got := clean(text, 100); len(got) > 400 {
 			t.Fatalf("clean kept %d bytes", len(got))
 		}

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -244,7 +245,7 @@ var residentSize = regexp.MustCompile(`(?m)^VmRSS:\s+(\d{1,12}) kB$`)
 
 // memoryKiB is what zebra has of the board's memory.
 func (r *router) memoryKiB(ctx context.Context) (int64, error) {
-	pid, err := r.output(ctx, "cat", or(r.dir, "/run/frr")+"/zebra.pid")
+	pid, err := r.output(ctx, "cat", cmp.Or(r.dir, "/run/frr")+"/zebra.pid")
 	if err != nil {
 		return 0, err
 	}

@@ -3,7 +3,6 @@ package ci
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -68,23 +67,6 @@ func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host 
 		defer e.Close()
 		return work(ctx, e)
 	})
-}
-
-// ContainerFailed is a container's program that ended with a status of its own, which
-// the command then has too.
-type ContainerFailed struct{ Status uint32 }
-
-func (e ContainerFailed) Error() string {
-	return fmt.Sprintf("the container's program ended with status %d", e.Status)
-}
-
-// OfContainer is err as the command of a container exits with it: any but that
-// of the container's program is none of its status.
-func OfContainer(err error) error {
-	if c := (ContainerFailed{}); err == nil || errors.As(err, &c) {
-		return err
-	}
-	return because{errNoStatus, err}
 }
 
 // RunContainer runs a container on a board, with its outputs passed on to ours. An

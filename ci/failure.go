@@ -3,6 +3,7 @@ package ci
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"slipway/flash"
 )
@@ -87,3 +88,20 @@ type because struct{ kind, err error }
 
 func (b because) Error() string   { return b.err.Error() }
 func (b because) Unwrap() []error { return []error{b.kind, b.err} }
+
+// OfContainer is err as the command of a container exits with it: any but that
+// of the container's program is none of its status.
+func OfContainer(err error) error {
+	if c := (ContainerFailed{}); err == nil || errors.As(err, &c) {
+		return err
+	}
+	return because{errNoStatus, err}
+}
+
+// ContainerFailed is a container's program that ended with a status of its own, which
+// the command then has too.
+type ContainerFailed struct{ Status uint32 }
+
+func (e ContainerFailed) Error() string {
+	return fmt.Sprintf("the container's program ended with status %d", e.Status)
+}

@@ -2,6 +2,7 @@ package ci
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -98,7 +99,7 @@ func (r Report) points() []point {
 }
 
 // label tells a report from those of other boards of its kind.
-func (r Report) label() string { return or(r.Target, r.Board) }
+func (r Report) label() string { return cmp.Or(r.Target, r.Board) }
 
 // oneLine is for forms in which a line has a meaning.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -143,5 +144,5 @@ func plain(name string) string {
 	words := strings.FieldsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._", c)
 	})
-	return or(strings.TrimLeft(strings.Join(words, "-"), ".-"), "unnamed")
+	return cmp.Or(strings.TrimLeft(strings.Join(words, "-"), ".-"), "unnamed")
 }

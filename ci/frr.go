@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -99,7 +100,7 @@ func (r *router) words() string {
 	if r.zebra == nil {
 		return "(nothing; zebra's log has what DPDK said when it started)"
 	}
-	return or(clean(r.zebra.out.String(), maxSawBytes/2), "(nothing)")
+	return cmp.Or(clean(r.zebra.out.String(), maxSawBytes/2), "(nothing)")
 }
 
 // close ends what was started, the last first.
@@ -122,7 +123,7 @@ func (r *router) ready(ctx context.Context, d *daemon, command string) error {
 		}
 		select {
 		case <-d.done:
-			return false, errors.Join(fmt.Errorf("%s ended: %s", d.name, or(clean(d.out.String(), maxSawBytes/2), "no output")), d.err)
+			return false, errors.Join(fmt.Errorf("%s ended: %s", d.name, cmp.Or(clean(d.out.String(), maxSawBytes/2), "no output")), d.err)
 		default:
 			return false, nil
 		}

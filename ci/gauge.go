@@ -2,6 +2,8 @@ package ci
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -118,4 +120,18 @@ func (g *gauge) trend(values []float64) {
 		points = append(points, fmt.Sprintf("%.1f,%.1f", 100*float64(i)/float64(len(values)-1), 24-s.at(v)*.24))
 	}
 	g.Trend, g.Runs = strings.Join(points, " "), len(values)
+}
+
+// String is the metric as a person reads it.
+func (m Metric) String() string { return m.Name + " " + number(m.Value, m.Unit) }
+
+func number(v float64, unit string) string {
+	text := strconv.FormatFloat(v, 'g', 6, 64)
+	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {
+		text = strconv.FormatFloat(math.Round(v*1e4)/1e4, 'f', -1, 64)
+	}
+	if unit == "" {
+		return text
+	}
+	return text + " " + unit
 }

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
@@ -52,16 +53,15 @@ func parseIdentity(text string) Identity {
 	for from, text := range said {
 		said[from] = clean(chomp(text), 4096)
 	}
-	var id Identity
-	id.read(said)
-	return id
+	return identityOf(said)
 }
 
-func (id *Identity) read(said map[string]string) {
+// identityOf is what a board says of itself in these files.
+func identityOf(said map[string]string) (id Identity) {
 	id.Hostname, id.Kernel = said["/proc/sys/kernel/hostname"], said["/proc/sys/kernel/osrelease"]
 	id.BootID, id.MachineID = said["/proc/sys/kernel/random/boot_id"], said["/etc/machine-id"]
-	id.Model = or(filled(said["/sys/class/dmi/id/product_name"]), said["/proc/device-tree/model"])
-	id.Serial = or(filled(said["/sys/class/dmi/id/product_serial"]), said["/proc/device-tree/serial-number"])
+	id.Model = cmp.Or(filled(said["/sys/class/dmi/id/product_name"]), said["/proc/device-tree/model"])
+	id.Serial = cmp.Or(filled(said["/sys/class/dmi/id/product_serial"]), said["/proc/device-tree/serial-number"])
 	id.Firmware = filled(said["/sys/class/dmi/id/bios_version"])
 	id.L4T, id.BlueField = l4t(said["/etc/nv_tegra_release"]), firstLine(said["/etc/mlnx-release"])
 	os := properties(said["/etc/os-release"])
@@ -72,6 +72,7 @@ func (id *Identity) read(said map[string]string) {
 	if up, err := strconv.ParseFloat(seconds, 64); err == nil && up >= 0 && up < 1e10 {
 		id.UptimeSec = int64(up)
 	}
+	return id
 }
 
 func unquoted(text string) string { return strings.Trim(text, `"'`) }

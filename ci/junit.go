@@ -2,6 +2,7 @@ package ci
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"strings"
@@ -122,7 +123,7 @@ func (s *junitSuite) among(label string) {
 func (r Report) newJUnitSuite(name string, elapsedMS int64) junitSuite {
 	return junitSuite{
 		Name: name, Time: junitSeconds(elapsedMS),
-		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), Hostname: or(r.Host.Name, "unknown"),
+		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"), Hostname: cmp.Or(r.Host.Name, "unknown"),
 		Properties: r.junitProperties(),
 	}
 }

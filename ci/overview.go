@@ -75,7 +75,7 @@ type cell struct {
 }
 
 // Sign is what stands in the cell.
-func (c cell) Sign() string { return or(signs[c.Status], c.Text) }
+func (c cell) Sign() string { return cmp.Or(signs[c.Status], c.Text) }
 
 // Limits of a page that a browser still shows.
 const (
@@ -99,7 +99,7 @@ func newOverview(all []Report, links []string) table {
 		if r.Failed() {
 			row.Status, t.Verdict = Failed, Failed
 			failed++
-			reasons[or(r.Reason, "other")]++
+			reasons[cmp.Or(r.Reason, "other")]++
 		}
 		t.Rows = append(t.Rows, row)
 	}

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ func (o *outcome) add(p part) {
 		return
 	}
 	p.name, p.saw = clean(strings.TrimSpace(p.name), 150), strings.TrimSpace(cleanTail(p.saw, maxPartNotes))
-	p.name = or(p.name, fmt.Sprintf("result %d", len(o.parts)+1))
+	p.name = cmp.Or(p.name, fmt.Sprintf("result %d", len(o.parts)+1))
 	o.parts = append(o.parts, p)
 }
 
@@ -69,8 +70,8 @@ func (o outcome) addTo(f *finding) {
 	}
 }
 
-// results are the parts of a check as results of their own.
-func (r CheckResult) results(parts []part) []CheckResult {
+// partResults are the parts of a check as results of their own.
+func partResults(r CheckResult, parts []part) []CheckResult {
 	var all []CheckResult
 	for _, p := range parts {
 		one := CheckResult{Name: clean(r.Name+"/"+p.name, 200), Kind: r.Kind, Status: p.status, ElapsedMS: p.tookMS, Saw: p.saw}
@@ -78,7 +79,7 @@ func (r CheckResult) results(parts []part) []CheckResult {
 			one.Proves = r.Proves
 		}
 		if p.status == Failed {
-			one.Saw, one.Want, one.Next = or(p.saw, "it failed, and said nothing"), "a pass", r.Next
+			one.Saw, one.Want, one.Next = cmp.Or(p.saw, "it failed, and said nothing"), "a pass", r.Next
 		}
 		all = append(all, one)
 	}

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -43,7 +44,7 @@ func (r *tapReader) line(line string) {
 		r.inYAML = true
 	case strings.HasPrefix(line, "Bail out!"):
 		r.bailed = true
-		r.problem("bailed out: %s", or(strings.TrimSpace(strings.TrimPrefix(line, "Bail out!")), "no reason given"))
+		r.problem("bailed out: %s", cmp.Or(strings.TrimSpace(strings.TrimPrefix(line, "Bail out!")), "no reason given"))
 	case line != inner:
 		if strings.HasPrefix(inner, "not ok") && len(r.pending) < maxPending {
 			r.pending = append(r.pending, inner)
@@ -62,7 +63,7 @@ func (r *tapReader) planOrResult(line string) {
 		}
 		r.planned, _ = strconv.Atoi(m[1])
 		if words := tapWords.FindStringSubmatch(m[2]); r.planned == 0 && words != nil {
-			r.add(part{name: "all", status: Skipped, saw: or(words[2], "the plan says skip")})
+			r.add(part{name: "all", status: Skipped, saw: cmp.Or(words[2], "the plan says skip")})
 		}
 		return
 	}
@@ -74,14 +75,14 @@ func (r *tapReader) planOrResult(line string) {
 func (r *tapReader) result(ok bool, number, text string) {
 	r.told++
 	name, directive := cutDirective(text)
-	p := part{name: or(name, "test "+or(number, strconv.Itoa(r.told))), status: Passed, saw: strings.Join(r.pending, "\n")}
+	p := part{name: cmp.Or(name, "test "+cmp.Or(number, strconv.Itoa(r.told))), status: Passed, saw: strings.Join(r.pending, "\n")}
 	r.pending = nil
 	words := tapWords.FindStringSubmatch(directive)
 	switch {
 	case words != nil && strings.EqualFold(words[1], "skip"):
-		p.status, p.saw = Skipped, or(words[2], "skip")
+		p.status, p.saw = Skipped, cmp.Or(words[2], "skip")
 	case words != nil && !ok: // it is known to fail
-		p.status, p.saw = Skipped, "to do: "+or(words[2], "no reason given")
+		p.status, p.saw = Skipped, "to do: "+cmp.Or(words[2], "no reason given")
 	case !ok:
 		p.status = Failed
 	}

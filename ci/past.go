@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -67,5 +68,5 @@ func (r Report) ofSameBoard(other Report) bool {
 	if serial := r.Identity.Serial; serial != "" || other.Identity.Serial != "" {
 		return serial == other.Identity.Serial
 	}
-	return or(r.Target, r.Board) == or(other.Target, other.Board)
+	return cmp.Or(r.Target, r.Board) == cmp.Or(other.Target, other.Board)
 }

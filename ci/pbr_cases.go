@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func (c ruleCase) wrong(flows []pbrFlow) string {
 	case len(flows) == 0:
 		return "zebra has it no more"
 	case c.taken && !flows[0].counted:
-		return "it has no flow: " + or(flows[0].refused, "no reason given")
+		return "it has no flow: " + cmp.Or(flows[0].refused, "no reason given")
 	case !c.taken && flows[0].counted:
 		return "it has a flow, and should be the kernel's: " + c.kernel
 	case !c.taken && flows[0].refused != c.kernel:

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,13 +10,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/google/renameio/v2"
 
@@ -314,7 +312,7 @@ func thisHost() Host {
 	name, _ := os.Hostname()
 	h := Host{Name: name, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
 	if data, err := os.ReadFile("/etc/os-release"); err == nil {
-		h.OS = or(strings.Trim(properties(string(data))["PRETTY_NAME"], `"'`), h.OS)
+		h.OS = cmp.Or(strings.Trim(properties(string(data))["PRETTY_NAME"], `"'`), h.OS)
 	}
 	return h
 }
@@ -385,48 +383,31 @@ func tidyMetrics(all []Metric) []Metric {
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// escapes are a terminal's control sequences: colours, titles, cursor movements.
-var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")
-
-// clean returns the first bytes of text without control characters, and without
-// those that turn the direction of writing or show as nothing.
-func clean(text string, limit int) string {
-	cut := len(text) - limit
-	if cut > 0 {
-		text = strings.ToValidUTF8(text[:limit], "")
-	}
-	text = printable(text)
-	if cut > 0 {
-		text += fmt.Sprintf("… (%d bytes more)", cut)
-	}
-	return text
+// fail adds a stage that failed.
+func (r *Report) fail(stage string, err error, next string) {
+	took := time.Since(r.Started).Milliseconds()
+	r.Reason, r.ElapsedMS = reason(err), took
+	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: err.Error(), Next: next})
 }
 
-// cleanTail keeps the last bytes: what a log ends with matters most.
-func cleanTail(text string, limit int) string {
-	cut := len(text) - limit
-	if cut > 0 {
-		text = strings.ToValidUTF8(text[cut:], "")
+// tally is how a suite went, as the last words of its step.
+func (r SuiteResult) tally() (string, error) {
+	n := map[Status]int{}
+	for _, c := range r.Checks {
+		n[c.Status]++
 	}
-	text = printable(text)
-	if cut > 0 {
-		text = fmt.Sprintf("(%d bytes before) …%s", cut, text)
+	text := countWords(n)
+	if n[Failed] > 0 {
+		return text, errors.New(text)
 	}
-	return text
+	return text, nil
 }
 
-// printable leaves nothing that XML 1.0 or a reader could not show, so less than
-// plaintext.Printable does.
-func printable(text string) string {
-	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
-	text = strings.ReplaceAll(text, "\r\n", "\n")
-	return strings.Map(func(c rune) rune {
-		switch {
-		case c == '\n', c == '\t', c == utf8.RuneError, unicode.IsPrint(c):
-			return c
-		case unicode.IsSpace(c):
-			return ' '
-		}
-		return -1
-	}, text)
+// WriteAndSay is Write, and tells where the report is.
+func (r Report) WriteAndSay(w io.Writer, dir string) error {
+	if err := errors.Join(r.Write(dir), r.keep(dir)); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, reportHTML), reportJSON, reportJUnit)
+	return err
 }

@@ -19,7 +19,8 @@ const reportVersion = 1
 const (
 	maxReportBytes  = 256 << 20
 	maxReports      = 20000
-	maxReportParts  = 500 // stages, suites, logs
+	maxReportParts  = 500  // stages, suites, logs
+	maxChecks       = 2000 // of one suite
 	maxReportMillis = int64(1) << 40
 )
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
-	"errors"
 	"flag"
 	"io"
 	"os"
@@ -281,32 +280,6 @@ func TestJUnitSchema(t *testing.T) {
 		out, err := exec.Command("xmllint", "--nonet", "--noout", "--schema", "testdata/junit.xsd", filepath.Join(dir, reportJUnit)).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
-		}
-	}
-}
-
-// A run that is refused before it begins has a report for programs, and for a person its
-// error alone.
-func TestReportOfARunThatDidNotBegin(t *testing.T) {
-	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
-	damaged := filepath.Join(BoardDir(opt, spec), images.ArtifactName)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(damaged), 0o755), os.WriteFile(damaged, []byte("{"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	for name, run := range map[string]func() (Report, error){
-		"up":     func() (Report, error) { return Up(t.Context(), spec, UpOptions{Build: opt, Out: io.Discard}) },
-		"rig:up": func() (Report, error) { return UpRig(t.Context(), spec, RigOptions{Build: opt, Out: io.Discard}) },
-		"smoke":  func() (Report, error) { return SmokeOn(t.Context(), io.Discard, opt, spec, "h", "") },
-	} {
-		r, err := run()
-		var said bytes.Buffer
-		r.Summary(&said)
-		if err == nil || said.Len() > 0 || !r.Failed() || r.Reason != reason(err) {
-			t.Errorf("%s: %v, %+v, and a person reads %q; want the error alone", name, err, r, said.String())
-		}
-		data, jerr := r.tidy().json()
-		if all, rerr := parseReports(data); jerr != nil || rerr != nil || all[0].Board != "toy" || all[0].Stages[0].Saw != err.Error() {
-			t.Errorf("%s: its report.json %v, %v\n%s", name, jerr, rerr, data)
 		}
 	}
 }

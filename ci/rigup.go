@@ -116,7 +116,7 @@ type rigUp struct {
 
 // runStages goes through stages, reports, and leaves nothing on.
 func (u *rigUp) runStages(ctx context.Context, stages []stage) error {
-	err := u.report.runStages(ctx, stages)
+	err := runStages(ctx, &u.report, stages)
 	u.report.Reason = reason(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	err = errors.Join(err, u.report.WriteAndSay(u.opt.Out, u.dir))

@@ -72,7 +72,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 	if lost != nil {
 		return r, lost
 	}
-	if err = r.verdict(ctx); err == nil {
+	if err = verdictOf(ctx, &r); err == nil {
 		err = s.last.save(file, r)
 	}
 	return r, err
@@ -96,9 +96,9 @@ func loadSuites(spec images.Spec) ([]Suite, error) {
 	return suites, nil
 }
 
-// verdict is the error of a run. Where no failed check tells of it, a failed stage
+// verdictOf is the error of a run. Where no failed check tells of it, a failed stage
 // does: the report may be all that somebody reads.
-func (r *Report) verdict(ctx context.Context) (err error) {
+func verdictOf(ctx context.Context, r *Report) (err error) {
 	switch n := r.counts(); {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("smoke %s: stopped: %w", r.Board, context.Cause(ctx))
@@ -111,13 +111,6 @@ func (r *Report) verdict(ctx context.Context) (err error) {
 		r.fail("smoke", err, "take skip out of the suites, or name others in the board's board.yml")
 	}
 	return err
-}
-
-// fail adds a stage that failed.
-func (r *Report) fail(stage string, err error, next string) {
-	took := time.Since(r.Started).Milliseconds()
-	r.Reason, r.ElapsedMS = reason(err), took
-	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: err.Error(), Next: next})
 }
 
 // session is one board during one run of its suites.

@@ -1,6 +1,7 @@
 package ci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,9 +35,9 @@ func (s *session) runCheck(ctx context.Context, c Check) []CheckResult {
 	case ctx.Err() != nil && err != nil:
 		r.Saw = strings.Join(append([]string{lostSaw + context.Cause(ctx).Error()}, left...), "\n")
 	default:
-		r.conclude(c, f, err, left)
+		conclude(&r, c, f, err, left)
 	}
-	return append([]CheckResult{r}, r.results(f.parts)...)
+	return append([]CheckResult{r}, partResults(r, f.parts)...)
 }
 
 // unready says why a check is not even begun.
@@ -170,7 +171,7 @@ func (s *session) tearDown(ctx context.Context, c Check) (wrong []string) {
 
 // conclude turns what a probe found into a result. What a teardown left behind fails
 // a check too: the next ones may meet it.
-func (r *CheckResult) conclude(c Check, f finding, err error, left []string) {
+func conclude(r *CheckResult, c Check, f finding, err error, left []string) {
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
 	}
@@ -188,5 +189,5 @@ func (r *CheckResult) conclude(c Check, f finding, err error, left []string) {
 	r.Status = Failed
 	r.Saw = clean(strings.Join(f.saw, "\n"), maxSawBytes)
 	r.Want = clean(strings.Join(f.want, "\n"), maxSawBytes)
-	r.Next = clean(or(f.next, c.Next), maxSawBytes)
+	r.Next = clean(cmp.Or(f.next, c.Next), maxSawBytes)
 }

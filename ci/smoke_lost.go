@@ -63,7 +63,7 @@ func (s *session) lossOf(ctx context.Context, r Report) error {
 	if why == nil || ctx.Err() != nil {
 		return nil
 	}
-	at, name := r.lostAt()
+	at, name := lostAt(r)
 	after := s.afterLoss(ctx)
 	if ctx.Err() != nil {
 		return nil
@@ -99,7 +99,7 @@ const lostNext = "see whether the board has power and did not restart (its seria
 const lostSaw = "not finished: "
 
 // lostAt is the number and name of the first check that was under way.
-func (r Report) lostAt() (at int, name string) {
+func lostAt(r Report) (at int, name string) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			at++

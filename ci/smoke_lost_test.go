@@ -1,7 +1,6 @@
 package ci
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,9 +61,9 @@ func judgeLoss(t *testing.T, r Report, err error) {
 	if n.stages[Failed] != 1 || n.checks[Failed] != 0 || r.Reason != "unreachable" || !r.Failed() {
 		t.Errorf("%d failed stages, %d failed checks, reason %q; want one stage, unreachable", n.stages[Failed], n.checks[Failed], r.Reason)
 	}
-	junit, err := junitOf([]Report{r})
-	if err != nil || bytes.Count(junit, []byte("<failure")) != 1 || bytes.Count(junit, []byte("<skipped")) != 5 {
-		t.Errorf("JUnit, %v:\n%s", err, junit)
+	junit := junitText(t, r)
+	if strings.Count(junit, "<failure") != 1 || strings.Count(junit, "<skipped") != 5 {
+		t.Errorf("JUnit:\n%s", junit)
 	}
 	later := r.Suites[0].Checks[4].Saw
 	if later != "not run: the board stopped answering" {
@@ -130,7 +129,7 @@ func TestBoardThatRestartsByItself(t *testing.T) {
 func TestStageOfLostBoard(t *testing.T) {
 	for want, err := range map[string]error{lostNext: Because(t.Context(), ErrUnreachable, io.EOF), "each check says": ErrFailed} {
 		var r Report
-		_ = r.stage(t.Context(), stage{"smoke", func(context.Context) (string, error) { return "", err }, "each check says"})
+		_ = runStage(t.Context(), &r, stage{"smoke", func(context.Context) (string, error) { return "", err }, "each check says"})
 		if got := r.Stages[0].Next; got != want {
 			t.Errorf("%v: next is %q; want %q", err, got, want)
 		}

@@ -2,7 +2,6 @@ package ci
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,19 +117,6 @@ func (r *suiteRun) showing(change func([]string) []string) {
 	defer r.running.Unlock()
 	r.running.names = change(r.running.names)
 	r.step.Detail(strings.Join(r.running.names, ", "))
-}
-
-// tally is how a suite went, as the last words of its step.
-func (r SuiteResult) tally() (string, error) {
-	n := map[Status]int{}
-	for _, c := range r.Checks {
-		n[c.Status]++
-	}
-	text := countWords(n)
-	if n[Failed] > 0 {
-		return text, errors.New(text)
-	}
-	return text, nil
 }
 
 // batches splits checks where one must run alone.

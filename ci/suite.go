@@ -56,7 +56,6 @@ type Check struct {
 // Limits of a suite. They are far above what a person writes.
 const (
 	maxSuiteBytes  = 1 << 20
-	maxChecks      = 2000
 	maxGossfiles   = 8 // depth of suites that include suites
 	maxTimeout     = time.Hour
 	defaultTimeout = 30 * time.Second

@@ -2,6 +2,7 @@ package ci
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -66,7 +67,7 @@ func (t *traffic) python(ctx context.Context, p images.Peer, program string, std
 	errs := &awaited{seen: make(chan struct{})}
 	status, err := t.stream(ctx, strings.NewReader(program), stdout, errs, there(p, append([]string{"python3", "-"}, args...)...)...)
 	if err == nil && status != 0 {
-		err = fmt.Errorf("python3 exited with %d: %s", status, or(cleanTail(errs.String(), 500), "no output"))
+		err = fmt.Errorf("python3 exited with %d: %s", status, cmp.Or(cleanTail(errs.String(), 500), "no output"))
 	}
 	return err
 }

@@ -80,13 +80,13 @@ func (u *up) runStages(ctx context.Context) error {
 		{"deploy", u.deploy, fmt.Sprintf("look around: virt:start -board=%[1]s, then virt:ssh -board=%[1]s", u.spec.Board)},
 		{"smoke", u.smoke, "each failed check says what to do"},
 	}
-	return u.report.runStages(ctx, stages)
+	return runStages(ctx, &u.report, stages)
 }
 
 // runStages goes through stages until one fails.
-func (r *Report) runStages(ctx context.Context, stages []stage) error {
+func runStages(ctx context.Context, r *Report, stages []stage) error {
 	for i, s := range stages {
-		if err := r.stage(ctx, s); err != nil {
+		if err := runStage(ctx, r, s); err != nil {
 			for _, rest := range stages[i+1:] {
 				r.Stages = append(r.Stages, Stage{Name: rest.name, Status: Skipped})
 			}
@@ -99,8 +99,8 @@ func (r *Report) runStages(ctx context.Context, stages []stage) error {
 // errCached is how a stage says that an earlier result served.
 var errCached = errors.New("cached")
 
-// stage runs a stage and notes how it ended.
-func (r *Report) stage(ctx context.Context, s stage) error {
+// runStage runs a stage and notes in the report how it ended.
+func runStage(ctx context.Context, r *Report, s stage) error {
 	began := time.Now()
 	saw, err := s.work(ctx)
 	result := Stage{Name: s.name, Status: Passed, ElapsedMS: time.Since(began).Milliseconds(), Saw: saw}

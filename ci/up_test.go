@@ -50,7 +50,7 @@ func newRig(t *testing.T, name string) rig {
 func (r rig) up(t *testing.T, ctx context.Context) (Report, error) {
 	t.Helper()
 	before := leftovers(t, r.opt.Build.Dir)
-	report, err := Up(ctx, r.spec, r.opt)
+	result, err := Up(ctx, r.spec, r.opt)
 	if diff := cmp.Diff(before, leftovers(t, r.opt.Build.Dir)); diff != "" {
 		t.Errorf("Up left something behind (-before +after):\n%s", diff)
 	}
@@ -59,7 +59,7 @@ func (r rig) up(t *testing.T, ctx context.Context) (Report, error) {
 			t.Errorf("no report: %v", err)
 		}
 	}
-	return report, err
+	return result, err
 }
 
 // leftovers are the processes, loop devices, mounts, network namespaces and
@@ -167,7 +167,7 @@ func testUpWhole(t *testing.T) {
 	r := newRig(t, "whole")
 	before := leftovers(t, r.opt.Build.Dir)
 	r.opt.Keep = true
-	report, err := Up(t.Context(), r.spec, r.opt)
+	result, err := Up(t.Context(), r.spec, r.opt)
 	defer func() {
 		if err := StopVirtual(context.Background(), io.Discard, r.opt.Build, r.spec, true); err != nil {
 			t.Errorf("the board was to be left on: %v", err)
@@ -176,8 +176,8 @@ func testUpWhole(t *testing.T) {
 			t.Errorf("Up left more behind than the board (-before +after):\n%s", diff)
 		}
 	}()
-	if err != nil || report.Failed() || report.counts().checks[Passed] < 15 {
-		t.Fatalf("Up: %v, %v; want no failure and at least 15 passed checks", report.counts(), err)
+	if err != nil || result.Failed() || result.counts().checks[Passed] < 15 {
+		t.Fatalf("Up: %v, %v; want no failure and at least 15 passed checks", result.counts(), err)
 	}
 	const csv = "/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
 	r.onBoard(t, "sed", "-i", "$ a lib, /usr/lib/libnothere.so.1", csv)
@@ -189,11 +189,11 @@ func testUpWhole(t *testing.T) {
 // failing is the report of suites that do not pass.
 func (r rig) failing(t *testing.T) Report {
 	t.Helper()
-	report, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
+	result, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
 	if !errors.Is(err, ErrFailed) {
 		t.Errorf("SmokeOn = %v; want %v", err, ErrFailed)
 	}
-	return report
+	return result
 }
 
 func testUpWithoutSSH(t *testing.T) {
@@ -202,9 +202,9 @@ func testUpWithoutSSH(t *testing.T) {
 	debian.Mask = append(slices.Clone(debian.Mask), "ssh.service")
 	debian.Hook = "" // such images are built too
 	r.spec.Debian = &debian
-	report, err := r.up(t, t.Context())
+	result, err := r.up(t, t.Context())
 	const want = "nothing answers on its SSH port"
-	if failed := find(report, "boot"); err == nil || failed.Status != Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
+	if failed := find(result, "boot"); err == nil || failed.Status != Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
 		t.Errorf("Up: %v, stage boot is %+v; want it failed, with a next step, and %q seen", err, failed, want)
 	}
 }
@@ -264,15 +264,15 @@ func testUpStops(t *testing.T) {
 			ctx, interrupt := context.WithCancelCause(t.Context())
 			pressed := errors.New("interrupt")
 			watcher := progress.New(stopAt{at, func() { interrupt(pressed) }})
-			report, err := r.up(t, progress.With(ctx, watcher))
+			result, err := r.up(t, progress.With(ctx, watcher))
 			if !errors.Is(err, pressed) {
 				t.Errorf("Up stopped in %s: %v; want %v", at, err, pressed)
 			}
 			stage, _, _ := strings.Cut(at, " ")
-			if got := find(report, stage); got.Status != Failed {
+			if got := find(result, stage); got.Status != Failed {
 				t.Errorf("stage %s is %+v; want it failed", stage, got)
 			}
-			if build := find(report, "build"); at != "build" && build.Status != Cached {
+			if build := find(result, "build"); at != "build" && build.Status != Cached {
 				t.Errorf("build is %s (%s); want it cached", build.Status, build.Saw)
 			}
 		})

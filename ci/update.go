@@ -2,6 +2,7 @@ package ci
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,12 +146,12 @@ func (u *updating) begin(host, bundle string) {
 }
 
 // installBundle goes through the stages; without connect, the board is reached already. The
-// report gets all of them, and the logs of a system that failed.
+// record gets all of them, and the logs of a system that failed.
 func (u *updating) installBundle(ctx context.Context, connect func(context.Context) error) error {
-	report := &u.outcome.Report
+	record := &u.outcome.Report
 	var err error
 	if connect != nil {
-		err = report.stage(ctx, stage{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "fix that, then run update again"})
+		err = runStage(ctx, record, stage{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "fix that, then run update again"})
 	}
 	if err == nil {
 		defer hurry(u.conn, u.how.Now)()
@@ -170,27 +171,27 @@ func (u *updating) installBundle(ctx context.Context, connect func(context.Conte
 		{"commit", u.commit, "on the board: look at the engine's own log, then mark the system good by hand"},
 	})
 	if err != nil && u.outcome.System == NewSystem && u.arrived != stays && ctx.Err() == nil {
-		err = errors.Join(err, report.stage(ctx, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
+		err = errors.Join(err, runStage(ctx, record, stage{"roll back", u.rollBack, "switch the board off and on; then look which slot runs"}))
 	}
 	u.askLast(ctx)
 	if err != nil {
 		u.outcome.Why = clean(err.Error(), maxSawBytes)
 	}
-	report.Reason = reason(err)
-	report.ElapsedMS = time.Since(report.Started).Milliseconds()
+	record.Reason = reason(err)
+	record.ElapsedMS = time.Since(record.Started).Milliseconds()
 	return err
 }
 
 // stages goes through stages, and skips what is not wanted and what follows on a failure.
 func (u *updating) stages(ctx context.Context, err error, all []stage) error {
-	report := &u.outcome.Report
+	record := &u.outcome.Report
 	for _, s := range all {
 		if err != nil || u.ends(s.name) {
-			report.Stages = append(report.Stages, Stage{Name: s.name, Status: Skipped})
+			record.Stages = append(record.Stages, Stage{Name: s.name, Status: Skipped})
 			continue
 		}
-		if err = report.stage(ctx, s); errors.Is(err, boardupdate.ErrBusy) && ctx.Err() == nil {
-			report.Stages[len(report.Stages)-1].Next = "wait until that installation has ended (with RAUC, on the board: rauc status), then run update again"
+		if err = runStage(ctx, record, s); errors.Is(err, boardupdate.ErrBusy) && ctx.Err() == nil {
+			record.Stages[len(record.Stages)-1].Next = "wait until that installation has ended (with RAUC, on the board: rauc status), then run update again"
 		}
 	}
 	return err
@@ -263,7 +264,7 @@ func (u *updating) preflight(ctx context.Context) (string, error) {
 		return u.preflightWords(), err
 	}
 	slot, _ := u.before.Other()
-	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, or(slot.Name, "the other system"), u.outcome.Host))
+	return u.outcome.Engine, u.how.Confirm(fmt.Sprintf("Write %s to %s of %s, and restart it?", u.outcome.Bundle, cmp.Or(slot.Name, "the other system"), u.outcome.Host))
 }
 
 // lookHere reads what is on this machine: the suites and the bundle.

@@ -108,12 +108,12 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updatin
 			return restart(ctx)
 		})
 	}
-	u.prove = func(ctx context.Context) (report Report, err error) {
-		return report, c.at(ctx, "smoke", func() error {
+	u.prove = func(ctx context.Context) (proved Report, err error) {
+		return proved, c.at(ctx, "smoke", func() error {
 			if _, err := conn.Run(ctx, "true"); err != nil { // as Smoke, which connects again to see what became of the board
 				return errors.Join(Because(ctx, ErrUnreachable, err), conn.Redial(ctx, redialLimit))
 			}
-			report, err = prove(ctx)
+			proved, err = prove(ctx)
 			return err
 		})
 	}

@@ -37,17 +37,17 @@ func Up(ctx context.Context,
 	return runFor(ctx, given(board, ""), func(ctx context.Context, spec images.Spec) error {
 		build := options
 		build.Fresh = given(fresh, false)
-		report, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: os.Stderr, Keep: given(keep, false)})
-		return show(report, err, form)
+		r, err := ci.Up(ctx, spec, ci.UpOptions{Build: build, Out: os.Stderr, Keep: given(keep, false)})
+		return show(r, err, form)
 	})
 }
 
 // show prints a report for a person, or in a form for a program.
-func show(report ci.Report, err error, form *ci.Form) error {
+func show(r ci.Report, err error, form *ci.Form) error {
 	if form != nil {
-		return errors.Join(err, ci.WriteAs(os.Stdout, form, report))
+		return errors.Join(err, ci.WriteAs(os.Stdout, form, r))
 	}
-	report.Summary(os.Stdout)
+	r.Summary(os.Stdout)
 	return err
 }
 
@@ -247,8 +247,8 @@ func Smoke(ctx context.Context, board, host string,
 		spec, err := smokeSpec(ctx, board, host, list(given(suite, "")))
 		return firstError(errors.Join(wrong, err), func() error {
 			how := []ci.SmokeOption{ci.Until(now), ci.Reboots(!given(noReboot, false))}
-			report, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""), how...)
-			return show(report, err, form)
+			r, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""), how...)
+			return show(r, err, form)
 		})
 	})
 }

@@ -292,8 +292,8 @@ func (b *bench) try(ctx context.Context, m mutation) (caught, said string, err e
 
 // prove runs the suite, and returns the first check that failed and what it saw.
 func (b *bench) prove(ctx context.Context, above ...string) (failed, said string, err error) {
-	report, err := ci.UpRig(ctx, b.spec, ci.RigOptions{Build: rigOptions, Out: b.out, Above: above})
-	for _, s := range report.Suites {
+	r, err := ci.UpRig(ctx, b.spec, ci.RigOptions{Build: rigOptions, Out: b.out, Above: above})
+	for _, s := range r.Suites {
 		if i := slices.IndexFunc(s.Checks, func(c ci.CheckResult) bool { return c.Status == ci.Failed }); i >= 0 {
 			return s.Checks[i].Name, s.Checks[i].Saw, nil
 		}

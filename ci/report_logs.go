@@ -1,0 +1,41 @@
+package ci
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+)
+
+// newLog keeps the end of a text for the report, and all of it where that is more.
+func newLog(name, text string) Log {
+	l := Log{Name: name, Text: cleanTail(text, maxLogBytes)}
+	if len(text) > maxLogBytes {
+		l.Whole = printable(text)
+	}
+	return l
+}
+
+// logFiles are those that writeLogs writes. Flashing has files of its own beside them.
+func logFiles(dir string) string { return filepath.Join(dir, "logs", "smoke-*.txt") }
+
+// writeLogs writes what is too long for the report into files beside it, which the
+// report then names.
+func (r *Report) writeLogs(dir string) error {
+	for i := range r.Logs {
+		l := &r.Logs[i]
+		if l.Whole == "" {
+			continue
+		}
+		file := strings.Replace(logFiles(""), "*", plain(l.Name), 1)
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
+			return err
+		}
+		if err := renameio.WriteFile(filepath.Join(dir, file), []byte(l.Whole), 0o644); err != nil {
+			return err
+		}
+		l.File = file
+	}
+	return nil
+}
