@@ -13,11 +13,13 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/flash"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/host"
+	"slipway/layers/plaintext"
 )
 
 // Boards writes the boards that Slipway knows.
@@ -35,7 +37,7 @@ func Boards(w io.Writer, asJSON bool) error {
 		specs = append(specs, spec)
 	}
 	if asJSON {
-		return writeJSON(w, specs)
+		return plaintext.WriteJSON(w, specs)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "BOARD\tARCH\tBUILT BY\tFLASHED THROUGH\tWHAT IT IS")
@@ -82,7 +84,7 @@ func ShowArtifact(w io.Writer, a images.Artifact, err error, asJSON bool) error 
 		return err
 	}
 	if asJSON && a.Board != "" { // a dry run makes none
-		return writeJSON(w, a)
+		return plaintext.WriteJSON(w, a)
 	}
 	for _, f := range a.Files {
 		fmt.Fprintf(w, "%-10s %10.1f MiB  %s\n", f.Kind, float64(f.SizeBytes)/(1<<20), a.Path(f))
@@ -102,7 +104,7 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 		if f := (&flash.Failed{}); errors.As(err, &f) {
 			receipts = append(receipts, f.Receipts...)
 		}
-		return errors.Join(err, writeJSON(w, receipts))
+		return errors.Join(err, plaintext.WriteJSON(w, receipts))
 	}
 	for _, r := range receipts {
 		fmt.Fprintln(w, r)
@@ -113,11 +115,11 @@ func Flash(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices []string, how flash.Options) ([]flash.Receipt, error) {
 	a, err := artifactFor(spec, opt, how)
 	if err != nil {
-		return nil, flash.Fail(spec.Board, devices, Because(ctx, flash.ErrImage, err))
+		return nil, flash.Fail(spec.Board, devices, report.Because(ctx, flash.ErrImage, err))
 	}
 	for _, device := range devices {
 		if err := off(spec, opt, device); err != nil {
-			return nil, flash.Fail(spec.Board, devices, Because(ctx, flash.ErrRefused, err))
+			return nil, flash.Fail(spec.Board, devices, report.Because(ctx, flash.ErrRefused, err))
 		}
 	}
 	if _, err := a.Partition("data"); how.Image == "" && (err == nil || spec.Machine != nil) {
@@ -203,13 +205,13 @@ func summary(d target.Deployed) string {
 // SmokeOn runs Smoke on the board that host leads to, and writes the report beside
 // the artifact, where there is one: also of a board that could not be reached. A spec
 // without a board's name has suites alone, and nothing is written for it.
-func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...SmokeOption) (Report, error) {
+func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...SmokeOption) (report.Report, error) {
 	dir, a, err := artifactOf(opt, spec)
 	if err == nil && dir != "" {
-		err = removeReport(dir)
+		err = report.Remove(dir)
 	}
 	if err != nil {
-		return refused(spec, err)
+		return report.Refused(spec, err)
 	}
 	r, err := reachAndSmoke(ctx, opt, spec, a, host, pin, how...)
 	r.Target = host
@@ -232,18 +234,18 @@ func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Arti
 	return dir, a, err
 }
 
-func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...SmokeOption) (Report, error) {
+func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...SmokeOption) (report.Report, error) {
 	named := spec
 	named.Board = cmp.Or(spec.Board, host)
-	r := newReport(named)
+	r := report.New(named)
 	if _, err := loadSuites(spec); err != nil { // before the board is asked anything
-		err = Because(ctx, ErrWrong, err)
-		r.fail("smoke", err, suitesNext)
+		err = report.Because(ctx, report.ErrWrong, err)
+		r.AddFailure("smoke", err, suitesNext)
 		return r, err
 	}
 	conn, err := Reach(ctx, opt, spec, host, pin)
 	if err != nil {
-		r.fail("connect", err, "correct that, then run smoke again")
+		r.AddFailure("connect", err, "correct that, then run smoke again")
 		r.ElapsedMS = time.Since(r.Started).Milliseconds()
 		return r, err
 	}
@@ -282,5 +284,5 @@ func orLost(ctx context.Context, conn *target.Conn, err error) error {
 	if err == nil || ctx.Err() != nil || Answers(ctx, conn, 0) {
 		return err
 	}
-	return Because(ctx, ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))
 }

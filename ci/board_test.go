@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/ci/report"
 	"slipway/flash"
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
@@ -166,8 +167,8 @@ func TestFlashFailsInJSON(t *testing.T) {
 		var out bytes.Buffer
 		err := Flash(t.Context(), &out, spec, images.Options{Dir: t.TempDir()}, tt.devices, flash.Options{Image: tt.image}, true)
 		var receipts []flash.Receipt
-		if wrong := json.Unmarshal(out.Bytes(), &receipts); wrong != nil || len(receipts) != len(tt.devices) || ExitStatus(err) != tt.status {
-			t.Errorf("%q: exit status %d, %v, and printed %s; want %d and a receipt of each", tt.devices, ExitStatus(err), err, out.String(), tt.status)
+		if wrong := json.Unmarshal(out.Bytes(), &receipts); wrong != nil || len(receipts) != len(tt.devices) || report.ExitStatus(err) != tt.status {
+			t.Errorf("%q: exit status %d, %v, and printed %s; want %d and a receipt of each", tt.devices, report.ExitStatus(err), err, out.String(), tt.status)
 			continue
 		}
 		for i, r := range receipts {
@@ -179,7 +180,7 @@ func TestFlashFailsInJSON(t *testing.T) {
 }
 
 // passed is the report of an earlier run.
-var passed = Report{Board: "toy", Stages: []Stage{{Name: "smoke", Status: Passed}}}
+var passed = report.Report{Board: "toy", Stages: []report.Stage{{Name: "smoke", Status: report.Passed}}}
 
 // What an earlier run proved is no news of a run that did not get as far.
 func TestSmokeOfABoardThatIsOff(t *testing.T) {
@@ -194,15 +195,15 @@ func TestSmokeOfABoardThatIsOff(t *testing.T) {
 			}
 		}
 		r, err := SmokeOn(t.Context(), io.Discard, opt, spec, "toy", "")
-		if err == nil || find(r, "connect").Status != Failed || !r.Failed() || ExitStatus(err) != 3 || r.Reason != reason(err) {
+		if err == nil || find(r, "connect").Status != report.Failed || !r.Failed() || report.ExitStatus(err) != 3 || r.Reason != report.ReasonFor(err) {
 			t.Errorf("built %v: SmokeOn = %+v (%s), %v; want a failed stage, and status 3", built, r.Stages, r.Reason, err)
 		}
-		data, err := os.ReadFile(filepath.Join(dir, reportJUnit))
+		data, err := os.ReadFile(filepath.Join(dir, report.ReportJUnit))
 		if built != (err == nil) {
-			t.Errorf("built %v: %s: %v; want it only where something was built", built, reportJUnit, err)
+			t.Errorf("built %v: %s: %v; want it only where something was built", built, report.ReportJUnit, err)
 		}
 		if built && !strings.Contains(string(data), `failures="1"`) {
-			t.Errorf("%s:\n%s\nwant one failure", reportJUnit, data)
+			t.Errorf("%s:\n%s\nwant one failure", report.ReportJUnit, data)
 		}
 	}
 }
@@ -228,10 +229,10 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 			"deploy:files":     DeployFiles(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", FilesOptions{}),
 			"deploy:undo":      UndoDeploy(t.Context(), io.Discard, opt, spec, host, UndoOptions{}),
 		} {
-			if got := ExitStatus(err); got != 3 {
+			if got := report.ExitStatus(err); got != 3 {
 				t.Errorf("%s of %s: status %d, %v; want 3", name, host, got, err)
 			}
-			if got := ExitStatus(OfContainer(err)); got != 255 {
+			if got := report.ExitStatus(report.OfContainer(err)); got != 255 {
 				t.Errorf("%s of %s as a container's: status %d; want 255", name, host, got)
 			}
 		}
@@ -253,7 +254,7 @@ func TestStatusOfABoardThatIsLost(t *testing.T) {
 		"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", FilesOptions{}),
 		"deploy:undo":   UndoDeploy(t.Context(), io.Discard, opt, spec, "board", UndoOptions{}),
 	} {
-		if got := ExitStatus(err); got != 3 || !strings.HasSuffix(err.Error(), "the board does not answer any more") {
+		if got := report.ExitStatus(err); got != 3 || !strings.HasSuffix(err.Error(), "the board does not answer any more") {
 			t.Errorf("%s: status %d, %v; want 3", name, got, err)
 		}
 	}
@@ -279,7 +280,7 @@ func TestStatusOfABoardYMLThatIsWrong(t *testing.T) {
 		"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", t.TempDir(), "/opt", FilesOptions{}),
 		"deploy:undo":   UndoDeploy(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", UndoOptions{}),
 	} {
-		if got := ExitStatus(err); got != 5 {
+		if got := report.ExitStatus(err); got != 5 {
 			t.Errorf("%s: status %d, %v; want 5", name, got, err)
 		}
 	}
@@ -289,14 +290,14 @@ func TestStatusOfABoardYMLThatIsWrong(t *testing.T) {
 func TestReportIsRemovedFirst(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 { // the second time nothing is there
-		if err := removeReport(dir); err != nil {
+		if err := report.Remove(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := passed.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := removeReport(dir); err != nil {
+	if err := report.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -337,7 +338,7 @@ func TestFilesThatAreNotHere(t *testing.T) {
 	lost, below := filepath.Join(dir, "etcc"), filepath.Join(dir, "no/such/etc")
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: dir}
 	for _, tt := range []struct{ name, next string }{{lost, dir}, {below, dir}, {"no-such-folder", "."}, {"no/such", "."}} {
-		_, report := ReadReports(tt.name)
+		_, report := report.ReadReports(tt.name)
 		for what, err := range map[string]error{
 			"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, "/etc", FilesOptions{}),
 			"deploy:config": DeployConfig(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, ConfigOptions{}),

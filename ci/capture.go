@@ -12,7 +12,9 @@ import (
 	"strings"
 	"sync"
 
+	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // capture is a tcpdump that runs, and what it has seen of packets with a mark.
@@ -62,7 +64,7 @@ func (c *capture) start(ctx context.Context, s *session, p images.Peer, directio
 	case <-errs.seen:
 		return nil
 	case <-c.done:
-		err := fmt.Errorf("tcpdump on %s ended: %s", p.Interface, cmp.Or(clean(errs.String(), 500), "no output"))
+		err := fmt.Errorf("tcpdump on %s ended: %s", p.Interface, cmp.Or(plaintext.Clean(errs.String(), 500), "no output"))
 		return errors.Join(err, c.err)
 	}
 }
@@ -120,7 +122,7 @@ type awaited struct {
 func (a *awaited) Write(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.text = append(a.text, b[:min(len(b), maxSawBytes-len(a.text))]...)
+	a.text = append(a.text, b[:min(len(b), report.MaxSawBytes-len(a.text))]...)
 	if !a.found && strings.Contains(string(a.text), a.want) {
 		a.found = true
 		close(a.seen)

@@ -6,6 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 )
 
@@ -116,7 +117,7 @@ type finding struct {
 	saw, want []string // of one that failed
 	next      string   // in place of the suite's, where the reason is another than it expects
 	metrics   []reading
-	proves    Proof
+	proves    report.Proof
 	parts     []part // each becomes a result of its own
 }
 

@@ -44,7 +44,7 @@ func readAccount(e *entry, a account) probe {
 		a.exists = *exists
 	}
 	if a.name == "" || strings.HasPrefix(a.name, "-") || strings.ContainsAny(a.name, ":\n\x00/") {
-		e.fail(e.key, "%q is not a name of a user or group", a.name)
+		e.Fail(e.key, "%q is not a name of a user or group", a.name)
 	}
 	return a
 }

@@ -75,18 +75,18 @@ type binary struct {
 func readBinary(e *entry) probe {
 	name := e.text("path", e.name)
 	if !filepath.IsLocal(name) {
-		e.fail(e.key, "path %q must lie in the suite's folder or below", name)
+		e.Fail(e.key, "path %q must lie in the suite's folder or below", name)
 	}
 	b := binary{
 		local: filepath.Join(filepath.Dir(e.file), name), dir: e.text("dir", "/tmp"),
 		args: e.list("args"), env: e.list("env"), exitStatus: e.exitStatus(),
 	}
 	if !strings.HasPrefix(b.dir, "/") || strings.ContainsRune(b.dir, 0) {
-		e.fail(e.fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
+		e.Fail(e.fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
 	}
 	for _, v := range b.env {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" || strings.HasPrefix(name, "-") {
-			e.fail(e.fields["env"], "env must be NAME=value, not %q", v)
+			e.Fail(e.fields["env"], "env must be NAME=value, not %q", v)
 		}
 	}
 	b.readOutput(e)
@@ -99,7 +99,7 @@ func (b *binary) readOutput(e *entry) {
 	format := e.text("output", "text")
 	read, ok := formats[format]
 	if !ok && format != "text" {
-		e.fail(e.fields["output"], "unknown output %q (have text, %s)", format, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
+		e.Fail(e.fields["output"], "unknown output %q (have text, %s)", format, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 	}
 	b.read = read
 	verbose := slices.ContainsFunc(b.args, func(arg string) bool { return strings.HasPrefix(strings.TrimLeft(arg, "-"), "test.v") })

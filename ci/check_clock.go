@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"slipway/layers/plaintext"
 )
 
 // clock wants the board's time to be near ours.
@@ -25,7 +27,7 @@ func (c clock) Inspect(ctx context.Context, s *session) (finding, error) {
 	answered := time.Now()
 	seconds, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
 	if err != nil {
-		return f, fmt.Errorf("date answered %q", clean(out, 200))
+		return f, fmt.Errorf("date answered %q", plaintext.Clean(out, 200))
 	}
 	off := apart(time.Unix(seconds, 0), asked, answered)
 	f.expect(off.Abs() <= c.within, fmt.Sprintf("within %v of this machine's clock", c.within),
@@ -37,7 +39,7 @@ func distance(off time.Duration) string {
 	if off == 0 {
 		return "no difference"
 	}
-	return fmt.Sprintf("%v %s", off.Abs().Round(time.Millisecond), word(off < 0, "behind", "ahead"))
+	return fmt.Sprintf("%v %s", off.Abs().Round(time.Millisecond), plaintext.Either(off < 0, "behind", "ahead"))
 }
 
 // apart is how far a clock that shows whole seconds is from the time at which it

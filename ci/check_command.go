@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/layers/plaintext"
 )
@@ -30,14 +31,14 @@ func readCommand(e *entry) probe {
 	case e.fields["argv"] == nil:
 		c.argv, c.line = []string{"sh", "-c", script}, script
 	case e.fields["exec"] != nil:
-		e.fail(e.fields["exec"], "exec and argv are two ways to say the same; keep one")
+		e.Fail(e.fields["exec"], "exec and argv are two ways to say the same; keep one")
 	case len(c.argv) == 0:
-		e.fail(e.fields["argv"], "argv needs at least the program's name")
+		e.Fail(e.fields["argv"], "argv needs at least the program's name")
 	default:
 		c.line = shellLine(c.argv)
 	}
 	if strings.ContainsRune(script, 0) {
-		e.fail(e.key, "exec holds a NUL")
+		e.Fail(e.key, "exec holds a NUL")
 	}
 	return c
 }
@@ -119,7 +120,7 @@ func describe(r target.Result) string {
 
 // quoteOutput is output as it is shown: a line as it is, several below each other.
 func quoteOutput(data []byte) string {
-	text := clean(strings.TrimSpace(string(data)), maxSawBytes)
+	text := plaintext.Clean(strings.TrimSpace(string(data)), report.MaxSawBytes)
 	if text == "" {
 		return "(nothing)"
 	}

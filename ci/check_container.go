@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"slipway/flash/target"
+	"slipway/layers/plaintext"
 )
 
 // containers is the board's container engine: *target.Containers.
@@ -45,7 +46,7 @@ func (c containerd) Inspect(ctx context.Context, s *session) (finding, error) {
 		return f, err
 	}
 	f.match("version", c.version, strings.TrimPrefix(version, "v"), "version "+version)
-	f.fact("containerd " + clean(version, 100) + " answers")
+	f.fact("containerd " + plaintext.Clean(version, 100) + " answers")
 	return f, nil
 }
 
@@ -69,14 +70,14 @@ func readContainer(e *entry) probe {
 		output:     e.matcher("output", textValue),
 	}
 	if c.spec.Image == "" {
-		e.fail(e.key, "a container needs an image")
+		e.Fail(e.key, "a container needs an image")
 	}
 	if c.spec.Hook != "" && !strings.HasPrefix(c.spec.Hook, "/") {
-		e.fail(e.fields["hook"], "hook must be an absolute path, not %q", c.spec.Hook)
+		e.Fail(e.fields["hook"], "hook must be an absolute path, not %q", c.spec.Hook)
 	}
 	for _, v := range c.spec.Env {
 		if !strings.Contains(v, "=") {
-			e.fail(e.fields["env"], "env must be NAME=value, not %q", v)
+			e.Fail(e.fields["env"], "env must be NAME=value, not %q", v)
 		}
 	}
 	return c

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // disk is the layout of the disk that the board runs from.
@@ -20,7 +22,7 @@ type disk struct {
 func readDisk(e *entry) probe {
 	d := disk{labels: e.list("labels"), root: e.list("root"), slot: e.list("slot")}
 	if len(d.labels)+len(d.root)+len(d.slot) == 0 {
-		e.fail(e.key, "a disk needs labels, root or slot")
+		e.Fail(e.key, "a disk needs labels, root or slot")
 	}
 	return d
 }
@@ -81,7 +83,7 @@ func (d disk) Inspect(ctx context.Context, s *session) (finding, error) {
 		}
 		slot := bootedSlot(cmdline)
 		f.expect(slices.Contains(d.slot, slot), "booted from slot "+strings.Join(d.slot, " or "),
-			word(slot != "", "slot "+slot+" is booted", "the kernel's command line names no slot: "+clean(chomp(cmdline), 500)))
+			plaintext.Either(slot != "", "slot "+slot+" is booted", "the kernel's command line names no slot: "+plaintext.Clean(chomp(cmdline), 500)))
 	}
 	return f, nil
 }

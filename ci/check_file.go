@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/layers/plaintext"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -59,7 +61,7 @@ func readFile(e *entry) probe {
 	}
 	if old := e.fields["contains"]; old != nil {
 		if e.fields["contents"] != nil {
-			e.fail(old, "contains is goss's old name of contents; keep one")
+			e.Fail(old, "contains is goss's old name of contents; keep one")
 		}
 		f.contents = e.matcher("contains", textValue)
 	}
@@ -77,7 +79,7 @@ var modePattern = regexp.MustCompile(`^[0-7]{4}$`)
 func (e *entry) mode() matcher {
 	n := e.fields["mode"]
 	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern.MatchString(n.Value)) {
-		e.fail(n, "mode must be four octal digits in quotes, like \"0755\", not %s", n.Value)
+		e.Fail(n, "mode must be four octal digits in quotes, like \"0755\", not %s", n.Value)
 	}
 	return e.matcher("mode", stringValue)
 }
@@ -85,7 +87,7 @@ func (e *entry) mode() matcher {
 func (e *entry) fileType() matcher {
 	n := e.fields["filetype"]
 	if known := slices.Sorted(maps.Values(fileTypes)); n != nil && n.Kind == yaml.ScalarNode && !slices.Contains(known, n.Value) {
-		e.fail(n, "filetype %q is not one of %s", n.Value, strings.Join(known, ", "))
+		e.Fail(n, "filetype %q is not one of %s", n.Value, strings.Join(known, ", "))
 	}
 	return e.matcher("filetype", stringValue)
 }
@@ -124,11 +126,11 @@ func existence(what string, there bool) string {
 func (f file) stat(found *finding, out string) error {
 	fields := strings.Fields(out)
 	if len(fields) != 6 {
-		return fmt.Errorf("stat %s answered %q", f.path, clean(out, 200))
+		return fmt.Errorf("stat %s answered %q", f.path, plaintext.Clean(out, 200))
 	}
 	bits, err := strconv.ParseUint(fields[0], 16, 32)
 	if err != nil {
-		return fmt.Errorf("stat %s answered %q", f.path, clean(out, 200))
+		return fmt.Errorf("stat %s answered %q", f.path, plaintext.Clean(out, 200))
 	}
 	mode, filetype := fmt.Sprintf("%04o", bits&0o7777), fileTypes[bits&0o170000]
 	found.match("mode", f.mode, mode, "mode "+mode)

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // flow is a rule that the ports themselves keep to, by dpdk-testpmd.
@@ -24,10 +26,10 @@ func readFlow(e *entry) probe {
 	transfer := e.flag("transfer")
 	c := flow{aim: readAim(e), group: e.number("group", 0, 0, math.MaxUint32-1), plain: transfer != nil && !*transfer}
 	if c.anyProtocol {
-		e.fail(e.key, "any-protocol is for pbr: a rule of testpmd's has one protocol")
+		e.Fail(e.key, "any-protocol is for pbr: a rule of testpmd's has one protocol")
 	}
 	if c.group > 0 && c.plain || c.allFields && (c.group > 0 || c.plain) {
-		e.fail(e.key, "a check takes only one of group, transfer: false and all-fields")
+		e.Fail(e.key, "a check takes only one of group, transfer: false and all-fields")
 	}
 	return c
 }
@@ -80,7 +82,7 @@ func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU
 	}
 	out := ports[1]
 	if t == nil {
-		f.proves = ProvesParts
+		f.proves = report.ProvesParts
 		return c.withoutTraffic(f, pmd, out)
 	}
 	if c.group > 0 && d.Other == nil {
@@ -182,7 +184,7 @@ func (l *flowLife) runSteps(ctx context.Context) error {
 		}
 	}
 	after, err := l.pmd.memory()
-	if l.f.proves == ProvesSoftware { // drivers of hardware keep memory for the next rule
+	if l.f.proves == report.ProvesSoftware { // drivers of hardware keep memory for the next rule
 		l.f.expect(after == before, "memory as before: "+before, "once the rules were destroyed: "+after)
 	}
 	return err
@@ -315,7 +317,7 @@ const counterLag = 5 * time.Second
 // hold the checksums of the frames too.
 func (f *finding) count(ctx context.Context, name string, want tally, read func() (tally, error)) error {
 	patience := counterLag
-	if f.proves == ProvesSoftware {
+	if f.proves == report.ProvesSoftware {
 		patience = 0
 	}
 	var got tally
@@ -334,7 +336,7 @@ func (f *finding) count(ctx context.Context, name string, want tally, read func(
 		f.expect(false, name+"'s count", unread.Error())
 		return err
 	}
-	right := got == want || f.proves != ProvesSoftware && got == tally{want.packets, want.bytes + frameCheck*want.packets}
+	right := got == want || f.proves != report.ProvesSoftware && got == tally{want.packets, want.bytes + frameCheck*want.packets}
 	f.expect(right, fmt.Sprintf("%s counts %d packets, %d bytes", name, want.packets, want.bytes), fmt.Sprintf("%s counts %d packets, %d bytes", name, got.packets, got.bytes))
 	return err
 }
@@ -349,13 +351,13 @@ func destroy(f *finding, pmd *testpmd, rule int) error {
 		return err
 	}
 	if !strings.Contains(out, fmt.Sprintf("Flow rule #%d destroyed", rule)) {
-		f.expect(false, "the rule is destroyed", cmp.Or(firstLine(out), "flow destroy said nothing"))
+		f.expect(false, "the rule is destroyed", cmp.Or(plaintext.FirstLine(out), "flow destroy said nothing"))
 	}
 	out, err = pmd.do(fmt.Sprintf("flow query 0 %d count", rule))
 	if err != nil {
 		return err
 	}
 	gone := strings.Contains(out, fmt.Sprintf("Flow rule #%d not found", rule))
-	f.expect(gone, "no rule is left to ask", word(gone, fmt.Sprintf("rule %d is gone", rule), "the rule still answers: "+firstLine(out)))
+	f.expect(gone, "no rule is left to ask", plaintext.Either(gone, fmt.Sprintf("rule %d is gone", rule), "the rule still answers: "+plaintext.FirstLine(out)))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -22,16 +23,16 @@ func TestFlow(t *testing.T) {
 		name, driver, fault string
 		spec                *images.DPU
 		want                string // of what was seen
-		proves              Proof
+		proves              report.Proof
 	}{
 		{"in software", "net_swflow", "", &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; " +
-			"with both rules: 24 rewritten to to, 47 rewritten to other, 34 by the kernel, 12 no further; the rule counts 44 packets, ", ProvesSoftware},
-		{"in hardware", "mlx5_pci", "", &playedSpec, "rule 1 is gone; with the wider rule: 71 rewritten to other, 34 by the kernel, 12 no further; the wider rule counts 118 packets", ProvesHardware},
-		{"once both are gone", "mlx5_pci", "", &playedSpec, "; rule 0 is gone; without a rule: 105 by ", ProvesHardware},
-		{"a bridge that floods", "net_swflow", "floods", &playedSpec, "rule 0 is gone", ProvesSoftware},
+			"with both rules: 24 rewritten to to, 47 rewritten to other, 34 by the kernel, 12 no further; the rule counts 44 packets, ", report.ProvesSoftware},
+		{"in hardware", "mlx5_pci", "", &playedSpec, "rule 1 is gone; with the wider rule: 71 rewritten to other, 34 by the kernel, 12 no further; the wider rule counts 118 packets", report.ProvesHardware},
+		{"once both are gone", "mlx5_pci", "", &playedSpec, "; rule 0 is gone; without a rule: 105 by ", report.ProvesHardware},
+		{"a bridge that floods", "net_swflow", "floods", &playedSpec, "rule 0 is gone", report.ProvesSoftware},
 		{"a driver that nobody knows", "net_new", "", &playedSpec, "the rule counts 44 packets", ""},
-		{"nowhere else", "net_swflow", "", &apart, "; rule 0 is gone; without a rule: 105 by the kernel", ProvesSoftware},
-		{"no traffic", "mlx5_pci", "", &parts, "no packets were sent: dpu in the board's board.yml has no from and to; port 0 pf0vf0 is mlx5_pci, port 1 p0 is mlx5_pci; rule 0 is gone", ProvesParts},
+		{"nowhere else", "net_swflow", "", &apart, "; rule 0 is gone; without a rule: 105 by the kernel", report.ProvesSoftware},
+		{"no traffic", "mlx5_pci", "", &parts, "no packets were sent: dpu in the board's board.yml has no from and to; port 0 pf0vf0 is mlx5_pci, port 1 p0 is mlx5_pci; rule 0 is gone", report.ProvesParts},
 		{"no section", "", "", nil, "skipped: the board's board.yml has no section dpu", ""},
 		{"no testpmd", "", "no dpdk-testpmd", &playedSpec, "skipped: the board lacks what it needs: it has no program dpdk-testpmd", ""},
 		{"no tcpdump", "", "no tcpdump", &playedSpec, "skipped: there is no tcpdump where packets are sent, pass or arrive: in leaf2 tcpdump", ""},

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 )
 
@@ -77,8 +78,8 @@ func (c flowRate) checkRates(f *finding, r target.Result) {
 		return
 	}
 	f.fact(fmt.Sprintf("%d rules made and removed", c.rules))
-	c.inserted.read(f, Metric{Name: "rules inserted", Unit: "rules/s", Value: *inserted * 1000})
-	c.removed.read(f, Metric{Name: "rules removed", Unit: "rules/s", Value: *removed * 1000})
+	c.inserted.read(f, report.Metric{Name: "rules inserted", Unit: "rules/s", Value: *inserted * 1000})
+	c.removed.read(f, report.Metric{Name: "rules removed", Unit: "rules/s", Value: *removed * 1000})
 }
 
 var (

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -17,10 +18,10 @@ func TestFlowRate(t *testing.T) {
 		name, suite, driver, fault, says string
 		spec                             *images.DPU
 		want                             string
-		proves                           Proof
+		proves                           report.Proof
 	}{
-		{"in software", "flow-rate: {rates: {}}", "net_swflow", "", ratesSaid, &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; 1000 rules made and removed; rules inserted 812250 rules/s; rules removed 1024500 rules/s", ProvesSoftware},
-		{"in hardware", "flow-rate: {rates: {rules: 10, min-inserted: 1000}}", "mlx5_pci", "", ratesSaid, &playedSpec, "passed: port 0 pf0vf0 is mlx5_pci, port 1 p0 is mlx5_pci; 10 rules made and removed", ProvesHardware},
+		{"in software", "flow-rate: {rates: {}}", "net_swflow", "", ratesSaid, &playedSpec, "passed: port 0 pf0vf0 is net_swflow, port 1 p0 is net_swflow; 1000 rules made and removed; rules inserted 812250 rules/s; rules removed 1024500 rules/s", report.ProvesSoftware},
+		{"in hardware", "flow-rate: {rates: {rules: 10, min-inserted: 1000}}", "mlx5_pci", "", ratesSaid, &playedSpec, "passed: port 0 pf0vf0 is mlx5_pci, port 1 p0 is mlx5_pci; 10 rules made and removed", report.ProvesHardware},
 		{"too slow", "flow-rate: {rates: {min-inserted: 900000}}", "mlx5_pci", "", ratesSaid, &playedSpec, "failed: rules inserted 812250 rules/s", ""},
 		{"it fails", "flow-rate: {rates: {}}", "mlx5_pci", "", "exit 1\n" + ratesSaid, &playedSpec, "failed: exit status 1", ""},
 		{"no rates", "flow-rate: {rates: {}}", "mlx5_pci", "", ":: Port 0 :: Core 0 :: Rules insertion rate -> inf K Rule/Sec\n", &playedSpec, "failed: exit status 0", ""},

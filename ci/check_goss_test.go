@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -109,7 +111,7 @@ func TestGossSectionsHere(t *testing.T) {
 		"mount: {/: {usage: {ge: 0}}}",
 	} {
 		suite = strings.NewReplacer("$U", me.Username, "$I", me.Uid, "$H", me.HomeDir).Replace(suite)
-		if r := runOneCheck(t, here{}, suite); r.Status != Passed {
+		if r := runOneCheck(t, here{}, suite); r.Status != report.Passed {
 			t.Errorf("%s: %s", suite, judged(r))
 		}
 	}
@@ -147,9 +149,9 @@ func TestReachThroughTheBoard(t *testing.T) {
 		}
 		r := (&session{board: conn, dial: conn.DialContext}).runCheck(t.Context(), s.Checks[0])[0]
 		switch {
-		case tt.want == "" && r.Status == Passed:
+		case tt.want == "" && r.Status == report.Passed:
 		case strings.HasSuffix(tt.want, "\n"):
-			if r.Status != Failed || !strings.HasPrefix(r.Want, "body: all of it") {
+			if r.Status != report.Failed || !strings.HasPrefix(r.Want, "body: all of it") {
 				t.Errorf("%s: want %q", tt.suite, r.Want)
 			}
 		case judged(r) != fill.Replace(tt.want):
@@ -160,7 +162,7 @@ func TestReachThroughTheBoard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := (&session{board: conn, dial: conn.DialContext}).runCheck(t.Context(), s.Checks[0])[0]; r.Status != Failed || !strings.Contains(r.Saw, "certificate") {
+	if r := (&session{board: conn, dial: conn.DialContext}).runCheck(t.Context(), s.Checks[0])[0]; r.Status != report.Failed || !strings.Contains(r.Saw, "certificate") {
 		t.Errorf("a certificate of nobody: %+v", r)
 	}
 }
@@ -212,11 +214,11 @@ func TestUnreachableInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := (&session{board: recorded{"true": ""}, dial: hang}).runCheck(t.Context(), suite.Checks[0])[0]
-	if r.Status != Passed {
+	if r.Status != report.Passed {
 		t.Errorf("of a board that answers: %s", judged(r))
 	}
 	r = (&session{board: recorded{}, dial: hang}).runCheck(t.Context(), suite.Checks[0])[0]
-	if r.Status != Failed || !strings.Contains(r.Saw, errLost.Error()) {
+	if r.Status != report.Failed || !strings.Contains(r.Saw, errLost.Error()) {
 		t.Errorf("of a board that is lost: %s", judged(r))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // byFile reads lines of FILE:TEXT, as grep -H prints them. Of the files that are
@@ -38,10 +40,10 @@ type kernelParam struct {
 func readKernelParam(e *entry) probe {
 	k := kernelParam{name: e.text("name", e.name), value: e.matcher("value", stringValue)}
 	if k.value.empty() {
-		e.fail(e.key, "a kernel-param needs a value")
+		e.Fail(e.key, "a kernel-param needs a value")
 	}
 	if file := k.file(); !strings.HasPrefix(file, "/proc/sys/") || strings.ContainsRune(file, 0) || strings.Contains(file, "/../") {
-		e.fail(e.key, "%q is not a parameter's name, like net.ipv4.ip_forward", k.name)
+		e.Fail(e.key, "%q is not a parameter's name, like net.ipv4.ip_forward", k.name)
 	}
 	return k
 }
@@ -83,7 +85,7 @@ func readModule(e *entry) probe {
 		m.loaded = *l
 	}
 	if m.name == "" || strings.HasPrefix(m.name, ".") || strings.ContainsAny(m.name, "/ \n\x00") {
-		e.fail(e.key, "%q is not a module's name", m.name)
+		e.Fail(e.key, "%q is not a module's name", m.name)
 	}
 	return m
 }
@@ -98,8 +100,8 @@ func (m module) Inspect(ctx context.Context, s *session) (finding, error) {
 		return f, err
 	}
 	have := r.Status == 0
-	f.expect(have == m.loaded, m.name+word(m.loaded, " is loaded or built in", " is not loaded"),
-		m.name+word(have, " is loaded or built in", " is not loaded"))
+	f.expect(have == m.loaded, m.name+plaintext.Either(m.loaded, " is loaded or built in", " is not loaded"),
+		m.name+plaintext.Either(have, " is loaded or built in", " is not loaded"))
 	if have && m.loaded {
 		version := strings.TrimPrefix(strings.TrimSpace(string(r.Stdout)), "v")
 		f.match("version", m.version, version, "version "+cmp.Or(version, "(it tells none)"))
@@ -123,7 +125,7 @@ type linePattern struct {
 func readDmesg(e *entry) probe {
 	d := dmesg{has: e.patterns("has"), never: e.patterns("never"), ignore: e.patterns("ignore")}
 	if len(d.has)+len(d.never) == 0 {
-		e.fail(e.key, "a dmesg needs has or never: regular expressions for lines")
+		e.Fail(e.key, "a dmesg needs has or never: regular expressions for lines")
 	}
 	return d
 }
@@ -133,7 +135,7 @@ func (e *entry) patterns(key string) []linePattern {
 	for i, text := range e.list(key) {
 		re, err := regexp.Compile(text)
 		if err != nil {
-			e.fail(e.fields[key].Content[i], "%s: %v", key, err)
+			e.Fail(e.fields[key].Content[i], "%s: %v", key, err)
 			return nil
 		}
 		all = append(all, linePattern{text, re})
@@ -167,7 +169,7 @@ func (d dmesg) Inspect(ctx context.Context, s *session) (finding, error) {
 func (d dmesg) checkMessages(f *finding, all []string) {
 	for _, want := range d.has {
 		line, ok := firstMatch(all, want)
-		f.expect(ok, "a message that matches /"+want.text+"/", word(ok, line, "no message matches /"+want.text+"/"))
+		f.expect(ok, "a message that matches /"+want.text+"/", plaintext.Either(ok, line, "no message matches /"+want.text+"/"))
 	}
 	var bad []string
 	for _, line := range all {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/layers/plaintext"
+
 	"github.com/blang/semver/v4"
 	"go.yaml.in/yaml/v4"
 )
@@ -126,12 +128,12 @@ func (r matchReader) readScalar(n *yaml.Node) matcher {
 	switch want := r.scalarOf(n).(type) {
 	case string:
 		if number, err := strconv.Atoi(want); r.value == numberValue && (err != nil || strconv.Itoa(number) != want) {
-			r.fail(n, "%s must be a number, not %q", r.key, want)
+			r.Fail(n, "%s must be a number, not %q", r.key, want)
 		}
 		return matcher{words: strconv.Quote(want), test: func(v any) (bool, error) { return textOf(v) == want, nil }}
 	case bool:
 		if r.value != anyValue {
-			r.fail(n, "%s is never %s, as it is no truth value; for a text, write %q", r.key, n.Value, n.Value)
+			r.Fail(n, "%s is never %s, as it is no truth value; for a text, write %q", r.key, n.Value, n.Value)
 		}
 		return matcher{words: n.Value, test: func(v any) (bool, error) { return v == want, nil }}
 	}
@@ -143,16 +145,16 @@ func (r matchReader) scalarOf(n *yaml.Node) any {
 	var value any
 	if n.Kind == yaml.ScalarNode {
 		if err := n.Decode(&value); err != nil {
-			r.fail(n, "%s: %v", r.key, err)
+			r.Fail(n, "%s: %v", r.key, err)
 		}
 	}
 	switch value := value.(type) {
 	case string, int, float64, bool:
 		return value
 	case nil:
-		r.fail(n, "%s is %s; leave it out or write []", r.key, kindOf(n))
+		r.Fail(n, "%s is %s; leave it out or write []", r.key, kindOf(n))
 	default:
-		r.fail(n, "%s: YAML takes %s for a %s; write it in quotes", r.key, kindOf(n), strings.TrimPrefix(n.ShortTag(), "!!"))
+		r.Fail(n, "%s: YAML takes %s for a %s; write it in quotes", r.key, kindOf(n), strings.TrimPrefix(n.ShortTag(), "!!"))
 	}
 	return ""
 }
@@ -164,7 +166,7 @@ func (r matchReader) readList(n *yaml.Node) matcher {
 	case listValue, anyValue:
 		return r.elements(n, listOf)
 	}
-	r.fail(n, "%s must be one value or a matcher, not a list; for lines use have-patterns or contain-elements", r.key)
+	r.Fail(n, "%s must be one value or a matcher, not a list; for lines use have-patterns or contain-elements", r.key)
 	return matcher{}
 }
 
@@ -178,12 +180,12 @@ var matcherNames = []string{
 // readNamed reads a mapping like {have-prefix: v}.
 func (r matchReader) readNamed(n *yaml.Node) matcher {
 	if len(n.Content) != 2 {
-		r.fail(n, "%s: one matcher at a time (combine with and: [...])", r.key)
+		r.Fail(n, "%s: one matcher at a time (combine with and: [...])", r.key)
 		return matcher{}
 	}
 	name, arg := n.Content[0], n.Content[1]
 	if !slices.Contains(matcherNames, name.Value) {
-		r.fail(name, "%s: unknown matcher %q (allowed: %s)", r.key, name.Value, strings.Join(matcherNames, ", "))
+		r.Fail(name, "%s: unknown matcher %q (allowed: %s)", r.key, name.Value, strings.Join(matcherNames, ", "))
 		return matcher{}
 	}
 	switch name.Value {
@@ -229,7 +231,7 @@ func (r matchReader) readOne(name string, arg *yaml.Node) matcher {
 	}
 	word, ok := r.scalarOf(arg).(string)
 	if !ok {
-		r.fail(arg, "%s: %s needs a text; write %q", r.key, name, arg.Value)
+		r.Fail(arg, "%s: %s needs a text; write %q", r.key, name, arg.Value)
 	}
 	switch name {
 	case "have-prefix":
@@ -254,7 +256,7 @@ func (r matchReader) want(n *yaml.Node, k yaml.Kind) *yaml.Node {
 	if n.Kind == k {
 		return n
 	}
-	r.fail(n, "%s: this matcher does not take %s", r.key, kindOf(n))
+	r.Fail(n, "%s: this matcher does not take %s", r.key, kindOf(n))
 	return &yaml.Node{Kind: k, Line: n.Line, Column: n.Column, Value: "0"}
 }
 
@@ -264,7 +266,7 @@ func (r matchReader) combine(name string, arg *yaml.Node) matcher {
 		parts = append(parts, r.of(r.value).read(c))
 	}
 	if len(parts) == 0 {
-		r.fail(arg, "%s: %s needs a list of matchers", r.key, name)
+		r.Fail(arg, "%s: %s needs a list of matchers", r.key, name)
 	}
 	if name == "and" {
 		return matcher{all: parts}
@@ -288,7 +290,7 @@ func (r matchReader) combine(name string, arg *yaml.Node) matcher {
 func (r matchReader) equal(arg *yaml.Node) matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
-		r.fail(arg, "%s: %v", r.key, err)
+		r.Fail(arg, "%s: %v", r.key, err)
 	}
 	words := "equals " + kindOf(arg)
 	switch arg.Kind {
@@ -309,7 +311,7 @@ func (r matchReader) equal(arg *yaml.Node) matcher {
 func (r matchReader) length(arg *yaml.Node) matcher {
 	want, ok := r.scalarOf(arg).(int)
 	if !ok || want < 0 {
-		r.fail(arg, "%s: have-len needs a number, not %s", r.key, kindOf(arg))
+		r.Fail(arg, "%s: have-len needs a number, not %s", r.key, kindOf(arg))
 	}
 	unit := "bytes"
 	if r.value == listValue {
@@ -330,7 +332,7 @@ func (r matchReader) compare(n *yaml.Node, words string, holds func(order int) b
 	switch want.(type) {
 	case int, float64:
 	default:
-		r.fail(n, "%s must be a number, not %s", r.key, kindOf(n))
+		r.Fail(n, "%s must be a number, not %s", r.key, kindOf(n))
 	}
 	return matcher{words: words + n.Value, test: func(v any) (bool, error) {
 		have, err := numberOf(v)
@@ -345,7 +347,7 @@ func (r matchReader) compare(n *yaml.Node, words string, holds func(order int) b
 func (r matchReader) regexp(n *yaml.Node, text string) *regexp.Regexp {
 	re, err := regexp.Compile(text)
 	if err != nil {
-		r.fail(n, "%s: %v", r.key, err)
+		r.Fail(n, "%s: %v", r.key, err)
 		return regexp.MustCompile("")
 	}
 	return re
@@ -355,7 +357,7 @@ func (r matchReader) regexp(n *yaml.Node, text string) *regexp.Regexp {
 func (r matchReader) semver(n *yaml.Node, text string) matcher {
 	allows, err := semver.ParseRange(text)
 	if err != nil {
-		r.fail(n, "%s: %q is not a constraint such as \">=1.2.0 <2.0.0\": %v", r.key, text, err)
+		r.Fail(n, "%s: %q is not a constraint such as \">=1.2.0 <2.0.0\": %v", r.key, text, err)
 	}
 	return matcher{words: "a version " + text, test: func(v any) (bool, error) {
 		all := []any{v}
@@ -373,7 +375,7 @@ func (r matchReader) semver(n *yaml.Node, text string) matcher {
 			text, _ := one.(string)
 			version, err := semver.Parse(text)
 			if err != nil {
-				return false, fmt.Errorf("%q is not a version such as 1.2.0", clean(text, 40))
+				return false, fmt.Errorf("%q is not a version such as 1.2.0", plaintext.Clean(text, 40))
 			}
 			ok = ok && allows(version)
 		}

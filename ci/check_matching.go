@@ -16,17 +16,17 @@ func readMatching(e *entry) probe {
 	m, t := matching{}, anyValue
 	n := e.fields["content"]
 	if n == nil {
-		e.fail(e.key, "a matching needs content and matches")
+		e.Fail(e.key, "a matching needs content and matches")
 		return m
 	}
 	if err := n.Decode(&m.content); err != nil {
-		e.fail(n, "content: %v", err)
+		e.Fail(n, "content: %v", err)
 	}
 	if isTrue(e.flag("as-reader")) { // as if a command had printed it
 		m.content, t = fmt.Sprint(m.content), textValue
 	}
 	if m.matches = e.matcher("matches", t); m.matches.empty() {
-		e.fail(e.key, "a matching needs content and matches")
+		e.Fail(e.key, "a matching needs content and matches")
 	}
 	return m
 }

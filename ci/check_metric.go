@@ -7,11 +7,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"slipway/ci/report"
 )
 
 // reading is a metric, and how far it may be from that of the last good run.
 type reading struct {
-	Metric
+	report.Metric
 	within float64 // of the last value, as a part of it; 0: as far as it likes
 }
 
@@ -32,7 +34,7 @@ func (e *entry) decimal(key string) *float64 {
 	}
 	v, err := finite(n.Value)
 	if err != nil {
-		e.fail(n, "%s must be a number, not %q", key, n.Value)
+		e.Fail(n, "%s must be a number, not %q", key, n.Value)
 	}
 	return &v
 }
@@ -46,7 +48,7 @@ func (e *entry) percent(key string) float64 {
 	text, ok := strings.CutSuffix(n.Value, "%")
 	v, err := finite(text)
 	if !ok || err != nil || v <= 0 || v > 1000 {
-		e.fail(n, "%s must be a percentage like 10%%, not %q", key, n.Value)
+		e.Fail(n, "%s must be a percentage like 10%%, not %q", key, n.Value)
 	}
 	return v / 100
 }
@@ -61,15 +63,15 @@ func finite(text string) (float64, error) {
 }
 
 // read notes a number, and what is wrong with it.
-func (l limits) read(f *finding, m Metric) {
+func (l limits) read(f *finding, m report.Metric) {
 	m.Min, m.Max = l.min, l.max
 	f.metrics = append(f.metrics, reading{m, l.within})
 	saw := m.String()
 	switch {
 	case l.min != nil && m.Value < *l.min:
-		f.expect(false, fmt.Sprintf("%s: at least %s", m.Name, number(*l.min, m.Unit)), saw)
+		f.expect(false, fmt.Sprintf("%s: at least %s", m.Name, report.FormatNumber(*l.min, m.Unit)), saw)
 	case l.max != nil && m.Value > *l.max:
-		f.expect(false, fmt.Sprintf("%s: at most %s", m.Name, number(*l.max, m.Unit)), saw)
+		f.expect(false, fmt.Sprintf("%s: at most %s", m.Name, report.FormatNumber(*l.max, m.Unit)), saw)
 	default:
 		f.fact(saw)
 	}
@@ -93,13 +95,13 @@ func readMetric(e *entry) probe {
 		m.command = c
 	}
 	if e.fields["exec"] == nil && e.fields["argv"] == nil {
-		e.fail(e.key, "a metric needs exec or argv: a command that prints a number")
+		e.Fail(e.key, "a metric needs exec or argv: a command that prints a number")
 	}
 	if scale := e.decimal("scale"); scale != nil {
 		m.scale = *scale
 	}
 	if len(m.path) > maxJSONPathBytes {
-		e.fail(e.fields["json"], "json: a path of more than %d bytes", maxJSONPathBytes)
+		e.Fail(e.fields["json"], "json: a path of more than %d bytes", maxJSONPathBytes)
 	}
 	m.readPattern(e)
 	return m
@@ -113,11 +115,11 @@ func (m *metric) readPattern(e *entry) {
 	re, err := regexp.Compile(n.Value)
 	switch {
 	case err != nil:
-		e.fail(n, "match: %v", err)
+		e.Fail(n, "match: %v", err)
 	case re.NumSubexp() != 1:
-		e.fail(n, "match must have one group, around the number")
+		e.Fail(n, "match must have one group, around the number")
 	case m.path != "":
-		e.fail(n, "match and json are two ways to say where the number is; keep one")
+		e.Fail(n, "match and json are two ways to say where the number is; keep one")
 	}
 	m.pattern = re
 }
@@ -133,7 +135,7 @@ func (m metric) Inspect(ctx context.Context, s *session) (finding, error) {
 		f.expect(false, "a number", err.Error())
 		return f, nil
 	}
-	m.limits.read(&f, Metric{Name: m.name, Unit: m.unit, Value: v})
+	m.limits.read(&f, report.Metric{Name: m.name, Unit: m.unit, Value: v})
 	return f, nil
 }
 

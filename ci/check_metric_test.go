@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -104,7 +105,7 @@ func TestMetricsAreCompared(t *testing.T) {
 			t.Errorf("%s: the last value is %v; want %v", step.value, last, step.last)
 		}
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, metricsFolder, "*.json"))
+	files, _ := filepath.Glob(filepath.Join(dir, report.MetricsFolder, "*.json"))
 	if len(files) != 1 {
 		t.Fatalf("the numbers are in %q; want one file", files)
 	}
@@ -139,14 +140,14 @@ func TestMetricsAreOfOneBoard(t *testing.T) {
 		{"A1", "lab", "100", nil},
 		{"A2", "lab", "10", nil}, // the same address, another board
 		{"A1", "rack", "105", nil},
-		{"A1", "rack", "10", ErrFailed},
+		{"A1", "rack", "10", report.ErrFailed},
 		{"A2", "rack", "10.5", nil},
 		{"", "rack", "500", nil}, // it does not say who it is
-		{"", "rack", "100", ErrFailed},
+		{"", "rack", "100", report.ErrFailed},
 		{"", "lab", "100", nil},
 		{"../../x/y", "lab", "7", nil},
 		{"../../x_y", "lab", "70", nil}, // the same letters, as a file's name may have them
-		{"../../x/y", "lab", "70", ErrFailed},
+		{"../../x/y", "lab", "70", report.ErrFailed},
 	} {
 		_, err := smoke(t.Context(), &session{board: measured(step.serial, step.number), name: step.name}, spec, a)
 		if !errors.Is(err, step.want) || step.want == nil && err != nil {
@@ -171,11 +172,11 @@ func FuzzMetrics(f *testing.F) {
 			sensors{patterns: []string{"*", "VDD_*"}}.checkLimits(&found, unique(parse(files)))
 		}
 		if v, err := (metric{scale: 1e-3}).find(text); err == nil {
-			found.metrics = append(found.metrics, reading{Metric: Metric{Name: "x", Value: v}})
+			found.metrics = append(found.metrics, reading{Metric: report.Metric{Name: "x", Value: v}})
 		}
-		r := Report{Suites: []SuiteResult{{Checks: []CheckResult{{}}}}}
+		r := report.Report{Suites: []report.SuiteResult{{Checks: []report.CheckResult{{}}}}}
 		conclude(&r.Suites[0].Checks[0], Check{}, found, nil, nil)
-		if _, err := json.Marshal(r.tidy()); err != nil {
+		if _, err := json.Marshal(r.Tidy()); err != nil {
 			t.Fatal(err)
 		}
 	})

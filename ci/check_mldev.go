@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // mldev is a test of DPDK's dpdk-test-mldev, with the model that board.yml names.
@@ -34,15 +36,15 @@ func readMldev(e *entry) probe {
 	m := mldev{test: e.text("test", e.name), repetitions: e.number("repetitions", 1000, 1, 10_000_000), tolerance: e.decimal("tolerance")}
 	kind, known := mldevTests[m.test]
 	if !known {
-		e.fail(e.key, "unknown test %q of dpdk-test-mldev (have device_ops, model_ops, inference_ordered, inference_interleave)", m.test)
+		e.Fail(e.key, "unknown test %q of dpdk-test-mldev (have device_ops, model_ops, inference_ordered, inference_interleave)", m.test)
 	}
 	if wrong := e.flag("wrong"); isTrue(wrong) {
 		if m.wrong = true; !kind.inference {
-			e.fail(e.key, "wrong is for tests of inference: others compare nothing")
+			e.Fail(e.key, "wrong is for tests of inference: others compare nothing")
 		}
 	}
 	if t := m.tolerance; t != nil && (*t < 0 || *t > 100) {
-		e.fail(e.fields["tolerance"], "tolerance must be a percentage from 0 to 100")
+		e.Fail(e.fields["tolerance"], "tolerance must be a percentage from 0 to 100")
 	}
 	m.latency, m.throughput = limits{max: e.decimal("max-latency")}, limits{min: e.decimal("min-throughput")}
 	m.latency.within = e.percent("within")
@@ -154,8 +156,8 @@ func (m mldev) measure(f *finding, seen mldevOutput, shared string) {
 		f.expect(false, "latency and throughput", "the output has none")
 		return
 	}
-	m.latency.read(f, Metric{Name: "latency", Unit: "µs", Value: *seen.latencyNS / 1000})
-	m.throughput.read(f, Metric{Name: "throughput", Unit: "inferences/s", Value: *seen.perSecond})
+	m.latency.read(f, report.Metric{Name: "latency", Unit: "µs", Value: *seen.latencyNS / 1000})
+	m.throughput.read(f, report.Metric{Name: "throughput", Unit: "inferences/s", Value: *seen.perSecond})
 }
 
 // mldevOutput is what dpdk-test-mldev says of a test.
@@ -173,7 +175,7 @@ var (
 
 // parseMldev reads the output. Where it tells several results, none counts.
 func parseMldev(text string) (o mldevOutput) {
-	text = escapes.ReplaceAllString(text, "")
+	text = plaintext.Escapes.ReplaceAllString(text, "")
 	if all := mldevResult.FindAllStringSubmatch(text, 2); len(all) == 1 {
 		o.result = all[0][1]
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -26,21 +27,21 @@ func TestMldev(t *testing.T) {
 		name, suite, asked, says string
 		spec                     *images.DPU
 		want                     string
-		proves                   Proof
+		proves                   report.Proof
 	}{
-		{"a device", "mldev: {device_ops: {}}", program + "device_ops", mldevSays("Success"), &inference, "passed: device 0 is ml_sw; Result: Success", ProvesSoftware},
-		{"a model", "mldev: {x: {test: model_ops}}", program + "model_ops --models=/m", strings.ReplaceAll(mldevSays("Success"), "ml_sw", "ml_cn10k"), &inference, "passed: device 0 is ml_cn10k; Result: Success", ProvesHardware},
-		{"inference", "mldev: {x: {test: inference_ordered, repetitions: 7, tolerance: 1}}", right, mldevSays("Success"), &inference, "passed: device 0 is ml_sw; Result: Success; latency 1.53 µs; throughput 653594 inferences/s", ProvesSoftware},
+		{"a device", "mldev: {device_ops: {}}", program + "device_ops", mldevSays("Success"), &inference, "passed: device 0 is ml_sw; Result: Success", report.ProvesSoftware},
+		{"a model", "mldev: {x: {test: model_ops}}", program + "model_ops --models=/m", strings.ReplaceAll(mldevSays("Success"), "ml_sw", "ml_cn10k"), &inference, "passed: device 0 is ml_cn10k; Result: Success", report.ProvesHardware},
+		{"inference", "mldev: {x: {test: inference_ordered, repetitions: 7, tolerance: 1}}", right, mldevSays("Success"), &inference, "passed: device 0 is ml_sw; Result: Success; latency 1.53 µs; throughput 653594 inferences/s", report.ProvesSoftware},
 		{"too slow", "mldev: {inference_ordered: {max-latency: 1, min-throughput: 1000000}}", right, mldevSays("Success"), &inference, "failed: latency 1.53 µs\nthroughput 653594 inferences/s / latency: at most 1 µs\nthroughput: at least 1000000 inferences/s", ""},
-		{"lcores that share a CPU", "mldev: {inference_ordered: {within: 30%}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success; latency and throughput: not measured: lcores 0 and 1 share CPU 0 (dpu.inference.eal)", ProvesSoftware},
+		{"lcores that share a CPU", "mldev: {inference_ordered: {within: 30%}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success; latency and throughput: not measured: lcores 0 and 1 share CPU 0 (dpu.inference.eal)", report.ProvesSoftware},
 		{"a limit, and lcores that share a CPU", "mldev: {inference_ordered: {max-latency: 50}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=inference_ordered", mldevSays("Success"), &shared, "failed: not measured: lcores 0 and 1 share CPU 0 (dpu.inference.eal) / latency and throughput", ""},
-		{"lcores that share a CPU, and a test without figures", "mldev: {device_ops: {}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=device_ops", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success", ProvesSoftware},
+		{"lcores that share a CPU, and a test without figures", "mldev: {device_ops: {}}", "dpdk-test-mldev --lcores=0@0,1@0,2@1 -- --debug --test=device_ops", mldevSays("Success"), &shared, "passed: device 0 is ml_sw; Result: Success", report.ProvesSoftware},
 		{"failed", "mldev: {inference_ordered: {}}", right, "exit 1\n" + mldevSays("Failed"), &inference, "failed: exit status 1", ""},
 		{"its status is 0, and it passed nothing", "mldev: {device_ops: {}}", program, mldevSays("Unsupported"), &inference, "failed: exit status 0", ""},
 		{"it says both", "mldev: {device_ops: {}}", program, mldevSays("Success") + mldevSays("Failed"), &inference, "failed: exit status 0", ""},
 		{"it says nothing", "mldev: {device_ops: {}}", program, "exit 1\n", &inference, "failed: exit status 1, no output", ""},
 		{"no figures", "mldev: {inference_ordered: {}}", right, "Result: Success\n", &inference, "failed: the output has none", ""},
-		{"a wrong reference", "mldev: {inference_ordered: {wrong: true}}", right, "exit 1\n" + mldevSays("Failed"), &inference, "passed: device 0 is ml_sw; a wrong reference is found out: Result: Failed", ProvesSoftware},
+		{"a wrong reference", "mldev: {inference_ordered: {wrong: true}}", right, "exit 1\n" + mldevSays("Failed"), &inference, "passed: device 0 is ml_sw; a wrong reference is found out: Result: Failed", report.ProvesSoftware},
 		{"a wrong reference that passes", "mldev: {inference_ordered: {wrong: true}}", right, mldevSays("Success"), &inference, "failed: exit status 0", ""},
 		{"a wrong reference, and nothing was compared", "mldev: {inference_ordered: {wrong: true}}", right, mldevSays("Unsupported"), &inference, "failed: exit status 0", ""},
 		{"a wrong reference, and the program fell over", "mldev: {inference_ordered: {wrong: true}}", right, "exit 1\nsegfault\n", &inference, "failed: exit status 1", ""},

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // mountpoint is a line of /proc/self/mountinfo.
@@ -122,13 +124,13 @@ func (m mount) Inspect(ctx context.Context, s *session) (finding, error) {
 func parseUsage(text string) (int, error) {
 	var blocks, free uint64
 	if n, err := fmt.Sscanf(text, "%d %d", &blocks, &free); err != nil || n != 2 || free > blocks || blocks == 0 {
-		return 0, fmt.Errorf("stat -f answered %q, not blocks and free blocks", clean(text, 200))
+		return 0, fmt.Errorf("stat -f answered %q, not blocks and free blocks", plaintext.Clean(text, 200))
 	}
 	return int(math.Round((1 - float64(free)/float64(blocks)) * 100)), nil
 }
 
 func mountedAt(dir string, there bool) string {
-	return fmt.Sprintf("%s mounted on %s", word(there, "a file system is", "nothing is"), dir)
+	return fmt.Sprintf("%s mounted on %s", plaintext.Either(there, "a file system is", "nothing is"), dir)
 }
 
 func (m mount) next() string {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // dns is a name that the board's own resolver knows, or does not.
@@ -25,7 +27,7 @@ func readDNS(e *entry) probe {
 		d.resolvable = *r
 	}
 	if d.name == "" || strings.HasPrefix(d.name, "-") || strings.ContainsAny(d.name, ": /\n\x00") {
-		e.fail(e.key, "%q is not a name to resolve; goss's types of records (A:name) are not known, as the board's own resolver is asked", d.name)
+		e.Fail(e.key, "%q is not a name to resolve; goss's types of records (A:name) are not known, as the board's own resolver is asked", d.name)
 	}
 	return d
 }
@@ -47,8 +49,8 @@ func (d dns) Inspect(ctx context.Context, s *session) (finding, error) {
 	}
 	addrs := parseHosts(string(r.Stdout))
 	found := strings.Join(addrs, ", ")
-	f.expect(d.resolvable == (len(addrs) > 0), d.name+word(d.resolvable, " is resolved", " is not resolved"),
-		d.name+word(found != "", " is "+found, " is not resolved"))
+	f.expect(d.resolvable == (len(addrs) > 0), d.name+plaintext.Either(d.resolvable, " is resolved", " is not resolved"),
+		d.name+plaintext.Either(found != "", " is "+found, " is not resolved"))
 	if d.resolvable && len(addrs) > 0 {
 		f.match("addrs", d.addrs, addrs, found)
 	}
@@ -96,7 +98,7 @@ func readInterface(e *entry) probe {
 		i.exists = *exists
 	}
 	if i.name == "" || i.name == "." || i.name == ".." || strings.HasPrefix(i.name, "-") || strings.ContainsAny(i.name, "/ \n\x00") {
-		e.fail(e.key, "%q is not an interface's name", i.name)
+		e.Fail(e.key, "%q is not an interface's name", i.name)
 	}
 	return i
 }

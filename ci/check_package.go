@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // installedPackage is a package of the board's package manager.
@@ -19,7 +21,7 @@ func readPackage(e *entry) probe {
 		p.installed = *i
 	}
 	if p.name == "" || strings.HasPrefix(p.name, "-") || strings.ContainsAny(p.name, " \n\x00*?[") {
-		e.fail(e.key, "%q is not a package's name", p.name)
+		e.Fail(e.key, "%q is not a package's name", p.name)
 	}
 	return p
 }
@@ -48,7 +50,7 @@ func (p installedPackage) Inspect(ctx context.Context, s *session) (finding, err
 	}
 	versions := p.parse(string(r.Stdout))
 	have := len(versions) > 0
-	f.expect(have == p.installed, p.name+word(p.installed, " is installed", " is not installed"), p.name+word(have, " is installed", " is not installed"))
+	f.expect(have == p.installed, p.name+plaintext.Either(p.installed, " is installed", " is not installed"), p.name+plaintext.Either(have, " is installed", " is not installed"))
 	if have && p.installed {
 		f.match("versions", p.versions, versions, "version "+strings.Join(versions, ", "))
 	}

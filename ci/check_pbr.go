@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // pbr is policy based routing that FRR hands to the ports through a plugin of zebra's.
@@ -44,13 +46,13 @@ func readPBR(e *entry) probe {
 		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", minRounds, minRounds, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
-		e.fail(e.key, "unknown plugin %q (have dpdk, doca)", p.plugin)
+		e.Fail(e.key, "unknown plugin %q (have dpdk, doca)", p.plugin)
 	}
 	if !strings.HasPrefix(p.daemons, "/") || strings.ContainsAny(p.daemons, "\x00 ") {
-		e.fail(e.key, "daemons must be an absolute path on the board, not %q", p.daemons)
+		e.Fail(e.key, "daemons must be an absolute path on the board, not %q", p.daemons)
 	}
 	if p.cases != "" && (!strings.HasPrefix(p.cases, "/") || p.churn.rules > 0) {
-		e.fail(e.key, "cases must be a file of the board, by its absolute path, and not beside rules")
+		e.Fail(e.key, "cases must be a file of the board, by its absolute path, and not beside rules")
 	}
 	if most := e.decimal("max-growth"); most != nil {
 		p.churn.maxGrowth = *most
@@ -83,7 +85,7 @@ func (p pbr) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	}
 	if why := noTraffic(s.dpu); why != "" {
 		f.fact(why)
-		f.proves = ProvesParts
+		f.proves = report.ProvesParts
 		return f, nil
 	}
 	if err := r.vacant(ctx); err != nil {
@@ -114,7 +116,7 @@ func (r *router) vacant(ctx context.Context) error {
 	out, err := r.vtysh(ctx, "show pbr interface")
 	for _, m := range pbrInterface.FindAllStringSubmatch(out, -1) {
 		if slices.Contains(r.dpu.Ports, m[1]) {
-			return missing(fmt.Sprintf("the port %s has a policy, which the check would replace: withdraw it first (no pbr-policy %s)", m[1], clean(m[2], 64)))
+			return missing(fmt.Sprintf("the port %s has a policy, which the check would replace: withdraw it first (no pbr-policy %s)", m[1], plaintext.Clean(m[2], 64)))
 		}
 	}
 	return err
@@ -133,7 +135,7 @@ func (p pbr) ports(ctx context.Context, f *finding, r *router) error {
 	var names []string
 	for _, name := range r.dpu.Ports {
 		driver := drivers[name]
-		f.expect(driver != "", "a port "+name, word(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+clean(said, 500)+"\n"+r.words()))
+		f.expect(driver != "", "a port "+name, plaintext.Either(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+plaintext.Clean(said, 500)+"\n"+r.words()))
 		names = append(names, driver)
 	}
 	f.proves = driverProof(names...)
@@ -304,7 +306,7 @@ func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
 	}
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(wideFlow(flows, all.port)) > 0 })
 	if err == nil && len(wideFlow(flows, all.port)) == 0 {
-		err = fmt.Errorf("the rule for all UDP has no flow:\n%s", clean(said, 2000))
+		err = fmt.Errorf("the rule for all UDP has no flow:\n%s", plaintext.Clean(said, 2000))
 	}
 	return err
 }
@@ -335,7 +337,7 @@ func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic, rul
 			said, err := r.vtysh(ctx, r.plugin.flow)
 			mine := c.which(r.plugin.readFlows(said))
 			if err == nil && len(mine) != 1 {
-				err = fmt.Errorf("%d flows, not one:\n%s", len(mine), clean(said, 2000))
+				err = fmt.Errorf("%d flows, not one:\n%s", len(mine), plaintext.Clean(said, 2000))
 			}
 			if err != nil {
 				return tally{}, err
@@ -391,13 +393,13 @@ func (p pbr) installed(ctx context.Context, f *finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) > 0 })
 	there := len(counted(flows, port)) == 1
-	f.expect(there, "one flow for port "+port, word(there, "the rule has a flow", "the rule has no flow of its own:\n"+cmp.Or(clean(said, 2000), "(nothing)")))
+	f.expect(there, "one flow for port "+port, plaintext.Either(there, "the rule has a flow", "the rule has no flow of its own:\n"+cmp.Or(plaintext.Clean(said, 2000), "(nothing)")))
 	if err != nil || !there {
 		return err
 	}
 	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return p.named(rules) })
 	named := p.named(rules)
-	f.expect(named, "a rule of the kernel's for port "+port, word(named, "the kernel has the rule too",
+	f.expect(named, "a rule of the kernel's for port "+port, plaintext.Either(named, "the kernel has the rule too",
 		"the kernel's own rules do not name the rule's ports, so that they take more (FRR without our patch kernel-ports):\n"+strings.Join(rules, "\n")))
 	return err
 }
@@ -424,7 +426,7 @@ func (p pbr) lost(ctx context.Context, f *finding, r *router) error {
 	port := strconv.Itoa(int(p.port))
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) == 0 })
 	none := len(counted(flows, port)) == 0
-	f.expect(none, "no flow for port "+port+" once the rule is gone", word(none, "the rule's flow is gone", "its flow is left:\n"+clean(said, 2000)))
+	f.expect(none, "no flow for port "+port+" once the rule is gone", plaintext.Either(none, "the rule's flow is gone", "its flow is left:\n"+plaintext.Clean(said, 2000)))
 	if err != nil || !none {
 		return err
 	}
@@ -439,7 +441,7 @@ func (p pbr) lost(ctx context.Context, f *finding, r *router) error {
 func gone(ctx context.Context, f *finding, r *router) error {
 	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
 	none := len(counted(flows, "")) == 0
-	f.expect(none, "no flow once the rule is gone", word(none, "the flow is gone", "flows are left:\n"+clean(said, 2000)))
+	f.expect(none, "no flow once the rule is gone", plaintext.Either(none, "the flow is gone", "flows are left:\n"+plaintext.Clean(said, 2000)))
 	if err != nil || !none {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 )
@@ -203,16 +204,16 @@ func TestPBR(t *testing.T) {
 		name, fault, suite string
 		spec               *images.DPU
 		want               string
-		proves             Proof
+		proves             report.Proof
 	}{
-		{"a rule", "", suite, &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; the rule has", ProvesSoftware},
-		{"no traffic", "", suite, &parts, "passed: pf0vf0 is net_swflow; p0 is net_swflow; no packets were sent", ProvesParts},
-		{"others", "", suite, &playedSpec, "the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to, 81 by the kernel, 12 no further; the flow counts 44 packets, ", ProvesSoftware},
+		{"a rule", "", suite, &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; without a rule: 105 by the kernel, 12 no further; a socket at to answers in 700µs; the rule has", report.ProvesSoftware},
+		{"no traffic", "", suite, &parts, "passed: pf0vf0 is net_swflow; p0 is net_swflow; no packets were sent", report.ProvesParts},
+		{"others", "", suite, &playedSpec, "the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to, 81 by the kernel, 12 no further; the flow counts 44 packets, ", report.ProvesSoftware},
 		{"a kernel's rule without ports", "a kernel without ports", suite, &playedSpec, "failed: the kernel's own rules do not name the rule's ports, so that they take more (FRR without our patch kernel-ports):\n300:", ""},
 		{"a rule for TCP too", "moves TCP too", suite, &playedSpec, "failed: with the rule: TCP to port 53: 3 packets at to, not 0", ""},
-		{"a port of TCP and UDP", "moves TCP too", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &playedSpec, "; with the rule: 27 rewritten to to, 76 by the kernel", ProvesSoftware},
+		{"a port of TCP and UDP", "moves TCP too", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &playedSpec, "; with the rule: 27 rewritten to to, 76 by the kernel", report.ProvesSoftware},
 		{"a port of UDP alone", "", "pbr: {x: {packets: 7, other-packets: 3, any-protocol: true}}", &playedSpec, "failed: with the rule: TCP to port 53: 0 packets at to, not 3", ""},
-		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 2 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480] KiB after each; zebra's growth 0 KiB; zebra's new objects per rule 0; flow insertion rate ", ProvesSoftware},
+		{"many rules", "", "pbr: {x: {rules: 7, rounds: 2, max-growth: 100}}", &playedSpec, "passed: pf0vf0 is net_swflow; p0 is net_swflow; 2 rounds of 7 rules: each had a flow, and none is left; zebra has [20480 20480] KiB after each; zebra's growth 0 KiB; zebra's new objects per rule 0; flow insertion rate ", report.ProvesSoftware},
 		{"many rules without flows", "no second flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 7 rules have 4 flows:", ""},
 		{"many rules leak flows", "leaks a flow", "pbr: {x: {rules: 7}}", &playedSpec, "failed: 2 flows are left:", ""},
 		{"a rule stays in the kernel", "leaves a rule", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 rules, and had 1", ""},
@@ -220,12 +221,12 @@ func TestPBR(t *testing.T) {
 		{"a next hop stays in the kernel", "leaves a nexthop", "pbr: {x: {rules: 7}}", &playedSpec, "failed: the kernel has 2 next hops, and had 1", ""},
 		{"zebra keeps objects", "keeps objects", "pbr: {x: {rules: 7}}", &playedSpec, "failed: zebra's new objects per rule 1 / zebra's new objects per rule: at most 0.5", ""},
 		{"zebra grows", "grows", "pbr: {x: {rules: 7, max-growth: 100}}", &playedSpec, "failed: zebra's growth 4096 KiB / zebra's growth: at most 100 KiB", ""},
-		{"by DOCA", "", docaSuite, &doca, "passed: pf0vf0 is doca_flow; p0 is doca_flow; without a rule: 105 by the kernel", ProvesHardware},
+		{"by DOCA", "", docaSuite, &doca, "passed: pf0vf0 is doca_flow; p0 is doca_flow; without a rule: 105 by the kernel", report.ProvesHardware},
 		{"a wrong count by DOCA", "counts twice", docaSuite, &doca, "failed: the flow counts 88 packets, ", ""},
-		{"many rules by DOCA", "", "pbr: {x: {plugin: doca, rules: 7}}", &doca, "2 rounds of 7 rules: each had a flow, and none is left", ProvesHardware},
+		{"many rules by DOCA", "", "pbr: {x: {plugin: doca, rules: 7}}", &doca, "2 rounds of 7 rules: each had a flow, and none is left", report.ProvesHardware},
 		{"DOCA is not asked for", "", docaSuite, &playedSpec, "skipped: the board's board.yml has no dpu.doca", ""},
-		{"a wider rule", "", widerSuite, &playedSpec, "; the rule's flow is gone; with the wider rule: 71 rewritten to other, ", ProvesSoftware},
-		{"a next hop that changes", "", groupSuite, &playedSpec, "; the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to", ProvesSoftware},
+		{"a wider rule", "", widerSuite, &playedSpec, "; the rule's flow is gone; with the wider rule: 71 rewritten to other, ", report.ProvesSoftware},
+		{"a next hop that changes", "", groupSuite, &playedSpec, "; the rule has a flow; the kernel has the rule too; with the rule: 24 rewritten to to", report.ProvesSoftware},
 		{"a next hop that changes, and nowhere to go", "", groupSuite, &alone, "skipped: the board's board.yml has no dpu.other", ""},
 		{"a wider rule is done", "does the older rule", widerSuite, &playedSpec, "failed: with both rules: UDP to port 53: 0 packets at to, not 7", ""},
 		{"a wider rule that counts nothing", "shows no counter", widerSuite, &playedSpec, "the rule for all UDP has no flow:", ""},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // port is one that something listens on, or nothing.
@@ -27,7 +29,7 @@ func readPort(e *entry) probe {
 	}
 	number, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || number == 0 || !slices.Contains([]string{"tcp", "tcp6", "udp", "udp6"}, p.protocol) {
-		e.fail(e.key, "%q is not a port like tcp:22 (tcp, tcp6, udp or udp6)", name)
+		e.Fail(e.key, "%q is not a port like tcp:22 (tcp, tcp6, udp or udp6)", name)
 	}
 	p.number = uint16(number)
 	if l := e.flag("listening"); l != nil {
@@ -115,7 +117,7 @@ func (p port) checkSockets(f *finding, all []socket) {
 	} else if len(elsewhere) > 0 {
 		saw += "; that port is listened on at " + strings.Join(elsewhere, ", ")
 	}
-	f.expect(p.listening == (len(ips) > 0), word(p.listening, "something listens on "+name, "nothing listens on "+name), saw)
+	f.expect(p.listening == (len(ips) > 0), plaintext.Either(p.listening, "something listens on "+name, "nothing listens on "+name), saw)
 	if p.listening && len(ips) > 0 {
 		f.match("ip", p.ip, ips, "at "+strings.Join(ips, ", "))
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // process is a program that runs, or does not, by the name that the kernel has.
@@ -23,7 +25,7 @@ func readProcess(e *entry) probe {
 		p.running = *r
 	}
 	if p.name == "" || strings.ContainsAny(p.name, "/\n\x00") {
-		e.fail(e.key, "%q is not a program's name; it is without its folder", p.name)
+		e.Fail(e.key, "%q is not a program's name; it is without its folder", p.name)
 	}
 	return p
 }
@@ -47,8 +49,8 @@ func (p process) Inspect(ctx context.Context, s *session) (finding, error) {
 			n++
 		}
 	}
-	f.expect(p.running == (n > 0), word(p.running, p.name+" runs", p.name+" does not run"),
-		word(n > 0, fmt.Sprintf("%d of %s run", n, p.name), p.name+" does not run"))
+	f.expect(p.running == (n > 0), plaintext.Either(p.running, p.name+" runs", p.name+" does not run"),
+		plaintext.Either(n > 0, fmt.Sprintf("%d of %s run", n, p.name), p.name+" does not run"))
 	f.match("count", p.count, n, fmt.Sprintf("%d of them", n))
 	return f, nil
 }

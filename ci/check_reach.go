@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"slipway/layers/plaintext"
+
 	"golang.org/x/crypto/ssh"
 )
 
@@ -41,7 +43,7 @@ func readAddr(e *entry) probe {
 	}
 	host, port, err := net.SplitHostPort(address)
 	if protocol != "tcp" || err != nil || host == "" || port == "" {
-		e.fail(e.key, "%q is not an address like tcp://192.0.2.1:443 (SSH forwards no UDP)", name)
+		e.Fail(e.key, "%q is not an address like tcp://192.0.2.1:443 (SSH forwards no UDP)", name)
 	}
 	a.address = address
 	if r := e.flag("reachable"); r != nil {
@@ -63,7 +65,7 @@ func (a addr) Inspect(ctx context.Context, s *session) (finding, error) {
 	if err != nil {
 		saw = a.address + " is not reachable: " + err.Error()
 	}
-	f.expect(a.reachable == (err == nil), a.address+word(a.reachable, " is reachable", " is not reachable"), saw)
+	f.expect(a.reachable == (err == nil), a.address+plaintext.Either(a.reachable, " is reachable", " is not reachable"), saw)
 	return f, nil
 }
 
@@ -109,20 +111,20 @@ func readHTTP(e *entry) probe {
 	}
 	u, err := url.Parse(h.url)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		e.fail(e.key, "%q is not an address like http://127.0.0.1:8080/health", h.url)
+		e.Fail(e.key, "%q is not an address like http://127.0.0.1:8080/health", h.url)
 	}
 	for i, line := range e.list("request-headers") {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
-			e.fail(e.fields["request-headers"].Content[i], "request-headers must be like \"Name: value\", not %q", line)
+			e.Fail(e.fields["request-headers"].Content[i], "request-headers must be like \"Name: value\", not %q", line)
 		}
 		h.headers = append(h.headers, [2]string{name, strings.TrimSpace(value)})
 	}
 	if h.status.empty() && h.wantHeaders.empty() && h.answer.empty() {
-		e.fail(e.key, "an http needs status, headers or body")
+		e.Fail(e.key, "an http needs status, headers or body")
 	}
 	if _, err := h.request(context.Background()); err != nil {
-		e.fail(e.key, "%v", err)
+		e.Fail(e.key, "%v", err)
 	}
 	return h
 }

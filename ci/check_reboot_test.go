@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 )
@@ -146,7 +147,7 @@ func TestRebootOfALiar(t *testing.T) {
 	b := &restarting{}
 	s := &session{board: b, reboot: func(context.Context, time.Duration) error { return nil }}
 	r, err := smoke(t.Context(), s, specOf(t, "reboot: {x: }"), images.Artifact{})
-	if !errors.Is(err, ErrFailed) || !strings.Contains(r.Suites[0].Checks[0].Want, "another boot id than before, boot0") {
+	if !errors.Is(err, report.ErrFailed) || !strings.Contains(r.Suites[0].Checks[0].Want, "another boot id than before, boot0") {
 		t.Errorf("smoke = %v, %+v", err, r.Suites)
 	}
 }
@@ -179,7 +180,7 @@ func TestSecondCtrlC(t *testing.T) {
 	s := &session{board: board}
 	Until(now)(s)
 	r, err := smoke(ctx, s, specOf(t, "command: {x: {argv: [hang], teardown: [[hang], [hang]]}}"), images.Artifact{})
-	if err == nil || len(r.Suites) != 1 || r.Suites[0].Checks[0].Status != Skipped {
+	if err == nil || len(r.Suites) != 1 || r.Suites[0].Checks[0].Status != report.Skipped {
 		t.Errorf("smoke = %v, %+v", err, r.Suites)
 	}
 }

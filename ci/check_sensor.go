@@ -8,6 +8,9 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // sensor is a number that the kernel measures.
@@ -55,11 +58,11 @@ func readSensors(e *entry, s sensors) probe {
 	}
 	for _, p := range s.patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			e.fail(e.fields["sensors"], "sensors: %q is not a pattern like VDD_*", p)
+			e.Fail(e.fields["sensors"], "sensors: %q is not a pattern like VDD_*", p)
 		}
 	}
 	if s.limits == (limits{}) {
-		e.fail(e.key, "a %s needs min, max or within", s.what)
+		e.Fail(e.key, "a %s needs min, max or within", s.what)
 	}
 	return s
 }
@@ -92,7 +95,7 @@ func (s sensors) checkLimits(f *finding, all []sensor) {
 	}
 	for _, one := range all {
 		if slices.ContainsFunc(s.patterns, one.matches) {
-			s.limits.read(f, Metric{Name: one.name(), Unit: s.unit, Value: one.value})
+			s.limits.read(f, report.Metric{Name: one.name(), Unit: s.unit, Value: one.value})
 		}
 	}
 }
@@ -112,8 +115,8 @@ const maxSensors = 200
 func unique(all []sensor) []sensor {
 	seen := map[string]int{}
 	for i := range all {
-		all[i].label = strings.ReplaceAll(clean(all[i].label, 60), "/", "_")
-		all[i].chip = strings.ReplaceAll(clean(all[i].chip, 60), "/", "_")
+		all[i].label = strings.ReplaceAll(plaintext.Clean(all[i].label, 60), "/", "_")
+		all[i].chip = strings.ReplaceAll(plaintext.Clean(all[i].chip, 60), "/", "_")
 		name := all[i].name()
 		if seen[name]++; seen[name] > 1 {
 			all[i].label += fmt.Sprintf(" #%d", seen[name])

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // service is a systemd unit.
@@ -17,7 +19,7 @@ type service struct {
 func readService(e *entry) probe {
 	v := service{unit: e.unit(e.text("name", e.name)), enabled: e.flag("enabled"), running: e.flag("running")}
 	if v.enabled == nil && v.running == nil {
-		e.fail(e.key, "a service needs enabled or running")
+		e.Fail(e.key, "a service needs enabled or running")
 	}
 	return v
 }
@@ -26,7 +28,7 @@ func readService(e *entry) probe {
 // begins with a dash for an option.
 func (e *entry) unit(name string) string {
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
-		e.fail(e.key, "%q is not a unit's name", name)
+		e.Fail(e.key, "%q is not a unit's name", name)
 	}
 	if strings.Contains(name, ".") {
 		return name
@@ -40,14 +42,14 @@ func (v service) Inspect(ctx context.Context, s *session) (finding, error) {
 	if err != nil {
 		return f, err
 	}
-	state := properties(out)
+	state := plaintext.Properties(out)
 	if state["LoadState"] == "not-found" && (isTrue(v.enabled) || isTrue(v.running)) {
 		f.expect(false, v.unit+" is installed", v.unit+" is not known to systemd")
 		return f, nil
 	}
 	if v.enabled != nil {
 		enabled := enabledStates[state["UnitFileState"]]
-		f.expect(enabled == *v.enabled, word(*v.enabled, "enabled", "not enabled"), "unit file is "+cmp.Or(state["UnitFileState"], "absent"))
+		f.expect(enabled == *v.enabled, plaintext.Either(*v.enabled, "enabled", "not enabled"), "unit file is "+cmp.Or(state["UnitFileState"], "absent"))
 	}
 	if v.running != nil {
 		active := state["ActiveState"] == "active" || state["ActiveState"] == "reloading"
@@ -55,7 +57,7 @@ func (v service) Inspect(ctx context.Context, s *session) (finding, error) {
 		if state["ActiveState"] == "failed" {
 			saw += ", result: " + state["Result"]
 		}
-		f.expect(active == *v.running, word(*v.running, "running", "not running"), saw)
+		f.expect(active == *v.running, plaintext.Either(*v.running, "running", "not running"), saw)
 	}
 	return f, nil
 }
@@ -85,7 +87,7 @@ func (u units) Inspect(ctx context.Context, s *session) (finding, error) {
 	if err != nil {
 		return f, err
 	}
-	state := firstLine(string(r.Stdout))
+	state := plaintext.FirstLine(string(r.Stdout))
 	failed, err := u.failed(ctx, s)
 	if err != nil {
 		return f, err
@@ -127,7 +129,7 @@ func (u units) journal(ctx context.Context, s *session, unit string) string {
 	if err != nil {
 		out = err.Error()
 	}
-	return "  " + strings.ReplaceAll(clean(strings.TrimSpace(out), 2000), "\n", "\n  ")
+	return "  " + strings.ReplaceAll(plaintext.Clean(strings.TrimSpace(out), 2000), "\n", "\n  ")
 }
 
 // alone says that nothing runs beside it: before the board is up, other answers

@@ -8,6 +8,9 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // sriov is a physical function with its virtual ones, and the switch between them.
@@ -20,7 +23,7 @@ type sriov struct {
 func readSRIOV(e *entry) probe {
 	s := sriov{pf: e.text("pf", e.name), vfs: e.matcher("vfs", numberValue), mode: e.text("mode", "switchdev")}
 	if !plainInterface.MatchString(s.pf) {
-		e.fail(e.key, "pf %q is no name of a network interface", s.pf)
+		e.Fail(e.key, "pf %q is no name of a network interface", s.pf)
 	}
 	return s
 }
@@ -50,7 +53,7 @@ func (c sriov) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	}
 	reps := parseRepresentors(out, c.pf)
 	f.match("VFs", c.vfs, len(reps), fmt.Sprintf("%d VFs with a representor on the switch of %s: %s", len(reps), c.pf, strings.Join(reps, ", ")))
-	f.proves = ProvesParts
+	f.proves = report.ProvesParts
 	return f, nil
 }
 
@@ -75,9 +78,9 @@ func parseEswitch(text, device string) (string, error) {
 		} `json:"dev"`
 	}
 	if err := json.Unmarshal([]byte(text), &shown); err != nil {
-		return "", fmt.Errorf("devlink answered %q: %w", clean(text, 200), err)
+		return "", fmt.Errorf("devlink answered %q: %w", plaintext.Clean(text, 200), err)
 	}
-	return clean(shown.Dev[device].Mode, 50), nil
+	return plaintext.Clean(shown.Dev[device].Mode, 50), nil
 }
 
 var vfPort = regexp.MustCompile(`^(?:c\d{1,3})?pf\d{1,3}vf\d{1,4}$`)

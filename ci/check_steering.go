@@ -14,6 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // steering is a rule that an mlx5 device itself says it holds, by mlx_steering_dump, or by
@@ -57,15 +60,15 @@ func readSteering(e *entry) probe {
 	for _, text := range e.list("match") {
 		name, value, _ := strings.Cut(text, "=")
 		if !steeringWord.MatchString(name) || !steeringText.MatchString(value) {
-			e.fail(e.fields["match"], "match must be like outer_l4_dport=53 or src_ip=192.0.2.1, not %q", text)
+			e.Fail(e.fields["match"], "match must be like outer_l4_dport=53 or src_ip=192.0.2.1, not %q", text)
 		}
 		s.match = append(s.match, fieldValue{name, steeringValue(value)})
 	}
 	if len(s.match) == 0 {
-		e.fail(e.key, "a rule of the device's needs match: what it compares, like [outer_l4_dport=53]")
+		e.Fail(e.key, "a rule of the device's needs match: what it compares, like [outer_l4_dport=53]")
 	}
 	if s.file != "" && !strings.HasPrefix(s.file, "/") || strings.HasPrefix(s.process, "-") || s.process == "" {
-		e.fail(e.key, "file must be an absolute path, and process a program's name")
+		e.Fail(e.key, "file must be an absolute path, and process a program's name")
 	}
 	return s
 }
@@ -130,12 +133,12 @@ func (c steering) findRule(f *finding, rules []steeringRule, out string) {
 	at := slices.IndexFunc(rules, func(r steeringRule) bool { return r.matches(c.match) && r.does(c.actions) })
 	f.fact(fmt.Sprintf("the device holds %d rules", len(rules)))
 	if at < 0 {
-		f.expect(false, "a rule of the device's with "+c.String(), fmt.Sprintf("none of %d rules:\n%s", len(rules), cleanTail(out, 2000)))
+		f.expect(false, "a rule of the device's with "+c.String(), fmt.Sprintf("none of %d rules:\n%s", len(rules), plaintext.CleanTail(out, 2000)))
 		return
 	}
 	f.fact(rules[at].id + " does " + strings.Join(rules[at].actions, " & "))
 	if c.file == "" { // a dump that lies there proves nothing of the device
-		f.proves = ProvesHardware
+		f.proves = report.ProvesHardware
 	}
 }
 
@@ -156,7 +159,7 @@ func (s *session) oneProcess(ctx context.Context, name string) (string, error) {
 		return "", missing(fmt.Sprintf("%d programs called %s run on the board; want one, that has made the rule", len(pids), name))
 	}
 	if _, err := strconv.ParseUint(pids[0], 10, 31); err != nil {
-		return "", fmt.Errorf("pidof answered %q", clean(out, 100))
+		return "", fmt.Errorf("pidof answered %q", plaintext.Clean(out, 100))
 	}
 	return pids[0], nil
 }
@@ -181,7 +184,7 @@ var (
 // parseSteering reads the view by rules: a line that begins with its domain, then what is
 // compared, then what is done.
 func parseSteering(text string) (all []steeringRule) {
-	for _, line := range lines(escapes.ReplaceAllString(text, "")) {
+	for _, line := range lines(plaintext.Escapes.ReplaceAllString(text, "")) {
 		if m := steeringHead.FindStringSubmatch(line); m != nil {
 			if len(all) == maxSteeringRules {
 				return all
@@ -232,7 +235,7 @@ func parseHardwareSteering(text string) (all []steeringRule) {
 		case under == "Tag:":
 			r.fields = append(r.fields, parseFields(line)...)
 		case under == "Actions:":
-			r.actions = append(r.actions, clean(line, maxReason))
+			r.actions = append(r.actions, plaintext.Clean(line, maxReason))
 		}
 	}
 	return slices.DeleteFunc(all, func(r steeringRule) bool { return r.id == "" })

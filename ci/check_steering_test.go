@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"slipway/ci/report"
 )
 
 // steeringDump is in the form that mlx_steering_dump (2510) gives a dump's rules; that of
@@ -70,15 +72,15 @@ func TestSteeringAndSRIOV(t *testing.T) {
 		name, suite string
 		board       recorded
 		want        string
-		proves      Proof
+		proves      report.Proof
 	}{
-		{"a rule of the device's", match, dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does MODIFY_HDR, rewrite index 0x7f00110002000xe & CTR(counter), index 0x8011ff & VPORT, num 0xffff", ProvesHardware},
+		{"a rule of the device's", match, dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does MODIFY_HDR, rewrite index 0x7f00110002000xe & CTR(counter), index 0x8011ff & VPORT, num 0xffff", report.ProvesHardware},
 		{"a dump that lies there", strings.Replace(match, "{match", "{file: /var/d.csv, match", 1), dump, "passed: the device holds 2 rules", ""},
-		{"the match of the post", strings.Replace(match, "=53", "=53, src_ip=198.51.100.1, ip_protocol=udp, smac=02:00:00:00:00:01", 1), dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does", ProvesHardware},
-		{"as numbers", strings.Replace(match, "=53", "=0x35, src_ip=0xc6336401, ip_protocol=17, smac=0x020000000001", 1), dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does", ProvesHardware},
+		{"the match of the post", strings.Replace(match, "=53", "=53, src_ip=198.51.100.1, ip_protocol=udp, smac=02:00:00:00:00:01", 1), dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does", report.ProvesHardware},
+		{"as numbers", strings.Replace(match, "=53", "=0x35, src_ip=0xc6336401, ip_protocol=17, smac=0x020000000001", 1), dump, "passed: the device holds 2 rules; rule 0x7f0011000200 does", report.ProvesHardware},
 		{"another address", strings.Replace(match, "=53", "=53, src_ip=198.51.100.2", 1), dump, "failed: none of 2 rules:", ""},
 		{"another MAC", strings.Replace(match, "=53", "=53, smac=02:00:00:00:00:02", 1), dump, "failed: none of 2 rules:", ""},
-		{"steered by hardware", "steering: {x: {hardware: true, match: [dst_port_o=53, src_ip_o=198.51.100.1, 'dmac_o=02:00:00:00:01:02'], actions: [Counter, VPORT]}}", hard, "passed: the device holds 2 rules; rule at 0x10000000 does Go To: 0x0:0xa000007f & Counter: idx: 0x80 (hits 1) & Go To: VPORT 0x2", ProvesHardware},
+		{"steered by hardware", "steering: {x: {hardware: true, match: [dst_port_o=53, src_ip_o=198.51.100.1, 'dmac_o=02:00:00:00:01:02'], actions: [Counter, VPORT]}}", hard, "passed: the device holds 2 rules; rule at 0x10000000 does Go To: 0x0:0xa000007f & Counter: idx: 0x80 (hits 1) & Go To: VPORT 0x2", report.ProvesHardware},
 		{"of two rules' parts", "steering: {x: {hardware: true, match: [dst_port_o=53, src_ip_o=6.6.6.6]}}", hard, "failed: none of 2 rules:", ""},
 		{"a dump of hardware's", "steering: {x: {hardware: true, file: /var/d.csv, match: [src_ip_o=6.6.6.6]}}", hard, "passed: the device holds 2 rules; rule at 0x10000007 does Go To: 0x0:0xa000007f", ""},
 		{"another port", strings.Replace(match, "53", "54", 1), dump, "failed: none of 2 rules:", ""},
@@ -86,7 +88,7 @@ func TestSteeringAndSRIOV(t *testing.T) {
 		{"nobody made rules", match, recorded{"true": "", "sh -c": "", "pidof zebra": "exit 1\n"}, "skipped: 0 programs called zebra run on the board", ""},
 		{"two that may have", match, recorded{"true": "", "sh -c": "", "pidof zebra": "4 5\n"}, "skipped: 2 programs called zebra", ""},
 		{"no program", match, recorded{"sh -c": "exit 1\n"}, "skipped: the board lacks what it needs: it has no program mlx_steering_dump", ""},
-		{"VFs", two, pci, "passed: the switch of 0000:03:00.0 is in mode switchdev; 2 VFs with a representor on the switch of p0: pf0vf0, pf0vf1", ProvesParts},
+		{"VFs", two, pci, "passed: the switch of 0000:03:00.0 is in mode switchdev; 2 VFs with a representor on the switch of p0: pf0vf0, pf0vf1", report.ProvesParts},
 		{"too few VFs", "sriov: {x: {pf: p0, vfs: {ge: 3}}}", pci, "failed: 2 VFs with a representor on the switch of p0: pf0vf0, pf0vf1 / VFs: at least 3", ""},
 		{"another mode", two, legacy, "failed: the switch of 0000:03:00.0 is in mode legacy", ""},
 		{"no such interface", two, recorded{"sh -c": "", "readlink": "exit 1\n"}, "skipped: there is no interface p0", ""},

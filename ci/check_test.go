@@ -13,7 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/layers/plaintext"
 )
 
 // here is this machine as a board: real programs, without the connection.
@@ -52,7 +54,7 @@ func (b recorded) Run(_ context.Context, argv ...string) (target.Result, error) 
 }
 
 // runOneCheck runs the one check of a suite.
-func runOneCheck(t *testing.T, board Board, suite string) CheckResult {
+func runOneCheck(t *testing.T, board Board, suite string) report.CheckResult {
 	t.Helper()
 	s, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": suite}))
 	if err != nil {
@@ -63,8 +65,8 @@ func runOneCheck(t *testing.T, board Board, suite string) CheckResult {
 }
 
 // judged is a result as "passed: saw" or "failed: saw / want".
-func judged(r CheckResult) string {
-	if r.Status == Failed {
+func judged(r report.CheckResult) string {
+	if r.Status == report.Failed {
 		return "failed: " + r.Saw + " / " + r.Want
 	}
 	return string(r.Status) + ": " + r.Saw
@@ -110,8 +112,8 @@ func TestCommandAndFile(t *testing.T) {
 		r := runOneCheck(t, here{}, fill.Replace(tt.suite))
 		want := fill.Replace(tt.want)
 		switch {
-		case tt.want == "" && r.Status == Passed:
-		case tt.want == none && r.Status == Failed && len(r.Saw) < 2*maxSawBytes && strings.Contains(r.Saw, "bytes more"):
+		case tt.want == "" && r.Status == report.Passed:
+		case tt.want == none && r.Status == report.Failed && len(r.Saw) < 2*report.MaxSawBytes && strings.Contains(r.Saw, "bytes more"):
 		case judged(r) != want:
 			t.Errorf("%s\n got %q\nwant %q", tt.suite, judged(r), want)
 		}
@@ -179,7 +181,7 @@ func TestRecordedBoards(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := runOneCheck(t, tt.board, tt.suite)
 			if tt.want == "long" {
-				if r.Status != Failed || len(r.Saw) > 2*maxSawBytes || r.Next == "" {
+				if r.Status != report.Failed || len(r.Saw) > 2*report.MaxSawBytes || r.Next == "" {
 					t.Errorf("%+v", r)
 				}
 				return
@@ -225,7 +227,7 @@ func FuzzBoardAnswers(f *testing.F) {
 		if id := identityOf(map[string]string{"/etc/os-release": text, "/proc/uptime": text}); len(id.OS) > len(text) {
 			t.Fatalf("identityOf made %d bytes of %d", len(id.OS), len(text))
 		}
-		if got := clean(text, 100); len(got) > 400 {
+		if got := plaintext.Clean(text, 100); len(got) > 400 {
 			t.Fatalf("clean kept %d bytes", len(got))
 		}
 	})

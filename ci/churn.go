@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -96,7 +98,7 @@ func (c churn) runRound(ctx context.Context, f *finding, r *router, ways []polic
 	}
 	flows, said, err := r.flowsUntil(ctx, c.patience(), func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
 	if n := len(counted(flows, "")); err == nil && n > 0 {
-		f.expect(false, "no flow is left", fmt.Sprintf("%d flows are left:\n%s", n, clean(said, 2000)))
+		f.expect(false, "no flow is left", fmt.Sprintf("%d flows are left:\n%s", n, plaintext.Clean(said, 2000)))
 	}
 	if err != nil || !f.ok() {
 		return now, err
@@ -143,7 +145,7 @@ func (c churn) insert(ctx context.Context, f *finding, r *router, apply []string
 	}
 	now.insert, now.most = time.Since(began), len(counted(flows, ""))
 	if now.most != c.rules {
-		f.expect(false, fmt.Sprintf("%d flows", c.rules), fmt.Sprintf("%d rules have %d flows:\n%s", c.rules, now.most, clean(said, 2000)))
+		f.expect(false, fmt.Sprintf("%d flows", c.rules), fmt.Sprintf("%d rules have %d flows:\n%s", c.rules, now.most, plaintext.Clean(said, 2000)))
 		return nil
 	}
 	began = time.Now()
@@ -166,10 +168,10 @@ func (c churn) checkGrowth(f *finding, all []turn) {
 	half, most := c.rounds/2, .5
 	growth := func(n []int64) float64 { return float64(slices.Min(n[half:]) - slices.Min(n[:half])) }
 	f.fact(fmt.Sprintf("%d rounds of %d rules: each had a flow, and none is left; zebra has %d KiB after each", c.rounds, c.rules, sizes))
-	limits{max: &c.maxGrowth}.read(f, Metric{Name: "zebra's growth", Unit: "KiB", Value: growth(sizes)})
-	limits{max: &most}.read(f, Metric{Name: "zebra's new objects per rule", Value: growth(objects) / float64(half*c.rules)})
-	limits{}.read(f, Metric{Name: "flow insertion rate", Unit: "rules/s", Value: float64(c.rounds*c.rules) / insert.Seconds()})
-	limits{}.read(f, Metric{Name: "counter poll", Unit: "ms", Value: poll.Seconds() * 1000 / float64(c.rounds)})
+	limits{max: &c.maxGrowth}.read(f, report.Metric{Name: "zebra's growth", Unit: "KiB", Value: growth(sizes)})
+	limits{max: &most}.read(f, report.Metric{Name: "zebra's new objects per rule", Value: growth(objects) / float64(half*c.rules)})
+	limits{}.read(f, report.Metric{Name: "flow insertion rate", Unit: "rules/s", Value: float64(c.rounds*c.rules) / insert.Seconds()})
+	limits{}.read(f, report.Metric{Name: "counter poll", Unit: "ms", Value: poll.Seconds() * 1000 / float64(c.rounds)})
 }
 
 // prepare has zebra look for the next hops of rules. One of the check's own lets go at once
@@ -232,7 +234,7 @@ func (r *router) objects(ctx context.Context) (n int64, err error) {
 	}
 	all := objectsLine.FindAllStringSubmatch(out, -1)
 	if len(all) == 0 {
-		return 0, fmt.Errorf("show memory zebra names no objects: %q", clean(out, 500))
+		return 0, fmt.Errorf("show memory zebra names no objects: %q", plaintext.Clean(out, 500))
 	}
 	for _, m := range all {
 		one, _ := strconv.ParseInt(m[1], 10, 64) // 12 digits at most
@@ -251,7 +253,7 @@ func (r *router) memoryKiB(ctx context.Context) (int64, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(pid))
 	if err != nil || n < 2 {
-		return 0, fmt.Errorf("zebra.pid holds %q", clean(pid, 100))
+		return 0, fmt.Errorf("zebra.pid holds %q", plaintext.Clean(pid, 100))
 	}
 	status, err := r.output(ctx, "cat", fmt.Sprintf("/proc/%d/status", n))
 	if err != nil {

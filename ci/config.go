@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"go.yaml.in/yaml/v4"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/localfile"
@@ -223,7 +224,7 @@ type configDone struct {
 func DeployConfig(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, file string, o ConfigOptions) error {
 	f, err := loadConfig(file)
 	if err != nil {
-		return Because(ctx, ErrWrong, err)
+		return report.Because(ctx, report.ErrWrong, err)
 	}
 	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error {
 		defer hurry(conn, o.Now)()
@@ -344,7 +345,7 @@ func (p *configPlan) diff(ctx context.Context, changes []target.Change) (string,
 
 func showConfig(w io.Writer, done configDone, o ConfigOptions) error {
 	if o.JSON {
-		return writeJSON(w, done)
+		return plaintext.WriteJSON(w, done)
 	}
 	for _, c := range done.Changes {
 		fmt.Fprintf(w, "%-13s  %q\n", c.Kind, "/"+c.Path)

@@ -57,16 +57,16 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 		one.owner = e.text("owner", "")
 		mode, err := strconv.ParseUint(e.text("mode", "0644"), 8, 12)
 		if err != nil {
-			e.fail(e.fields["mode"], "mode must be one in octal, in quotes, such as \"0640\"")
+			e.Fail(e.fields["mode"], "mode must be one in octal, in quotes, such as \"0640\"")
 		}
 		if one.mode = os.FileMode(mode); one.mode.Perm() != one.mode {
-			e.fail(e.fields["mode"], "mode must be at most 0777")
+			e.Fail(e.fields["mode"], "mode must be at most 0777")
 		}
 		if err := (target.Rights{Owner: one.owner}).Check(); err != nil {
-			e.fail(e.fields["owner"], "%v", err)
+			e.Fail(e.fields["owner"], "%v", err)
 		}
 		if err := target.CheckUnits(one.restart); err != nil {
-			e.fail(e.fields["restart"], "%v", err)
+			e.Fail(e.fields["restart"], "%v", err)
 		}
 		if e.err != nil {
 			return nil, e.err
@@ -85,15 +85,15 @@ func (f *configFile) beside(e *entry, key string) []byte {
 	case e.err != nil:
 		return nil
 	case name == "":
-		e.fail(e.key, "%s needs %q, a file beside this one", e.name, key)
+		e.Fail(e.key, "%s needs %q, a file beside this one", e.name, key)
 		return nil
 	case !filepath.IsLocal(name):
-		e.fail(n, "%s must be a file beside this one or below, not %q", key, name)
+		e.Fail(n, "%s must be a file beside this one or below, not %q", key, name)
 		return nil
 	}
 	data, err := f.readBeside(name)
 	if err != nil {
-		e.fail(n, "%v", err)
+		e.Fail(n, "%v", err)
 	}
 	return data
 }

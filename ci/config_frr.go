@@ -15,7 +15,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/layers/plaintext"
 )
 
 const (
@@ -51,7 +53,7 @@ func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
 		r.local = filepath.Join(filepath.Dir(f.name), e.text("config", ""))
 	}
 	if len(r.daemons) == 0 && r.config == nil {
-		e.fail(n, "frr needs daemons, a config, or both")
+		e.Fail(n, "frr needs daemons, a config, or both")
 	}
 	return r, e.err
 }
@@ -167,7 +169,7 @@ func setDaemons(text string, want map[string]string) (string, error) {
 	}
 	if len(left) > 0 {
 		slices.Sort(all)
-		return "", fmt.Errorf("the board's FRR has no daemon %q (%s has %s)", slices.Sorted(maps.Keys(left))[0], frrDaemons, clean(strings.Join(slices.Compact(all), ", "), maxSawBytes))
+		return "", fmt.Errorf("the board's FRR has no daemon %q (%s has %s)", slices.Sorted(maps.Keys(left))[0], frrDaemons, plaintext.Clean(strings.Join(slices.Compact(all), ", "), report.MaxSawBytes))
 	}
 	return b.String(), nil
 }
@@ -187,9 +189,9 @@ func (r frr) prove(ctx context.Context, conn *target.Conn) error {
 	said := string(out.Stdout) + string(out.Stderr)
 	switch m := frrLine.FindStringSubmatch(said); {
 	case m != nil:
-		return fmt.Errorf("%s:%s: the board's FRR refuses it: %s", r.local, m[1], clean(m[2], maxSawBytes))
+		return fmt.Errorf("%s:%s: the board's FRR refuses it: %s", r.local, m[1], plaintext.Clean(m[2], report.MaxSawBytes))
 	case out.Status != 0:
-		return fmt.Errorf("%s: vtysh -C on the board ended with status %d: %s", r.local, out.Status, clean(said, maxSawBytes))
+		return fmt.Errorf("%s: vtysh -C on the board ended with status %d: %s", r.local, out.Status, plaintext.Clean(said, report.MaxSawBytes))
 	}
 	return nil
 }
@@ -223,7 +225,7 @@ func frrAnswers(ctx context.Context, conn *target.Conn) (string, error) {
 	}
 	r, err := conn.Run(ctx, "vtysh", "-c", "show running-config")
 	if err == nil && r.Status != 0 {
-		err = fmt.Errorf("FRR runs, and does not show its configuration: status %d: %s", r.Status, clean(string(r.Stderr), maxSawBytes))
+		err = fmt.Errorf("FRR runs, and does not show its configuration: status %d: %s", r.Status, plaintext.Clean(string(r.Stderr), report.MaxSawBytes))
 	}
 	return "", err
 }

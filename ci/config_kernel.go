@@ -11,7 +11,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/layers/plaintext"
 )
 
 // maxConfigLines is more than a section has.
@@ -27,11 +29,11 @@ func readModules(f *configFile, n *yaml.Node) (configPart, error) {
 	m := modules(e.list("modules"))
 	for i, name := range m {
 		if !modulePattern.MatchString(name) {
-			e.fail(n.Content[i], "%q is no name of a kernel module", name)
+			e.Fail(n.Content[i], "%q is no name of a kernel module", name)
 		}
 	}
 	if len(m) == 0 || len(m) > maxConfigLines {
-		e.fail(n, "modules needs a list of 1 to %d names", maxConfigLines)
+		e.Fail(n, "modules needs a list of 1 to %d names", maxConfigLines)
 	}
 	return m, e.err
 }
@@ -165,7 +167,7 @@ func (h hugepages) plan(ctx context.Context, p *configPlan) error {
 	for _, s := range h.sizes {
 		kib := strconv.FormatInt(s.kib, 10)
 		if !slices.Contains(has, kib) {
-			return h.file.at(s.node, "the board's kernel has no pages of %s (has these of KiB: %s)", s.text, clean(strings.Join(has, ", "), maxSawBytes))
+			return h.file.at(s.node, "the board's kernel has no pages of %s (has these of KiB: %s)", s.text, plaintext.Clean(strings.Join(has, ", "), report.MaxSawBytes))
 		}
 		place := "/sys/kernel/mm/hugepages/hugepages-" + kib + "kB/nr_hugepages"
 		if err := p.set(ctx, target.KernelValue, place, s.count); err != nil {

@@ -9,7 +9,9 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/layers/plaintext"
 )
 
 // nvpmodel is a Jetson's power mode, by its number or its name. The program keeps it
@@ -29,7 +31,7 @@ func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 	}
 	m := nvpmodel{f, n, e.text("mode", "")}
 	if !modeNamePattern.MatchString(m.mode) {
-		e.fail(n, "nvpmodel needs a mode, its number or its name, such as {mode: MAXN}")
+		e.Fail(n, "nvpmodel needs a mode, its number or its name, such as {mode: MAXN}")
 	}
 	return m, e.err
 }
@@ -83,7 +85,7 @@ func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
 	modes := parsePowerModes(text)
 	number, known := modes.number(m.mode)
 	if !known {
-		return m.file.at(m.node, "the board has no power mode %q (has %s)", m.mode, clean(modes.String(), maxSawBytes))
+		return m.file.at(m.node, "the board has no power mode %q (has %s)", m.mode, plaintext.Clean(modes.String(), report.MaxSawBytes))
 	}
 	before := len(p.settings)
 	if err := p.set(ctx, target.PowerMode, "mode", number); err != nil || len(p.settings) == before {
@@ -104,7 +106,7 @@ func powerModeNow(ctx context.Context, conn *target.Conn, want string) (string, 
 	}
 	is := activeModePattern.FindStringSubmatch(string(r.Stdout))
 	if r.Status != 0 || is == nil {
-		return "", fmt.Errorf("nvpmodel -q ended with status %d and said %s", r.Status, clean(string(r.Stdout), maxSawBytes))
+		return "", fmt.Errorf("nvpmodel -q ended with status %d and said %s", r.Status, plaintext.Clean(string(r.Stdout), report.MaxSawBytes))
 	}
 	if is[1] == want {
 		return "", nil

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/term"
 
+	"slipway/ci/report"
 	"slipway/flash/fetch"
 	"slipway/flash/oci"
 	"slipway/flash/target"
@@ -50,7 +51,7 @@ func DeployContainer(ctx context.Context, w io.Writer, opt images.Options, spec 
 			return err
 		}
 		if o.JSON {
-			return writeJSON(w, pushed)
+			return plaintext.WriteJSON(w, pushed)
 		}
 		return showPushed(w, pushed)
 	})
@@ -101,7 +102,7 @@ func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Opti
 			return err
 		}
 		if exit.Status != 0 {
-			return ContainerFailed{exit.Status}
+			return report.ContainerFailed{Status: exit.Status}
 		}
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 	"slipway/flash"
 	"slipway/flash/qemu"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // Devices writes what an image can be flashed to from this machine.
@@ -23,7 +24,7 @@ func Devices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) 
 		return err
 	}
 	if asJSON {
-		return writeJSON(w, all)
+		return plaintext.WriteJSON(w, all)
 	}
 	return flash.Table(w, all)
 }

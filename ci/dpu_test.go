@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 )
@@ -490,7 +491,7 @@ func (d *playedDPU) query(rule *playedRule) string {
 }
 
 // prove runs the one check of a suite on the played board.
-func (d *playedDPU) prove(t *testing.T, spec *images.DPU, suite string) CheckResult {
+func (d *playedDPU) prove(t *testing.T, spec *images.DPU, suite string) report.CheckResult {
 	t.Helper()
 	s, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": suite}))
 	if err != nil {

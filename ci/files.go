@@ -14,6 +14,7 @@ import (
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 )
 
 // FilesOptions says how files are brought to a board.
@@ -101,7 +102,7 @@ func restart(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOpt
 
 func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error {
 	if o.JSON {
-		return writeJSON(w, done)
+		return plaintext.WriteJSON(w, done)
 	}
 	for _, c := range done.Changes {
 		fmt.Fprintf(w, "%-13s  %q\n", c.Kind, c.Path)
@@ -142,7 +143,7 @@ func UndoDeploy(ctx context.Context, w io.Writer, opt images.Options, spec image
 			return err
 		}
 		if o.JSON {
-			return writeJSON(w, u)
+			return plaintext.WriteJSON(w, u)
 		}
 		_, err = fmt.Fprintf(w, "%q is as it was before %s: %d names\n", u.Root, u.ID, len(u.Entries)+len(u.Settings))
 		return err
@@ -161,7 +162,7 @@ func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force boo
 
 func showUndos(w io.Writer, all []target.Undo, asJSON bool) error {
 	if asJSON {
-		return writeJSON(w, all)
+		return plaintext.WriteJSON(w, all)
 	}
 	for _, u := range all {
 		fmt.Fprintf(w, "%s  %s  %q  %d names  %s\n", u.ID, u.Started.Local().Format(time.DateTime), u.Root, len(u.Entries)+len(u.Settings), strings.Join(u.Units, " "))

@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // plugin is a dataplane plugin of zebra's that offloads policy based routing.
@@ -100,7 +102,7 @@ func (r *router) words() string {
 	if r.zebra == nil {
 		return "(nothing; zebra's log has what DPDK said when it started)"
 	}
-	return cmp.Or(clean(r.zebra.out.String(), maxSawBytes/2), "(nothing)")
+	return cmp.Or(plaintext.Clean(r.zebra.out.String(), report.MaxSawBytes/2), "(nothing)")
 }
 
 // close ends what was started, the last first.
@@ -123,7 +125,7 @@ func (r *router) ready(ctx context.Context, d *daemon, command string) error {
 		}
 		select {
 		case <-d.done:
-			return false, errors.Join(fmt.Errorf("%s ended: %s", d.name, cmp.Or(clean(d.out.String(), maxSawBytes/2), "no output")), d.err)
+			return false, errors.Join(fmt.Errorf("%s ended: %s", d.name, cmp.Or(plaintext.Clean(d.out.String(), report.MaxSawBytes/2), "no output")), d.err)
 		default:
 			return false, nil
 		}
@@ -154,7 +156,7 @@ func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) 
 	}
 	out, err := r.output(ctx, argv...)
 	if vtyshError.MatchString(out) {
-		err = vtyshRefusal{fmt.Sprintf("%s: %s", shellLine(argv), clean(out, maxSawBytes/2))}
+		err = vtyshRefusal{fmt.Sprintf("%s: %s", shellLine(argv), plaintext.Clean(out, report.MaxSawBytes/2))}
 	}
 	return out, err
 }
@@ -226,7 +228,7 @@ var (
 func parseFlows(text string) (all []pbrFlow) {
 	for _, line := range lines(strings.ReplaceAll(text, "\r", "")) {
 		if name, ok := strings.CutPrefix(line, "Rules if "); ok && len(all) < maxFlows {
-			all = append(all, pbrFlow{iface: clean(strings.TrimSpace(name), 64)})
+			all = append(all, pbrFlow{iface: plaintext.Clean(strings.TrimSpace(name), 64)})
 			continue
 		}
 		if len(all) == 0 {
@@ -240,7 +242,7 @@ func parseFlows(text string) (all []pbrFlow) {
 			f.seq, _ = strconv.Atoi(m[1])
 		}
 		if m := flowNone.FindStringSubmatch(line); m != nil {
-			f.refused = clean(strings.TrimSpace(m[1]), maxReason)
+			f.refused = plaintext.Clean(strings.TrimSpace(m[1]), maxReason)
 		}
 		if m := flowStats.FindStringSubmatch(line); m != nil {
 			f.packets, _ = strconv.ParseInt(m[1], 10, 64)

@@ -3,6 +3,8 @@ package ci
 import (
 	"encoding/json"
 	"strconv"
+
+	"slipway/layers/plaintext"
 )
 
 // docaDriver stands where DPDK names its driver: DOCA Flow has nothing else to work with.
@@ -42,7 +44,7 @@ func parseDOCAFlows(text string) (all []pbrFlow) {
 		return nil
 	}
 	for _, f := range said.Flows[:min(len(said.Flows), maxFlows)] {
-		flow := pbrFlow{iface: clean(f.In, 64), seq: f.Seq, refused: clean(f.Refused, maxReason), counted: f.Refused == "" && f.Packets >= 0, tally: tally{f.Packets, f.Bytes}}
+		flow := pbrFlow{iface: plaintext.Clean(f.In, 64), seq: f.Seq, refused: plaintext.Clean(f.Refused, maxReason), counted: f.Refused == "" && f.Packets >= 0, tally: tally{f.Packets, f.Bytes}}
 		if f.DstPort > 0 {
 			flow.port = strconv.Itoa(int(f.DstPort))
 		}

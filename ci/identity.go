@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // identityFiles say which board this is and what runs on it.
@@ -32,7 +34,7 @@ true`
 
 // identify asks the board who it is. What it does not say stays empty: the checks
 // judge the board, not this.
-func (s *session) identify(ctx context.Context, a images.Artifact) Identity {
+func (s *session) identify(ctx context.Context, a images.Artifact) report.Identity {
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	// After an error there may still be what the board said until then.
@@ -43,7 +45,7 @@ func (s *session) identify(ctx context.Context, a images.Artifact) Identity {
 }
 
 // parseIdentity reads lines of a file's or a program's name, a colon, and what it says.
-func parseIdentity(text string) Identity {
+func parseIdentity(text string) report.Identity {
 	said := map[string]string{}
 	for _, line := range lines(text) {
 		if from, text, ok := strings.Cut(line, ":"); ok {
@@ -51,20 +53,20 @@ func parseIdentity(text string) Identity {
 		}
 	}
 	for from, text := range said {
-		said[from] = clean(chomp(text), 4096)
+		said[from] = plaintext.Clean(chomp(text), 4096)
 	}
 	return identityOf(said)
 }
 
 // identityOf is what a board says of itself in these files.
-func identityOf(said map[string]string) (id Identity) {
+func identityOf(said map[string]string) (id report.Identity) {
 	id.Hostname, id.Kernel = said["/proc/sys/kernel/hostname"], said["/proc/sys/kernel/osrelease"]
 	id.BootID, id.MachineID = said["/proc/sys/kernel/random/boot_id"], said["/etc/machine-id"]
 	id.Model = cmp.Or(filled(said["/sys/class/dmi/id/product_name"]), said["/proc/device-tree/model"])
 	id.Serial = cmp.Or(filled(said["/sys/class/dmi/id/product_serial"]), said["/proc/device-tree/serial-number"])
 	id.Firmware = filled(said["/sys/class/dmi/id/bios_version"])
-	id.L4T, id.BlueField = l4t(said["/etc/nv_tegra_release"]), firstLine(said["/etc/mlnx-release"])
-	os := properties(said["/etc/os-release"])
+	id.L4T, id.BlueField = l4t(said["/etc/nv_tegra_release"]), plaintext.FirstLine(said["/etc/mlnx-release"])
+	os := plaintext.Properties(said["/etc/os-release"])
 	id.OS = unquoted(os["PRETTY_NAME"])
 	id.Image = strings.TrimSpace(unquoted(os["IMAGE_ID"]) + " " + unquoted(os["IMAGE_VERSION"]))
 	id.Slot = slot(said)
@@ -104,7 +106,7 @@ func slot(said map[string]string) string {
 	if slot := bootedSlot(said["/proc/cmdline"]); slot != "" {
 		return slot
 	}
-	if slot := unquoted(properties(said["rauc"])["RAUC_SYSTEM_BOOTED_BOOTNAME"]); slot != "" {
+	if slot := unquoted(plaintext.Properties(said["rauc"])["RAUC_SYSTEM_BOOTED_BOOTNAME"]); slot != "" {
 		return slot
 	}
 	switch number := said["nvbootctrl"]; number {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/report"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -18,20 +20,20 @@ const orinSays = "/proc/sys/kernel/hostname:orin\n/proc/sys/kernel/osrelease:5.1
 func TestParseIdentity(t *testing.T) {
 	for _, tt := range []struct {
 		name, said string
-		want       Identity
+		want       report.Identity
 	}{
-		{"nothing", "", Identity{}},
-		{"a Jetson", orinSays, Identity{
+		{"nothing", "", report.Identity{}},
+		{"a Jetson", orinSays, report.Identity{
 			Hostname: "orin", Kernel: "5.15.148-l4t-r36.4", UptimeSec: 61, OS: "Slipway 5.0", Image: "slipway-image-full 7", L4T: "R36.4.3",
 			Model: "NVIDIA Jetson Orin Nano Developer Kit", Serial: "1424523012345", Firmware: "36.4.3-gcid-38968081", Slot: "B",
 		}},
 		{
 			"a BlueField", "/etc/mlnx-release:bf-bundle-2.9.1-40_24.11_prod\n/sys/class/dmi/id/product_serial:MT2233X00123\nmlxbf-bootctl:primary: /dev/mmcblk0boot1\nmlxbf-bootctl:backup: /dev/mmcblk0boot0\n",
-			Identity{BlueField: "bf-bundle-2.9.1-40_24.11_prod", Serial: "MT2233X00123", Slot: "mmcblk0boot1"},
+			report.Identity{BlueField: "bf-bundle-2.9.1-40_24.11_prod", Serial: "MT2233X00123", Slot: "mmcblk0boot1"},
 		},
-		{"the engine before the firmware", "rauc:RAUC_SYSTEM_COMPATIBLE='x'\nrauc:RAUC_SYSTEM_BOOTED_BOOTNAME='A'\nnvbootctrl:1\n", Identity{Slot: "A"}},
-		{"the command line before the engine", "/proc/cmdline:quiet rauc.slot=B\nrauc:RAUC_SYSTEM_BOOTED_BOOTNAME='A'\n", Identity{Slot: "B"}},
-		{"noise", "no colon\n:\nnvbootctrl:7\n/proc/uptime:NaN\n/etc/nv_tegra_release:R36\n/sys/class/dmi/id/product_serial:To Be Filled By O.E.M.\n/proc/sys/kernel/hostname:\x1b[2Jx\n", Identity{Hostname: "x"}},
+		{"the engine before the firmware", "rauc:RAUC_SYSTEM_COMPATIBLE='x'\nrauc:RAUC_SYSTEM_BOOTED_BOOTNAME='A'\nnvbootctrl:1\n", report.Identity{Slot: "A"}},
+		{"the command line before the engine", "/proc/cmdline:quiet rauc.slot=B\nrauc:RAUC_SYSTEM_BOOTED_BOOTNAME='A'\n", report.Identity{Slot: "B"}},
+		{"noise", "no colon\n:\nnvbootctrl:7\n/proc/uptime:NaN\n/etc/nv_tegra_release:R36\n/sys/class/dmi/id/product_serial:To Be Filled By O.E.M.\n/proc/sys/kernel/hostname:\x1b[2Jx\n", report.Identity{Hostname: "x"}},
 	} {
 		if diff := cmp.Diff(tt.want, parseIdentity(tt.said)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
@@ -58,7 +60,7 @@ func FuzzParseIdentity(f *testing.F) {
 	f.Add(orinSays)
 	f.Add("rauc:RAUC_SYSTEM_BOOTED_BOOTNAME=\nmlxbf-bootctl:primary:")
 	f.Fuzz(func(t *testing.T, said string) {
-		for _, fact := range parseIdentity(said).facts() {
+		for _, fact := range parseIdentity(said).Facts() {
 			if strings.ContainsAny(fact.Value, "\x00\x1b\r") {
 				t.Errorf("%s is %q", fact.Name, fact.Value)
 			}

@@ -3,6 +3,8 @@ package ci
 import (
 	"context"
 	"strings"
+
+	"slipway/ci/report"
 )
 
 // journalTail is the end of a boot's journal, so much of it as one answer of a board
@@ -12,7 +14,7 @@ const journalTail = `journalctl --boot="$1" --no-pager --quiet --output=short-mo
 // logs are what the board itself has to say about a failure; also about the boot
 // before, where it was another one that the run began with. One that cannot be had is
 // left out: the failed checks stand in the report already.
-func (s *session) logs(ctx context.Context, began string) []Log {
+func (s *session) logs(ctx context.Context, began string) []report.Log {
 	if s.isLost() {
 		return nil
 	}
@@ -30,11 +32,11 @@ func (s *session) logs(ctx context.Context, began string) []Log {
 	if boot, err := s.board.Run(ctx, "cat", "/proc/sys/kernel/random/boot_id"); err != nil || began == "" || strings.TrimSpace(string(boot.Stdout)) == began {
 		asked = asked[:3]
 	}
-	var logs []Log
+	var logs []report.Log
 	for _, l := range asked {
 		r, err := s.board.Run(ctx, l.argv...)
 		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {
-			logs = append(logs, newLog(l.name, string(r.Stdout)))
+			logs = append(logs, report.NewLog(l.name, string(r.Stdout)))
 		}
 	}
 	return logs

@@ -21,10 +21,10 @@ type lister func(value any) ([]any, error)
 func (r matchReader) containElement(arg *yaml.Node) matcher {
 	var want any
 	if err := arg.Decode(&want); err != nil {
-		r.fail(arg, "%s: %v", r.key, err)
+		r.Fail(arg, "%s: %v", r.key, err)
 	}
 	if _, truth := want.(bool); truth || arg.Kind == yaml.SequenceNode {
-		r.fail(arg, "%s: contain-element does not take %s; for several use contain-elements, and quotes for a text", r.key, kindOf(arg))
+		r.Fail(arg, "%s: contain-element does not take %s; for several use contain-elements, and quotes for a text", r.key, kindOf(arg))
 		return matcher{}
 	}
 	m := r.of(r.value.inner()).read(arg)
@@ -161,10 +161,10 @@ func (r matchReader) gjson(arg *yaml.Node) matcher {
 	for k, v := range pairs(arg) {
 		path, m := k.Value, r.of(anyValue).read(v)
 		if k.ShortTag() != "!!str" {
-			r.fail(k, "%s: gjson: a path is a text; write %q", r.key, path)
+			r.Fail(k, "%s: gjson: a path is a text; write %q", r.key, path)
 		}
 		if len(path) > maxJSONPathBytes {
-			r.fail(k, "%s: gjson: a path of more than %d bytes", r.key, maxJSONPathBytes)
+			r.Fail(k, "%s: gjson: a path of more than %d bytes", r.key, maxJSONPathBytes)
 		}
 		all = append(all, matcher{words: path + " in the JSON: " + m.String(), test: func(v any) (bool, error) {
 			value, err := jsonAt(v, path)
@@ -175,7 +175,7 @@ func (r matchReader) gjson(arg *yaml.Node) matcher {
 		}})
 	}
 	if len(all) == 0 {
-		r.fail(arg, "%s: gjson needs places and what to find there", r.key)
+		r.Fail(arg, "%s: gjson needs places and what to find there", r.key)
 	}
 	return matcher{all: all}
 }

@@ -18,7 +18,7 @@ func (r matchReader) patterns(n *yaml.Node) matcher {
 	for _, c := range n.Content {
 		text, ok := r.of(anyValue).patternText(c)
 		if !ok {
-			r.fail(c, "%s: a pattern is a text; write %q", r.key, c.Value)
+			r.Fail(c, "%s: a pattern is a text; write %q", r.key, c.Value)
 			continue
 		}
 		m.all = append(m.all, r.pattern(c, text))
@@ -28,7 +28,7 @@ func (r matchReader) patterns(n *yaml.Node) matcher {
 
 func (r matchReader) patternText(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
-		r.fail(n, "%s: a pattern is a text, not %s", r.key, kindOf(n))
+		r.Fail(n, "%s: a pattern is a text, not %s", r.key, kindOf(n))
 		return "", false
 	}
 	text, ok := r.scalarOf(n).(string)
@@ -49,14 +49,14 @@ func (r matchReader) pattern(n *yaml.Node, text string) matcher {
 	shape := patternShape.FindStringSubmatch(text)
 	if shape != nil && flagLetters.MatchString(shape[3]) {
 		if strings.Trim(shape[3], "ims") != "" {
-			r.fail(n, "%s: %q ends like a regular expression with flags, of which i, m and s are known; for a text, write %s", r.key, text, escaped(text))
+			r.Fail(n, "%s: %q ends like a regular expression with flags, of which i, m and s are known; for a text, write %s", r.key, text, escaped(text))
 			return matcher{}
 		}
 		return r.linePattern(n, text, shape)
 	}
 	plain := strings.TrimLeft(text, `\/!`)
 	if plain == "" && text != "" && text != "!" {
-		r.fail(n, "%s: %q asks nothing, as goss takes all ! / \\ from the beginning of a text; for a line with a slash, write %q", r.key, text, `/\//`)
+		r.Fail(n, "%s: %q asks nothing, as goss takes all ! / \\ from the beginning of a text; for a line with a slash, write %q", r.key, text, `/\//`)
 		return matcher{}
 	}
 	m := linesWith(fmt.Sprintf("line with %q", plain), strings.HasPrefix(text, "!"), func(line string) bool { return strings.Contains(line, plain) })

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // What goss makes of a value before it is held against a matcher.
@@ -35,7 +37,7 @@ func numberOf(v any) (any, error) {
 		text := strings.TrimSpace(textOf(v))
 		number, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a number", clean(text, 40))
+			return nil, fmt.Errorf("%q is not a number", plaintext.Clean(text, 40))
 		}
 		return number, nil
 	}

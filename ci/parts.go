@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // part is one of several results that a program on a board told.
 type part struct {
 	name   string
-	status Status
+	status report.Status
 	saw    string
 	tookMS int64
 }
@@ -41,7 +44,7 @@ func (o *outcome) add(p part) {
 		o.problem("more than %d results; the others were left out", maxParts)
 		return
 	}
-	p.name, p.saw = clean(strings.TrimSpace(p.name), 150), strings.TrimSpace(cleanTail(p.saw, maxPartNotes))
+	p.name, p.saw = plaintext.Clean(strings.TrimSpace(p.name), 150), strings.TrimSpace(plaintext.CleanTail(p.saw, maxPartNotes))
 	p.name = cmp.Or(p.name, fmt.Sprintf("result %d", len(o.parts)+1))
 	o.parts = append(o.parts, p)
 }
@@ -56,14 +59,14 @@ func (o *outcome) problem(format string, args ...any) {
 
 // addTo makes findings of an outcome: any result that failed fails the whole.
 func (o outcome) addTo(f *finding) {
-	n := map[Status]int{}
+	n := map[report.Status]int{}
 	for _, p := range o.parts {
 		n[p.status]++
 	}
 	f.parts = o.parts
-	f.expect(n[Failed] == 0, "no result that failed", "results: "+countWords(n))
+	f.expect(n[report.Failed] == 0, "no result that failed", "results: "+report.CountWords(n))
 	for _, p := range o.problems {
-		f.expect(false, "a whole output", clean(p, 500))
+		f.expect(false, "a whole output", plaintext.Clean(p, 500))
 	}
 	if len(o.parts) == 0 && len(o.problems) == 0 {
 		f.expect(false, "at least one result", "the output holds none")
@@ -71,14 +74,14 @@ func (o outcome) addTo(f *finding) {
 }
 
 // partResults are the parts of a check as results of their own.
-func partResults(r CheckResult, parts []part) []CheckResult {
-	var all []CheckResult
+func partResults(r report.CheckResult, parts []part) []report.CheckResult {
+	var all []report.CheckResult
 	for _, p := range parts {
-		one := CheckResult{Name: clean(r.Name+"/"+p.name, 200), Kind: r.Kind, Status: p.status, ElapsedMS: p.tookMS, Saw: p.saw}
-		if p.status == Passed {
+		one := report.CheckResult{Name: plaintext.Clean(r.Name+"/"+p.name, 200), Kind: r.Kind, Status: p.status, ElapsedMS: p.tookMS, Saw: p.saw}
+		if p.status == report.Passed {
 			one.Proves = r.Proves
 		}
-		if p.status == Failed {
+		if p.status == report.Failed {
 			one.Saw, one.Want, one.Next = cmp.Or(p.saw, "it failed, and said nothing"), "a pass", r.Next
 		}
 		all = append(all, one)

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"slipway/ci/report"
 )
 
 // goReader reads what a Go test binary prints with -test.v or -test.v=test2json.
@@ -79,12 +81,12 @@ func (r *goReader) result(m []string) {
 	name := m[2]
 	seconds, _ := strconv.ParseInt(m[3], 10, 64)
 	hundredths, _ := strconv.ParseInt(m[4], 10, 64)
-	p := part{name: name, status: Passed, tookMS: seconds*1000 + hundredths*10}
+	p := part{name: name, status: report.Passed, tookMS: seconds*1000 + hundredths*10}
 	switch m[1] {
 	case "FAIL":
-		p.status, p.saw = Failed, r.output[name]
+		p.status, p.saw = report.Failed, r.output[name]
 	case "SKIP":
-		p.status, p.saw = Skipped, r.output[name]
+		p.status, p.saw = report.Skipped, r.output[name]
 	}
 	delete(r.output, name)
 	r.add(p)
@@ -94,7 +96,7 @@ func (r *goReader) result(m []string) {
 func (r *goReader) close() {
 	for _, name := range r.order {
 		if said, running := r.output[name]; running {
-			r.add(part{name: name, status: Failed, saw: said + "it began and did not end"})
+			r.add(part{name: name, status: report.Failed, saw: said + "it began and did not end"})
 		}
 	}
 	if !r.ended {

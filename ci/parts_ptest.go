@@ -3,6 +3,8 @@ package ci
 import (
 	"path"
 	"strings"
+
+	"slipway/ci/report"
 )
 
 // ptestReader reads what Yocto's package tests print, by themselves or through
@@ -14,9 +16,9 @@ type ptestReader struct {
 }
 
 // ptestWords are the words of results, those of automake too.
-var ptestWords = map[string]Status{
-	"PASS": Passed, "FAIL": Failed, "SKIP": Skipped, "SKIPPED": Skipped,
-	"XFAIL": Skipped, "XPASS": Failed, "ERROR": Failed, "TIMEOUT": Failed,
+var ptestWords = map[string]report.Status{
+	"PASS": report.Passed, "FAIL": report.Failed, "SKIP": report.Skipped, "SKIPPED": report.Skipped,
+	"XFAIL": report.Skipped, "XPASS": report.Failed, "ERROR": report.Failed, "TIMEOUT": report.Failed,
 }
 
 func readPtest(output string) outcome {
@@ -48,13 +50,13 @@ func (r *ptestReader) line(line string) {
 	}
 }
 
-func (r *ptestReader) result(word string, status Status, name string) {
+func (r *ptestReader) result(word string, status report.Status, name string) {
 	p := part{name: name, status: status}
 	if r.running != "" {
 		p.name = r.running + "/" + name
 	}
 	switch {
-	case status == Failed:
+	case status == report.Failed:
 		p.saw = strings.TrimSpace(strings.Join(r.before, "\n") + "\n" + word + ": " + name)
 	case word == "XFAIL":
 		p.saw = "it is known to fail"

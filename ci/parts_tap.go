@@ -5,6 +5,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // tapReader reads the Test Anything Protocol, versions 12 to 14.
@@ -63,7 +66,7 @@ func (r *tapReader) planOrResult(line string) {
 		}
 		r.planned, _ = strconv.Atoi(m[1])
 		if words := tapWords.FindStringSubmatch(m[2]); r.planned == 0 && words != nil {
-			r.add(part{name: "all", status: Skipped, saw: cmp.Or(words[2], "the plan says skip")})
+			r.add(part{name: "all", status: report.Skipped, saw: cmp.Or(words[2], "the plan says skip")})
 		}
 		return
 	}
@@ -75,16 +78,16 @@ func (r *tapReader) planOrResult(line string) {
 func (r *tapReader) result(ok bool, number, text string) {
 	r.told++
 	name, directive := cutDirective(text)
-	p := part{name: cmp.Or(name, "test "+cmp.Or(number, strconv.Itoa(r.told))), status: Passed, saw: strings.Join(r.pending, "\n")}
+	p := part{name: cmp.Or(name, "test "+cmp.Or(number, strconv.Itoa(r.told))), status: report.Passed, saw: strings.Join(r.pending, "\n")}
 	r.pending = nil
 	words := tapWords.FindStringSubmatch(directive)
 	switch {
 	case words != nil && strings.EqualFold(words[1], "skip"):
-		p.status, p.saw = Skipped, cmp.Or(words[2], "skip")
+		p.status, p.saw = report.Skipped, cmp.Or(words[2], "skip")
 	case words != nil && !ok: // it is known to fail
-		p.status, p.saw = Skipped, "to do: "+cmp.Or(words[2], "no reason given")
+		p.status, p.saw = report.Skipped, "to do: "+cmp.Or(words[2], "no reason given")
 	case !ok:
-		p.status = Failed
+		p.status = report.Failed
 	}
 	r.add(p)
 }
@@ -108,8 +111,8 @@ func unescapeTAP(text string) string { return unescaperTAP.Replace(strings.TrimS
 
 // note adds to what the last result said, where that failed.
 func (r *tapReader) note(text string) {
-	if n := len(r.parts); n > 0 && r.parts[n-1].status == Failed && len(r.parts[n-1].saw) < maxPartNotes && text != "..." {
-		r.parts[n-1].saw = strings.TrimSpace(r.parts[n-1].saw + "\n" + clean(text, 500))
+	if n := len(r.parts); n > 0 && r.parts[n-1].status == report.Failed && len(r.parts[n-1].saw) < maxPartNotes && text != "..." {
+		r.parts[n-1].saw = strings.TrimSpace(r.parts[n-1].saw + "\n" + plaintext.Clean(text, 500))
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // ruleCase is a rule, and what becomes of it.
@@ -38,7 +40,7 @@ func parseCases(text string) (all []ruleCase, err error) {
 		c := ruleCase{line: i + 1}
 		for match := range strings.SplitSeq(parts[0], ";") {
 			if match = strings.TrimSpace(match); !strings.HasPrefix(match, "match ") {
-				return nil, fmt.Errorf("line %d: %q is no match of a pbr-map", i+1, clean(match, 100))
+				return nil, fmt.Errorf("line %d: %q is no match of a pbr-map", i+1, plaintext.Clean(match, 100))
 			}
 			c.matches = append(c.matches, match)
 		}
@@ -176,7 +178,7 @@ func (r *router) judgeCases(ctx context.Context, f *finding, way policy, file st
 	}
 	if len(wrong) > 0 {
 		saw := strings.Join(wrong[:min(len(wrong), maxWrong)], "\n")
-		f.expect(false, "what "+file+" says", fmt.Sprintf("%d of %d rules are not as they should be:\n%s\n%s", len(wrong), len(known), saw, clean(said, 2000)))
+		f.expect(false, "what "+file+" says", fmt.Sprintf("%d of %d rules are not as they should be:\n%s\n%s", len(wrong), len(known), saw, plaintext.Clean(said, 2000)))
 		return nil
 	}
 	taken, kernel, back := 0, 0, 0

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/images"
@@ -73,8 +74,8 @@ func TestReach(t *testing.T) {
 	}
 	for _, variable := range []string{target.SilenceVariable, target.BecomeVariable} {
 		t.Setenv(variable, "5")
-		if err := reach(); err == nil || errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), variable) {
-			t.Errorf("Reach with %s=5 = %v; want it refused, and not as %v", variable, err, ErrUnreachable)
+		if err := reach(); err == nil || errors.Is(err, report.ErrUnreachable) || !strings.Contains(err.Error(), variable) {
+			t.Errorf("Reach with %s=5 = %v; want it refused, and not as %v", variable, err, report.ErrUnreachable)
 		}
 		t.Setenv(variable, "")
 	}

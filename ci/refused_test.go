@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -19,20 +20,22 @@ func TestReportOfARunThatDidNotBegin(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(damaged), 0o755), os.WriteFile(damaged, []byte("{"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	for name, run := range map[string]func() (Report, error){
-		"up":     func() (Report, error) { return Up(t.Context(), spec, UpOptions{Build: opt, Out: io.Discard}) },
-		"rig:up": func() (Report, error) { return UpRig(t.Context(), spec, RigOptions{Build: opt, Out: io.Discard}) },
-		"smoke":  func() (Report, error) { return SmokeOn(t.Context(), io.Discard, opt, spec, "h", "") },
+	for name, run := range map[string]func() (report.Report, error){
+		"up": func() (report.Report, error) { return Up(t.Context(), spec, UpOptions{Build: opt, Out: io.Discard}) },
+		"rig:up": func() (report.Report, error) {
+			return UpRig(t.Context(), spec, RigOptions{Build: opt, Out: io.Discard})
+		},
+		"smoke": func() (report.Report, error) { return SmokeOn(t.Context(), io.Discard, opt, spec, "h", "") },
 	} {
 		r, err := run()
 		var said bytes.Buffer
 		r.Summary(&said)
-		if err == nil || said.Len() > 0 || !r.Failed() || r.Reason != reason(err) {
+		if err == nil || said.Len() > 0 || !r.Failed() || r.Reason != report.ReasonFor(err) {
 			t.Errorf("%s: %v, %+v, and a person reads %q; want the error alone", name, err, r, said.String())
 		}
 		dir := t.TempDir()
 		werr := r.Write(dir)
-		if all, rerr := ReadReports(filepath.Join(dir, reportJSON)); werr != nil || rerr != nil || all[0].Board != "toy" || all[0].Stages[0].Saw != err.Error() {
+		if all, rerr := report.ReadReports(filepath.Join(dir, report.ReportJSON)); werr != nil || rerr != nil || all[0].Board != "toy" || all[0].Stages[0].Saw != err.Error() {
 			t.Errorf("%s: its report.json: %v, %v, %+v", name, werr, rerr, all)
 		}
 	}

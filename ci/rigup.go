@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"slipway/ci/report"
 	softrig "slipway/ci/rig"
 	"slipway/flash/target"
 	"slipway/images"
@@ -35,15 +36,15 @@ type RigOptions struct {
 // UpRig takes a board of namespaces from nothing to a report: packages, userland and
 // what is built in it, namespaces, suites. All that it proves, it proves of software,
 // and the report says so.
-func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (Report, error) {
+func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report, error) {
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
-		return refused(spec, err)
+		return report.Refused(spec, err)
 	}
 	dir := BoardDir(opt.Build, spec)
-	if err := removeReport(dir); err != nil {
-		return refused(spec, err)
+	if err := report.Remove(dir); err != nil {
+		return report.Refused(spec, err)
 	}
-	u := &rigUp{spec: spec, opt: opt, dir: dir, report: newReport(spec)}
+	u := &rigUp{spec: spec, opt: opt, dir: dir, report: report.New(spec)}
 	u.report.Target = "software on this machine"
 	err := u.runStages(ctx, u.stages())
 	return u.report, err
@@ -108,7 +109,7 @@ type rigUp struct {
 	spec   images.Spec
 	opt    RigOptions
 	dir    string
-	report Report
+	report report.Report
 
 	layers []string
 	rig    *softrig.Rig
@@ -117,7 +118,7 @@ type rigUp struct {
 // runStages goes through stages, reports, and leaves nothing on.
 func (u *rigUp) runStages(ctx context.Context, stages []stage) error {
 	err := runStages(ctx, &u.report, stages)
-	u.report.Reason = reason(err)
+	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	err = errors.Join(err, u.report.WriteAndSay(u.opt.Out, u.dir))
 	u.linger(ctx)
@@ -158,7 +159,7 @@ func (u *rigUp) start(ctx context.Context) (saw string, err error) {
 func (u *rigUp) smoke(ctx context.Context) (saw string, err error) {
 	conn, err := target.WaitDial(ctx, u.rig.Address, loginLeast)
 	if err != nil {
-		return "", Because(ctx, ErrUnreachable, err)
+		return "", report.Because(ctx, report.ErrUnreachable, err)
 	}
 	defer conn.Close()
 	transcript, err := os.Create(filepath.Join(u.dir, transcriptName))
@@ -170,7 +171,7 @@ func (u *rigUp) smoke(ctx context.Context) (saw string, err error) {
 	how := slices.Concat(u.opt.How, []SmokeOption{Transcribed(transcript), Reboots(false)})
 	proved, err := Smoke(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
-	return countWords(proved.counts().checks) + ", of software", err
+	return report.CountWords(proved.Counts().Checks) + ", of software", err
 }
 
 // linger keeps the rig on until somebody ends it.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/ci/report"
 	softrig "slipway/ci/rig"
 	"slipway/images"
 )
@@ -36,7 +37,7 @@ func smallRig(t *testing.T, suite string) *rigUp {
 		Places: []images.RigPlace{{Name: "leaf1", Port: "p0", Address: "192.0.2.1/24"}},
 	}, Suites: []string{writeSuite(t, map[string]string{"main.yml": suite})}}
 	spec.SSH.User = "root"
-	return &rigUp{spec: spec, opt: RigOptions{Out: io.Discard}, dir: dir, report: newReport(spec), layers: []string{"/"}}
+	return &rigUp{spec: spec, opt: RigOptions{Out: io.Discard}, dir: dir, report: report.New(spec), layers: []string{"/"}}
 }
 
 // ready are the stages behind the build.
@@ -67,19 +68,19 @@ func TestRigUpStages(t *testing.T) {
 func TestRigUpFails(t *testing.T) {
 	u := smallRig(t, "command: {a port: {exec: ip link show p0}, no port: {exec: ip link show p7}}")
 	err := u.runStages(t.Context(), u.ready())
-	if !errors.Is(err, ErrFailed) {
-		t.Fatalf("run = %v; want %v", err, ErrFailed)
+	if !errors.Is(err, report.ErrFailed) {
+		t.Fatalf("run = %v; want %v", err, report.ErrFailed)
 	}
 	file := filepath.Join(u.dir, transcriptName)
 	last := u.report.Stages[len(u.report.Stages)-1]
-	if last.Name != "smoke" || last.Status != Failed || !strings.Contains(last.Next, file) {
+	if last.Name != "smoke" || last.Status != report.Failed || !strings.Contains(last.Next, file) {
 		t.Errorf("the last stage is %+v; want smoke, failed, and that %s says more", last, file)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil || !strings.Contains(string(text), "ip link show p7") || !strings.Contains(string(text), "= status 1") {
 		t.Errorf("the transcript: %v\n%s", err, text)
 	}
-	if n := u.report.counts().checks; n[Passed] != 1 || n[Failed] != 1 {
+	if n := u.report.Counts().Checks; n[report.Passed] != 1 || n[report.Failed] != 1 {
 		t.Errorf("checks: %v; want one that passed and one that failed", n)
 	}
 	u.wantOff(t)
@@ -102,7 +103,7 @@ func TestRigUpStops(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "interrupt") {
 		t.Errorf("run = %v; want the interrupt", err)
 	}
-	all, err := ReadReports(filepath.Join(u.dir, "report.json"))
+	all, err := report.ReadReports(filepath.Join(u.dir, "report.json"))
 	if err != nil || len(all) != 1 || !all[0].Failed() {
 		t.Errorf("the report: %+v, %v; want one of a run that was stopped", all, err)
 	}

@@ -10,13 +10,14 @@ import (
 	"sync"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 )
 
 // Smoke runs the suites of a board on it. The report is worth keeping whatever
 // the error is: after ErrFailed it is whole, otherwise it holds what was seen.
-func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...SmokeOption) (Report, error) {
+func Smoke(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...SmokeOption) (report.Report, error) {
 	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
 	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
 		_, err := conn.Put(ctx, local, remote, mode)
@@ -38,20 +39,20 @@ func Reboots(may bool) SmokeOption { return func(s *session) { s.noReboot = !may
 // Until ends what still tidies up after a Ctrl-C, when now is closed.
 func Until(now <-chan struct{}) SmokeOption { return func(s *session) { s.now = now } }
 
-func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact) (Report, error) {
-	r := newReport(spec)
+func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact) (report.Report, error) {
+	r := report.New(spec)
 	defer s.close()
 	suites, err := loadSuites(spec)
 	if err != nil {
-		err = Because(ctx, ErrWrong, err)
-		r.fail("smoke", err, suitesNext)
+		err = report.Because(ctx, report.ErrWrong, err)
+		r.AddFailure("smoke", err, suitesNext)
 		return r, err
 	}
 	s.artifact, s.dpu = a, spec.DPU
 	s.identity = s.identify(ctx, a)
-	file := historyFile(a.Dir(), s.identity, s.name)
-	if s.last, err = readHistory(file); err != nil {
-		r.fail("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
+	file := report.HistoryFile(a.Dir(), s.identity, s.name)
+	if s.last, err = report.ReadHistory(file); err != nil {
+		r.AddFailure("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
 		return r, err
 	}
 	run, end := context.WithCancelCause(ctx)
@@ -63,7 +64,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 	r.Identity = s.identity // a restart may have changed it
 	lost := s.lossOf(ctx, r)
 	if lost != nil {
-		r.fail("smoke", lost, lostNext)
+		r.AddFailure("smoke", lost, lostNext)
 	}
 	if r.Failed() && ctx.Err() == nil {
 		r.Logs = s.logs(ctx, r.Identity.BootID)
@@ -73,7 +74,7 @@ func smoke(ctx context.Context, s *session, spec images.Spec, a images.Artifact)
 		return r, lost
 	}
 	if err = verdictOf(ctx, &r); err == nil {
-		err = s.last.save(file, r)
+		err = s.last.Save(file, r)
 	}
 	return r, err
 }
@@ -98,17 +99,17 @@ func loadSuites(spec images.Spec) ([]Suite, error) {
 
 // verdictOf is the error of a run. Where no failed check tells of it, a failed stage
 // does: the report may be all that somebody reads.
-func verdictOf(ctx context.Context, r *Report) (err error) {
-	switch n := r.counts(); {
+func verdictOf(ctx context.Context, r *report.Report) (err error) {
+	switch n := r.Counts(); {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("smoke %s: stopped: %w", r.Board, context.Cause(ctx))
-		r.fail("smoke", err, "run it again")
-	case n.checks[Failed] > 0:
-		err = fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.checks[Failed], n.total(), ErrFailed)
-		r.Reason = reason(err)
-	case n.checks[Passed] == 0:
-		err = fmt.Errorf("smoke %s: none of %d checks passed: %w", r.Board, n.total(), ErrFailed)
-		r.fail("smoke", err, "take skip out of the suites, or name others in the board's board.yml")
+		r.AddFailure("smoke", err, "run it again")
+	case n.Checks[report.Failed] > 0:
+		err = fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.Checks[report.Failed], n.Total(), report.ErrFailed)
+		r.Reason = report.ReasonFor(err)
+	case n.Checks[report.Passed] == 0:
+		err = fmt.Errorf("smoke %s: none of %d checks passed: %w", r.Board, n.Total(), report.ErrFailed)
+		r.AddFailure("smoke", err, "take skip out of the suites, or name others in the board's board.yml")
 	}
 	return err
 }
@@ -131,9 +132,9 @@ type session struct {
 	noReboot bool
 	now      <-chan struct{}
 	artifact images.Artifact
-	identity Identity
+	identity report.Identity
 
-	last history
+	last report.History
 
 	mu     sync.Mutex
 	opened containers

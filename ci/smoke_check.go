@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // teardownLimit holds for all commands of a check's teardown together.
@@ -14,17 +17,17 @@ const teardownLimit = 30 * time.Second
 
 // runCheck runs one check, as often as it may be tried, and what it has to leave
 // tidy. After its result come those of its parts.
-func (s *session) runCheck(ctx context.Context, c Check) []CheckResult {
-	r := CheckResult{Name: clean(c.Name, 200), Kind: c.Kind, Status: Skipped}
+func (s *session) runCheck(ctx context.Context, c Check) []report.CheckResult {
+	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if r.Saw = s.unready(ctx, c); r.Saw != "" {
-		return []CheckResult{r}
+		return []report.CheckResult{r}
 	}
 	began := time.Now()
 	f, tries, err := s.try(ctx, c)
 	var lacks missing
 	if errors.As(err, &lacks) {
 		r.Saw = string(lacks)
-		return []CheckResult{r}
+		return []report.CheckResult{r}
 	}
 	left := s.tearDown(ctx, c)
 	r.ElapsedMS = time.Since(began).Milliseconds()
@@ -37,7 +40,7 @@ func (s *session) runCheck(ctx context.Context, c Check) []CheckResult {
 	default:
 		conclude(&r, c, f, err, left)
 	}
-	return append([]CheckResult{r}, partResults(r, f.parts)...)
+	return append([]report.CheckResult{r}, partResults(r, f.parts)...)
 }
 
 // unready says why a check is not even begun.
@@ -171,7 +174,7 @@ func (s *session) tearDown(ctx context.Context, c Check) (wrong []string) {
 
 // conclude turns what a probe found into a result. What a teardown left behind fails
 // a check too: the next ones may meet it.
-func conclude(r *CheckResult, c Check, f finding, err error, left []string) {
+func conclude(r *report.CheckResult, c Check, f finding, err error, left []string) {
 	for _, m := range f.metrics {
 		r.Metrics = append(r.Metrics, m.Metric)
 	}
@@ -183,11 +186,11 @@ func conclude(r *CheckResult, c Check, f finding, err error, left []string) {
 	}
 	if f.ok() {
 		r.Proves = f.proves
-		r.Status, r.Saw = Passed, clean(strings.Join(f.facts, "; "), maxFactBytes)
+		r.Status, r.Saw = report.Passed, plaintext.Clean(strings.Join(f.facts, "; "), report.MaxFactBytes)
 		return
 	}
-	r.Status = Failed
-	r.Saw = clean(strings.Join(f.saw, "\n"), maxSawBytes)
-	r.Want = clean(strings.Join(f.want, "\n"), maxSawBytes)
-	r.Next = clean(cmp.Or(f.next, c.Next), maxSawBytes)
+	r.Status = report.Failed
+	r.Saw = plaintext.Clean(strings.Join(f.saw, "\n"), report.MaxSawBytes)
+	r.Want = plaintext.Clean(strings.Join(f.want, "\n"), report.MaxSawBytes)
+	r.Next = plaintext.Clean(cmp.Or(f.next, c.Next), report.MaxSawBytes)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"slipway/ci/report"
 )
 
 // A board that is lost in the middle of its suites has failed no check: what was not
@@ -58,7 +60,7 @@ func (s *session) whyLost() error {
 
 // lossOf is the error of a run in which the board was lost. It connects again, for
 // the boot id and the logs.
-func (s *session) lossOf(ctx context.Context, r Report) error {
+func (s *session) lossOf(ctx context.Context, r report.Report) error {
 	why := s.whyLost()
 	if why == nil || ctx.Err() != nil {
 		return nil
@@ -68,7 +70,7 @@ func (s *session) lossOf(ctx context.Context, r Report) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return Because(ctx, ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.counts().total(), name, why, after))
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
 }
 
 // afterLoss says what became of the board.
@@ -99,11 +101,11 @@ const lostNext = "see whether the board has power and did not restart (its seria
 const lostSaw = "not finished: "
 
 // lostAt is the number and name of the first check that was under way.
-func lostAt(r Report) (at int, name string) {
+func lostAt(r report.Report) (at int, name string) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			at++
-			if c.Status == Skipped && strings.HasPrefix(c.Saw, lostSaw+errLost.Error()) {
+			if c.Status == report.Skipped && strings.HasPrefix(c.Saw, lostSaw+errLost.Error()) {
 				return at, c.Name
 			}
 		}

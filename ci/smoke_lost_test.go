@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 )
@@ -39,7 +40,7 @@ func TestLostBoard(t *testing.T) {
 			soon := func(s *session) { s.limits = lostLimits{2 * time.Second, 20 * time.Second} }
 			suite := strings.NewReplacer("$HOW", tt.how, "$LIMIT", tt.limit).Replace(lostSuite)
 			r, err := Smoke(t.Context(), conn, specOf(t, suite), images.Artifact{}, soon)
-			if !errors.Is(err, ErrUnreachable) || errors.Is(err, ErrFailed) || ExitStatus(err) != 3 || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, report.ErrUnreachable) || errors.Is(err, report.ErrFailed) || report.ExitStatus(err) != 3 || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Smoke = %v; want %q", err, tt.want)
 			}
 			judgeLoss(t, r, err)
@@ -48,7 +49,7 @@ func TestLostBoard(t *testing.T) {
 }
 
 // judgeLoss wants the report of a run that was lost at check 2 of 6.
-func judgeLoss(t *testing.T, r Report, err error) {
+func judgeLoss(t *testing.T, r report.Report, err error) {
 	t.Helper()
 	if !strings.Contains(fmt.Sprint(err), "lost at check 2 of 6 (lost): ") {
 		t.Errorf("the error is %v", err)
@@ -57,9 +58,9 @@ func judgeLoss(t *testing.T, r Report, err error) {
 	if diff := cmp.Diff(want, statuses(r)); diff != "" {
 		t.Error(diff)
 	}
-	n := r.counts()
-	if n.stages[Failed] != 1 || n.checks[Failed] != 0 || r.Reason != "unreachable" || !r.Failed() {
-		t.Errorf("%d failed stages, %d failed checks, reason %q; want one stage, unreachable", n.stages[Failed], n.checks[Failed], r.Reason)
+	n := r.Counts()
+	if n.Stages[report.Failed] != 1 || n.Checks[report.Failed] != 0 || r.Reason != "unreachable" || !r.Failed() {
+		t.Errorf("%d failed stages, %d failed checks, reason %q; want one stage, unreachable", n.Stages[report.Failed], n.Checks[report.Failed], r.Reason)
 	}
 	junit := junitText(t, r)
 	if strings.Count(junit, "<failure") != 1 || strings.Count(junit, "<skipped") != 5 {
@@ -117,7 +118,7 @@ func TestBoardThatRestartsByItself(t *testing.T) {
 		b := &fragile{stays: tt.stays}
 		suite := strings.NewReplacer("$HOW", "go down", "$LIMIT", "30000").Replace(lostSuite)
 		r, err := smoke(t.Context(), &session{board: b, redial: b.redial}, specOf(t, suite), images.Artifact{})
-		if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), tt.want) {
+		if !errors.Is(err, report.ErrUnreachable) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("smoke = %v; want %q", err, tt.want)
 		}
 		judgeLoss(t, r, err)
@@ -127,8 +128,8 @@ func TestBoardThatRestartsByItself(t *testing.T) {
 // A stage that ends as the board is lost says what to do about that, whatever a failed
 // check would say.
 func TestStageOfLostBoard(t *testing.T) {
-	for want, err := range map[string]error{lostNext: Because(t.Context(), ErrUnreachable, io.EOF), "each check says": ErrFailed} {
-		var r Report
+	for want, err := range map[string]error{lostNext: report.Because(t.Context(), report.ErrUnreachable, io.EOF), "each check says": report.ErrFailed} {
+		var r report.Report
 		_ = runStage(t.Context(), &r, stage{"smoke", func(context.Context) (string, error) { return "", err }, "each check says"})
 		if got := r.Stages[0].Next; got != want {
 			t.Errorf("%v: next is %q; want %q", err, got, want)

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -23,8 +25,8 @@ type suiteRun struct {
 	checks  []Check
 	began   time.Time
 	step    *progress.Step
-	results [][]CheckResult // of each check, and then of its parts
-	done    []chan struct{} // closed when a check has its result
+	results [][]report.CheckResult // of each check, and then of its parts
+	done    []chan struct{}        // closed when a check has its result
 
 	running struct {
 		sync.Mutex
@@ -34,11 +36,11 @@ type suiteRun struct {
 
 // runSuite runs the checks of a suite, several at a time. Their results stand in
 // the order of the suite.
-func (s *session) runSuite(ctx context.Context, suite Suite) SuiteResult {
+func (s *session) runSuite(ctx context.Context, suite Suite) report.SuiteResult {
 	r := &suiteRun{
 		session: s, checks: suite.Checks, began: time.Now(),
 		step:    progress.Start(ctx, "smoke "+suite.Name, int64(len(suite.Checks)), progress.Tasks),
-		results: make([][]CheckResult, len(suite.Checks)), done: make([]chan struct{}, len(suite.Checks)),
+		results: make([][]report.CheckResult, len(suite.Checks)), done: make([]chan struct{}, len(suite.Checks)),
 	}
 	for i := range r.done {
 		r.done[i] = make(chan struct{})
@@ -46,8 +48,8 @@ func (s *session) runSuite(ctx context.Context, suite Suite) SuiteResult {
 	for _, batch := range batches(suite.Checks) {
 		r.runBatch(ctx, batch)
 	}
-	result := SuiteResult{Name: suite.Name, Checks: slices.Concat(r.results...), ElapsedMS: time.Since(r.began).Milliseconds()}
-	said, err := result.tally()
+	result := report.SuiteResult{Name: suite.Name, Checks: slices.Concat(r.results...), ElapsedMS: time.Since(r.began).Milliseconds()}
+	said, err := result.Tally()
 	if s.whyLost() != nil {
 		err = errLost
 	}
@@ -71,11 +73,11 @@ func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
 	group.Wait()
 }
 
-func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []CheckResult {
-	skipped := CheckResult{Name: clean(c.Name, 200), Kind: c.Kind, Status: Skipped}
+func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResult {
+	skipped := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
 	if skipped.Saw = r.unmet(c); skipped.Saw != "" {
 		skipped.StartMS = time.Since(r.began).Milliseconds()
-		return []CheckResult{skipped}
+		return []report.CheckResult{skipped}
 	}
 	defer r.lockContainers(c)()
 	defer r.shown(c.Name)()
@@ -94,8 +96,8 @@ func (r *suiteRun) unmet(c Check) string {
 			continue
 		}
 		<-r.done[n.check]
-		if needed := r.results[n.check][0]; needed.Status != Passed {
-			return fmt.Sprintf("it needs %q, which %s", needed.Name, word(needed.Status == Failed, "failed", "was skipped"))
+		if needed := r.results[n.check][0]; needed.Status != report.Passed {
+			return fmt.Sprintf("it needs %q, which %s", needed.Name, plaintext.Either(needed.Status == report.Failed, "failed", "was skipped"))
 		}
 	}
 	return ""

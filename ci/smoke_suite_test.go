@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -18,7 +19,7 @@ import (
 )
 
 // runHere runs a suite on this machine, $D in it being a folder of the test's.
-func runHere(t *testing.T, ctx context.Context, dir, text string) SuiteResult {
+func runHere(t *testing.T, ctx context.Context, dir, text string) report.SuiteResult {
 	t.Helper()
 	suite, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": strings.ReplaceAll(text, "$D", dir)}))
 	if err != nil {
@@ -29,7 +30,7 @@ func runHere(t *testing.T, ctx context.Context, dir, text string) SuiteResult {
 }
 
 // told are results as "name: judged".
-func told(r SuiteResult) []string {
+func told(r report.SuiteResult) []string {
 	var all []string
 	for _, c := range r.Checks {
 		all = append(all, c.Name+": "+judged(c))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/images"
@@ -49,7 +50,7 @@ func specOf(t *testing.T, suite string) images.Spec {
 }
 
 // statuses are a report's checks as "name status".
-func statuses(r Report) []string {
+func statuses(r report.Report) []string {
 	var got []string
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
@@ -79,7 +80,7 @@ file:
   /etc/passwd: {contents: ["/^root:/"], owner: root}
 `)
 	r, err := Smoke(ctx, conn, spec, images.Artifact{Key: "0123abcd"})
-	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "3 of 9 checks failed") || r.Reason != "check" {
+	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), "3 of 9 checks failed") || r.Reason != "check" {
 		t.Errorf("Smoke = %v", err)
 	}
 	want := []string{
@@ -122,7 +123,7 @@ file:
   $D/fits: {contents: ['!/Oops/']}
   $D/big: {contents: ['!/Oops/'], meta: {next: look for the Oops}}
 `, "$D", dir)), images.Artifact{})
-	if !errors.Is(err, ErrFailed) {
+	if !errors.Is(err, report.ErrFailed) {
 		t.Errorf("Smoke = %v", err)
 	}
 	want := []string{
@@ -175,7 +176,7 @@ func TestStoppedSmoke(t *testing.T) {
 	spec := specOf(t, "command: {quick: {exec: 'true'}}")
 	spec.Suites = append(spec.Suites, specOf(t, "command: {slow: {exec: touch "+begun+"; sleep 60}}\nunits: {never: }\n").Suites...)
 	r, err := Smoke(ctx, conn, spec, images.Artifact{})
-	if !errors.Is(err, why) || errors.Is(err, ErrFailed) {
+	if !errors.Is(err, why) || errors.Is(err, report.ErrFailed) {
 		t.Errorf("Smoke = %v", err)
 	}
 	if diff := cmp.Diff([]string{"quick passed", "slow skipped", "never skipped"}, statuses(r)); diff != "" {
@@ -187,23 +188,23 @@ func TestStoppedSmoke(t *testing.T) {
 // wantFailedStage wants a report that says, to people and to CI servers alike,
 // that the run as a whole failed.
 // junitText is the junit.xml of a report.
-func junitText(t *testing.T, r Report) string {
+func junitText(t *testing.T, r report.Report) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := r.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, reportJUnit))
+	data, err := os.ReadFile(filepath.Join(dir, report.ReportJUnit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(data)
 }
 
-func wantFailedStage(t *testing.T, r Report, saw, next string) {
+func wantFailedStage(t *testing.T, r report.Report, saw, next string) {
 	t.Helper()
 	smoke := find(r, "smoke")
-	if smoke.Status != Failed || !strings.Contains(smoke.Saw, saw) || !strings.Contains(smoke.Next, next) {
+	if smoke.Status != report.Failed || !strings.Contains(smoke.Saw, saw) || !strings.Contains(smoke.Next, next) {
 		t.Errorf("stage smoke is %+v; want it failed, with %q seen and %q next", smoke, saw, next)
 	}
 	junit := junitText(t, r)
@@ -217,8 +218,8 @@ func wantFailedStage(t *testing.T, r Report, saw, next string) {
 func TestNothingButSkippedChecks(t *testing.T) {
 	spec := specOf(t, "command: {x: {exec: 'true', skip: true}}")
 	r, err := smoke(t.Context(), &session{board: here{}}, spec, images.Artifact{})
-	if !errors.Is(err, ErrFailed) || !strings.Contains(err.Error(), "none of 1 checks passed") {
-		t.Errorf("smoke = %v; want %v", err, ErrFailed)
+	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), "none of 1 checks passed") {
+		t.Errorf("smoke = %v; want %v", err, report.ErrFailed)
 	}
 	wantFailedStage(t, r, "none of 1 checks passed", "skip")
 }
@@ -232,7 +233,7 @@ func TestSmokeRefusesBoardsWithoutSuites(t *testing.T) {
 		{[]string{"base", "nope"}, `no suite "nope"`},
 	} {
 		r, err := smoke(t.Context(), &session{board: recorded{}}, images.Spec{Board: "x", Suites: tt.suites}, images.Artifact{})
-		if err == nil || !strings.Contains(err.Error(), tt.want) || !r.Failed() || r.Reason != "suite" || ExitStatus(err) != 5 {
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !r.Failed() || r.Reason != "suite" || report.ExitStatus(err) != 5 {
 			t.Errorf("smoke(%v) = failed %v, %v; want %s", tt.suites, r.Failed(), err, tt.want)
 		}
 		wantFailedStage(t, r, tt.want, "board.yml")
@@ -247,7 +248,7 @@ func TestContainerdIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &session{board: recorded{"true": ""}, open: func(context.Context) (containers, error) { return nil, errors.New("no socket") }}
-	if r := s.runCheck(t.Context(), suite.Checks[0])[0]; r.Status != Failed || !strings.Contains(r.Next, "systemctl status containerd") {
+	if r := s.runCheck(t.Context(), suite.Checks[0])[0]; r.Status != report.Failed || !strings.Contains(r.Next, "systemctl status containerd") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -280,10 +281,10 @@ func TestContainersTakeTurns(t *testing.T) {
 	}
 	s := &session{open: func(context.Context) (containers, error) { return slowContainers{}, nil }}
 	checks := s.runSuite(t.Context(), suite).Checks
-	slices.SortFunc(checks, func(a, b CheckResult) int { return int(a.StartMS - b.StartMS) })
+	slices.SortFunc(checks, func(a, b report.CheckResult) int { return int(a.StartMS - b.StartMS) })
 	ended := int64(0)
 	for i, c := range checks {
-		if c.Status != Passed || c.StartMS < ended {
+		if c.Status != report.Passed || c.StartMS < ended {
 			t.Errorf("container %d: %s, began after %d ms; want the one before it ended first, after %d ms", i, c.Status, c.StartMS, ended)
 		}
 		ended = c.StartMS + c.ElapsedMS

@@ -1,6 +1,6 @@
-// Package ci proves that a board works: suites of checks, written in YAML, are
-// run on it over SSH, and what came of them is a report. It builds nothing and
-// flashes nothing; see images and flash.
+// Package ci takes a board from its build to a report: build, flash, deploy, update and
+// smoke are its stages. Suites of checks, written in YAML, prove the board over SSH. How
+// each stage works is for images, flash and flash/target to know.
 package ci
 
 import (
@@ -20,6 +20,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"slipway/ci/report"
 	"slipway/images"
 
 	"slipway/layers/localfile"
@@ -220,8 +221,8 @@ func (l *loader) section(file string, key, section *yaml.Node) error {
 		if err != nil {
 			return err
 		}
-		if l.checks = append(l.checks, c); len(l.checks) > maxChecks {
-			return at(file, key, "more than %d checks in one suite; split it", maxChecks)
+		if l.checks = append(l.checks, c); len(l.checks) > report.MaxChecks {
+			return at(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
 		}
 		if err := l.followers(file, c); err != nil {
 			return err

@@ -154,7 +154,7 @@ func kindOf(n *yaml.Node) string {
 	return strconv.Quote(n.Value)
 }
 
-func (e *entry) fail(n *yaml.Node, format string, args ...any) {
+func (e *entry) Fail(n *yaml.Node, format string, args ...any) {
 	if e.err == nil {
 		e.err = at(e.file, n, format, args...)
 	}
@@ -167,7 +167,7 @@ func (e *entry) scalar(key, want string) *yaml.Node {
 		return nil
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		e.fail(n, "%s must be %s, not %s", key, want, kindOf(n))
+		e.Fail(n, "%s must be %s, not %s", key, want, kindOf(n))
 		return nil
 	}
 	return n
@@ -188,7 +188,7 @@ func (e *entry) flag(key string) *bool {
 	}
 	v, err := strconv.ParseBool(n.Value)
 	if n.ShortTag() != "!!bool" || err != nil {
-		e.fail(n, "%s must be true or false, not %q", key, n.Value)
+		e.Fail(n, "%s must be true or false, not %q", key, n.Value)
 		return nil
 	}
 	return &v
@@ -202,7 +202,7 @@ func (e *entry) number(key string, fallback, least, most int64) int64 {
 	}
 	v, err := strconv.ParseInt(n.Value, 10, 64)
 	if err != nil || v < least || v > most {
-		e.fail(n, "%s must be %s, not %q", key, want, n.Value)
+		e.Fail(n, "%s must be %s, not %q", key, want, n.Value)
 		return fallback
 	}
 	return v
@@ -214,17 +214,17 @@ func (e *entry) list(key string) []string {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode {
-		e.fail(n, "%s must be a list of strings, not %s", key, kindOf(n))
+		e.Fail(n, "%s must be a list of strings, not %s", key, kindOf(n))
 		return nil
 	}
 	values := make([]string, 0, len(n.Content))
 	for _, c := range n.Content {
 		if c.Kind != yaml.ScalarNode {
-			e.fail(c, "%s must be a list of strings; this is %s", key, kindOf(c))
+			e.Fail(c, "%s must be a list of strings; this is %s", key, kindOf(c))
 			return nil
 		}
 		if strings.ContainsRune(c.Value, 0) {
-			e.fail(c, "%s holds a NUL", key)
+			e.Fail(c, "%s holds a NUL", key)
 			return nil
 		}
 		values = append(values, c.Value)
@@ -236,7 +236,7 @@ func (e *entry) list(key string) []string {
 func (e *entry) path(key string) string {
 	p := e.text(key, e.name)
 	if !strings.HasPrefix(p, "/") || strings.ContainsRune(p, 0) {
-		e.fail(e.key, "%s %q must be an absolute path", key, p)
+		e.Fail(e.key, "%s %q must be an absolute path", key, p)
 	}
 	return p
 }
@@ -260,7 +260,7 @@ func (e *entry) teardown() [][]string {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode || len(n.Content) > maxTeardown {
-		e.fail(n, "teardown must be a list of at most %d commands, not %s", maxTeardown, kindOf(n))
+		e.Fail(n, "teardown must be a list of at most %d commands, not %s", maxTeardown, kindOf(n))
 		return nil
 	}
 	var all [][]string
@@ -282,7 +282,7 @@ func (e *entry) commandOf(n *yaml.Node) []string {
 		e.err = one.err
 	}
 	if len(argv) == 0 || strings.ContainsRune(strings.Join(argv, ""), 0) || argv[len(argv)-1] == "" && argv[0] == "sh" {
-		e.fail(n, "teardown: not a command")
+		e.Fail(n, "teardown: not a command")
 	}
 	return argv
 }
@@ -295,7 +295,7 @@ func (e *entry) meta() (title, next string) {
 		return title, ""
 	}
 	if n.Kind != yaml.MappingNode {
-		e.fail(n, "meta must be a mapping (title, next), not %s", kindOf(n))
+		e.Fail(n, "meta must be a mapping (title, next), not %s", kindOf(n))
 		return title, ""
 	}
 	m := &entry{file: e.file, fields: map[string]*yaml.Node{}}

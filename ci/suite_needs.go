@@ -50,14 +50,14 @@ func (e *entry) needs() []need {
 		all = append(all, e.needsOf(c)...)
 	}
 	if len(all) == 0 || len(all) > maxNeeds {
-		e.fail(n, "needs must name 1 to %d things, like {file: /dev/x} or {check: NAME}", maxNeeds)
+		e.Fail(n, "needs must name 1 to %d things, like {file: /dev/x} or {check: NAME}", maxNeeds)
 	}
 	return all
 }
 
 func (e *entry) needsOf(n *yaml.Node) []need {
 	if n.Kind != yaml.MappingNode {
-		e.fail(n, "needs must be like {file: /dev/x} (have check, command, file, module, service), not %s", kindOf(n))
+		e.Fail(n, "needs must be like {file: /dev/x} (have check, command, file, module, service), not %s", kindOf(n))
 		return nil
 	}
 	var all []need
@@ -65,9 +65,9 @@ func (e *entry) needsOf(n *yaml.Node) []need {
 		_, known := needKinds[k.Value]
 		switch {
 		case !known:
-			e.fail(k, "unknown need %q (have check, command, file, module, service)", k.Value)
+			e.Fail(k, "unknown need %q (have check, command, file, module, service)", k.Value)
 		case v.Kind != yaml.ScalarNode || v.Value == "" || v.ShortTag() == "!!null":
-			e.fail(v, "needs: %s must be a name, not %s", k.Value, kindOf(v))
+			e.Fail(v, "needs: %s must be a name, not %s", k.Value, kindOf(v))
 		}
 		all = append(all, e.needOf(k.Value, v))
 	}
@@ -78,9 +78,9 @@ func (e *entry) needOf(kind string, v *yaml.Node) need {
 	n := need{kind: kind, name: v.Value, at: fmt.Sprintf("%s:%d:%d", e.file, v.Line, v.Column)}
 	switch {
 	case strings.ContainsRune(n.name, 0) || kind != "check" && strings.HasPrefix(n.name, "-"):
-		e.fail(v, "needs: %q is no name of a %s", n.name, kind)
+		e.Fail(v, "needs: %q is no name of a %s", n.name, kind)
 	case kind == "file" && !strings.HasPrefix(n.name, "/"):
-		e.fail(v, "needs: file %q must be an absolute path", n.name)
+		e.Fail(v, "needs: file %q must be an absolute path", n.name)
 	case kind == "module":
 		n.name = moduleName(n.name)
 	}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"slipway/layers/plaintext"
 )
 
 // ShowSuites writes the suites that Slipway brings along, and what a suite can ask.
@@ -42,5 +44,5 @@ func firstSentence(text string) string {
 	}
 	sentence, _, _ := strings.Cut(strings.Join(words, " "), ". ")
 	question, _, asks := strings.Cut(sentence, "? ")
-	return word(asks, question+"?", strings.TrimSuffix(sentence, "."))
+	return plaintext.Either(asks, question+"?", strings.TrimSuffix(sentence, "."))
 }

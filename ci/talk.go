@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // Programs are given to a peer's Python by its standard input, and all that stands on a
@@ -67,7 +68,7 @@ func (t *traffic) python(ctx context.Context, p images.Peer, program string, std
 	errs := &awaited{seen: make(chan struct{})}
 	status, err := t.stream(ctx, strings.NewReader(program), stdout, errs, there(p, append([]string{"python3", "-"}, args...)...)...)
 	if err == nil && status != 0 {
-		err = fmt.Errorf("python3 exited with %d: %s", status, cmp.Or(cleanTail(errs.String(), 500), "no output"))
+		err = fmt.Errorf("python3 exited with %d: %s", status, cmp.Or(plaintext.CleanTail(errs.String(), 500), "no output"))
 	}
 	return err
 }

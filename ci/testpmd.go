@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/ci/report"
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // testpmd is DPDK's own program for its ports, in a dialogue: packets must flow between
@@ -70,7 +72,7 @@ func (t *testpmd) quit() error {
 func (t *testpmd) until(text string) (string, error) {
 	buffer := make([]byte, 4<<10)
 	for {
-		said := escapes.ReplaceAllString(t.said.String(), "")
+		said := plaintext.Escapes.ReplaceAllString(t.said.String(), "")
 		if before, after, found := strings.Cut(said, text); found {
 			t.said.Reset()
 			t.said.WriteString(after)
@@ -85,7 +87,7 @@ func (t *testpmd) until(text string) (string, error) {
 			if errors.Is(err, io.EOF) {
 				err = errors.New("it ended")
 			}
-			return "", fmt.Errorf("%w; its last words:\n%s", err, cleanTail(said, maxSawBytes/2))
+			return "", fmt.Errorf("%w; its last words:\n%s", err, plaintext.CleanTail(said, report.MaxSawBytes/2))
 		}
 	}
 }
@@ -124,29 +126,29 @@ func (t *testpmd) ports(d *images.DPU) ([]dpdkPort, error) {
 
 // drivers is what the name of a DPDK driver says of where its work is done. One that is
 // not here proves neither.
-var drivers = map[string]Proof{
-	"mlx5_pci":       ProvesHardware,
-	"mlx5_auxiliary": ProvesHardware, // of a scalable function
-	docaDriver:       ProvesHardware,
-	"net_swflow":     ProvesSoftware,
-	"net_tap":        ProvesSoftware,
-	"net_af_packet":  ProvesSoftware,
-	"net_af_xdp":     ProvesSoftware,
-	"net_pcap":       ProvesSoftware,
-	"net_null":       ProvesSoftware,
-	"net_ring":       ProvesSoftware,
-	"ml_sw":          ProvesSoftware,
-	"ml_cn10k":       ProvesHardware,
-	"ml_mvtvm":       ProvesSoftware, // of cnxk: TVM on the processor
+var drivers = map[string]report.Proof{
+	"mlx5_pci":       report.ProvesHardware,
+	"mlx5_auxiliary": report.ProvesHardware, // of a scalable function
+	docaDriver:       report.ProvesHardware,
+	"net_swflow":     report.ProvesSoftware,
+	"net_tap":        report.ProvesSoftware,
+	"net_af_packet":  report.ProvesSoftware,
+	"net_af_xdp":     report.ProvesSoftware,
+	"net_pcap":       report.ProvesSoftware,
+	"net_null":       report.ProvesSoftware,
+	"net_ring":       report.ProvesSoftware,
+	"ml_sw":          report.ProvesSoftware,
+	"ml_cn10k":       report.ProvesHardware,
+	"ml_mvtvm":       report.ProvesSoftware, // of cnxk: TVM on the processor
 }
 
 // driverProof says what drivers prove together: one of software makes it software.
-func driverProof(names ...string) Proof {
-	proof := ProvesHardware
+func driverProof(names ...string) report.Proof {
+	proof := report.ProvesHardware
 	for _, name := range names {
 		switch drivers[name] {
-		case ProvesSoftware:
-			return ProvesSoftware
+		case report.ProvesSoftware:
+			return report.ProvesSoftware
 		case "":
 			proof = ""
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // traffic is packets that are sent past the board, and what is seen of them: where they must
@@ -162,7 +163,7 @@ func (s *session) macOf(ctx context.Context, p images.Peer) (net.HardwareAddr, e
 	}
 	mac, err := net.ParseMAC(strings.TrimSpace(out))
 	if err != nil || len(mac) != 6 {
-		return nil, fmt.Errorf("interface %s has the address %q", p.Interface, clean(out, 100))
+		return nil, fmt.Errorf("interface %s has the address %q", p.Interface, plaintext.Clean(out, 100))
 	}
 	return mac, nil
 }
@@ -374,10 +375,10 @@ func readAim(e *entry) aim {
 		allFields: isTrue(e.flag("all-fields")), anyProtocol: isTrue(e.flag("any-protocol")),
 	}
 	if a.port == a.others {
-		e.fail(e.key, "port and other-port are the same; packets to one of them must not match the rule")
+		e.Fail(e.key, "port and other-port are the same; packets to one of them must not match the rule")
 	}
 	if a.allFields && a.anyProtocol {
-		e.fail(e.key, "a check takes only one of all-fields and any-protocol")
+		e.Fail(e.key, "a check takes only one of all-fields and any-protocol")
 	}
 	return a
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/flash"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
@@ -29,17 +30,17 @@ type UpOptions struct {
 // Up takes a virtual board from nothing to a report: host packages, image,
 // virtual disk, power, deploy, smoke suites. Whatever fails, the report says
 // what was seen and what to do, and nothing is left running.
-func Up(ctx context.Context, spec images.Spec, opt UpOptions) (Report, error) {
+func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, error) {
 	if spec.Machine == nil {
-		return refused(spec, notVirtual(spec, "up is for boards that have one; use build, flash, deploy and smoke"))
+		return report.Refused(spec, notVirtual(spec, "up is for boards that have one; use build, flash, deploy and smoke"))
 	}
-	if err := removeReport(BoardDir(opt.Build, spec)); err != nil {
-		return refused(spec, err)
+	if err := report.Remove(BoardDir(opt.Build, spec)); err != nil {
+		return report.Refused(spec, err)
 	}
-	u := &up{spec: spec, opt: opt, report: newReport(spec)}
+	u := &up{spec: spec, opt: opt, report: report.New(spec)}
 	err := u.runStages(ctx)
 	u.off()
-	u.report.Reason = reason(err)
+	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
 	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, BoardDir(opt.Build, spec)))
 }
@@ -58,7 +59,7 @@ func MachineDir(opt images.Options, spec images.Spec) string {
 type up struct {
 	spec   images.Spec
 	opt    UpOptions
-	report Report
+	report report.Report
 
 	artifact images.Artifact
 	vm       *qemu.VM
@@ -84,11 +85,11 @@ func (u *up) runStages(ctx context.Context) error {
 }
 
 // runStages goes through stages until one fails.
-func runStages(ctx context.Context, r *Report, stages []stage) error {
+func runStages(ctx context.Context, r *report.Report, stages []stage) error {
 	for i, s := range stages {
 		if err := runStage(ctx, r, s); err != nil {
 			for _, rest := range stages[i+1:] {
-				r.Stages = append(r.Stages, Stage{Name: rest.name, Status: Skipped})
+				r.Stages = append(r.Stages, report.Stage{Name: rest.name, Status: report.Skipped})
 			}
 			return err
 		}
@@ -100,20 +101,20 @@ func runStages(ctx context.Context, r *Report, stages []stage) error {
 var errCached = errors.New("cached")
 
 // runStage runs a stage and notes in the report how it ended.
-func runStage(ctx context.Context, r *Report, s stage) error {
+func runStage(ctx context.Context, r *report.Report, s stage) error {
 	began := time.Now()
 	saw, err := s.work(ctx)
-	result := Stage{Name: s.name, Status: Passed, ElapsedMS: time.Since(began).Milliseconds(), Saw: saw}
+	result := report.Stage{Name: s.name, Status: report.Passed, ElapsedMS: time.Since(began).Milliseconds(), Saw: saw}
 	switch {
 	case errors.Is(err, errCached):
-		result.Status, err = Cached, nil
+		result.Status, err = report.Cached, nil
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%s: stopped: %w", s.name, context.Cause(ctx))
-		result.Status, result.Saw, result.Next = Failed, err.Error(), "run it again; what is finished is kept"
-	case s.name == "smoke" && errors.Is(err, ErrUnreachable): // no check says what to do
-		result.Status, result.Saw, result.Next = Failed, err.Error(), lostNext
+		result.Status, result.Saw, result.Next = report.Failed, err.Error(), "run it again; what is finished is kept"
+	case s.name == "smoke" && errors.Is(err, report.ErrUnreachable): // no check says what to do
+		result.Status, result.Saw, result.Next = report.Failed, err.Error(), lostNext
 	case err != nil:
-		result.Status, result.Saw, result.Next = Failed, err.Error(), s.next
+		result.Status, result.Saw, result.Next = report.Failed, err.Error(), s.next
 	}
 	r.Stages = append(r.Stages, result)
 	return err
@@ -258,7 +259,7 @@ func (u *up) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err e
 	if watched.Err() != nil {
 		err = context.Cause(watched)
 	}
-	err = Because(ctx, ErrUnreachable, err)
+	err = report.Because(ctx, report.ErrUnreachable, err)
 	if err != nil && u.conn != nil {
 		u.conn.Close()
 		u.conn = nil
@@ -312,7 +313,7 @@ func (u *up) deploy(ctx context.Context) (string, error) {
 func (u *up) smoke(ctx context.Context) (string, error) {
 	proved, err := Smoke(ctx, u.conn, u.spec, u.artifact)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
-	return countWords(proved.counts().checks), err
+	return report.CountWords(proved.Counts().Checks), err
 }
 
 // off leaves nothing running, unless it was asked to.
@@ -353,7 +354,7 @@ func Reach(ctx context.Context, opt images.Options, spec images.Spec, host strin
 	}
 	a.Pins = pins
 	conn, err := target.Dial(ctx, a)
-	return conn, Because(ctx, ErrUnreachable, whoMayLogIn(spec, err))
+	return conn, report.Because(ctx, report.ErrUnreachable, whoMayLogIn(spec, err))
 }
 
 func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (target.Address, error) {
@@ -361,7 +362,7 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 		vm, err := qemu.Find(MachineDir(opt, spec))
 		if err != nil {
 			err = fmt.Errorf("%s: %w; switch it on: virt:start -board=%s", host, err, spec.Board)
-			return target.Address{}, Because(ctx, ErrUnreachable, err)
+			return target.Address{}, report.Because(ctx, report.ErrUnreachable, err)
 		}
 		return Address(opt, spec, vm), nil
 	}
@@ -370,10 +371,10 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 		a.Become, err = target.Become(ctx)
 	}
 	if err != nil {
-		return a, Because(ctx, ErrUnreachable, err)
+		return a, report.Because(ctx, report.ErrUnreachable, err)
 	}
 	err = Vouch(opt, spec, &a)
-	return a, Because(ctx, ErrWrong, err)
+	return a, report.Because(ctx, report.ErrWrong, err)
 }
 
 // Vouch adds to an address what is known of boards of this kind: who signs their host

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"slipway/ci/report"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
 	"slipway/images"
@@ -47,14 +48,14 @@ func newRig(t *testing.T, name string) rig {
 	return rig{spec, UpOptions{Build: build, Out: io.Discard}}
 }
 
-func (r rig) up(t *testing.T, ctx context.Context) (Report, error) {
+func (r rig) up(t *testing.T, ctx context.Context) (report.Report, error) {
 	t.Helper()
 	before := leftovers(t, r.opt.Build.Dir)
 	result, err := Up(ctx, r.spec, r.opt)
 	if diff := cmp.Diff(before, leftovers(t, r.opt.Build.Dir)); diff != "" {
 		t.Errorf("Up left something behind (-before +after):\n%s", diff)
 	}
-	for _, name := range []string{reportJSON, reportJUnit, reportHTML} {
+	for _, name := range []string{report.ReportJSON, report.ReportJUnit, report.ReportHTML} {
 		if _, err := os.Stat(filepath.Join(BoardDir(r.opt.Build, r.spec), name)); err != nil {
 			t.Errorf("no report: %v", err)
 		}
@@ -176,8 +177,8 @@ func testUpWhole(t *testing.T) {
 			t.Errorf("Up left more behind than the board (-before +after):\n%s", diff)
 		}
 	}()
-	if err != nil || result.Failed() || result.counts().checks[Passed] < 15 {
-		t.Fatalf("Up: %v, %v; want no failure and at least 15 passed checks", result.counts(), err)
+	if err != nil || result.Failed() || result.Counts().Checks[report.Passed] < 15 {
+		t.Fatalf("Up: %v, %v; want no failure and at least 15 passed checks", result.Counts(), err)
 	}
 	const csv = "/etc/nvidia-container-runtime/host-files-for-container.d/virt.csv"
 	r.onBoard(t, "sed", "-i", "$ a lib, /usr/lib/libnothere.so.1", csv)
@@ -187,11 +188,11 @@ func testUpWhole(t *testing.T) {
 }
 
 // failing is the report of suites that do not pass.
-func (r rig) failing(t *testing.T) Report {
+func (r rig) failing(t *testing.T) report.Report {
 	t.Helper()
 	result, err := SmokeOn(t.Context(), io.Discard, r.opt.Build, r.spec, r.spec.Board, "")
-	if !errors.Is(err, ErrFailed) {
-		t.Errorf("SmokeOn = %v; want %v", err, ErrFailed)
+	if !errors.Is(err, report.ErrFailed) {
+		t.Errorf("SmokeOn = %v; want %v", err, report.ErrFailed)
 	}
 	return result
 }
@@ -204,15 +205,15 @@ func testUpWithoutSSH(t *testing.T) {
 	r.spec.Debian = &debian
 	result, err := r.up(t, t.Context())
 	const want = "nothing answers on its SSH port"
-	if failed := find(result, "boot"); err == nil || failed.Status != Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
+	if failed := find(result, "boot"); err == nil || failed.Status != report.Failed || failed.Next == "" || !strings.Contains(failed.Saw, want) {
 		t.Errorf("Up: %v, stage boot is %+v; want it failed, with a next step, and %q seen", err, failed, want)
 	}
 }
 
-func find(r Report, stage string) Stage {
-	i := slices.IndexFunc(r.Stages, func(s Stage) bool { return s.Name == stage })
+func find(r report.Report, stage string) report.Stage {
+	i := slices.IndexFunc(r.Stages, func(s report.Stage) bool { return s.Name == stage })
 	if i < 0 {
-		return Stage{}
+		return report.Stage{}
 	}
 	return r.Stages[i]
 }
@@ -231,17 +232,17 @@ func (r rig) onBoard(t *testing.T, argv ...string) {
 	}
 }
 
-func wantCheck(t *testing.T, r Report, name, saw string) {
+func wantCheck(t *testing.T, r report.Report, name, saw string) {
 	t.Helper()
 	if !namesCheck(r, name, saw) {
 		t.Errorf("no failed check about %q that saw %q and says what to do: %+v", name, saw, r.Suites)
 	}
 }
 
-func namesCheck(r Report, name, saw string) bool {
+func namesCheck(r report.Report, name, saw string) bool {
 	for _, suite := range r.Suites {
 		for _, c := range suite.Checks {
-			if c.Status == Failed && strings.Contains(c.Name, name) && strings.Contains(c.Saw, saw) && c.Next != "" {
+			if c.Status == report.Failed && strings.Contains(c.Name, name) && strings.Contains(c.Saw, saw) && c.Next != "" {
 				return true
 			}
 		}
@@ -269,10 +270,10 @@ func testUpStops(t *testing.T) {
 				t.Errorf("Up stopped in %s: %v; want %v", at, err, pressed)
 			}
 			stage, _, _ := strings.Cut(at, " ")
-			if got := find(result, stage); got.Status != Failed {
+			if got := find(result, stage); got.Status != report.Failed {
 				t.Errorf("stage %s is %+v; want it failed", stage, got)
 			}
-			if build := find(result, "build"); at != "build" && build.Status != Cached {
+			if build := find(result, "build"); at != "build" && build.Status != report.Cached {
 				t.Errorf("build is %s (%s); want it cached", build.Status, build.Saw)
 			}
 		})

@@ -14,10 +14,12 @@ import (
 	"sync"
 	"time"
 
+	"slipway/ci/report"
 	boardupdate "slipway/flash/target/update"
 
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -63,7 +65,7 @@ type Outcome struct {
 	SentBytes int64                 `json:"sentBytes"` // of the bundle, to the board
 	Findings  []boardupdate.Finding `json:"findings"`
 	Why       string                `json:"why,omitempty"` // the error, where there was one
-	Report    Report                `json:"report"`
+	Report    report.Report         `json:"report"`
 }
 
 // Update has a board's own engine install a bundle, restarts the board, proves the
@@ -72,7 +74,7 @@ type Outcome struct {
 // outcome says which system runs.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
 	dir := BoardDir(opt, spec)
-	if err := removeReport(dir); err != nil {
+	if err := report.Remove(dir); err != nil {
 		return Outcome{}, err
 	}
 	artifact := images.NoArtifact(spec, dir)
@@ -115,7 +117,7 @@ type updating struct {
 	pause   time.Duration // before a new connection, the second time; then twice that, and so on
 	find    func(context.Context) (boardupdate.Engine, error)
 	restart func(context.Context) error
-	prove   func(context.Context) (Report, error)
+	prove   func(context.Context) (report.Report, error)
 
 	conn    *target.Conn
 	engine  boardupdate.Engine
@@ -134,14 +136,16 @@ func newUpdating(spec images.Spec, artifact images.Artifact, how UpdateOptions) 
 		return boardupdate.Find(ctx, u.conn, boardupdate.SystemBus)
 	}
 	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
-	u.prove = func(ctx context.Context) (Report, error) { return Smoke(ctx, u.conn, spec, artifact, Reboots(false)) }
+	u.prove = func(ctx context.Context) (report.Report, error) {
+		return Smoke(ctx, u.conn, spec, artifact, Reboots(false))
+	}
 	return u
 }
 
 func (u *updating) begin(host, bundle string) {
 	u.outcome = Outcome{
 		Board: u.spec.Board, Host: host, Bundle: bundle, System: UnknownSystem,
-		Findings: []boardupdate.Finding{}, Report: newReport(u.spec),
+		Findings: []boardupdate.Finding{}, Report: report.New(u.spec),
 	}
 }
 
@@ -175,9 +179,9 @@ func (u *updating) installBundle(ctx context.Context, connect func(context.Conte
 	}
 	u.askLast(ctx)
 	if err != nil {
-		u.outcome.Why = clean(err.Error(), maxSawBytes)
+		u.outcome.Why = plaintext.Clean(err.Error(), report.MaxSawBytes)
 	}
-	record.Reason = reason(err)
+	record.Reason = report.ReasonFor(err)
 	record.ElapsedMS = time.Since(record.Started).Milliseconds()
 	return err
 }
@@ -187,7 +191,7 @@ func (u *updating) stages(ctx context.Context, err error, all []stage) error {
 	record := &u.outcome.Report
 	for _, s := range all {
 		if err != nil || u.ends(s.name) {
-			record.Stages = append(record.Stages, Stage{Name: s.name, Status: Skipped})
+			record.Stages = append(record.Stages, report.Stage{Name: s.name, Status: report.Skipped})
 			continue
 		}
 		if err = runStage(ctx, record, s); errors.Is(err, boardupdate.ErrBusy) && ctx.Err() == nil {
@@ -271,7 +275,7 @@ func (u *updating) preflight(ctx context.Context) (string, error) {
 func (u *updating) lookHere(ctx context.Context) (err error) {
 	if !u.how.NoReboot {
 		if _, err := loadSuites(u.spec); err != nil { // or the new system could not be proved
-			return Because(ctx, ErrWrong, err)
+			return report.Because(ctx, report.ErrWrong, err)
 		}
 	}
 	if u.bundle == nil {
@@ -331,7 +335,7 @@ func (u *updating) checkBundle(ctx context.Context, from *boardupdate.Source) er
 // show lists what was found, for a person.
 func (u *updating) show() {
 	for _, f := range u.outcome.Findings {
-		fmt.Fprintf(u.how.Out, "%-14s  %-25s  %s\n", f.Verdict, f.Name, clean(f.Saw, maxFactBytes))
+		fmt.Fprintf(u.how.Out, "%-14s  %-25s  %s\n", f.Verdict, f.Name, plaintext.Clean(f.Saw, report.MaxFactBytes))
 	}
 }
 
@@ -412,7 +416,7 @@ func telling(step *progress.Step) func(percent int, text string) {
 // lost says whether something failed because the board is out of reach, or was: Smoke
 // connects again itself.
 func (u *updating) lost(ctx context.Context, err error) bool {
-	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, ErrUnreachable) || !Answers(ctx, u.conn, 0)
+	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, report.ErrUnreachable) || !Answers(ctx, u.conn, 0)
 }
 
 // resume connects again and asks the engine whether it got to its end without us, also
@@ -509,7 +513,7 @@ func (u *updating) redial(ctx context.Context, limit time.Duration, try int) err
 		return context.Cause(ctx)
 	case <-time.After(time.Duration(try-1) * u.pause):
 	}
-	return Because(ctx, ErrUnreachable, u.conn.Redial(ctx, limit))
+	return report.Because(ctx, report.ErrUnreachable, u.conn.Redial(ctx, limit))
 }
 
 // onNew is overBreaks for what is done to the new system alone: a connection also breaks
@@ -546,14 +550,14 @@ func (u *updating) runs(status boardupdate.Status) {
 }
 
 func (u *updating) smoke(ctx context.Context) (string, error) {
-	var proved Report
+	var proved report.Report
 	err := u.onNew(ctx, func(ctx context.Context) (err error) {
 		proved, err = u.prove(ctx)
 		return err
 	})
 	r := &u.outcome.Report
 	r.Identity, r.Suites, r.Logs = proved.Identity, proved.Suites, append(r.Logs, proved.Logs...)
-	return countWords(proved.counts().checks), err
+	return report.CountWords(proved.Counts().Checks), err
 }
 
 func (u *updating) commit(ctx context.Context) (string, error) {
@@ -603,7 +607,7 @@ func (u *updating) logs(ctx context.Context, system, boot string) {
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		r, err := u.conn.Run(ctx, asked[name]...)
 		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {
-			u.outcome.Report.Logs = append(u.outcome.Report.Logs, Log{Name: name, Text: cleanTail(string(r.Stdout), maxLogBytes)})
+			u.outcome.Report.Logs = append(u.outcome.Report.Logs, report.Log{Name: name, Text: plaintext.CleanTail(string(r.Stdout), report.MaxLogBytes)})
 		}
 	}
 }
@@ -658,14 +662,14 @@ func (o Outcome) String() string {
 	case o.System == NewSystem:
 		text += "; it is not marked good, and a later restart may roll back to the old one"
 	}
-	return clean(text, maxSawBytes)
+	return plaintext.Clean(text, report.MaxSawBytes)
 }
 
 // ShowUpdate writes an outcome for a person or for a script.
 func ShowUpdate(w io.Writer, o Outcome, asJSON bool) error {
 	if asJSON {
-		o.Report = o.Report.tidy()
-		return writeJSON(w, o)
+		o.Report = o.Report.Tidy()
+		return plaintext.WriteJSON(w, o)
 	}
 	o.Report.Summary(w)
 	_, err := fmt.Fprintln(w, o)

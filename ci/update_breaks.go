@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"slipway/ci/report"
 	boardupdate "slipway/flash/target/update"
 )
 
@@ -37,7 +38,7 @@ func (b *breaks) explain(err error) error {
 // exhausted is the error where no try is left. What the last one seemed to fail for is no
 // word of the board's.
 func (b *breaks) exhausted(ctx context.Context) error {
-	return Because(ctx, ErrUnreachable, fmt.Errorf("%w: %s", boardupdate.ErrLost, b))
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w: %s", boardupdate.ErrLost, b))
 }
 
 func (b *breaks) String() string {

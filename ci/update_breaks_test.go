@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/relay"
 	boardupdate "slipway/flash/target/update"
@@ -108,10 +109,10 @@ func cutUpdate(t, board *testing.T, r *updatetest.RAUC, bundle string) (*updatin
 			return restart(ctx)
 		})
 	}
-	u.prove = func(ctx context.Context) (proved Report, err error) {
+	u.prove = func(ctx context.Context) (proved report.Report, err error) {
 		return proved, c.at(ctx, "smoke", func() error {
 			if _, err := conn.Run(ctx, "true"); err != nil { // as Smoke, which connects again to see what became of the board
-				return errors.Join(Because(ctx, ErrUnreachable, err), conn.Redial(ctx, redialLimit))
+				return errors.Join(report.Because(ctx, report.ErrUnreachable, err), conn.Redial(ctx, redialLimit))
 			}
 			proved, err = prove(ctx)
 			return err
@@ -170,8 +171,8 @@ func TestUpdateCutForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := &updating{conn: conn}
-	if err := u.redial(t.Context(), time.Second, 1); ExitStatus(err) != 3 {
-		t.Errorf("redial() = %v, exit status %d; want 3", err, ExitStatus(err))
+	if err := u.redial(t.Context(), time.Second, 1); report.ExitStatus(err) != 3 {
+		t.Errorf("redial() = %v, exit status %d; want 3", err, report.ExitStatus(err))
 	}
 }
 
@@ -183,11 +184,11 @@ func (c *cutter) want(t *testing.T, u *updating, err error, place string, times 
 	}
 	switch {
 	case times == breakTries:
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("broke %d times", c.cuts)) || !errors.Is(err, ErrUnreachable) && place != "roll back" || errors.Is(err, boardupdate.ErrRefused) {
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("broke %d times", c.cuts)) || !errors.Is(err, report.ErrUnreachable) && place != "roll back" || errors.Is(err, boardupdate.ErrRefused) {
 			t.Errorf("run() = %v; want an error that says how often it broke, and no refusal", err)
 		}
 	case place == "roll back":
-		if !errors.Is(err, ErrFailed) || u.outcome.System != OldSystem || r.Booted() != was {
+		if !errors.Is(err, report.ErrFailed) || u.outcome.System != OldSystem || r.Booted() != was {
 			t.Errorf("run() = %v, the %s system runs in %s; want the old one in %s", err, u.outcome.System, r.Booted(), was)
 		}
 	case err != nil || !u.outcome.Committed || u.outcome.System != NewSystem || r.Booted() == was:
@@ -285,7 +286,7 @@ func TestUpdateBusy(t *testing.T) {
 		t.Errorf("run() = %v; want %v", err, boardupdate.ErrBusy)
 	}
 	for _, s := range u.outcome.Report.Stages {
-		if s.Status == Failed && !strings.HasPrefix(s.Next, "wait until that installation has ended") {
+		if s.Status == report.Failed && !strings.HasPrefix(s.Next, "wait until that installation has ended") {
 			t.Errorf("stage %s: next %q", s.Name, s.Next)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/sudotest"
 	boardupdate "slipway/flash/target/update"
@@ -29,11 +30,11 @@ func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) 
 			r.Restart(t)
 			return nil
 		},
-		prove: func(context.Context) (Report, error) {
+		prove: func(context.Context) (report.Report, error) {
 			if strings.Contains(r.Slot(r.Booted()), "broken") {
-				return Report{}, ErrFailed
+				return report.Report{}, report.ErrFailed
 			}
-			return Report{}, nil
+			return report.Report{}, nil
 		},
 	}
 	u.find = func(ctx context.Context) (boardupdate.Engine, error) { return boardupdate.Find(ctx, conn, r.Bus) }
@@ -60,7 +61,7 @@ func TestUpdate(t *testing.T) {
 	}{
 		{
 			name: "a suite that is not there", bundle: good, change: func(u *updating) { u.spec.Suites = []string{"nowhere"} },
-			err: ErrWrong, want: "unknown A: system 1; connect", why: "nowhere", // the board was not asked
+			err: report.ErrWrong, want: "unknown A: system 1; connect", why: "nowhere", // the board was not asked
 		},
 		{name: "dry run", bundle: good, change: func(u *updating) { u.how.DryRun = true }, want: "old A: system 1; connect preflight"},
 		{
@@ -87,7 +88,7 @@ func TestUpdate(t *testing.T) {
 		},
 		{
 			name: "fails its checks", bundle: bundle(updatetest.Bundle{Name: "broken", Version: "2", Content: "broken system"}),
-			err: ErrFailed, want: "old A: system 1; connect preflight install restart roll back",
+			err: report.ErrFailed, want: "old A: system 1; connect preflight install restart roll back",
 		},
 		{name: "good", bundle: good, want: "new B: system 2; connect preflight install restart smoke commit"},
 		{
@@ -153,9 +154,9 @@ func TestUpdateBySudo(t *testing.T) {
 	}
 }
 
-func passedStages(r Report) (passed []string) {
+func passedStages(r report.Report) (passed []string) {
 	for _, s := range r.Stages {
-		if s.Status == Passed {
+		if s.Status == report.Passed {
 			passed = append(passed, s.Name)
 		}
 	}
@@ -294,12 +295,12 @@ func TestUpdateStoppedLate(t *testing.T) {
 			u.how.Now = now
 			ctx, stop := context.WithCancel(t.Context())
 			prove := u.prove
-			u.prove = func(ctx context.Context) (Report, error) {
+			u.prove = func(ctx context.Context) (report.Report, error) {
 				stop()
 				if tt.twice {
 					close(now)
 					<-ctx.Done()
-					return Report{}, context.Cause(ctx)
+					return report.Report{}, context.Cause(ctx)
 				}
 				return prove(ctx)
 			}
@@ -365,10 +366,10 @@ func TestUpdateCutAround(t *testing.T) {
 				defer cut("restart")
 				return restart(ctx)
 			}
-			u.prove = func(ctx context.Context) (Report, error) {
+			u.prove = func(ctx context.Context) (report.Report, error) {
 				cut("smoke")
 				if _, err := conn.Run(ctx, "true"); err != nil {
-					return Report{}, err
+					return report.Report{}, err
 				}
 				return prove(ctx)
 			}
@@ -483,8 +484,8 @@ func TestUpdateAlreadyFails(t *testing.T) {
 	noted.To = &ran
 	u := onRAUC(t, r, updatetest.Connect(t), bundle)
 	u.how.Earlier = &noted
-	u.prove = func(context.Context) (Report, error) { return Report{}, ErrFailed }
-	if err := u.installBundle(t.Context(), already); !errors.Is(err, ErrFailed) || r.Booted() != "B" || u.outcome.System != NewSystem || !u.outcome.Committed {
+	u.prove = func(context.Context) (report.Report, error) { return report.Report{}, report.ErrFailed }
+	if err := u.installBundle(t.Context(), already); !errors.Is(err, report.ErrFailed) || r.Booted() != "B" || u.outcome.System != NewSystem || !u.outcome.Committed {
 		t.Errorf("run() = %v, slot %s, %v; want the check's failure, and the system left as it is", err, r.Booted(), u.outcome)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/doctor"
+	"slipway/ci/report"
 	"slipway/flash"
 	"slipway/images"
 )
@@ -30,7 +31,7 @@ func Up(ctx context.Context,
 	as *string, // print the report as tap, lava, junit, html or json
 	json *bool, // the same as -as=json
 ) error {
-	form, err := ci.FormOf(given(as, ""), given(json, false))
+	form, err := report.FormOf(given(as, ""), given(json, false))
 	if err != nil {
 		return err
 	}
@@ -43,9 +44,9 @@ func Up(ctx context.Context,
 }
 
 // show prints a report for a person, or in a form for a program.
-func show(r ci.Report, err error, form *ci.Form) error {
+func show(r report.Report, err error, form *report.Form) error {
 	if form != nil {
-		return errors.Join(err, ci.WriteAs(os.Stdout, form, r))
+		return errors.Join(err, report.WriteAs(os.Stdout, form, r))
 	}
 	r.Summary(os.Stdout)
 	return err
@@ -242,7 +243,7 @@ func Smoke(ctx context.Context, board, host string,
 	noReboot *bool, // skip checks that restart the board, and those that follow them
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
-	form, wrong := ci.FormOf(given(as, ""), given(json, false))
+	form, wrong := report.FormOf(given(as, ""), given(json, false))
 	return runPatiently(asRoot(ctx, become), func(ctx context.Context, now <-chan struct{}) error {
 		spec, err := smokeSpec(ctx, board, host, list(given(suite, "")))
 		return firstError(errors.Join(wrong, err), func() error {
@@ -279,9 +280,9 @@ func Report(file string,
 	as *string, // print it as tap, lava, junit, html or json
 	out *string, // write it into this folder
 ) error {
-	form, err := ci.FormOf(given(as, ""), false)
+	form, err := report.FormOf(given(as, ""), false)
 	if err != nil {
 		return err
 	}
-	return ci.Convert(os.Stdout, list(file), form, given(out, ""))
+	return report.Convert(os.Stdout, list(file), form, given(out, ""))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/magefile/mage/mg"
 
 	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 )
@@ -95,7 +96,7 @@ func (Deploy) Run(ctx context.Context, board, host, image string,
 ) error {
 	return withSignals(asRoot(ctx, become), func(ctx context.Context) error {
 		spec, err := load(ctx, board)
-		return ci.OfContainer(firstError(err, func() error {
+		return report.OfContainer(firstError(err, func() error {
 			return ci.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{
 				Image: image, Argv: rest(given(argv, "")), Env: list(given(env, "")), Mounts: list(given(mounts, "")), GPUs: given(gpus, ""),
 				HostNet: given(hostNet, false), Detach: given(detach, false), Timeout: time.Duration(given(limit, 0)) * time.Second,

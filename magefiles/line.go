@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"slipway/ci"
 	"slipway/ci/bench"
+	"slipway/ci/report"
 	"slipway/ci/soak"
 	"slipway/flash"
 	"slipway/flash/target"
@@ -79,7 +79,7 @@ const largest = 1 << 30
 
 // forms says of a flag's text whether its command will understand it.
 var forms = map[string]func(string) error{
-	"as":     func(text string) error { _, err := ci.FormOf(text, false); return err },
+	"as":     func(text string) error { _, err := report.FormOf(text, false); return err },
 	"engine": func(text string) error { return oneOf("engine", text, target.Engines) },
 	"holes":  func(text string) error { return oneOf("holes", text, flash.Holes) },
 	"rate":   func(text string) error { _, err := target.ParseRate(text); return err },

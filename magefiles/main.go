@@ -20,7 +20,7 @@ import (
 	"syscall"
 	"time"
 
-	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -91,7 +91,7 @@ func exit(err error) error {
 
 type status struct{ error }
 
-func (s status) ExitStatus() int { return ci.ExitStatus(s.error) }
+func (s status) ExitStatus() int { return report.ExitStatus(s.error) }
 func (s status) Unwrap() error   { return s.error }
 
 // runFor is run for a board.
@@ -134,7 +134,7 @@ func asRoot(ctx context.Context, become *bool) context.Context {
 
 func load(ctx context.Context, board string) (images.Spec, error) {
 	spec, err := images.Load(board)
-	return spec, ci.Because(ctx, ci.ErrWrong, err)
+	return spec, report.Because(ctx, report.ErrWrong, err)
 }
 
 // underMage is true where "go tool mage" runs this binary out of its cache.

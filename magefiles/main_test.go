@@ -13,7 +13,7 @@ import (
 
 	"github.com/magefile/mage/mg"
 
-	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -29,16 +29,16 @@ func TestExitStatus(t *testing.T) {
 	}{
 		{"went well", nil, 0},
 		{"any other error", plain, 1},
-		{"board unreachable", ci.Because(t.Context(), ci.ErrUnreachable, plain), 3},
-		{"stopped while it was reached", ci.Because(ended, ci.ErrUnreachable, plain), 1},
-		{"checks failed", fmt.Errorf("smoke x: %w", ci.ErrFailed), 4},
-		{"checks failed, and no report", errors.Join(fmt.Errorf("smoke x: %w", ci.ErrFailed), plain), 4},
-		{"a container's status", ci.ContainerFailed{Status: 7}, 7},
-		{"a container's status that says nothing", ci.ContainerFailed{Status: 256}, 1},
-		{"a container that failed", ci.OfContainer(ci.ContainerFailed{Status: 3}), 3},
-		{"a container of a board unreachable", ci.OfContainer(ci.Because(t.Context(), ci.ErrUnreachable, plain)), 255},
-		{"a container that was not started", ci.OfContainer(plain), 255},
-		{"suite wrong", fmt.Errorf("smoke: %w", ci.Because(t.Context(), ci.ErrWrong, plain)), 5},
+		{"board unreachable", report.Because(t.Context(), report.ErrUnreachable, plain), 3},
+		{"stopped while it was reached", report.Because(ended, report.ErrUnreachable, plain), 1},
+		{"checks failed", fmt.Errorf("smoke x: %w", report.ErrFailed), 4},
+		{"checks failed, and no report", errors.Join(fmt.Errorf("smoke x: %w", report.ErrFailed), plain), 4},
+		{"a container's status", report.ContainerFailed{Status: 7}, 7},
+		{"a container's status that says nothing", report.ContainerFailed{Status: 256}, 1},
+		{"a container that failed", report.OfContainer(report.ContainerFailed{Status: 3}), 3},
+		{"a container of a board unreachable", report.OfContainer(report.Because(t.Context(), report.ErrUnreachable, plain)), 255},
+		{"a container that was not started", report.OfContainer(plain), 255},
+		{"suite wrong", fmt.Errorf("smoke: %w", report.Because(t.Context(), report.ErrWrong, plain)), 5},
 	} {
 		err := withSignals(t.Context(), func(context.Context) error { return tt.err })
 		if got := mg.ExitStatus(err); got != tt.want {

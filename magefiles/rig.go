@@ -10,6 +10,7 @@ import (
 	"github.com/magefile/mage/mg"
 
 	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -30,7 +31,7 @@ func (Rig) Up(ctx context.Context,
 	keep *bool, // leave it on until Ctrl-C or rig:down
 	as *string, // print the report as tap, lava, junit, html or json
 ) error {
-	form, wrong := ci.FormOf(given(as, ""), false)
+	form, wrong := report.FormOf(given(as, ""), false)
 	return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return firstError(wrong, func() error {
 			report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: os.Stderr, Keep: given(keep, false), How: []ci.SmokeOption{ci.Until(now)}})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/layers/progress"
 )
@@ -21,7 +22,7 @@ type turn struct {
 	conn *target.Conn
 
 	at      phase
-	report  ci.Report
+	report  report.Report
 	updated ci.Outcome
 	already bool // the board had it before
 }
@@ -30,7 +31,7 @@ type turn struct {
 // is known of its system.
 func (r *fleetRun) runBoard(ctx context.Context, j *job) (Result, *Note) {
 	t := &turn{fleetRun: r, job: j, step: progress.Start(ctx, j.host.Name, 0, "")}
-	t.report = ci.Report{Board: r.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
+	t.report = report.Report{Board: r.spec.Board, Target: j.host.Name, Started: time.Now().UTC()}
 	limited, cancel := r.limit(ctx, j)
 	defer cancel()
 	err := t.all(limited)
@@ -108,10 +109,10 @@ func (t *turn) note(name string, began time.Time, err error) {
 	if name == "update" || name == "smoke" && len(t.report.Suites) > 0 {
 		return
 	}
-	s := ci.Stage{Name: name, Status: ci.Passed, ElapsedMS: time.Since(began).Milliseconds()}
+	s := report.Stage{Name: name, Status: report.Passed, ElapsedMS: time.Since(began).Milliseconds()}
 	switch {
 	case err != nil:
-		s.Status, s.Saw = ci.Failed, err.Error()
+		s.Status, s.Saw = report.Failed, err.Error()
 	case name == "smoke", name == "deploy" && !t.deploys():
 		return
 	}
@@ -219,7 +220,7 @@ func (t *turn) smoke(ctx context.Context) error {
 }
 
 // add takes over a report, behind the stages that were before it.
-func (t *turn) add(r ci.Report) {
+func (t *turn) add(r report.Report) {
 	r.Target, r.Stages, r.Started = t.job.host.Name, append(t.report.Stages, r.Stages...), t.report.Started
 	t.report = r
 }
@@ -253,7 +254,7 @@ func (*lineOf) Close() {}
 // finish writes the board's report and ends its line.
 func (t *turn) finish(r *Result, err error) {
 	t.report.ElapsedMS = r.ElapsedMS
-	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == ci.Failed {
+	if n := len(t.report.Stages); n > 0 && err != nil && t.report.Stages[n-1].Status == report.Failed {
 		t.report.Stages[n-1].Next = kinds[r.Kind.rank()].next
 	}
 	if len(t.report.Stages) > 0 || len(t.report.Suites) > 0 {
@@ -270,11 +271,11 @@ func (t *turn) finish(r *Result, err error) {
 	t.step.End(words, r.err(words))
 }
 
-func tally(r ci.Report) (passed, all int) {
+func tally(r report.Report) (passed, all int) {
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			all++
-			if c.Status == ci.Passed {
+			if c.Status == report.Passed {
 				passed++
 			}
 		}

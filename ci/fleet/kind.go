@@ -7,7 +7,7 @@ import (
 	"slices"
 	"syscall"
 
-	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/flash/target"
 )
 
@@ -53,26 +53,26 @@ var kinds = []struct {
 	again bool
 	next  string
 }{
-	{HostKey, ci.ErrUnreachable, false, "find out whether the board was flashed anew or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
-	{NewKey, ci.ErrUnreachable, false, "compare the key with the board's console, or with what its flash recorded; then give it as slipway_host_key, or pin those of all new boards at once: fleet:pin"},
-	{OtherBoard, ci.ErrUnreachable, false, "another board answers at this address; fix slipway_serial or the address in the inventory"},
-	{Unsure, ci.ErrUnreachable, false, "switch the board off and on, then look which system runs: update -dryrun"},
-	{OnTrial, ci.ErrFailed, false, "see the board's report; prove it (smoke) and mark it good on the board, or switch it off and on, which may roll it back to the old system"},
-	{WentBack, ci.ErrFailed, false, "see the new system's logs in the board's report"},
+	{HostKey, report.ErrUnreachable, false, "find out whether the board was flashed anew or another machine answers; then pin its key: slipway_host_key, or known_hosts"},
+	{NewKey, report.ErrUnreachable, false, "compare the key with the board's console, or with what its flash recorded; then give it as slipway_host_key, or pin those of all new boards at once: fleet:pin"},
+	{OtherBoard, report.ErrUnreachable, false, "another board answers at this address; fix slipway_serial or the address in the inventory"},
+	{Unsure, report.ErrUnreachable, false, "switch the board off and on, then look which system runs: update -dryrun"},
+	{OnTrial, report.ErrFailed, false, "see the board's report; prove it (smoke) and mark it good on the board, or switch it off and on, which may roll it back to the old system"},
+	{WentBack, report.ErrFailed, false, "see the new system's logs in the board's report"},
 	{NotTaken, nil, false, "see the board's report for what to fix; nothing was written to it"},
-	{Checks, ci.ErrFailed, false, "see the board's report"},
+	{Checks, report.ErrFailed, false, "see the board's report"},
 	{Damaged, nil, true, "try again; if it stays, test the board's memory and storage"},
 	{Full, nil, false, "make room on the board, then run with -failed"},
-	{Lost, ci.ErrUnreachable, true, "see whether the board restarted: its power, its journal of the boot before"},
+	{Lost, report.ErrUnreachable, true, "see whether the board restarted: its power, its journal of the boot before"},
 	{Slow, nil, false, "give it more time (-boardlimit, or slipway_limit in the inventory), or look at its line and its load"},
 	{Noisy, nil, false, "its shell prints something at every login; look into ~/.bashrc, /etc/profile.d and /etc/ssh/sshrc on the board"},
-	{NotSSH, ci.ErrUnreachable, false, "something else than an SSH server answers; fix ansible_port or ansible_host"},
-	{Login, ci.ErrUnreachable, false, "put your key on the board, or fix ansible_user and ansible_ssh_private_key_file"},
-	{Refused, ci.ErrUnreachable, true, "the board is up, but its SSH server is not, or listens on another port"},
-	{NoRoute, ci.ErrUnreachable, true, "see whether the board is on, its cable, and the route to it"},
-	{NoName, ci.ErrUnreachable, true, "fix ansible_host, or the name server"},
-	{Silent, ci.ErrUnreachable, true, "see whether the board is on and has started; a firewall may swallow what is sent to it"},
-	{Wrong, ci.ErrWrong, false, "fix the suite"},
+	{NotSSH, report.ErrUnreachable, false, "something else than an SSH server answers; fix ansible_port or ansible_host"},
+	{Login, report.ErrUnreachable, false, "put your key on the board, or fix ansible_user and ansible_ssh_private_key_file"},
+	{Refused, report.ErrUnreachable, true, "the board is up, but its SSH server is not, or listens on another port"},
+	{NoRoute, report.ErrUnreachable, true, "see whether the board is on, its cable, and the route to it"},
+	{NoName, report.ErrUnreachable, true, "fix ansible_host, or the name server"},
+	{Silent, report.ErrUnreachable, true, "see whether the board is on and has started; a firewall may swallow what is sent to it"},
+	{Wrong, report.ErrWrong, false, "fix the suite"},
 	{Other, nil, false, "see the board's report"},
 	{Changed, nil, false, "let nobody write to what is sent during a run; then run it without -failed"},
 	{Busy, nil, true, "wait until the other run, or the installation on the board, has ended"},
@@ -131,15 +131,15 @@ func kindOf(ctx, limited context.Context, err error, at phase, lost bool) Kind {
 		return Silent
 	case limited.Err() != nil:
 		return Slow
-	case errors.Is(err, ci.ErrFailed) && !lost:
+	case errors.Is(err, report.ErrFailed) && !lost:
 		return Checks
-	case errors.Is(err, ci.ErrWrong):
+	case errors.Is(err, report.ErrWrong):
 		return Wrong
 	case errors.Is(err, target.ErrFull):
 		return Full
 	case errors.Is(err, target.ErrDamaged):
 		return Damaged
-	case at > connecting && (lost || errors.Is(err, ci.ErrUnreachable)):
+	case at > connecting && (lost || errors.Is(err, report.ErrUnreachable)):
 		return Lost
 	case at == connecting:
 		if kind := networkKind(err); kind != Other {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"slipway/ci"
+	"slipway/ci/report"
 )
 
 // Outcome is what came of a run over many boards.
@@ -109,10 +110,10 @@ func (o Outcome) err(ctx context.Context) error {
 		return nil
 	}
 	err := fmt.Errorf("fleet %s: %d of %d boards did not pass: %s", o.Board, len(o.Results)-n.done(), len(o.Results), n)
-	for _, worst := range []error{ci.ErrFailed, ci.ErrWrong, ci.ErrUnreachable} {
+	for _, worst := range []error{report.ErrFailed, report.ErrWrong, report.ErrUnreachable} {
 		for _, k := range kinds {
 			if n[k.kind] > 0 && k.err == worst {
-				return ci.Because(ctx, worst, err)
+				return report.Because(ctx, worst, err)
 			}
 		}
 	}
@@ -177,16 +178,16 @@ func (o Outcome) writePages(dir string) error {
 
 // junit is a case for each board; their own reports have one for each check.
 func (o Outcome) junit() ([]byte, error) {
-	var all []ci.CheckResult
+	var all []report.CheckResult
 	for _, r := range o.Results {
-		c := ci.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: ci.Failed, Saw: r.Saw, Next: kinds[r.Kind.rank()].next, ElapsedMS: r.ElapsedMS}
+		c := report.CheckResult{Name: r.Host, Kind: string(r.Kind), Status: report.Failed, Saw: r.Saw, Next: kinds[r.Kind.rank()].next, ElapsedMS: r.ElapsedMS}
 		switch r.Kind {
 		case Passed, Already:
-			c.Status = ci.Passed
+			c.Status = report.Passed
 		case NotBegun:
-			c.Status, c.Saw = ci.Skipped, string(NotBegun)
+			c.Status, c.Saw = report.Skipped, string(NotBegun)
 		}
 		all = append(all, c)
 	}
-	return ci.JUnit(o.Board, "fleet", o.Started, o.ElapsedMS, all)
+	return report.JUnit(o.Board, "fleet", o.Started, o.ElapsedMS, all)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -196,5 +196,5 @@ func writeMet(ctx context.Context, w io.Writer, met []Contact) error {
 	if n[Unmet] == 0 {
 		return nil
 	}
-	return ci.Because(ctx, ci.ErrUnreachable, fmt.Errorf("%d of %d boards showed no host key that could be pinned", n[Unmet], len(met)))
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%d of %d boards showed no host key that could be pinned", n[Unmet], len(met)))
 }

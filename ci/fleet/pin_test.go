@@ -10,6 +10,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/fleet/fleettest"
+	"slipway/ci/report"
 )
 
 // withoutSSH has the user's known_hosts in a home of the test's: the real ssh, which is
@@ -51,7 +52,7 @@ func TestPin(t *testing.T) {
 		return nil
 	}
 	met, err = Pin(t.Context(), &out, p.opt, p.spec, p.ask, confirm)
-	if n := states(met); !errors.Is(err, ci.ErrUnreachable) || n[Pinned] != 2 || n[Known] != 5 || n[Unmet] != 2 {
+	if n := states(met); !errors.Is(err, report.ErrUnreachable) || n[Pinned] != 2 || n[Known] != 5 || n[Unmet] != 2 {
 		t.Errorf("%v, %v; want 2 pinned, and the two that showed another key or none named", err, n)
 	}
 	for i, c := range met {

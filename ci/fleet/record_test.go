@@ -21,8 +21,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"slipway/ci"
 	"slipway/ci/fleet/fleettest"
+	"slipway/ci/report"
 	"slipway/images"
 )
 
@@ -375,7 +375,7 @@ func child(asked string) int {
 	if err != nil {
 		fmt.Println(err)
 	}
-	return ci.ExitStatus(err)
+	return report.ExitStatus(err)
 }
 
 // process runs in a process of its own, which is killed after a time.

@@ -24,6 +24,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/fleet/fleettest"
+	"slipway/ci/report"
 	"slipway/flash/target/sshd"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -152,7 +153,7 @@ func (p *played) last() (o Outcome, err error) {
 func TestEachFailure(t *testing.T) {
 	p := play(t, 1, fleettest.Faults...)
 	outcome, err := p.runPlan(t.Context())
-	if !errors.Is(err, ci.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(fleettest.Faults), len(p.Boards))) {
+	if !errors.Is(err, report.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("%d of %d boards did not pass", len(fleettest.Faults), len(p.Boards))) {
 		t.Errorf("error %v; want %d boards, and the kind of the board that failed its checks", err, len(fleettest.Faults))
 	}
 	holds := p.Holds(p.ask.To, p.sum)
@@ -285,7 +286,7 @@ func TestStopAfter(t *testing.T) {
 	p.ask.Parallel, p.ask.StopAfter = 1, 2
 	outcome, err := p.runPlan(t.Context())
 	n := outcome.counts()
-	if !errors.Is(err, ci.ErrUnreachable) || n[Refused] != 1 || n[Passed] != 1 || n[Login] != 1 || n[NotBegun] != 3 {
+	if !errors.Is(err, report.ErrUnreachable) || n[Refused] != 1 || n[Passed] != 1 || n[Login] != 1 || n[NotBegun] != 3 {
 		t.Errorf("%v, %s; want a stop after the third board", err, n)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/ci"
+	"slipway/ci/report"
 	"slipway/flash/target"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
@@ -231,7 +232,7 @@ func (p *plan) openBundle(ctx context.Context) error {
 func (p *plan) openSuites(ctx context.Context) (err error) {
 	if !p.ask.Unproved {
 		if p.suites, err = ci.SuitesDigest(p.spec); err != nil {
-			return ci.Because(ctx, ci.ErrWrong, err)
+			return report.Because(ctx, report.ErrWrong, err)
 		}
 		p.work.Sent = append(p.work.Sent, Sent{"suites", fmt.Sprint(p.spec.Suites), p.suites})
 	}

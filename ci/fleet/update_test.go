@@ -13,6 +13,7 @@ import (
 
 	"slipway/ci"
 	"slipway/ci/fleet/fleettest"
+	"slipway/ci/report"
 	boardupdate "slipway/flash/target/update"
 	"slipway/images"
 )
@@ -53,7 +54,7 @@ func playUpdate(t *testing.T, boards int, come map[string]func(*turn) (ci.Outcom
 func comesTo(system ci.System, restarted bool, err error) func(*turn) (ci.Outcome, error) {
 	return func(*turn) (ci.Outcome, error) {
 		o := ci.Outcome{System: system, Restarted: restarted, Committed: err == nil && system == ci.NewSystem, Version: "2", SentBytes: 5}
-		o.Report.Stages = []ci.Stage{{Name: "install", Status: ci.Passed}, {Name: "smoke", Status: ci.Passed}}
+		o.Report.Stages = []report.Stage{{Name: "install", Status: report.Passed}, {Name: "smoke", Status: report.Passed}}
 		return o, err
 	}
 }
@@ -63,7 +64,7 @@ func TestUpdateKinds(t *testing.T) {
 	failed := errors.New("it failed")
 	want := []Kind{Passed, WentBack, OnTrial, Unsure, NotTaken, NotTaken, Other, Lost, Lost}
 	p := playUpdate(t, len(want), map[string]func(*turn) (ci.Outcome, error){
-		"board-001": comesTo(ci.OldSystem, true, ci.ErrFailed),
+		"board-001": comesTo(ci.OldSystem, true, report.ErrFailed),
 		"board-002": comesTo(ci.NewSystem, true, failed),
 		"board-003": comesTo(ci.UnknownSystem, true, failed),
 		"board-004": comesTo(ci.OldSystem, false, boardupdate.ErrRefused),
@@ -76,8 +77,8 @@ func TestUpdateKinds(t *testing.T) {
 		},
 	})
 	outcome, err := p.runPlan(t.Context())
-	if !errors.Is(err, ci.ErrFailed) {
-		t.Errorf("error %v; want %v, which is what the worst one is", err, ci.ErrFailed)
+	if !errors.Is(err, report.ErrFailed) {
+		t.Errorf("error %v; want %v, which is what the worst one is", err, report.ErrFailed)
 	}
 	for i, r := range outcome.Results {
 		if r.Kind != want[i] {
@@ -92,7 +93,7 @@ func TestUpdateKinds(t *testing.T) {
 
 // The canary's end decides over the others; -failed goes on with those, and asks first.
 func TestUpdateCanary(t *testing.T) {
-	p := playUpdate(t, 3, map[string]func(*turn) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, ci.ErrFailed)})
+	p := playUpdate(t, 3, map[string]func(*turn) (ci.Outcome, error){"board-000": comesTo(ci.OldSystem, true, report.ErrFailed)})
 	p.ask.Canary = 1
 	outcome, _ := p.runPlan(t.Context())
 	if n := outcome.counts(); n[WentBack] != 1 || n[NotBegun] != 2 {
@@ -145,7 +146,7 @@ func TestUpdateOutlivesItsTime(t *testing.T) {
 	}
 	plan.update = func(_ context.Context, turn *turn, _ ci.UpdateOptions) (ci.Outcome, error) {
 		end()
-		return comesTo(ci.OldSystem, true, ci.ErrFailed)(turn)
+		return comesTo(ci.OldSystem, true, report.ErrFailed)(turn)
 	}
 	if err := plan.prepare(t.Context()); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/ci"
+	"slipway/ci/report"
 	softrig "slipway/ci/rig"
 	"slipway/images"
 )
@@ -294,7 +295,7 @@ func (b *bench) try(ctx context.Context, m mutation) (caught, said string, err e
 func (b *bench) prove(ctx context.Context, above ...string) (failed, said string, err error) {
 	r, err := ci.UpRig(ctx, b.spec, ci.RigOptions{Build: rigOptions, Out: b.out, Above: above})
 	for _, s := range r.Suites {
-		if i := slices.IndexFunc(s.Checks, func(c ci.CheckResult) bool { return c.Status == ci.Failed }); i >= 0 {
+		if i := slices.IndexFunc(s.Checks, func(c report.CheckResult) bool { return c.Status == report.Failed }); i >= 0 {
 			return s.Checks[i].Name, s.Checks[i].Saw, nil
 		}
 	}

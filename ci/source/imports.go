@@ -25,8 +25,9 @@ var stages = []stage{
 	{"layers", 1, "a checkout is the same for every image"},
 	{"images", 2, "an image is built on machines that reach no board"},
 	{"flash", 3, "a field engineer flashes what others built, without the suites"},
-	{"ci", 4, "suites run from any program, not only from Mage"},
-	{"magefiles", 5, "commands are the top"},
+	{"ci/report", 4, "a report is read where no board is"},
+	{"ci", 5, "suites run from any program, not only from Mage"},
+	{"magefiles", 6, "commands are the top"},
 }
 
 func stageOf(path, module string) (stage, bool) {

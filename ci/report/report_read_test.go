@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ func TestParseReports(t *testing.T) {
 		{"a time before its start", `{"version": 1, "board": "x", "elapsedMs": -1}`, "a time of -1 ms"},
 		{"an endless check", `{"version": 1, "board": "x", "suites": [{"checks": [{"status": "passed", "startMs": 9223372036854775807}]}]}`, "a time of"},
 		{"many suites", `{"version": 1, "board": "x", "suites": [` + strings.Repeat("{},", 500) + `{}]}`, "501 stages, suites or logs"},
-		{"many checks", `{"version": 1, "board": "x", "suites": [{"checks": [` + strings.Repeat(`{},`, maxChecks) + `{}]}]}`, "2001 checks"},
+		{"many checks", `{"version": 1, "board": "x", "suites": [{"checks": [` + strings.Repeat(`{},`, MaxChecks) + `{}]}]}`, "2001 checks"},
 		{"deep", `{"version": 1, "board": ` + strings.Repeat("[", 20000), "not a report.json"},
 	} {
 		if all, err := parseReports([]byte(tt.give)); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -43,7 +43,7 @@ func TestReadReports(t *testing.T) {
 		if err := WriteAll(dir, all); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadReports(filepath.Join(dir, reportJSON))
+		got, err := ReadReports(filepath.Join(dir, ReportJSON))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestReadReports(t *testing.T) {
 
 func FuzzParseReports(f *testing.F) {
 	for _, report := range sampleReports {
-		data, err := json.Marshal(report().tidy())
+		data, err := json.Marshal(report().Tidy())
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestWriteAll(t *testing.T) {
 	if err := WriteAll(dir, fleet()); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{reportHTML, reportJUnit} {
+	for _, file := range []string{ReportHTML, ReportJUnit} {
 		got, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestConvert(t *testing.T) {
 	if err := WriteAll(filepath.Join(dir, "b"), fleet()); err != nil {
 		t.Fatal(err)
 	}
-	files := []string{filepath.Join(dir, "a", reportJSON), filepath.Join(dir, "b", reportJSON)}
+	files := []string{filepath.Join(dir, "a", ReportJSON), filepath.Join(dir, "b", ReportJSON)}
 	var out bytes.Buffer
 	if err := Convert(&out, files, nil, ""); err == nil || !strings.Contains(err.Error(), "-out=FOLDER") {
 		t.Errorf("Convert to nothing = %v; want what to say", err)
@@ -152,7 +152,7 @@ func TestConvert(t *testing.T) {
 	if err := Convert(&out, files, nil, to); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := ReadReports(filepath.Join(to, reportJSON)); err != nil || len(all) != 4 {
+	if all, err := ReadReports(filepath.Join(to, ReportJSON)); err != nil || len(all) != 4 {
 		t.Errorf("%d reports in %s, %v; want 4", len(all), to, err)
 	}
 	if err := Convert(&out, []string{filepath.Join(dir, "none.json")}, nil, to); err == nil {

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"fmt"
@@ -63,7 +63,7 @@ func TestTrendOfEarlierRuns(t *testing.T) {
 	if err := r.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(dir, reportHTML))
+	page, err := os.ReadFile(filepath.Join(dir, ReportHTML))
 	if err != nil {
 		t.Fatal(err)
 	}

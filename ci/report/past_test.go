@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"testing"
@@ -28,7 +28,7 @@ func TestPastIsOfOneBoard(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	for v, want := range map[float64]string{0: "0 W", 1: "1 W", 1.23456: "1.2346 W", 94e9: "94000000000 W", 1e-6: "1e-06 W", -3.5: "-3.5 W", 1e18: "1e+18 W"} {
-		if got := number(v, "W"); got != want {
+		if got := FormatNumber(v, "W"); got != want {
 			t.Errorf("number(%v) = %q; want %q", v, got, want)
 		}
 	}

@@ -1,9 +1,11 @@
-package ci
+package report
 
 import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // lavaOf renders the lines by which LAVA's test shell takes results from what a job
@@ -49,7 +51,7 @@ func writeLAVA(b *bytes.Buffer, set string, points []point) {
 		}
 		for _, m := range p.Metrics {
 			fmt.Fprintf(b, "<LAVA_SIGNAL_TESTCASE TEST_CASE_ID=%s RESULT=%s%s>\n",
-				cases.of(id+"."+m.Name), word(m.within(), "pass", "fail"), lavaMeasurement(m))
+				cases.of(id+"."+m.Name), plaintext.Either(m.within(), "pass", "fail"), lavaMeasurement(m))
 		}
 	}
 	fmt.Fprintln(b, "<LAVA_SIGNAL_TESTSET STOP>")

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // A Form is a way in which reports are shown to programs or people. Each shows one
@@ -18,9 +20,9 @@ type Form struct {
 }
 
 var forms = []Form{
-	{"json", reportJSON, jsonOf},
-	{"junit", reportJUnit, junitOf},
-	{"html", reportHTML, htmlOf},
+	{"json", ReportJSON, jsonOf},
+	{"junit", ReportJUnit, junitOf},
+	{"html", ReportHTML, htmlOf},
 	{"tap", "", tapOf},
 	{"lava", "", lavaOf},
 }
@@ -45,7 +47,7 @@ func FormOf(name string, json bool) (*Form, error) {
 func withPage(render func([]Report) ([]byte, error)) []Form {
 	all := slices.Clone(forms)
 	for i := range all {
-		if all[i].file == reportHTML {
+		if all[i].file == ReportHTML {
 			all[i].render = render
 		}
 	}
@@ -73,7 +75,7 @@ func WriteAs(w io.Writer, f *Form, all ...Report) error {
 func tidied(all []Report) []Report {
 	clean := make([]Report, len(all))
 	for i, r := range all {
-		clean[i] = r.tidy()
+		clean[i] = r.Tidy()
 	}
 	return clean
 }
@@ -110,7 +112,7 @@ func (r Report) about() []string {
 	if r.Target != "" {
 		lines = append(lines, "reached as: "+oneLine(r.Target))
 	}
-	for _, f := range r.Identity.facts() {
+	for _, f := range r.Identity.Facts() {
 		lines = append(lines, strings.ToLower(f.Name)+": "+oneLine(f.Value))
 	}
 	return lines
@@ -122,7 +124,7 @@ func jsonOf(all []Report) ([]byte, error) {
 		return all[0].json()
 	}
 	var b bytes.Buffer
-	err := writeJSON(&b, reportsFile{Version: reportVersion, Reports: all})
+	err := plaintext.WriteJSON(&b, reportsFile{Version: reportVersion, Reports: all})
 	return b.Bytes(), err
 }
 

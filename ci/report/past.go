@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ func (r Report) keep(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	data, err := r.tidy().json()
+	data, err := r.Tidy().json()
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,6 @@
-package ci
+// Package report holds what a run on a board showed, and writes it for people and for
+// programs: JSON, JUnit, TAP, LAVA and a page. It asks no board; see ci.
+package report
 
 import (
 	"cmp"
@@ -18,6 +20,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"slipway/images"
+	"slipway/layers/plaintext"
 )
 
 // Status is how a stage or a check ended.
@@ -155,58 +158,58 @@ type Log struct {
 
 // The files of a report.
 const (
-	reportJSON  = "report.json"
-	reportJUnit = "junit.xml"
-	reportHTML  = "report.html"
+	ReportJSON  = "report.json"
+	ReportJUnit = "junit.xml"
+	ReportHTML  = "report.html"
 )
 
-func newReport(spec images.Spec) Report {
+func New(spec images.Spec) Report {
 	return Report{Board: spec.Board, Started: time.Now().UTC(), Slipway: images.ThisProgram(), Host: thisHost()}
 }
 
 // startStage is the stage of a run that was refused before it began.
 const startStage = "start"
 
-// refused is the report of a run that did not begin.
-func refused(spec images.Spec, err error) (Report, error) {
-	r := newReport(spec)
-	r.fail(startStage, err, "")
+// Refused is the report of a run that did not begin.
+func Refused(spec images.Spec, err error) (Report, error) {
+	r := New(spec)
+	r.AddFailure(startStage, err, "")
 	return r, err
 }
 
 // Failed says whether anything failed. A report of which nothing passed failed
 // too: it proves nothing.
 func (r Report) Failed() bool {
-	n := r.counts()
-	return n.stages[Failed]+n.checks[Failed] > 0 || n.stages[Passed]+n.stages[Cached]+n.checks[Passed] == 0
+	n := r.Counts()
+	return n.Stages[Failed]+n.Checks[Failed] > 0 || n.Stages[Passed]+n.Stages[Cached]+n.Checks[Passed] == 0
 }
 
-// tallies are how many stages and checks ended in which way.
-type tallies struct{ stages, checks map[Status]int }
+// Tallies are how many stages and checks ended in which way.
+type Tallies struct{ Stages, Checks map[Status]int }
 
-func (r Report) counts() tallies {
-	n := tallies{map[Status]int{}, map[Status]int{}}
+func (r Report) Counts() Tallies {
+	n := Tallies{map[Status]int{}, map[Status]int{}}
 	for _, s := range r.Stages {
-		n.stages[s.Status]++
+		n.Stages[s.Status]++
 	}
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
-			n.checks[c.Status]++
+			n.Checks[c.Status]++
 		}
 	}
 	return n
 }
 
-func (n tallies) total() int {
+func (n Tallies) Total() int {
 	sum := 0
-	for _, v := range n.checks {
+	for _, v := range n.Checks {
 		sum += v
 	}
 	return sum
 }
 
-// countWords is "11 passed, 1 failed".
-func countWords(n map[Status]int) string {
+// CountWords is "11 passed, 1 failed".
+func CountWords(n map[Status]int) string {
 	var words []string
 	for _, s := range []Status{Failed, Passed, Cached, Skipped} {
 		if n[s] > 0 {
@@ -222,7 +225,7 @@ func countWords(n map[Status]int) string {
 // Write writes the report into dir as JSON, as JUnit XML, and as a page. Each
 // file is whole or not there.
 func (r Report) Write(dir string) error {
-	past, r := r.past(dir), r.tidy()
+	past, r := r.past(dir), r.Tidy()
 	if err := r.writeLogs(dir); err != nil {
 		return err
 	}
@@ -248,14 +251,14 @@ func writeForms(dir string, all []Report, forms []Form) error {
 	return nil
 }
 
-// removeReport removes what an earlier run wrote, so that nobody takes it for news
+// Remove removes what an earlier run wrote, so that nobody takes it for news
 // of a run that was cut short.
-func removeReport(dir string) error {
+func Remove(dir string) error {
 	names, err := filepath.Glob(logFiles(dir))
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{reportJSON, reportJUnit, reportHTML} {
+	for _, name := range []string{ReportJSON, ReportJUnit, ReportHTML} {
 		names = append(names, filepath.Join(dir, name))
 	}
 	for _, name := range names {
@@ -277,17 +280,17 @@ func (r Report) Summary(w io.Writer) {
 	if len(r.Stages) == 1 && r.Stages[0].Name == startStage {
 		return
 	}
-	r = r.tidy()
+	r = r.Tidy()
 	for _, f := range r.failures() {
 		writeFailure(w, f)
 	}
-	n := r.counts()
+	n := r.Counts()
 	verdict := "PASSED"
 	if r.Failed() {
 		verdict = "FAILED"
 	}
 	fmt.Fprintf(w, "%s  %s in %s\n", verdict, r.Board, seconds(r.ElapsedMS))
-	fmt.Fprintf(w, "  stages  %s\n  checks  %s\n", countWords(n.stages), countWords(n.checks))
+	fmt.Fprintf(w, "  stages  %s\n  checks  %s\n", CountWords(n.Stages), CountWords(n.Checks))
 }
 
 func writeFailure(w io.Writer, f failure) {
@@ -312,54 +315,54 @@ func thisHost() Host {
 	name, _ := os.Hostname()
 	h := Host{Name: name, OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
 	if data, err := os.ReadFile("/etc/os-release"); err == nil {
-		h.OS = cmp.Or(strings.Trim(properties(string(data))["PRETTY_NAME"], `"'`), h.OS)
+		h.OS = cmp.Or(strings.Trim(plaintext.Properties(string(data))["PRETTY_NAME"], `"'`), h.OS)
 	}
 	return h
 }
 
 // Limits of what is kept of a board's words.
 const (
-	maxFactBytes = 500
-	maxSawBytes  = 4000
-	maxLogBytes  = 64 << 10
+	MaxFactBytes = 500
+	MaxSawBytes  = 4000
+	MaxLogBytes  = 64 << 10
 )
 
-// tidy returns the report with nothing in it that a terminal or a reader of XML
+// Tidy returns the report with nothing in it that a terminal or a reader of XML
 // could take for more than text. Boards' words come in through many doors; this
 // is the only one out.
-func (r Report) tidy() Report {
-	r.Version, r.Target = reportVersion, clean(r.Target, 200)
-	r.Board, r.Host.Name, r.Host.OS = clean(r.Board, 200), clean(r.Host.Name, 200), clean(r.Host.OS, 200)
-	r.Reason = clean(r.Reason, 200)
-	r.Slipway.Version, r.Slipway.Commit = clean(r.Slipway.Version, 200), clean(r.Slipway.Commit, 200)
+func (r Report) Tidy() Report {
+	r.Version, r.Target = reportVersion, plaintext.Clean(r.Target, 200)
+	r.Board, r.Host.Name, r.Host.OS = plaintext.Clean(r.Board, 200), plaintext.Clean(r.Host.Name, 200), plaintext.Clean(r.Host.OS, 200)
+	r.Reason = plaintext.Clean(r.Reason, 200)
+	r.Slipway.Version, r.Slipway.Commit = plaintext.Clean(r.Slipway.Version, 200), plaintext.Clean(r.Slipway.Commit, 200)
 	id := &r.Identity
 	for _, p := range []*string{
 		&id.Hostname, &id.Model, &id.Serial, &id.MachineID, &id.BootID,
 		&id.OS, &id.Kernel, &id.Slot, &id.ImageKey, &id.Image, &id.L4T, &id.BlueField, &id.Firmware,
 	} {
-		*p = clean(*p, 200)
+		*p = plaintext.Clean(*p, 200)
 	}
 	// Empty lists, not null, for whoever reads the JSON.
 	r.Stages = append([]Stage{}, r.Stages...)
 	for i := range r.Stages {
 		s := &r.Stages[i]
-		s.Name, s.Saw, s.Next = clean(s.Name, 200), clean(s.Saw, maxSawBytes), clean(s.Next, maxSawBytes)
+		s.Name, s.Saw, s.Next = plaintext.Clean(s.Name, 200), plaintext.Clean(s.Saw, MaxSawBytes), plaintext.Clean(s.Next, MaxSawBytes)
 	}
 	r.Suites = append([]SuiteResult{}, r.Suites...)
 	for i := range r.Suites {
-		r.Suites[i].Name = clean(r.Suites[i].Name, 200)
+		r.Suites[i].Name = plaintext.Clean(r.Suites[i].Name, 200)
 		r.Suites[i].Checks = append([]CheckResult{}, r.Suites[i].Checks...)
 		for j := range r.Suites[i].Checks {
 			c := &r.Suites[i].Checks[j]
-			c.Name, c.Saw = clean(c.Name, 200), clean(c.Saw, maxSawBytes)
-			c.Want, c.Next = clean(c.Want, maxSawBytes), clean(c.Next, maxSawBytes)
+			c.Name, c.Saw = plaintext.Clean(c.Name, 200), plaintext.Clean(c.Saw, MaxSawBytes)
+			c.Want, c.Next = plaintext.Clean(c.Want, MaxSawBytes), plaintext.Clean(c.Next, MaxSawBytes)
 			c.Metrics = tidyMetrics(c.Metrics)
 		}
 	}
 	r.Logs = slices.Clone(r.Logs)
 	for i := range r.Logs {
 		l := &r.Logs[i]
-		l.Name, l.Text, l.File = clean(l.Name, 200), cleanTail(l.Text, maxLogBytes), clean(l.File, 300)
+		l.Name, l.Text, l.File = plaintext.Clean(l.Name, 200), plaintext.CleanTail(l.Text, MaxLogBytes), plaintext.Clean(l.File, 300)
 	}
 	return r
 }
@@ -368,7 +371,7 @@ func (r Report) tidy() Report {
 func tidyMetrics(all []Metric) []Metric {
 	var known []Metric
 	for _, m := range all {
-		m.Name, m.Unit = clean(m.Name, 200), clean(m.Unit, 50)
+		m.Name, m.Unit = plaintext.Clean(m.Name, 200), plaintext.Clean(m.Unit, 50)
 		for _, bound := range []**float64{&m.Min, &m.Max, &m.Last} {
 			if *bound != nil && !isNumber(**bound) {
 				*bound = nil
@@ -383,20 +386,20 @@ func tidyMetrics(all []Metric) []Metric {
 
 func isNumber(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// fail adds a stage that failed.
-func (r *Report) fail(stage string, err error, next string) {
+// AddFailure adds a stage that failed.
+func (r *Report) AddFailure(stage string, err error, next string) {
 	took := time.Since(r.Started).Milliseconds()
-	r.Reason, r.ElapsedMS = reason(err), took
+	r.Reason, r.ElapsedMS = ReasonFor(err), took
 	r.Stages = append(r.Stages, Stage{Name: stage, Status: Failed, ElapsedMS: took, Saw: err.Error(), Next: next})
 }
 
-// tally is how a suite went, as the last words of its step.
-func (r SuiteResult) tally() (string, error) {
+// Tally is how a suite went, as the last words of its step.
+func (r SuiteResult) Tally() (string, error) {
 	n := map[Status]int{}
 	for _, c := range r.Checks {
 		n[c.Status]++
 	}
-	text := countWords(n)
+	text := CountWords(n)
 	if n[Failed] > 0 {
 		return text, errors.New(text)
 	}
@@ -408,6 +411,6 @@ func (r Report) WriteAndSay(w io.Writer, dir string) error {
 	if err := errors.Join(r.Write(dir), r.keep(dir)); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, reportHTML), reportJSON, reportJUnit)
+	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, ReportHTML), ReportJSON, ReportJUnit)
 	return err
 }

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"slipway/layers/plaintext"
 
 	"github.com/google/renameio/v2"
 )
@@ -105,7 +107,7 @@ func newOverview(all []Report, links []string) table {
 	}
 	// Failed ones first; the others as they came.
 	slices.SortStableFunc(t.Rows, func(a, b boardRow) int {
-		return cmp.Compare(word(a.Status == Failed, "0", "1"), word(b.Status == Failed, "0", "1"))
+		return cmp.Compare(plaintext.Either(a.Status == Failed, "0", "1"), plaintext.Either(b.Status == Failed, "0", "1"))
 	})
 	t.Headline = fmt.Sprintf("all %d boards passed", len(all))
 	if failed > 0 {
@@ -113,7 +115,7 @@ func newOverview(all []Report, links []string) table {
 	}
 	for _, why := range []string{"unreachable", "check", "suite", "other"} {
 		if reasons[why] > 0 {
-			t.Reasons += fmt.Sprintf("%s%s: %d", word(t.Reasons == "", "", ", "), why, reasons[why])
+			t.Reasons += fmt.Sprintf("%s%s: %d", plaintext.Either(t.Reasons == "", "", ", "), why, reasons[why])
 		}
 	}
 	return t
@@ -137,7 +139,7 @@ func byCheck(all []Report) (columns []string, cells [][]cell) {
 	for _, r := range all {
 		row := make([]cell, len(columns))
 		for _, p := range r.points() {
-			row[at[p.suite+": "+p.name]] = cell{p.Status, firstLine(p.Saw)}
+			row[at[p.suite+": "+p.name]] = cell{p.Status, plaintext.FirstLine(p.Saw)}
 		}
 		cells = append(cells, row)
 	}
@@ -158,9 +160,9 @@ func bySuite(all []Report) (columns []string, cells [][]cell) {
 	for _, r := range all {
 		row := make([]cell, len(columns))
 		for _, s := range r.Suites {
-			text, err := s.tally()
+			text, err := s.Tally()
 			status := Passed
-			if n := (Report{Suites: []SuiteResult{s}}).counts().checks; err != nil {
+			if n := (Report{Suites: []SuiteResult{s}}).Counts().Checks; err != nil {
 				status = Failed
 			} else if n[Passed] == 0 {
 				status = Skipped

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"crypto/sha256"
@@ -18,13 +18,13 @@ import (
 	"slipway/layers/localfile"
 )
 
-// metricsFolder holds, beside the artifact, the numbers of the last run that passed of
+// MetricsFolder holds, beside the artifact, the numbers of the last run that passed of
 // each board: boards of one kind share the artifact, but not their links and disks.
-const metricsFolder = "metrics"
+const MetricsFolder = "metrics"
 
-// historyFile is a board's own: it is known by its serial, else by what it is reached
+// HistoryFile is a board's own: it is known by its serial, else by what it is reached
 // as; "" where there is no folder for it.
-func historyFile(dir string, id Identity, name string) string {
+func HistoryFile(dir string, id Identity, name string) string {
 	if _, none := os.Stat(dir); dir == "" || none != nil {
 		return ""
 	}
@@ -32,7 +32,7 @@ func historyFile(dir string, id Identity, name string) string {
 	if id.Serial != "" {
 		key = "serial-" + id.Serial
 	}
-	return filepath.Join(dir, metricsFolder, fileName(key)+".json")
+	return filepath.Join(dir, MetricsFolder, fileName(key)+".json")
 }
 
 // fileName is a text of a board's as the name of a file, and no other text's.
@@ -50,13 +50,13 @@ func fileName(text string) string {
 	return safe[:min(len(safe), 80)] + "~" + hex.EncodeToString(sum[:6])
 }
 
-// history is the metrics of the last good run, by suite, check and name.
-type history map[string]float64
+// History is the metrics of the last good run, by suite, check and name.
+type History map[string]float64
 
-func historyKey(suite, check, metric string) string { return suite + "/" + check + "/" + metric }
+func HistoryKey(suite, check, metric string) string { return suite + "/" + check + "/" + metric }
 
-// readHistory reads what an earlier run left; "" is no file.
-func readHistory(file string) (history, error) {
+// ReadHistory reads what an earlier run left; "" is no file.
+func ReadHistory(file string) (History, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -67,24 +67,24 @@ func readHistory(file string) (history, error) {
 	if err != nil {
 		return nil, err
 	}
-	var h history
+	var h History
 	if err := json.Unmarshal(data, &h); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return h, nil
 }
 
-// save keeps the metrics of a report that passed; those that it lacks stay.
-func (h history) save(file string, r Report) error {
+// Save keeps the metrics of a report that passed; those that it lacks stay.
+func (h History) Save(file string, r Report) error {
 	all := maps.Clone(h)
 	if all == nil {
-		all = history{}
+		all = History{}
 	}
 	n := 0
 	for _, s := range r.Suites {
 		for _, c := range s.Checks {
 			for _, m := range c.Metrics {
-				all[historyKey(s.Name, c.Name, m.Name)] = m.Value
+				all[HistoryKey(s.Name, c.Name, m.Name)] = m.Value
 				n++
 			}
 		}

@@ -1,4 +1,4 @@
-package ci
+package plaintext
 
 import (
 	"encoding/json"
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// properties reads lines of KEY=value.
-func properties(text string) map[string]string {
+// Properties reads lines of KEY=value.
+func Properties(text string) map[string]string {
 	found := map[string]string{}
 	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		if key, value, ok := strings.Cut(line, "="); ok {
@@ -17,20 +17,22 @@ func properties(text string) map[string]string {
 	return found
 }
 
-func word(b bool, yes, no string) string {
+// Either is yes or no, in the words that are given.
+func Either(b bool, yes, no string) string {
 	if b {
 		return yes
 	}
 	return no
 }
 
-// firstLine is the first line of text that says anything.
-func firstLine(text string) string {
+// FirstLine is the first line of text that says anything.
+func FirstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return strings.TrimSpace(line)
 }
 
-func writeJSON(w io.Writer, v any) error {
+// WriteJSON writes v indented, for people and for programs.
+func WriteJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"slipway/layers/plaintext"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -77,7 +79,7 @@ func wantSignals(t *testing.T, all []Report) {
 			want[lavaResults[p.Status]]++
 			if len(p.Metrics) > 1 {
 				for _, m := range p.Metrics {
-					want[word(m.within(), "pass", "fail")]++
+					want[plaintext.Either(m.within(), "pass", "fail")]++
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"fmt"
@@ -83,22 +83,22 @@ func (s scale) at(v float64) float64 {
 }
 
 func (m Metric) gauge(check string) gauge {
-	g := gauge{Check: check, Name: m.Name, Value: number(m.Value, m.Unit), Status: Passed}
+	g := gauge{Check: check, Name: m.Name, Value: FormatNumber(m.Value, m.Unit), Status: Passed}
 	s := scaleOf(&m.Value, m.Min, m.Max, m.Last)
 	g.X = s.at(m.Value)
 	if !m.within() {
 		g.Status = Failed
 	}
 	if m.Last != nil {
-		g.Was, g.LastX, g.Last = true, s.at(*m.Last), number(*m.Last, m.Unit)
+		g.Was, g.LastX, g.Last = true, s.at(*m.Last), FormatNumber(*m.Last, m.Unit)
 	}
 	from, to := 0.0, 100.0
 	var limits []string
 	if m.Min != nil {
-		from, limits = s.at(*m.Min), append(limits, "at least "+number(*m.Min, m.Unit))
+		from, limits = s.at(*m.Min), append(limits, "at least "+FormatNumber(*m.Min, m.Unit))
 	}
 	if m.Max != nil {
-		to, limits = s.at(*m.Max), append(limits, "at most "+number(*m.Max, m.Unit))
+		to, limits = s.at(*m.Max), append(limits, "at most "+FormatNumber(*m.Max, m.Unit))
 	}
 	g.Limits, g.Band = strings.Join(limits, ", "), len(limits) > 0
 	g.BandX, g.BandW = from, max(to-from, 0)
@@ -123,9 +123,9 @@ func (g *gauge) trend(values []float64) {
 }
 
 // String is the metric as a person reads it.
-func (m Metric) String() string { return m.Name + " " + number(m.Value, m.Unit) }
+func (m Metric) String() string { return m.Name + " " + FormatNumber(m.Value, m.Unit) }
 
-func number(v float64, unit string) string {
+func FormatNumber(v float64, unit string) string {
 	text := strconv.FormatFloat(v, 'g', 6, 64)
 	if math.Abs(v) >= 1e-3 && math.Abs(v) < 1e15 {
 		text = strconv.FormatFloat(math.Round(v*1e4)/1e4, 'f', -1, 64)

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"bytes"
@@ -84,7 +84,7 @@ func (r row) Sign() string { return signs[r.Status] }
 func newView(r Report, past []Report) view {
 	v := view{
 		Board: r.Board, Began: r.Started.UTC().Format("2 January 2006, 15:04:05 MST"), Took: seconds(r.ElapsedMS),
-		Verdict: Passed, Host: r.Host, Facts: r.Identity.facts(), Failures: r.failures(), Logs: r.Logs,
+		Verdict: Passed, Host: r.Host, Facts: r.Identity.Facts(), Failures: r.failures(), Logs: r.Logs,
 	}
 	if r.Failed() {
 		v.Verdict = Failed
@@ -105,27 +105,27 @@ func newView(r Report, past []Report) view {
 
 // headline is the verdict's reason in one line.
 func (r Report) headline() string {
-	n := r.counts()
+	n := r.Counts()
 	for _, s := range r.Stages {
-		if s.Status == Failed && n.checks[Failed] == 0 {
+		if s.Status == Failed && n.Checks[Failed] == 0 {
 			return fmt.Sprintf("stage %s failed", s.Name)
 		}
 	}
 	switch {
-	case n.total() == 0:
+	case n.Total() == 0:
 		return "no checks were run"
-	case n.checks[Failed] > 0:
-		return fmt.Sprintf("%d of %d checks failed", n.checks[Failed], n.total())
-	case n.checks[Passed] == n.total():
-		return fmt.Sprintf("all %d checks passed", n.total())
+	case n.Checks[Failed] > 0:
+		return fmt.Sprintf("%d of %d checks failed", n.Checks[Failed], n.Total())
+	case n.Checks[Passed] == n.Total():
+		return fmt.Sprintf("all %d checks passed", n.Total())
 	}
-	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.checks[Passed], n.total(), n.checks[Skipped])
+	return fmt.Sprintf("%d of %d checks passed, %d skipped", n.Checks[Passed], n.Total(), n.Checks[Skipped])
 }
 
 // failures are what failed, in the order of the run.
 func (r Report) failures() []failure {
 	var all []failure
-	checksSay := r.counts().checks[Failed] > 0
+	checksSay := r.Counts().Checks[Failed] > 0
 	for _, s := range r.Stages {
 		// A stage that failed for its checks has nothing to add to them.
 		if s.Status == Failed && !(checksSay && strings.HasSuffix(s.Saw, ErrFailed.Error())) {
@@ -145,8 +145,8 @@ func (r Report) failures() []failure {
 // shownKey digits of an image's key tell it from all others that a person meets.
 const shownKey = 12
 
-// facts are what the board said of itself, without what it left out.
-func (id Identity) facts() []fact {
+// Facts are what the board said of itself, without what it left out.
+func (id Identity) Facts() []fact {
 	all := []fact{
 		{"Hostname", id.Hostname},
 		{"Slot", id.Slot},
@@ -175,7 +175,7 @@ func (id Identity) facts() []fact {
 
 // stageChart lays the stages end to end: each waits for the one before.
 func (r Report) stageChart() chart {
-	c := chart{Name: "stages", Tally: countWords(r.counts().stages), Took: seconds(r.ElapsedMS)}
+	c := chart{Name: "stages", Tally: CountWords(r.Counts().Stages), Took: seconds(r.ElapsedMS)}
 	var at int64
 	for _, s := range r.Stages {
 		c.Rows = append(c.Rows, row{Status: s.Status, Name: s.Name, Saw: s.Saw, start: at, took: s.ElapsedMS})
@@ -185,7 +185,7 @@ func (r Report) stageChart() chart {
 }
 
 func (s SuiteResult) chart() chart {
-	tally, _ := s.tally()
+	tally, _ := s.Tally()
 	c := chart{Name: s.Name, Tally: tally, Took: seconds(s.ElapsedMS)}
 	for _, r := range s.Checks {
 		c.Rows = append(c.Rows, row{Status: r.Status, Name: r.Name, Kind: r.Kind, Saw: r.Saw, Proof: proofs[r.Proves], start: r.StartMS, took: r.ElapsedMS})

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"os"
@@ -18,25 +18,25 @@ func TestLongLogsLieBesideTheReport(t *testing.T) {
 	if err := os.WriteFile(flashed, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	const lines = maxLogBytes / 4 // of 5 characters: more than a report keeps
+	const lines = MaxLogBytes / 4 // of 5 characters: more than a report keeps
 	r := failing()
-	r.Logs = []Log{newLog("short", "text"), newLog("../long", "begin\n"+strings.Repeat("line\x1b[2J\n", lines)+"end")}
+	r.Logs = []Log{NewLog("short", "text"), NewLog("../long", "begin\n"+strings.Repeat("line\x1b[2J\n", lines)+"end")}
 	if err := r.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	all, err := ReadReports(filepath.Join(dir, reportJSON))
+	all, err := ReadReports(filepath.Join(dir, ReportJSON))
 	if err != nil {
 		t.Fatal(err)
 	}
 	logs := all[0].Logs
-	if logs[0].File != "" || logs[1].File != "logs/smoke-long.txt" || len(logs[1].Text) > maxLogBytes+100 {
+	if logs[0].File != "" || logs[1].File != "logs/smoke-long.txt" || len(logs[1].Text) > MaxLogBytes+100 {
 		t.Fatalf("files %q and %q, %d bytes in the report", logs[0].File, logs[1].File, len(logs[1].Text))
 	}
 	data, err := os.ReadFile(filepath.Join(dir, logs[1].File))
 	if text := string(data); err != nil || text != "begin\n"+strings.Repeat("line\n", lines)+"end" {
 		t.Errorf("%d bytes in its file, %v; want all that is text", len(text), err)
 	}
-	if err := removeReport(dir); err != nil {
+	if err := Remove(dir); err != nil {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "logs", "*"))

@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"bytes"
@@ -104,7 +104,7 @@ func TestReportGolden(t *testing.T) {
 			if err := report().Write(dir); err != nil {
 				t.Fatal(err)
 			}
-			for _, file := range []string{reportJSON, reportJUnit, reportHTML} {
+			for _, file := range []string{ReportJSON, ReportJUnit, ReportHTML} {
 				got, err := os.ReadFile(filepath.Join(dir, file))
 				if err != nil {
 					t.Fatal(err)
@@ -196,10 +196,10 @@ func TestHostileTextIsHarmless(t *testing.T) {
 	if err := WriteAs(&printed, formNamed(t, "json"), r); err != nil {
 		t.Fatal(err)
 	}
-	if written, err := os.ReadFile(filepath.Join(dir, reportJSON)); err != nil || !bytes.Equal(printed.Bytes(), written) {
-		t.Errorf("WriteAs wrote %d bytes; want the %d of %s (%v)", printed.Len(), len(written), reportJSON, err)
+	if written, err := os.ReadFile(filepath.Join(dir, ReportJSON)); err != nil || !bytes.Equal(printed.Bytes(), written) {
+		t.Errorf("WriteAs wrote %d bytes; want the %d of %s (%v)", printed.Len(), len(written), ReportJSON, err)
 	}
-	for _, name := range []string{reportJSON, reportJUnit, reportHTML, ""} {
+	for _, name := range []string{ReportJSON, ReportJUnit, ReportHTML, ""} {
 		data := summary.Bytes()
 		if name != "" {
 			data, _ = os.ReadFile(filepath.Join(dir, name))
@@ -207,7 +207,7 @@ func TestHostileTextIsHarmless(t *testing.T) {
 		if i := bytes.IndexAny(data, "\x00\x07\x08\x1b\u202e\u200b"); i >= 0 {
 			t.Errorf("%s: control character %q at %d", name, data[i], i)
 		}
-		if name == reportHTML && bytes.Contains(data, []byte("<script")) {
+		if name == ReportHTML && bytes.Contains(data, []byte("<script")) {
 			t.Errorf("%s: a script came through", name)
 		}
 		if len(data) > 4<<20 {
@@ -235,7 +235,7 @@ func FuzzReport(f *testing.F) {
 			Board: text, Stages: []Stage{{Name: text, Status: Failed, Saw: text, Next: text}},
 			Suites: []SuiteResult{{Name: text, Checks: []CheckResult{{Name: text, Status: Failed, Saw: text, Want: text}, {Name: text, Status: Skipped, Saw: text}}}},
 			Logs:   []Log{{Name: text, Text: text, File: text}}, Slipway: images.Program{Version: text, Commit: text},
-		}.tidy()
+		}.Tidy()
 		data, err := junitOf([]Report{r})
 		if err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestJUnitSchema(t *testing.T) {
 		if err := report().Write(dir); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command("xmllint", "--nonet", "--noout", "--schema", "testdata/junit.xsd", filepath.Join(dir, reportJUnit)).CombinedOutput()
+		out, err := exec.Command("xmllint", "--nonet", "--noout", "--schema", "testdata/junit.xsd", filepath.Join(dir, ReportJUnit)).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}

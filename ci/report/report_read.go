@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"encoding/json"
@@ -20,7 +20,7 @@ const (
 	maxReportBytes  = 256 << 20
 	maxReports      = 20000
 	maxReportParts  = 500  // stages, suites, logs
-	maxChecks       = 2000 // of one suite
+	MaxChecks       = 2000 // of one suite
 	maxReportMillis = int64(1) << 40
 )
 
@@ -80,15 +80,15 @@ func parseReports(data []byte) ([]Report, error) {
 // sound says what is wrong with a report that no run wrote.
 func (r Report) sound() error {
 	if r.Version != reportVersion || r.Board == "" {
-		return fmt.Errorf("version %d of board %q; want version %d and a board's name", r.Version, clean(r.Board, 100), reportVersion)
+		return fmt.Errorf("version %d of board %q; want version %d and a board's name", r.Version, plaintext.Clean(r.Board, 100), reportVersion)
 	}
 	if n := max(len(r.Stages), len(r.Suites), len(r.Logs)); n > maxReportParts {
 		return fmt.Errorf("%d stages, suites or logs; want at most %d", n, maxReportParts)
 	}
 	spans := []int64{r.ElapsedMS}
 	for _, s := range r.Suites {
-		if len(s.Checks) > maxChecks {
-			return fmt.Errorf("suite %q has %d checks; want at most %d", clean(s.Name, 100), len(s.Checks), maxChecks)
+		if len(s.Checks) > MaxChecks {
+			return fmt.Errorf("suite %q has %d checks; want at most %d", plaintext.Clean(s.Name, 100), len(s.Checks), MaxChecks)
 		}
 		spans = append(spans, s.ElapsedMS)
 		for _, c := range s.Checks {
@@ -97,10 +97,10 @@ func (r Report) sound() error {
 	}
 	for _, p := range r.points() {
 		if signs[p.Status] == "" {
-			return fmt.Errorf("%q ended as %q; want passed, failed, skipped or cached", clean(p.name, 100), clean(string(p.Status), 100))
+			return fmt.Errorf("%q ended as %q; want passed, failed, skipped or cached", plaintext.Clean(p.name, 100), plaintext.Clean(string(p.Status), 100))
 		}
 		if _, known := proofs[p.Proves]; !known {
-			return fmt.Errorf("%q proves %q; want hardware, software or parts", clean(p.name, 100), clean(string(p.Proves), 100))
+			return fmt.Errorf("%q proves %q; want hardware, software or parts", plaintext.Clean(p.name, 100), plaintext.Clean(string(p.Proves), 100))
 		}
 		spans = append(spans, p.ElapsedMS)
 	}
@@ -132,6 +132,6 @@ func Convert(w io.Writer, files []string, f *Form, dir string) error {
 	if err := WriteAll(dir, all); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, reportHTML), reportJSON, reportJUnit)
+	_, err := fmt.Fprintf(w, "report: %s (and %s, %s)\n", filepath.Join(dir, ReportHTML), ReportJSON, ReportJUnit)
 	return err
 }

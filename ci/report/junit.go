@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"slipway/layers/plaintext"
 )
 
 // The elements of the JUnit schema that CI systems share.
@@ -133,7 +135,7 @@ func (r Report) junitProperties() []junitProperty {
 	if r.Target != "" {
 		properties = append(properties, junitProperty{"reached-as", r.Target})
 	}
-	for _, fact := range r.Identity.facts() {
+	for _, fact := range r.Identity.Facts() {
 		properties = append(properties, junitProperty{strings.ReplaceAll(strings.ToLower(fact.Name), " ", "-"), fact.Value})
 	}
 	return properties
@@ -168,7 +170,7 @@ func (s *junitSuite) add(c junitCase, result CheckResult) {
 	switch result.Status {
 	case Failed:
 		s.Failures++
-		c.Failure = &junitMessage{Message: firstLine(result.Saw), Type: result.Kind, Text: explanation(result)}
+		c.Failure = &junitMessage{Message: plaintext.FirstLine(result.Saw), Type: result.Kind, Text: explanation(result)}
 	case Skipped:
 		s.Skipped++
 		c.Skipped = &junitMessage{Message: result.Saw}

@@ -1,4 +1,4 @@
-package ci
+package plaintext
 
 import (
 	"fmt"
@@ -8,40 +8,40 @@ import (
 	"unicode/utf8"
 )
 
-// escapes are a terminal's control sequences: colours, titles, cursor movements.
-var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")
+// Escapes are a terminal's control sequences: colours, titles, cursor movements.
+var Escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]{0,1000}(?:\x07|\x1b\\\\)|[ -/]*[0-~])")
 
-// clean returns the first bytes of text without control characters, and without
+// Clean returns the first bytes of text without control characters, and without
 // those that turn the direction of writing or show as nothing.
-func clean(text string, limit int) string {
+func Clean(text string, limit int) string {
 	cut := len(text) - limit
 	if cut > 0 {
 		text = strings.ToValidUTF8(text[:limit], "")
 	}
-	text = printable(text)
+	text = Visible(text)
 	if cut > 0 {
 		text += fmt.Sprintf("… (%d bytes more)", cut)
 	}
 	return text
 }
 
-// cleanTail keeps the last bytes: what a log ends with matters most.
-func cleanTail(text string, limit int) string {
+// CleanTail keeps the last bytes: what a log ends with matters most.
+func CleanTail(text string, limit int) string {
 	cut := len(text) - limit
 	if cut > 0 {
 		text = strings.ToValidUTF8(text[cut:], "")
 	}
-	text = printable(text)
+	text = Visible(text)
 	if cut > 0 {
 		text = fmt.Sprintf("(%d bytes before) …%s", cut, text)
 	}
 	return text
 }
 
-// printable leaves nothing that XML 1.0 or a reader could not show, so less than
+// Visible leaves nothing that XML 1.0 or a reader could not show, so less than
 // plaintext.Printable does.
-func printable(text string) string {
-	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
+func Visible(text string) string {
+	text = Escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	return strings.Map(func(c rune) rune {
 		switch {

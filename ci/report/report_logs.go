@@ -1,18 +1,20 @@
-package ci
+package report
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 
+	"slipway/layers/plaintext"
+
 	"github.com/google/renameio/v2"
 )
 
-// newLog keeps the end of a text for the report, and all of it where that is more.
-func newLog(name, text string) Log {
-	l := Log{Name: name, Text: cleanTail(text, maxLogBytes)}
-	if len(text) > maxLogBytes {
-		l.Whole = printable(text)
+// NewLog keeps the end of a text for the report, and all of it where that is more.
+func NewLog(name, text string) Log {
+	l := Log{Name: name, Text: plaintext.CleanTail(text, MaxLogBytes)}
+	if len(text) > MaxLogBytes {
+		l.Whole = plaintext.Visible(text)
 	}
 	return l
 }

@@ -1,10 +1,12 @@
-package ci
+package report
 
 import (
 	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // tapOf renders the Test Anything Protocol: one flat list, as many readers skip what is
@@ -40,7 +42,7 @@ func tapOf(all []Report) ([]byte, error) {
 }
 
 func writeTAP(b *bytes.Buffer, n int, prefix string, p point) {
-	fmt.Fprintf(b, "%s %d - %s", word(p.Status == Failed, "not ok", "ok"), n, tapText(prefix+p.suite+": "+p.name))
+	fmt.Fprintf(b, "%s %d - %s", plaintext.Either(p.Status == Failed, "not ok", "ok"), n, tapText(prefix+p.suite+": "+p.name))
 	if p.Status == Skipped {
 		fmt.Fprint(b, " # SKIP "+tapText(p.Saw))
 	}

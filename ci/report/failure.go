@@ -1,4 +1,4 @@
-package ci
+package report
 
 import (
 	"context"
@@ -62,8 +62,8 @@ func ExitStatus(err error) int {
 	return 0
 }
 
-// reason is the word for err in a report.
-func reason(err error) string {
+// ReasonFor is the word for err in a report.
+func ReasonFor(err error) string {
 	for _, o := range outcomes {
 		if errors.Is(err, o.err) {
 			return o.word
