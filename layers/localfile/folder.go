@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
 	"slipway/layers/plaintext"
 
 	"golang.org/x/sys/unix"

@@ -7,8 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slipway/layers/plaintext"
 	"time"
+
+	"slipway/layers/plaintext"
 
 	"golang.org/x/sys/unix"
 )

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slipway/layers/localfile"
 	"testing"
 	"time"
+
+	"slipway/layers/localfile"
 )
 
 func TestLock(t *testing.T) {

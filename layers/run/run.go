@@ -13,10 +13,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"slipway/layers/plaintext"
 	"strings"
 	"syscall"
 	"time"
+
+	"slipway/layers/plaintext"
 )
 
 // grace is how long a program and its children may take to end after they were
