@@ -31,7 +31,9 @@ func Boards() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		names = append(names, e.Name())
+		if e.IsDir() { // beside them lies the page on boards
+			names = append(names, e.Name())
+		}
 	}
 	return names, nil
 }
