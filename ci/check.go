@@ -18,7 +18,7 @@ type Board interface {
 
 // probe asks a board what one check wants to know.
 type probe interface {
-	// run returns what the board showed. An error says that it could not be asked.
+	// Inspect returns what the board showed. An error says that it could not be asked.
 	Inspect(ctx context.Context, s *session) (finding, error)
 	// next is the step to take where the suite names none.
 	next() string

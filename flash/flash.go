@@ -120,7 +120,7 @@ type job interface {
 	show(w io.Writer)
 	// plan is what run would do. It opens no device for writing.
 	plan(ctx context.Context) ([]Receipt, error)
-	// run returns a receipt of each device that is whole, also where others failed.
+	// writeDevices returns a receipt of each device that is whole, also where others failed.
 	writeDevices(ctx context.Context) ([]Receipt, error)
 	// close is called once, whether the job was run or not.
 	close()

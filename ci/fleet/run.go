@@ -401,7 +401,7 @@ func (p *plan) confirm(w io.Writer) error {
 	return p.ask.Confirm(fmt.Sprintf("Update and restart these %d boards?", len(p.jobs)))
 }
 
-// run is a plan at work.
+// fleetRun is a plan at work.
 type fleetRun struct {
 	*plan
 	history

@@ -355,7 +355,7 @@ type pieceWriter interface {
 	writePiece(ctx context.Context, src io.ReaderAt, p piece) error
 	// sync brings the file's size bytes to the disk, at the latest when it is settled.
 	sync(ctx context.Context, size int64) error
-	// settle gives the file its mode and closes it.
+	// finish gives the file its mode and closes it.
 	finish(ctx context.Context, mode fs.FileMode) error
 	Close() error
 }

@@ -74,7 +74,7 @@ func (p *Package) Flash(ctx context.Context, h Host, b Board) (Result, error) {
 	return result, nil
 }
 
-// run is one script at work.
+// flashRun is one script at work.
 type flashRun struct {
 	pkg   *Package
 	host  Host
