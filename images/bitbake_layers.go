@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"slipway/layers"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -76,7 +76,7 @@ func LayerStatus(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSO
 		rows[i] = layerRow{s.Repo.ID, s.Word(), s.Head, s.Wanted, s.Branch, s.Edited, s.Repo.Local, s.Patched, s.Ahead, s.Behind, s.Dir}
 	}
 	if asJSON {
-		return writeJSON(w, rows)
+		return plaintext.WriteJSON(w, rows)
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "REPOSITORY\tSTATE\tHEAD\tWANTED\tFOLDER")
@@ -99,12 +99,6 @@ type layerRow struct {
 	Ahead      int    `json:"ahead"`
 	Behind     int    `json:"behind"`
 	Folder     string `json:"folder"`
-}
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }
 
 // How many commits of a repository are named. JSON is for a program, which can
@@ -135,7 +129,7 @@ func DiffLayers(ctx context.Context, w io.Writer, spec Spec, opt Options, from s
 		return err
 	}
 	if asJSON {
-		return writeJSON(w, append([]layers.Move{}, moves...)) // a list, also where nothing moved
+		return plaintext.WriteJSON(w, append([]layers.Move{}, moves...)) // a list, also where nothing moved
 	}
 	if len(moves) == 0 {
 		fmt.Fprintf(w, "nothing moved since %s\n", from)

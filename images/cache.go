@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 
 	"slipway/images/cache"
 	"slipway/layers"
+	"slipway/layers/plaintext"
 )
 
 // cacheFor finds out what bitbake is to know of the cache that holds for a board.
@@ -60,9 +60,7 @@ func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSO
 	if !asJSON {
 		return report.Write(w)
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(report)
+	return plaintext.WriteJSON(w, report)
 }
 
 // ServeCache serves what builds on this machine made, until ctx ends: the build

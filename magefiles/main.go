@@ -7,7 +7,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +22,7 @@ import (
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -186,11 +186,7 @@ func watchParent(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-func printJSON(v any) error {
-	e := json.NewEncoder(os.Stdout)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
+func printJSON(v any) error { return plaintext.WriteJSON(os.Stdout, v) }
 
 // given is the value of an optional argument, or what stands for it.
 func given[T any](value *T, otherwise T) T {

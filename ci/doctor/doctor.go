@@ -5,7 +5,6 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -156,9 +155,7 @@ func write(w io.Writer, findings []Finding, asJSON bool) (stopped int, err error
 	if !asJSON {
 		return stopped, nil
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return stopped, e.Encode(findings)
+	return stopped, plaintext.WriteJSON(w, findings)
 }
 
 var marks = map[string]string{OK: "ok", Warning: "WARN", Stops: "STOP"}

@@ -2,12 +2,13 @@ package fleet
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"slipway/layers/plaintext"
 )
 
 // listed is one host as fleet:list shows it.
@@ -41,9 +42,7 @@ func List(w, notes io.Writer, file, pattern string, asJSON bool) error {
 	}
 	writeNotes(notes, inv.Remarks(hosts))
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(all)
+		return plaintext.WriteJSON(w, all)
 	}
 	return writeList(w, all)
 }

@@ -2,7 +2,6 @@ package bfb
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
 	"slipway/layers/progress"
 )
 
@@ -70,9 +70,7 @@ func Show(w io.Writer, path string, every, asJSON bool) error {
 	}
 	defer f.Close()
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(f.Stream)
+		return plaintext.WriteJSON(w, f.Stream)
 	}
 	if err := f.List(w, every); err != nil {
 		return err

@@ -3,11 +3,12 @@ package rshim
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // shown is a DPU as Show prints it.
@@ -35,9 +36,7 @@ func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 		all = append(all, s)
 	}
 	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return errors.Join(append(failed, e.Encode(all))...)
+		return errors.Join(append(failed, plaintext.WriteJSON(w, all))...)
 	}
 	for _, s := range all {
 		s.print(w)

@@ -39,7 +39,7 @@ func CleanTail(text string, limit int) string {
 }
 
 // Visible leaves nothing that XML 1.0 or a reader could not show, so less than
-// plaintext.Printable does.
+// Printable leaves.
 func Visible(text string) string {
 	text = Escapes.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
