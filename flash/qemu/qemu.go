@@ -87,7 +87,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	return vm, nil
 }
 
-// lockMachine waits for whoever is switching a machine on in dir, or removing its files.
+// lockMachine waits while another process starts a machine in dir or removes its files.
 func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
 	f, err := lock.Open(filepath.Join(dir, lockName), 0o600)
 	if err != nil {
