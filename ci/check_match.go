@@ -80,17 +80,17 @@ const (
 	anyValue // what JSON holds, or a suite: any of these
 )
 
-// matcher reads the attribute key as a matcher; an absent one matches everything.
-func (e *entry) matcher(key string, t valueType) matcher {
+// readMatcher reads the attribute key as a matcher; an absent one matches everything.
+func readMatcher(e *strictEntry, key string, t valueType) matcher {
 	n := e.fields[key]
 	if n == nil {
 		return matcher{}
 	}
-	return matchReader{entry: e, key: key, value: t}.read(n)
+	return matchReader{strictEntry: e, key: key, value: t}.read(n)
 }
 
 type matchReader struct {
-	*entry
+	*strictEntry
 	key   string
 	value valueType
 }
@@ -101,7 +101,7 @@ func (r matchReader) of(t valueType) matchReader {
 	if t == textValue {
 		t = stringValue
 	}
-	return matchReader{r.entry, r.key, t}
+	return matchReader{r.strictEntry, r.key, t}
 }
 
 // inner is the type of a list's elements.

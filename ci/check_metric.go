@@ -6,7 +6,6 @@ import (
 	"math"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"slipway/ci/report"
 )
@@ -25,41 +24,6 @@ type limits struct {
 
 func (e *entry) limits() limits {
 	return limits{min: e.decimal("min"), max: e.decimal("max"), within: e.percent("within")}
-}
-
-func (e *entry) decimal(key string) *float64 {
-	n := e.scalar(key, "a number")
-	if n == nil {
-		return nil
-	}
-	v, err := finite(n.Value)
-	if err != nil {
-		e.Fail(n, "%s must be a number, not %q", key, n.Value)
-	}
-	return &v
-}
-
-// percent reads 10% as 0.1.
-func (e *entry) percent(key string) float64 {
-	n := e.scalar(key, "a percentage like 10%")
-	if n == nil {
-		return 0
-	}
-	text, ok := strings.CutSuffix(n.Value, "%")
-	v, err := finite(text)
-	if !ok || err != nil || v <= 0 || v > 1000 {
-		e.Fail(n, "%s must be a percentage like 10%%, not %q", key, n.Value)
-	}
-	return v / 100
-}
-
-// finite refuses what no JSON can hold.
-func finite(text string) (float64, error) {
-	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
-		err = fmt.Errorf("%q is no number to compare", text)
-	}
-	return v, err
 }
 
 // read notes a number, and what is wrong with it.

@@ -64,17 +64,15 @@ func loadConfig(name string) (*configFile, error) {
 
 func parseConfigFile(name string, data []byte) (*configFile, error) {
 	f := &configFile{name: name}
-	var doc yaml.Node
-	if err := yaml.Load(data, &doc); err != nil {
-		return nil, yamlError(name, err)
-	}
-	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode || len(doc.Content[0].Content) == 0 {
-		return nil, f.at(&doc, "a configuration is a mapping of sections (%s)", f.sections())
-	}
-	if err := inspect(name, doc.Content[0], 0); err != nil {
+	what := "a configuration is a mapping of sections (" + f.sections() + ")"
+	root, err := parseMapping(name, data, what)
+	if err != nil {
 		return nil, err
 	}
-	return f, f.read(doc.Content[0])
+	if len(root.Content) == 0 {
+		return nil, f.at(root, "%s", what)
+	}
+	return f, f.read(root)
 }
 
 func (f *configFile) read(root *yaml.Node) error {
@@ -118,8 +116,8 @@ func (s said) once(f *configFile, what string, key *yaml.Node) error {
 }
 
 // entry reads a mapping whose keys are known.
-func (f *configFile) entry(section string, n *yaml.Node, keys ...string) (*entry, error) {
-	return newEntry(f.name, section, keys, &yaml.Node{Kind: yaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)
+func (f *configFile) entry(section string, n *yaml.Node, keys ...string) (*strictEntry, error) {
+	return newStrictEntry(f.name, section, keys, &yaml.Node{Kind: yaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)
 }
 
 // wantFile is a file that the board shall have.

@@ -48,7 +48,7 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 				return nil, f.at(key, "%s lies in what line %d makes a file: %s", key.Value, above.Line, dir)
 			}
 		}
-		e, err := newEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
+		e, err := newStrictEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +79,7 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 // beside reads a file that an attribute names, relative to the configuration. A link that
 // leads out of there is not followed: a configuration that somebody gave you shall not
 // bring your own files to a board.
-func (f *configFile) beside(e *entry, key string) []byte {
+func (f *configFile) beside(e *strictEntry, key string) []byte {
 	name, n := e.text(key, ""), e.fields[key]
 	switch {
 	case e.err != nil:

@@ -59,7 +59,7 @@ func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
 }
 
 // readDaemons takes a list of daemons that shall run, or a mapping with yes and no.
-func (r frr) readDaemons(e *entry, n *yaml.Node) error {
+func (r frr) readDaemons(e *strictEntry, n *yaml.Node) error {
 	words := map[string]string{"yes": "yes", "true": "yes", "on": "yes", "no": "no", "false": "no", "off": "no"}
 	if n.Kind == yaml.SequenceNode {
 		for _, name := range e.list("daemons") {

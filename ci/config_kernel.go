@@ -25,7 +25,7 @@ type modules []string
 var modulePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 
 func readModules(f *configFile, n *yaml.Node) (configPart, error) {
-	e := &entry{file: f.name, fields: map[string]*yaml.Node{"modules": n}}
+	e := &strictEntry{file: f.name, fields: map[string]*yaml.Node{"modules": n}}
 	m := modules(e.list("modules"))
 	for i, name := range m {
 		if !modulePattern.MatchString(name) {
