@@ -56,7 +56,7 @@ func Build(ctx context.Context, w io.Writer, spec images.Spec, opt images.Option
 	if err := images.Refused(spec, opt); err != nil {
 		return images.Artifact{}, err
 	}
-	log := filepath.Join(BoardDir(opt, spec), "apt.log")
+	log := images.LogPath(opt.BoardDir(spec), "apt")
 	if err := host.Ensure(ctx, w, log, images.HostPackages(spec)...); err != nil {
 		return images.Artifact{}, err
 	}
@@ -135,14 +135,14 @@ func flashAll(ctx context.Context, spec images.Spec, opt images.Options, devices
 		how.Identity = &id
 	}
 	if how.Cache == "" && opt.Cache != "" {
-		how.Cache = filepath.Join(opt.Cache, "images")
+		how.Cache = opt.ImageCacheDir()
 	}
 	return flash.WriteAll(ctx, spec, a, devices, how)
 }
 
 // identityDir is where the board's client key is. A dry run makes none that stays.
 func identityDir(dir string, dryRun bool) (_ string, done func(), err error) {
-	if _, err := os.Stat(filepath.Join(dir, "id_ed25519")); err == nil || !dryRun {
+	if _, err := os.Stat(images.ClientKeyPath(dir)); err == nil || !dryRun {
 		return dir, func() {}, nil
 	}
 	dir, err = os.MkdirTemp("", "slipway-identity-")
@@ -152,7 +152,7 @@ func identityDir(dir string, dryRun bool) (_ string, done func(), err error) {
 // artifactFor is the board's last build. An image from elsewhere needs none; nobody
 // knows whether it has the partitions of that, so it gets no keys.
 func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (images.Artifact, error) {
-	dir := BoardDir(opt, spec)
+	dir := opt.BoardDir(spec)
 	a, err := images.ArtifactOf(spec, dir)
 	if err == nil {
 		err = a.Check()
@@ -165,7 +165,7 @@ func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (image
 
 // off refuses the disk of a virtual board that is on.
 func off(spec images.Spec, opt images.Options, device string) error {
-	dir := MachineDir(opt, spec)
+	dir := opt.MachineDir(spec)
 	disk, err := filepath.Abs(filepath.Join(dir, qemu.DiskName))
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Arti
 	if spec.Board == "" {
 		return "", a, nil
 	}
-	dir = BoardDir(opt, spec)
+	dir = opt.BoardDir(spec)
 	a, err = images.ArtifactOf(spec, dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return dir, images.NoArtifact(spec, dir), nil
@@ -258,7 +258,7 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host string,
 	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
 ) error {
-	a, err := images.ArtifactOf(spec, BoardDir(opt, spec))
+	a, err := images.ArtifactOf(spec, opt.BoardDir(spec))
 	if err == nil {
 		err = a.Check(images.Container)
 	}

@@ -92,7 +92,7 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 			}
 			spec := images.Spec{Board: "toy", Machine: tt.machine, Flash: images.Flash{Kinds: []string{flash.File}}}
 			opt := images.Options{Dir: t.TempDir()}
-			dir := BoardDir(opt, spec)
+			dir := opt.BoardDir(spec)
 			writeArtifact(t, dir, images.Artifact{Board: "toy", Key: "0123456789abcdef", Partitions: tt.partitions})
 			to := filepath.Join(t.TempDir(), "card.img")
 			var out bytes.Buffer
@@ -110,7 +110,7 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 			if info, err := os.Stat(to); err != nil || info.Size() != 8<<20 {
 				t.Errorf("%s: %v, %v; want 8 MiB", to, info, err)
 			}
-			_, err = os.Stat(filepath.Join(dir, "id_ed25519"))
+			_, err = os.Stat(images.ClientKeyPath(dir))
 			if made := err == nil; made != tt.keys || (receipts[0].HostKey != "") != tt.keys {
 				t.Errorf("keys made: %v, host key %q; want %v", made, receipts[0].HostKey, tt.keys)
 			}
@@ -136,7 +136,7 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("the virtual disk has %d bytes, %v; want the image's %d", len(got), err, len(data))
 	}
-	left, err := os.ReadDir(BoardDir(opt, spec))
+	left, err := os.ReadDir(opt.BoardDir(spec))
 	if err != nil || len(left) != 1 || left[0].Name() != flash.ReceiptName {
 		t.Errorf("the board's folder holds %v, %v; want the receipt", left, err)
 	}
@@ -186,7 +186,7 @@ var passed = report.Report{Board: "toy", Stages: []report.Stage{{Name: "smoke", 
 func TestSmokeOfABoardThatIsOff(t *testing.T) {
 	spec := images.Spec{Board: "toy", Machine: &images.Machine{}, Suites: []string{"base"}}
 	opt := images.Options{Dir: t.TempDir()}
-	dir := BoardDir(opt, spec)
+	dir := opt.BoardDir(spec)
 	for _, built := range []bool{false, true} {
 		if built {
 			writeArtifact(t, dir, images.Artifact{Board: "toy"})
@@ -323,7 +323,7 @@ func TestWhoMayLogIn(t *testing.T) {
 
 func TestStartOfWhatIsNotVirtual(t *testing.T) {
 	opt, noDisk := images.Options{Dir: t.TempDir()}, images.Spec{Board: "b", Machine: &images.Machine{}}
-	if err := StartVirtual(t.Context(), io.Discard, opt, noDisk); err == nil || !strings.HasSuffix(err.Error(), "then flash b "+filepath.Join(MachineDir(opt, noDisk), "disk.img")) {
+	if err := StartVirtual(t.Context(), io.Discard, opt, noDisk); err == nil || !strings.HasSuffix(err.Error(), "then flash b "+filepath.Join(opt.MachineDir(noDisk), "disk.img")) {
 		t.Errorf("StartVirtual without a disk = %v", err)
 	}
 	err := StartVirtual(t.Context(), io.Discard, images.Options{Dir: t.TempDir()}, images.Spec{Board: "b"})
@@ -379,7 +379,7 @@ func TestRefusedBeforePackages(t *testing.T) {
 // Another board's artifact is refused before any board is asked.
 func TestArtifactOfAnotherBoard(t *testing.T) {
 	opt, spec := images.Options{Dir: t.TempDir()}, images.Spec{Board: "b"}
-	dir := BoardDir(opt, spec)
+	dir := opt.BoardDir(spec)
 	if err := errors.Join(os.Mkdir(dir, 0o755), images.Artifact{Board: "other"}.Save(dir)); err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	opt := images.Options{Dir: t.TempDir()}
-	dir := BoardDir(opt, spec)
+	dir := opt.BoardDir(spec)
 	for name, partitions := range map[string][]images.Partition{"none": nil, "data": {{Use: "data", OffsetBytes: 4 << 20, SizeBytes: 4 << 20}}} {
 		writeArtifact(t, dir, images.Artifact{Board: "virt", Partitions: partitions})
 		_, err := flashAll(t.Context(), spec, opt, []string{filepath.Join(dir, "a.img")}, flash.Options{DryRun: true})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -170,7 +169,7 @@ func (p shown) Write(b []byte) (int, error) {
 
 // openImage opens an image before the board is asked for anything.
 func openImage(ctx context.Context, opt images.Options, text string) (*fetch.Container, error) {
-	return fetch.OpenContainer(ctx, text, fetch.Options{Dir: filepath.Join(opt.Dir, "cache", "images")})
+	return fetch.OpenContainer(ctx, text, fetch.Options{Dir: opt.ImageCacheDir()})
 }
 
 func pushImage(ctx context.Context, e target.Engine, source *fetch.Container, o ContainerOptions) (target.Pushed, error) {

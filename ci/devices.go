@@ -59,7 +59,7 @@ func virtualDisks(opt images.Options) ([]string, error) {
 			return nil, err
 		}
 		if spec.Machine != nil {
-			disks = append(disks, filepath.Join(MachineDir(opt, spec), qemu.DiskName))
+			disks = append(disks, filepath.Join(opt.MachineDir(spec), qemu.DiskName))
 		}
 	}
 	return disks, nil

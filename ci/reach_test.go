@@ -83,8 +83,8 @@ func TestReach(t *testing.T) {
 	if err := reach(); !errors.Is(err, target.ErrHostKey) || !strings.Contains(err.Error(), "-pin="+fingerprint) {
 		t.Errorf("Reach of an unknown board = %v; want %v and its fingerprint", err, target.ErrHostKey)
 	}
-	recorded := filepath.Join(BoardDir(opt, spec), "known_hosts")
-	if err := os.Mkdir(BoardDir(opt, spec), 0o755); err != nil {
+	recorded := images.KnownHostsPath(opt.BoardDir(spec))
+	if err := os.Mkdir(opt.BoardDir(spec), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(recorded, []byte("serial-7 "+key+"\n"), 0o600); err != nil {

@@ -16,7 +16,7 @@ import (
 // error alone.
 func TestReportOfARunThatDidNotBegin(t *testing.T) {
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
-	damaged := filepath.Join(BoardDir(opt, spec), images.ArtifactName)
+	damaged := images.ArtifactPath(opt.BoardDir(spec))
 	if err := errors.Join(os.MkdirAll(filepath.Dir(damaged), 0o755), os.WriteFile(damaged, []byte("{"), 0o644)); err != nil {
 		t.Fatal(err)
 	}

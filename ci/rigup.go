@@ -40,7 +40,7 @@ func UpRig(ctx context.Context, spec images.Spec, opt RigOptions) (report.Report
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return report.Refused(spec, err)
 	}
-	dir := BoardDir(opt.Build, spec)
+	dir := opt.Build.BoardDir(spec)
 	if err := report.Remove(dir); err != nil {
 		return report.Refused(spec, err)
 	}
@@ -55,7 +55,7 @@ func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Opt
 	if err := errors.Join(rigOf(spec), softrig.Needs()); err != nil {
 		return err
 	}
-	if err := host.Ensure(ctx, w, filepath.Join(BoardDir(opt, spec), "apt.log"), images.HostPackages(spec)...); err != nil {
+	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), images.HostPackages(spec)...); err != nil {
 		return err
 	}
 	layers, err := softrig.Build(ctx, spec, opt)
@@ -67,7 +67,7 @@ func BuildRig(ctx context.Context, w io.Writer, spec images.Spec, opt images.Opt
 
 // SSHRig becomes an ssh session on the rig that is on, or a command there.
 func SSHRig(opt images.Options, spec images.Spec, argv []string) error {
-	a, err := softrig.Find(BoardDir(opt, spec))
+	a, err := softrig.Find(opt.BoardDir(spec))
 	if err != nil {
 		return errors.Join(rigOf(spec), err)
 	}
@@ -94,7 +94,7 @@ func sshArguments(a target.Address, argv ...string) []string {
 
 // DownRig switches the rig off that another command keeps on.
 func DownRig(ctx context.Context, opt images.Options, spec images.Spec) error {
-	return errors.Join(rigOf(spec), softrig.Down(ctx, BoardDir(opt, spec)))
+	return errors.Join(rigOf(spec), softrig.Down(ctx, opt.BoardDir(spec)))
 }
 
 func rigOf(spec images.Spec) error {

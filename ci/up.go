@@ -34,7 +34,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	if spec.Machine == nil {
 		return report.Refused(spec, notVirtual(spec, "up is for boards that have one; use build, flash, deploy and smoke"))
 	}
-	if err := report.Remove(BoardDir(opt.Build, spec)); err != nil {
+	if err := report.Remove(opt.Build.BoardDir(spec)); err != nil {
 		return report.Refused(spec, err)
 	}
 	u := &up{spec: spec, opt: opt, report: report.New(spec)}
@@ -42,17 +42,7 @@ func Up(ctx context.Context, spec images.Spec, opt UpOptions) (report.Report, er
 	u.off()
 	u.report.Reason = report.ReasonFor(err)
 	u.report.ElapsedMS = time.Since(u.report.Started).Milliseconds()
-	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, BoardDir(opt.Build, spec)))
-}
-
-// BoardDir is the folder of a board below the build folder.
-func BoardDir(opt images.Options, spec images.Spec) string {
-	return filepath.Join(opt.Dir, spec.Board)
-}
-
-// MachineDir is the folder of a virtual board's disk, serial line and state.
-func MachineDir(opt images.Options, spec images.Spec) string {
-	return filepath.Join(BoardDir(opt, spec), "machine")
+	return u.report, errors.Join(err, u.report.WriteAndSay(opt.Out, opt.Build.BoardDir(spec)))
 }
 
 // up is one run of Up.
@@ -122,7 +112,7 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 
 func (u *up) packages(ctx context.Context) (string, error) {
 	needed := append(images.HostPackages(u.spec), qemu.HostPackages(u.spec)...)
-	return install(ctx, u.opt.Out, BoardDir(u.opt.Build, u.spec), needed)
+	return install(ctx, u.opt.Out, u.opt.Build.BoardDir(u.spec), needed)
 }
 
 // install installs what all the later stages need, in one go.
@@ -134,7 +124,7 @@ func install(ctx context.Context, w io.Writer, dir string, needed []string) (saw
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, w, filepath.Join(dir, "apt.log"), needed...)
+	return fmt.Sprintf("%d installed", len(missing)), host.Ensure(ctx, w, images.LogPath(dir, "apt"), needed...)
 }
 
 func (u *up) build(ctx context.Context) (string, error) {
@@ -155,7 +145,7 @@ func (u *up) flash(ctx context.Context) (string, error) {
 	if old, err := qemu.Find(dir); err == nil {
 		return "", fmt.Errorf("the board is on (pid %d), with the disk that is to be flashed; stop it first: virt:stop -board=%s", old.PID, u.spec.Board)
 	}
-	id, err := flash.NewIdentity(BoardDir(u.opt.Build, u.spec))
+	id, err := flash.NewIdentity(u.opt.Build.BoardDir(u.spec))
 	if err != nil {
 		return "", err
 	}
@@ -228,7 +218,7 @@ func (u *up) cycle() error {
 	return errors.Join(u.vm.Stop(), os.Rename(console, console+".panic"))
 }
 
-func (u *up) machineDir() string { return MachineDir(u.opt.Build, u.spec) }
+func (u *up) machineDir() string { return u.opt.Build.MachineDir(u.spec) }
 
 // powerOn switches the board on and logs in on it.
 func (u *up) powerOn(ctx context.Context, step *progress.Step) (saw string, err error) {
@@ -331,12 +321,12 @@ func (u *up) off() {
 // Address is where a virtual board that is on can be reached, with the keys that
 // its flash gave it.
 func Address(opt images.Options, spec images.Spec, vm *qemu.VM) target.Address {
-	dir := BoardDir(opt, spec)
+	dir := opt.BoardDir(spec)
 	return target.Address{
 		Host: "127.0.0.1", Port: vm.SSHPort, User: spec.SSH.User,
 		HostKeyAlias: spec.Board,
-		KnownHosts:   []string{FlashedKeys(opt, spec)},
-		Identities:   []string{filepath.Join(dir, "id_ed25519")},
+		KnownHosts:   []string{images.KnownHostsPath(dir)},
+		Identities:   []string{images.ClientKeyPath(dir)},
 	}
 }
 
@@ -359,7 +349,7 @@ func Reach(ctx context.Context, opt images.Options, spec images.Spec, host strin
 
 func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host string) (target.Address, error) {
 	if host == spec.Board && spec.Machine != nil {
-		vm, err := qemu.Find(MachineDir(opt, spec))
+		vm, err := qemu.Find(opt.MachineDir(spec))
 		if err != nil {
 			err = fmt.Errorf("%s: %w; switch it on: virt:start -board=%s", host, err, spec.Board)
 			return target.Address{}, report.Because(ctx, report.ErrUnreachable, err)
@@ -382,15 +372,10 @@ func addressOf(ctx context.Context, opt images.Options, spec images.Spec, host s
 // are found where HostKeyAlias is that.
 func Vouch(opt images.Options, spec images.Spec, a *target.Address) (err error) {
 	if spec.Board != "" {
-		a.KnownHosts = append(a.KnownHosts, FlashedKeys(opt, spec))
+		a.KnownHosts = append(a.KnownHosts, images.KnownHostsPath(opt.BoardDir(spec)))
 	}
 	a.HostCA, err = spec.HostAuthorities()
 	return err
-}
-
-// FlashedKeys is the file of the host keys that a flash recorded. It may not be there.
-func FlashedKeys(opt images.Options, spec images.Spec) string {
-	return filepath.Join(BoardDir(opt, spec), "known_hosts")
 }
 
 // whoMayLogIn explains a login that was refused: an image of bitbake's opens to nobody

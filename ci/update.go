@@ -73,7 +73,7 @@ type Outcome struct {
 // fails after the restart is rolled back to the old system. Whatever happens, the
 // outcome says which system runs.
 func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bundle string, how UpdateOptions) (Outcome, error) {
-	dir := BoardDir(opt, spec)
+	dir := opt.BoardDir(spec)
 	if err := report.Remove(dir); err != nil {
 		return Outcome{}, err
 	}

@@ -28,12 +28,12 @@ func StartVirtual(ctx context.Context, w io.Writer, opt images.Options, spec ima
 	if spec.Machine == nil {
 		return notVirtual(spec, "switch it on yourself")
 	}
-	dir := MachineDir(opt, spec)
+	dir := opt.MachineDir(spec)
 	disk := filepath.Join(dir, qemu.DiskName)
 	if _, err := os.Stat(disk); err != nil {
 		return fmt.Errorf("%s has no disk yet: %w; run: up %[1]s -keep, or build %[1]s and then flash %[1]s %[3]s", spec.Board, err, disk)
 	}
-	if err := host.Ensure(ctx, w, filepath.Join(BoardDir(opt, spec), "apt.log"), qemu.HostPackages(spec)...); err != nil {
+	if err := host.Ensure(ctx, w, images.LogPath(opt.BoardDir(spec), "apt"), qemu.HostPackages(spec)...); err != nil {
 		return err
 	}
 	u := &up{spec: spec, opt: UpOptions{Build: opt, Out: w, Keep: true}}
@@ -55,7 +55,7 @@ const shutdownLimit = 60 * time.Second
 
 // StopVirtual shuts a virtual board down, or pulls its plug.
 func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, now bool) error {
-	vm, err := qemu.Find(MachineDir(opt, spec))
+	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
 		return fmt.Errorf("%s: %w", spec.Board, err)
 	}
@@ -94,7 +94,7 @@ func shutDown(ctx context.Context, a target.Address) error {
 
 // SSHVirtual becomes an ssh session on a virtual board.
 func SSHVirtual(opt images.Options, spec images.Spec) error {
-	vm, err := qemu.Find(MachineDir(opt, spec))
+	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
 		return fmt.Errorf("%s: %w; switch it on: virt:start %[1]s", spec.Board, err)
 	}
@@ -107,7 +107,7 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 
 // ConsoleVirtual joins a terminal to a virtual board's serial line.
 func ConsoleVirtual(ctx context.Context, in *os.File, out io.Writer, opt images.Options, spec images.Spec) error {
-	vm, err := qemu.Find(MachineDir(opt, spec))
+	vm, err := qemu.Find(opt.MachineDir(spec))
 	if err != nil {
 		return fmt.Errorf("%s: %w; switch it on: virt:start %[1]s", spec.Board, err)
 	}

@@ -26,7 +26,7 @@ func TestStopVirtualInterrupted(t *testing.T) {
 		t.Skipf("%s is not installed (Debian package %s)", spec.Machine.Program, spec.Machine.Package)
 	}
 	opt := images.Options{Dir: t.TempDir()}
-	dir := MachineDir(opt, spec)
+	dir := opt.MachineDir(spec)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

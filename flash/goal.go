@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"slipway/flash/write"
+	"slipway/images"
 	"slipway/layers/progress"
 )
 
@@ -188,7 +189,7 @@ const keepSaved = 8
 
 // save keeps an end of the device beside the artifact: dd puts it back.
 func (g *goal) save(old []byte, off int64) error {
-	dir := filepath.Join(g.job.artifact.Dir(), "replaced")
+	dir := images.ReplacedDir(g.job.artifact.Dir())
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"slipway/images"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/crypto/ssh"
@@ -52,11 +53,11 @@ func newIdentity(dir string) (Identity, error) {
 }
 
 // ClientKey is the path of the private key that the board lets in.
-func (id Identity) ClientKey() string { return filepath.Join(id.dir, "id_ed25519") }
+func (id Identity) ClientKey() string { return images.ClientKeyPath(id.dir) }
 
 // KnownHosts is the path of the file in which a flash pins the board's host key,
 // under the board's name (ssh's HostKeyAlias).
-func (id Identity) KnownHosts() string { return filepath.Join(id.dir, "known_hosts") }
+func (id Identity) KnownHosts() string { return images.KnownHostsPath(id.dir) }
 
 // Fingerprint is the host key's, as ssh-keygen -l prints it.
 func (id Identity) Fingerprint() string { return ssh.FingerprintSHA256(id.host) }

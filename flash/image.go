@@ -194,7 +194,7 @@ const mapLimit = 64 << 20
 // remake is what to do where a file is not what the artifact says. A build alone
 // would find that nothing changed: it looks at the files' sizes only.
 func remake(artifact images.Artifact) string {
-	return fmt.Sprintf("remove %s and build again", filepath.Join(artifact.Dir(), images.ArtifactName))
+	return fmt.Sprintf("remove %s and build again", images.ArtifactPath(artifact.Dir()))
 }
 
 func (j *imageJob) remedy() string {

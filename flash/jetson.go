@@ -225,7 +225,7 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 func (j *jetsonJob) flash(ctx context.Context, d Device) (Receipt, error) {
 	board := tegra.Board{
 		Port: port(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module, Keys: j.keys,
-		Logs: filepath.Join(j.artifact.Dir(), "logs", "flash-"+port(d)+"-"+j.at),
+		Logs: filepath.Join(images.LogDir(j.artifact.Dir()), "flash-"+port(d)+"-"+j.at),
 	}
 	if len(j.devices) > 1 {
 		board.Dir = filepath.Join(j.bench.dir, "board-"+port(d))
@@ -388,7 +388,7 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 		}
 	}
 	card := filepath.Join(j.bench.dir, strings.TrimSuffix(filepath.Base(j.bench.from), filepath.Ext(j.bench.from))+".sdcard")
-	logs := filepath.Join(j.artifact.Dir(), "logs", "card-"+time.Now().UTC().Format("20060102-150405"))
+	logs := filepath.Join(images.LogDir(j.artifact.Dir()), "card-"+time.Now().UTC().Format("20060102-150405"))
 	if err := pkg.Card(ctx, card, tegra.Board{Dir: pkg.Dir, Logs: logs, Module: j.spec.Flash.Module}); err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func pick(ctx context.Context, r request) (picked, error) {
 func (p *picker) fetching() fetch.Options {
 	dir := p.options.Cache
 	if dir == "" {
-		dir = filepath.Join(filepath.Dir(p.artifact.Dir()), "cache", "images")
+		dir = images.ImageCacheBeside(p.artifact.Dir())
 	}
 	return fetch.Options{Dir: dir, Arch: p.spec.Arch}
 }
@@ -514,7 +514,7 @@ func (p *picker) proveFile(ctx context.Context, f images.File, want string) erro
 // proveDescription proves who signed artifact.json, which has the digests of all
 // files, and that it still is the one that was read.
 func (p *picker) proveDescription(ctx context.Context) error {
-	path := filepath.Join(p.artifact.Dir(), images.ArtifactName)
+	path := images.ArtifactPath(p.artifact.Dir())
 	data, err := localfile.Read(path, mapLimit)
 	if err != nil {
 		return err

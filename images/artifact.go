@@ -75,7 +75,7 @@ func OpenArtifact(dir string) (Artifact, error) {
 
 // ReadArtifact reads what describes the artifact in dir. The files may lie elsewhere.
 func ReadArtifact(dir string) (Artifact, error) {
-	path := filepath.Join(dir, ArtifactName)
+	path := ArtifactPath(dir)
 	data, err := localfile.Read(path, maxDescriptionBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Artifact{}, fmt.Errorf("no artifact: %w\nnext: build %s", err, filepath.Base(dir))
@@ -99,7 +99,7 @@ func ReadArtifact(dir string) (Artifact, error) {
 func ArtifactOf(spec Spec, dir string) (Artifact, error) {
 	a, err := ReadArtifact(dir)
 	if err == nil && a.Board != spec.Board {
-		err = fmt.Errorf("%s: of board %q, not of %s\nnext: build %[3]s", filepath.Join(dir, ArtifactName), a.Board, spec.Board)
+		err = fmt.Errorf("%s: of board %q, not of %s\nnext: build %[3]s", ArtifactPath(dir), a.Board, spec.Board)
 	}
 	return a, err
 }
@@ -141,7 +141,7 @@ func (a Artifact) File(kind string) (File, error) {
 			return f, nil
 		}
 	}
-	return File{}, fmt.Errorf("%s: no file of kind %q", filepath.Join(a.dir, ArtifactName), kind)
+	return File{}, fmt.Errorf("%s: no file of kind %q", ArtifactPath(a.dir), kind)
 }
 
 // Partition returns the one partition with a use.
@@ -151,7 +151,7 @@ func (a Artifact) Partition(use string) (Partition, error) {
 			return p, nil
 		}
 	}
-	return Partition{}, fmt.Errorf("%s: no partition for %q", filepath.Join(a.dir, ArtifactName), use)
+	return Partition{}, fmt.Errorf("%s: no partition for %q", ArtifactPath(a.dir), use)
 }
 
 // Save writes artifact.json, last of all files, so that an artifact which can be
@@ -161,5 +161,5 @@ func (a Artifact) Save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(filepath.Join(dir, ArtifactName), append(data, '\n'), 0o644)
+	return renameio.WriteFile(ArtifactPath(dir), append(data, '\n'), 0o644)
 }

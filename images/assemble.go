@@ -28,17 +28,17 @@ func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, 
 	if err := ownsOthers(ctx); err != nil {
 		return Artifact{}, err
 	}
-	discardWork(ctx, opt.dir(spec))
+	discardWork(ctx, opt.BoardDir(spec))
 	userlandTar, err := userland(ctx, step, spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
-	work, err := os.MkdirTemp(opt.dir(spec), workPrefix)
+	work, err := os.MkdirTemp(opt.BoardDir(spec), workPrefix)
 	if err != nil {
 		return Artifact{}, err
 	}
 	defer discard(ctx, work)
-	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: filepath.Join(opt.dir(spec), "image.log")}
+	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: LogPath(opt.BoardDir(spec), "image")}
 	step.Detail("unpacking the userland")
 	added := filepath.Join(work, "additions.tar")
 	if err := writeFile(added, func(f *os.File) error { return additions(f, spec, o, key) }); err != nil {
@@ -101,7 +101,7 @@ const (
 // publish describes the files of d and moves them into the board's folder. The
 // old description goes first, so that it never speaks of new files.
 func publish(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
-	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Slipway: ThisProgram(), Partitions: d.partitions(), dir: opt.dir(d.spec)}
+	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Slipway: ThisProgram(), Partitions: d.partitions(), dir: opt.BoardDir(d.spec)}
 	if err := mapBlocks(ctx, d.path(diskName), d.path(bmapName)); err != nil {
 		return Artifact{}, err
 	}

@@ -56,13 +56,7 @@ func newProjectBuild(project layers.Project, spec Spec, opt Options) (*projectBu
 	if opt.Dir, err = filepath.Abs(opt.Dir); err != nil {
 		return nil, err
 	}
-	dir := opt.dir(spec)
-	return &projectBuild{project: project, dir: dir, workspace: opt.workspace(spec), build: filepath.Join(dir, "bitbake")}, nil
-}
-
-// workspace is where a board's layers are checked out. Boards share the mirrors.
-func (o Options) workspace(s Spec) layers.Workspace {
-	return layers.Workspace{Dir: filepath.Join(o.dir(s), "layers"), Mirrors: filepath.Join(o.cache(), "git"), Offline: o.Offline}
+	return &projectBuild{project: project, dir: opt.BoardDir(spec), workspace: opt.workspace(spec), build: opt.BitbakeDir(spec)}, nil
 }
 
 // runBitbake runs bitbake, and keeps what the checkouts are at.

@@ -128,7 +128,7 @@ func (b *projectBuild) unchanged() map[string]File {
 		return nil
 	}
 	var described, file unix.Stat_t
-	if unix.Stat(filepath.Join(b.dir, ArtifactName), &described) != nil {
+	if unix.Stat(ArtifactPath(b.dir), &described) != nil {
 		return nil
 	}
 	same := map[string]File{}

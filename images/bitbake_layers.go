@@ -25,7 +25,7 @@ func CheckoutLayers(ctx context.Context, spec Spec, opt Options) error {
 	if err := layers.Checkout(ctx, p, opt.workspace(spec)); err != nil {
 		return err
 	}
-	return layers.Configure(p, opt.workspace(spec), filepath.Join(opt.dir(spec), "bitbake"))
+	return layers.Configure(p, opt.workspace(spec), opt.BitbakeDir(spec))
 }
 
 // WithLayers is any board that is built of layers.

@@ -21,7 +21,7 @@ func Project(ctx context.Context, spec Spec, opt Options) (layers.Project, layer
 
 // Lint looks for names in a board's configuration that its layers do not have.
 func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
-	return lint.Project(p, ws, filepath.Join(filepath.Dir(ws.Dir), "bitbake"))
+	return lint.Project(p, ws, BitbakeDirOf(ws))
 }
 
 // warn says before bitbake begins what it would stop at minutes later. bitbake has

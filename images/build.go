@@ -63,16 +63,6 @@ func (a Ask) ofDebian(spec Spec) error {
 	return fmt.Errorf("board %s is made of Debian packages: it has no target but %s, and no task, parse or dry run", spec.Board, Bundle)
 }
 
-// dir is the folder of a board below the build folder.
-func (o Options) dir(s Spec) string { return filepath.Join(o.Dir, s.Board) }
-
-func (o Options) cache() string {
-	if o.Cache != "" {
-		return o.Cache
-	}
-	return filepath.Join(o.Dir, "cache")
-}
-
 // Build makes the board's image, or finds that the one in its folder was made of
 // the same things. What it did not finish, it leaves under no name that a reader
 // would take for an artifact.
@@ -80,11 +70,11 @@ func Build(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	if err := Refused(spec, opt); err != nil {
 		return Artifact{}, err
 	}
-	dir := opt.dir(spec)
+	dir := opt.BoardDir(spec)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return Artifact{}, err
 	}
-	unlock, err := lockFolder(filepath.Join(dir, "build.lock"))
+	unlock, err := lockFolder(buildLock(dir))
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -178,7 +168,7 @@ func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), 
 
 // undescribe removes an artifact's description, before its files change.
 func undescribe(dir string) error {
-	err := os.Remove(filepath.Join(dir, ArtifactName))
+	err := os.Remove(ArtifactPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -193,7 +193,7 @@ func (b bundle) rauc(ctx context.Context, work, content string) error {
 	if err != nil {
 		return err
 	}
-	root, log := filepath.Join(work, "rauc"), filepath.Join(b.artifact.dir, "bundle.log")
+	root, log := filepath.Join(work, "rauc"), LogPath(b.artifact.dir, "bundle")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func CacheReport(ctx context.Context, w io.Writer, spec Spec, opt Options, asJSO
 	if err != nil {
 		return err
 	}
-	report, err := cache.ReportOf(ctx, spec.Board, opt.dir(spec), setting)
+	report, err := cache.ReportOf(ctx, spec.Board, opt.BoardDir(spec), setting)
 	if err != nil {
 		return err
 	}
@@ -87,8 +87,8 @@ func checkedOutBitbake(opt Options, board string) (string, error) {
 	}
 	var best string
 	var newest cache.Version
-	for _, below := range []string{"layers/*/bitbake", "layers/*"} {
-		found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(of, below, "bin/bitbake-hashserv"))
+	for _, below := range []string{"*/bitbake", "*"} {
+		found, err := fs.Glob(os.DirFS(opt.Dir), path.Join(of, checkoutsName, below, "bin/bitbake-hashserv"))
 		if err != nil {
 			return "", err
 		}

@@ -31,7 +31,7 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 // halves are cached apart: the userland by what it is made of, the image by that
 // and by all that Slipway adds.
 func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
-	dir := opt.dir(spec)
+	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")
 	ours, err := makeOurs(ctx, spec, opt)
 	if err != nil {
@@ -56,7 +56,7 @@ type ours struct{ hook, keyring []byte }
 
 func makeOurs(ctx context.Context, spec Spec, opt Options) (o ours, err error) {
 	if spec.Debian.Hook != "" {
-		if o.hook, err = compileHook(ctx, spec.Arch, opt.dir(spec)); err != nil {
+		if o.hook, err = compileHook(ctx, spec.Arch, opt.BoardDir(spec)); err != nil {
 			return o, err
 		}
 	}
@@ -92,9 +92,9 @@ func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 	if err != nil {
 		return "", err
 	}
-	name := filepath.Join(opt.cache(), "userland-"+short(key))
+	name := filepath.Join(opt.cacheDir(), "userland-"+short(key))
 	tar := name + ".tar"
-	if err := os.MkdirAll(opt.cache(), 0o755); err != nil {
+	if err := os.MkdirAll(opt.cacheDir(), 0o755); err != nil {
 		return "", err
 	}
 	unlock, err := waitLock(ctx, name+".lock", func() { step.Detail("waiting for another build to fetch the same packages") })
@@ -112,7 +112,7 @@ func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 	defer os.Remove(part)
 	err = run.Run(ctx, run.Command{
 		Argv: mmdebstrap(spec, part),
-		Log:  filepath.Join(opt.dir(spec), "mmdebstrap.log"),
+		Log:  LogPath(opt.BoardDir(spec), "mmdebstrap"),
 		Line: func(line string) { step.Detail(strings.TrimPrefix(line, "I: ")) },
 	})
 	if err != nil {

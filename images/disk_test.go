@@ -360,7 +360,7 @@ func TestUserlandIsWholeOrAbsent(t *testing.T) {
 	if _, err := userland(ctx, nil, d.spec, opt); err == nil {
 		t.Fatal("userland succeeded in a cancelled context")
 	}
-	if left, _ := filepath.Glob(filepath.Join(opt.cache(), "*.tar*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(opt.cacheDir(), "*.tar*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

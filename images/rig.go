@@ -137,7 +137,7 @@ func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 	if err != nil {
 		return "", err
 	}
-	root := filepath.Join(opt.dir(spec), strings.TrimSuffix(filepath.Base(tar), ".tar"))
+	root := filepath.Join(opt.BoardDir(spec), strings.TrimSuffix(filepath.Base(tar), ".tar"))
 	if onDisk(root) && !opt.Fresh {
 		return root, nil
 	}
@@ -153,7 +153,7 @@ func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 		return "", err
 	}
 	argv := []string{"tar", "-C", part, "--numeric-owner", "--anchored", "--wildcards", "--exclude=./dev/*", "-xf", tar}
-	if err := run.Run(ctx, run.Command{Argv: argv, Log: filepath.Join(opt.dir(spec), "unpack.log")}); err != nil {
+	if err := run.Run(ctx, run.Command{Argv: argv, Log: LogPath(opt.BoardDir(spec), "unpack")}); err != nil {
 		return "", fmt.Errorf("unpack the userland: %w", err)
 	}
 	return root, os.Rename(part, root)

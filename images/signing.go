@@ -38,7 +38,7 @@ func signingOf(ctx context.Context, opt Options) (signing, error) {
 	if s != (signing{}) {
 		return s, s.whole()
 	}
-	dir := filepath.Join(opt.Dir, "keys")
+	dir := opt.keyDir()
 	cert := filepath.Join(dir, "update.cert.pem")
 	s = signing{keyring: cert, key: filepath.Join(dir, "update.key.pem"), cert: cert}
 	return s, s.make(ctx, dir)

@@ -175,7 +175,7 @@ func (b updateBench) update(ctx context.Context, w io.Writer, before, after rele
 	defer func() {
 		err = errors.Join(err, ci.StopVirtual(context.WithoutCancel(ctx), io.Discard, b.build, before.spec, true))
 	}()
-	vm, err := qemu.Find(ci.MachineDir(b.build, before.spec))
+	vm, err := qemu.Find(b.build.MachineDir(before.spec))
 	if err != nil {
 		return 0, err
 	}

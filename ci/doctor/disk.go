@@ -47,7 +47,7 @@ func (p patient) parts() []part {
 	return []part{
 		{"layers", p.ws.Dir, d.LayersGiB},
 		{"downloads", p.downloads(), d.DownloadsGiB},
-		{"sstate", p.folder("SSTATE_DIR", filepath.Join(build, "sstate-cache")), d.SstateGiB},
+		{"sstate", p.folder("SSTATE_DIR", p.Build.SstateDir()), d.SstateGiB},
 		{"tmp", p.folder("TMPDIR", filepath.Join(p.bitbake(), "tmp")), d.TmpGiB},
 	}
 }

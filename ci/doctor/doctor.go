@@ -59,7 +59,7 @@ type patient struct {
 }
 
 // bitbake is the folder that bitbake works in.
-func (p patient) bitbake() string { return filepath.Join(filepath.Dir(p.ws.Dir), "bitbake") }
+func (p patient) bitbake() string { return images.BitbakeDirOf(p.ws) }
 
 // siteConf is the file of the user's own settings, which nothing else writes.
 func (p patient) siteConf() string { return filepath.Join(p.bitbake(), "conf", "site.conf") }

@@ -156,7 +156,7 @@ func pastClock(now time.Time) []Finding {
 }
 
 func (p patient) downloads() string {
-	return p.folder("DL_DIR", filepath.Join(p.Build.Dir, "downloads"))
+	return p.folder("DL_DIR", p.Build.DownloadDir())
 }
 
 const devnet = "NVIDIA_DEVNET_MIRROR"

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/images"
 	"slipway/layers/run"
 )
 
@@ -107,14 +108,14 @@ func tried(ctx context.Context, dir string) (err error) {
 
 // running looks for a build that goes on in the same folder.
 func running(_ context.Context, p patient) []Finding {
-	board := filepath.Dir(p.ws.Dir)
-	if held(filepath.Join(board, "build.lock")) {
-		return []Finding{{"running", Stops, "another slipway is building " + p.spec.Board + " here", "two builds in one folder spoil each other", "wait for it, or stop it; " + board + "/build.lock is its mark"}}
+	lock := images.BuildLockOf(p.ws)
+	if held(lock) {
+		return []Finding{{"running", Stops, "another slipway is building " + p.spec.Board + " here", "two builds in one folder spoil each other", "wait for it, or stop it; " + lock + " is its mark"}}
 	}
 	if held(filepath.Join(p.bitbake(), "bitbake.lock")) {
 		return []Finding{{"running", Warning, "a bitbake server runs in " + p.bitbake(), "the build asks it, with the settings that it was started with", "if nobody is using it: in that folder's environment, bitbake -m"}}
 	}
-	return []Finding{ok("running", "no other build in %s", board)}
+	return []Finding{ok("running", "no other build in %s", filepath.Dir(lock))}
 }
 
 // held is true where another process has a lock on the file.

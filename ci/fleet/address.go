@@ -11,6 +11,7 @@ import (
 
 	"slipway/ci"
 	"slipway/flash/target"
+	"slipway/images"
 	"slipway/layers/progress"
 )
 
@@ -31,7 +32,7 @@ func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
 		return a, writeFile(dir, knownHostsName, []byte(j.host.Name+" "+j.access.HostKey+"\n"))
 	}
 	if j.access.Serial != "" && a.HostKeyAlias == "" {
-		flashed, err := target.Pinned(ci.FlashedKeys(p.opt, p.spec), j.access.Serial)
+		flashed, err := target.Pinned(images.KnownHostsPath(p.opt.BoardDir(p.spec)), j.access.Serial)
 		if err != nil {
 			return a, err
 		}

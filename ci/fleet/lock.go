@@ -68,7 +68,7 @@ func (p *plan) lockRun() (unlock func(), err error) {
 
 // lock keeps two runs on this machine from one host.
 func (t *turn) lock() (unlock func(), err error) {
-	unlock, err = lockFile(filepath.Join(t.opt.Dir, "fleet.locks", t.job.host.Name))
+	unlock, err = lockFile(t.opt.HostLockPath(t.job.host.Name))
 	if errors.Is(err, errHeld) {
 		err = kinded{Busy, fmt.Errorf("%s is %w", t.job.host.Name, err)}
 	}

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"slipway/ci"
 	"slipway/ci/fleet/fleettest"
 	"slipway/ci/report"
+	"slipway/images"
 )
 
 // withoutSSH has the user's known_hosts in a home of the test's: the real ssh, which is
@@ -181,7 +181,7 @@ func TestFlashedKeysCount(t *testing.T) {
 	}
 	with := strings.Replace(string(text), "board-000:\n", "board-000:\n      slipway_serial: SN-board-000\n", 1)
 	flashed := "SN-board-000 " + met[0].Key + "\n" + met[2].unknown.Name() + " " + met[2].Key + "\n"
-	for file, text := range map[string]string{p.ask.Inventory: with, ci.FlashedKeys(p.opt, p.spec): flashed} {
+	for file, text := range map[string]string{p.ask.Inventory: with, images.KnownHostsPath(p.opt.BoardDir(p.spec)): flashed} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}

@@ -227,7 +227,7 @@ func (p *plan) recall() error {
 	if p.ask.Update == "" {
 		return nil
 	}
-	dir := filepath.Join(ci.BoardDir(p.opt, p.spec), "fleet", "update")
+	dir := p.opt.FleetDir(p.spec, "update")
 	last, err := readHistory(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -363,7 +363,7 @@ func (p *plan) close() {
 // folder is where the outcome and the boards' reports lie. Each command has one of its
 // own: what passed a smoke has not got a deploy.
 func (p *plan) folder() string {
-	return filepath.Join(ci.BoardDir(p.opt, p.spec), "fleet", p.ask.command())
+	return p.opt.FleetDir(p.spec, p.ask.command())
 }
 
 func (p *plan) dir(j *job) string { return filepath.Join(p.folder(), j.host.Name) }

@@ -169,9 +169,9 @@ func (p *plan) open(ctx context.Context) error {
 // openArtifact opens what a build left. Where a file or a bundle is sent, the artifact
 // is not, and may be built anew meanwhile.
 func (p *plan) openArtifact(ctx context.Context) error {
-	dir := ci.BoardDir(p.opt, p.spec)
+	dir := p.opt.BoardDir(p.spec)
 	p.artifact = images.NoArtifact(p.spec, dir)
-	name := filepath.Join(dir, images.ArtifactName)
+	name := images.ArtifactPath(dir)
 	if _, err := os.Stat(name); errors.Is(err, os.ErrNotExist) && !p.ask.Deploy {
 		return nil
 	}

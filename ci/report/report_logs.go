@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"slipway/images"
 	"slipway/layers/plaintext"
 
 	"github.com/google/renameio/v2"
@@ -20,7 +21,7 @@ func NewLog(name, text string) Log {
 }
 
 // logFiles are those that writeLogs writes. Flashing has files of its own beside them.
-func logFiles(dir string) string { return filepath.Join(dir, "logs", "smoke-*.txt") }
+func logFiles(dir string) string { return filepath.Join(images.LogDir(dir), "smoke-*.txt") }
 
 // writeLogs writes what is too long for the report into files beside it, which the
 // report then names.

@@ -23,7 +23,7 @@ import (
 // packages, and what is built in it. Each is a folder that is whole or absent, named by
 // a digest of what went into it, and made again when that changes.
 func Build(ctx context.Context, spec images.Spec, opt images.Options) ([]string, error) {
-	dir, err := filepath.Abs(filepath.Join(opt.Dir, spec.Board))
+	dir, err := filepath.Abs(opt.BoardDir(spec))
 	if err != nil {
 		return nil, err
 	}

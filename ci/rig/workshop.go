@@ -26,7 +26,7 @@ func OpenWorkshop(ctx context.Context, spec images.Spec, opt images.Options, lay
 	if i < 0 || len(layers) < i+1 {
 		return nil, fmt.Errorf("the rig %s has no part %s", spec.Board, part)
 	}
-	dir, err := filepath.Abs(filepath.Join(opt.Dir, spec.Board))
+	dir, err := filepath.Abs(opt.BoardDir(spec))
 	if err != nil {
 		return nil, err
 	}

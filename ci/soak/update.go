@@ -197,7 +197,7 @@ func (s *soakedUpdate) flash(ctx context.Context) error {
 	if _, err := ci.Build(ctx, s.w, s.spec, s.build); err != nil {
 		return err
 	}
-	disk := filepath.Join(ci.MachineDir(s.build, s.spec), qemu.DiskName)
+	disk := filepath.Join(s.build.MachineDir(s.spec), qemu.DiskName)
 	if err := os.MkdirAll(filepath.Dir(disk), 0o755); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (s *soakedUpdate) on(ctx context.Context) error {
 	if err := ci.StartVirtual(ctx, s.w, s.build, s.spec); err != nil {
 		return err
 	}
-	vm, err := qemu.Find(ci.MachineDir(s.build, s.spec))
+	vm, err := qemu.Find(s.build.MachineDir(s.spec))
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (s *soakedUpdate) on(ctx context.Context) error {
 
 // cutPower ends the machine as a power cut does.
 func (s *soakedUpdate) cutPower() error {
-	vm, err := qemu.Find(ci.MachineDir(s.build, s.spec))
+	vm, err := qemu.Find(s.build.MachineDir(s.spec))
 	if err != nil {
 		return err
 	}
@@ -247,7 +247,7 @@ func (s *soakedUpdate) cutPower() error {
 }
 
 func (s *soakedUpdate) close() error {
-	vm, err := qemu.Find(ci.MachineDir(s.build, s.spec))
+	vm, err := qemu.Find(s.build.MachineDir(s.spec))
 	if err == nil {
 		err = vm.Stop()
 	} else if errors.Is(err, qemu.ErrOff) {
@@ -438,11 +438,11 @@ func (s *soakedUpdate) whole(ctx context.Context) error {
 	if err := ci.StopVirtual(ctx, s.w, s.build, s.spec, false); err != nil {
 		return err
 	}
-	a, err := images.OpenArtifact(ci.BoardDir(s.build, s.spec))
+	a, err := images.OpenArtifact(s.build.BoardDir(s.spec))
 	if err != nil {
 		return err
 	}
-	disk := filepath.Join(ci.MachineDir(s.build, s.spec), qemu.DiskName)
+	disk := filepath.Join(s.build.MachineDir(s.spec), qemu.DiskName)
 	for _, p := range a.Partitions {
 		if p.Name != root && p.Use != "boot" && p.Use != "data" {
 			continue

@@ -46,7 +46,7 @@ func Make(ctx context.Context, dir, source, target string) (Clone, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return Clone{}, err
 	}
-	c := Clone{Dir: dir, Board: spec.Board, Layer: filepath.Join(dir, "meta-tiny"), Built: filepath.Join(dir, "build", spec.Board)}
+	c := Clone{Dir: dir, Board: spec.Board, Layer: filepath.Join(dir, "meta-tiny"), Built: images.Options{Dir: filepath.Join(dir, "build")}.BoardDir(spec)}
 	if err := os.CopyFS(c.Layer, os.DirFS(tinyLayer)); err != nil {
 		return Clone{}, fmt.Errorf("run this in Slipway's clone: %w", err)
 	}

@@ -1,0 +1,110 @@
+package images
+
+import (
+	"path/filepath"
+
+	"slipway/layers"
+)
+
+// This file makes the paths below the build folder:
+//
+//	<board>/                  BoardDir: the artifact, logs, reports, keys
+//	<board>/layers            the checkouts
+//	<board>/bitbake           BitbakeDir, what bitbake calls TOPDIR
+//	<board>/machine           MachineDir: disk, serial line and state of a virtual board
+//	<board>/fleet/<command>   FleetDir
+//	cache/git, cache/images   mirrors of repositories, ImageCacheDir
+//	downloads, sstate-cache   DownloadDir, SstateDir
+//	keys                      the key that signs updates
+//	fleet.locks/<host>        HostLockPath
+//
+// Packages images/bitbake and images/cache name downloads and sstate-cache themselves:
+// this package imports them. Files inside of a folder stay with the package that writes
+// them: report.json with ci/report, disk.img with flash/qemu, rig.json with ci/rig.
+
+const (
+	bitbakeName   = "bitbake"
+	checkoutsName = "layers"
+)
+
+// BoardDir is the folder of a board: its artifact, logs, reports and keys.
+func (o Options) BoardDir(s Spec) string { return filepath.Join(o.Dir, s.Board) }
+
+// BitbakeDir is the folder that bitbake builds a board in.
+func (o Options) BitbakeDir(s Spec) string { return filepath.Join(o.BoardDir(s), bitbakeName) }
+
+// MachineDir is the folder of a virtual board's disk, serial line and state.
+func (o Options) MachineDir(s Spec) string { return filepath.Join(o.BoardDir(s), "machine") }
+
+// FleetDir is the folder of the last run of a fleet's command: its journal and reports.
+func (o Options) FleetDir(s Spec, command string) string {
+	return filepath.Join(o.BoardDir(s), "fleet", command)
+}
+
+// workspace is where a board's layers are checked out. Boards share the mirrors.
+func (o Options) workspace(s Spec) layers.Workspace {
+	return layers.Workspace{
+		Dir: filepath.Join(o.BoardDir(s), checkoutsName), Mirrors: filepath.Join(o.cacheDir(), "git"), Offline: o.Offline,
+	}
+}
+
+// boardDirOf is the folder of the board whose layers are checked out in a workspace.
+func boardDirOf(ws layers.Workspace) string { return filepath.Dir(ws.Dir) }
+
+// BitbakeDirOf is the folder that bitbake builds in with the layers of a workspace.
+func BitbakeDirOf(ws layers.Workspace) string { return filepath.Join(boardDirOf(ws), bitbakeName) }
+
+// BuildLockOf is the file that a build locks while it uses the layers of a workspace.
+func BuildLockOf(ws layers.Workspace) string { return buildLock(boardDirOf(ws)) }
+
+// cacheDir is the folder of what boards and builds share.
+func (o Options) cacheDir() string {
+	if o.Cache != "" {
+		return o.Cache
+	}
+	return filepath.Join(o.Dir, "cache")
+}
+
+// ImageCacheDir is the folder of images that were fetched.
+func (o Options) ImageCacheDir() string { return filepath.Join(o.cacheDir(), "images") }
+
+// DownloadDir is the folder of sources that bitbake fetched.
+func (o Options) DownloadDir() string { return filepath.Join(o.Dir, "downloads") }
+
+// SstateDir is the folder of bitbake's shared state.
+func (o Options) SstateDir() string { return filepath.Join(o.Dir, "sstate-cache") }
+
+// keyDir is the folder of the key that signs updates.
+func (o Options) keyDir() string { return filepath.Join(o.Dir, "keys") }
+
+// HostLockPath is the file that a fleet's run locks for a host.
+func (o Options) HostLockPath(host string) string {
+	return filepath.Join(o.Dir, "fleet.locks", host)
+}
+
+// The others are paths in a board's folder.
+
+// ArtifactPath is the file that describes the artifact.
+func ArtifactPath(boardDir string) string { return filepath.Join(boardDir, ArtifactName) }
+
+// ImageCacheBeside is the ImageCacheDir of the build folder that a board's folder is in.
+func ImageCacheBeside(boardDir string) string {
+	return Options{Dir: filepath.Dir(boardDir)}.ImageCacheDir()
+}
+
+// LogPath is the log of a program that was run for the board.
+func LogPath(boardDir, program string) string { return filepath.Join(boardDir, program+".log") }
+
+// LogDir is the folder of logs of which each run has its own.
+func LogDir(boardDir string) string { return filepath.Join(boardDir, "logs") }
+
+// ReplacedDir is the folder of the partition tables that a flash replaced.
+func ReplacedDir(boardDir string) string { return filepath.Join(boardDir, "replaced") }
+
+// ClientKeyPath is the private key that a flashed board lets in.
+func ClientKeyPath(boardDir string) string { return filepath.Join(boardDir, "id_ed25519") }
+
+// KnownHostsPath is the file of the host keys that a flash recorded. It may not be there.
+func KnownHostsPath(boardDir string) string { return filepath.Join(boardDir, "known_hosts") }
+
+func buildLock(boardDir string) string { return filepath.Join(boardDir, "build.lock") }
