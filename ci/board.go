@@ -252,37 +252,3 @@ func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a 
 	defer conn.Close()
 	return Smoke(ctx, conn, named, a, how...)
 }
-
-// OnBoard connects to a board of which an artifact was built, as Reach does, and
-// disconnects. Of the artifact's files the disk image may lie elsewhere.
-func OnBoard(ctx context.Context, opt images.Options, spec images.Spec, host string,
-	work func(context.Context, *target.Conn, images.Spec, images.Artifact) error, pins ...string,
-) error {
-	a, err := images.ArtifactOf(spec, opt.BoardDir(spec))
-	if err == nil {
-		err = a.Check(images.Container)
-	}
-	if err != nil {
-		return err
-	}
-	return onHost(ctx, opt, spec, host, func(conn *target.Conn) error { return work(ctx, conn, spec, a) }, pins...)
-}
-
-// onHost connects as Reach does, works, and disconnects.
-func onHost(ctx context.Context, opt images.Options, spec images.Spec, host string, work func(*target.Conn) error, pins ...string) error {
-	conn, err := Reach(ctx, opt, spec, host, pins...)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return orLost(ctx, conn, work(conn))
-}
-
-// orLost is the error of work on a board, of the kind ErrUnreachable where the board does
-// not answer any more.
-func orLost(ctx context.Context, conn *target.Conn, err error) error {
-	if err == nil || ctx.Err() != nil || Answers(ctx, conn, 0) {
-		return err
-	}
-	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("%w; and the board does not answer any more", err))
-}

@@ -42,7 +42,7 @@ const strangeVLAN = 3333
 // start begins tcpdump, and waits until it listens. It sees what has an address of the
 // check's as its source, the check's type of Ethernet, or its tag.
 func (c *capture) start(ctx context.Context, s *session, p images.Peer, direction string, sources []string) error {
-	if err := s.wantThere(ctx, p, "tcpdump"); err != nil {
+	if err := wantThere(ctx, s, p, "tcpdump"); err != nil {
 		return err
 	}
 	ctx, c.cancel = context.WithCancel(ctx)

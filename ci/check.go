@@ -20,11 +20,11 @@ type Board interface {
 type probe interface {
 	// Inspect returns what the board showed. An error says that it could not be asked.
 	Inspect(ctx context.Context, s *session) (finding, error)
-	// next is the step to take where the suite names none.
-	next() string
+	// Next is the step to take where the suite names none.
+	Next() string
 }
 
-// A kind is a section of a suite.
+// kind is a section of a suite.
 type kind struct {
 	name  string
 	about string   // in a few words
@@ -32,7 +32,7 @@ type kind struct {
 	read  func(*entry) probe
 }
 
-// kinds are goss's sections, as far as they can be asked from here, and then ours.
+// kinds are goss's sections, as far as they can be asked from here, then ours, then those that are registered.
 var kinds = []kind{
 	{"command", "a program's exit status and output", []string{"exec", "argv", "exit-status", "stdout", "stderr"}, readCommand},
 	{"file", "a file, folder, link or device node", []string{
@@ -68,17 +68,12 @@ var kinds = []kind{
 	{"ptest", "package tests, as ptest-runner prints them", []string{"exec", "argv", "exit-status"}, readPtestCommand},
 	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status"}, readBinary},
 	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
-	{"flow", "a rule that DPDK's ports keep to, with packets that show it", []string{"port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "group", "transfer"}, readFlow},
-	{"flow-rate", "how fast DPDK's ports take rules, by dpdk-test-flow-perf", []string{"rules", "min-inserted", "min-removed", "within"}, readFlowRate},
-	{"pbr", "policy based routing that FRR hands to the ports, with packets that show it", []string{
-		"plugin", "daemons", "port", "packets", "other-port", "other-packets", "all-fields", "any-protocol", "rules", "rounds", "max-growth", "wider", "group", "cases",
-	}, readPBR},
-	{"steering", "a rule that an mlx5 device says it holds", []string{"process", "port", "file", "match", "actions", "hardware"}, readSteering},
-	{"sriov", "virtual functions, their representors and the switch's mode", []string{"pf", "vfs", "mode"}, readSRIOV},
-	{"mldev", "DPDK's inference, by dpdk-test-mldev", []string{"test", "repetitions", "tolerance", "wrong", "max-latency", "min-throughput", "within"}, readMldev},
 	{"containerd", "containerd answers", []string{"version"}, readContainerd},
 	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
 }
+
+// register adds the kinds of another package, before any suite is loaded.
+func register(more ...kind) { kinds = append(kinds, more...) }
 
 // unmapped are goss's attributes that we cannot ask, and why.
 var unmapped = map[string]string{
@@ -102,11 +97,11 @@ func (k kind) check(file string, key, value *yaml.Node) (Check, error) {
 		Retries: int(e.number("retries", 0, 0, maxRetries)), Pause: e.millis("pause", defaultPause, 0),
 		needs: e.needs(), teardown: e.teardown(), probe: probe, then: e.fields["then"],
 	}
-	if p, ok := c.probe.(interface{ alone() bool }); ok {
-		c.Alone = p.alone()
+	if p, ok := c.probe.(interface{ Alone() bool }); ok {
+		c.Alone = p.Alone()
 	}
 	if c.Name, c.Next = e.meta(); c.Next == "" && e.err == nil {
-		c.Next = c.probe.next()
+		c.Next = c.probe.Next()
 	}
 	return c, e.err
 }

@@ -93,6 +93,6 @@ func (a account) line(text string) []string {
 	return nil
 }
 
-func (a account) next() string {
+func (a account) Next() string {
 	return fmt.Sprintf("on the board: grep %s: /etc/%s; accounts are made when the image is built, by useradd or sysusers.d", a.name, a.database)
 }

@@ -54,14 +54,14 @@ func judgeResults(r target.Result, status matcher, read func(string) outcome) fi
 		f.expect(false, "all of the output", "stdout: "+moreThan(len(r.Stdout)))
 	}
 	o := read(string(r.Stdout))
-	o.addTo(&f)
+	f.addOutcome(o)
 	if len(o.parts) == 0 || len(o.problems) > 0 {
 		f.saw = append(f.saw, describe(r))
 	}
 	return f
 }
 
-func (r results) next() string { return r.command.next() }
+func (r results) Next() string { return r.command.Next() }
 
 // binary is a local program that is sent to the board, run there, and removed.
 type binary struct {
@@ -140,6 +140,6 @@ func (s *session) removeFolder(ctx context.Context, dir string) error {
 	return err
 }
 
-func (b binary) next() string {
+func (b binary) Next() string {
 	return "run it by hand: scp " + shellLine([]string{b.local}) + " to the board. A status of 126 is a program for another machine (GOARCH), or a file system that runs none (dir)"
 }

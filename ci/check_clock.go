@@ -54,6 +54,6 @@ func apart(shown, asked, answered time.Time) time.Duration {
 	return 0
 }
 
-func (c clock) next() string {
+func (c clock) Next() string {
 	return "on the board: timedatectl; look whether it has a clock with a battery, and reaches a time server"
 }

@@ -69,7 +69,7 @@ func (c command) Inspect(ctx context.Context, s *session) (finding, error) {
 	return f, nil
 }
 
-func (c command) next() string { return "run it by hand on the board: " + c.line }
+func (c command) Next() string { return "run it by hand on the board: " + c.line }
 
 // shellLine writes argv as a shell would read it.
 func shellLine(argv []string) string {

@@ -50,7 +50,7 @@ func (c containerd) Inspect(ctx context.Context, s *session) (finding, error) {
 	return f, nil
 }
 
-func (c containerd) next() string {
+func (c containerd) Next() string {
 	return "on the board: systemctl status containerd; journalctl -b -u containerd"
 }
 
@@ -87,7 +87,7 @@ func (c container) Inspect(ctx context.Context, s *session) (finding, error) {
 	var f finding
 	engine, err := s.engine(ctx)
 	if err != nil {
-		return finding{next: containerd{}.next()}, err
+		return finding{next: containerd{}.Next()}, err
 	}
 	exit, err := engine.Run(ctx, c.spec)
 	if err != nil {
@@ -106,6 +106,6 @@ func (c container) Inspect(ctx context.Context, s *session) (finding, error) {
 	return f, nil
 }
 
-func (c container) next() string {
+func (c container) Next() string {
 	return "on the board: ctr --namespace slipway images ls (deploy brings slipway/probe to boards made of Debian packages; of another image: docker save, then ctr --namespace slipway images import); journalctl -b -u containerd"
 }

@@ -130,6 +130,6 @@ func bootedSlot(cmdline string) string {
 	return ""
 }
 
-func (d disk) next() string {
+func (d disk) Next() string {
 	return "on the board: lsblk -o NAME,PARTLABEL,MOUNTPOINTS; compare with the disk in the board's board.yml"
 }

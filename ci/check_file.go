@@ -186,6 +186,6 @@ func (f file) readContents(ctx context.Context, s *session, found *finding) erro
 	return nil
 }
 
-func (f file) next() string {
+func (f file) Next() string {
 	return "look at it on the board: " + shellLine([]string{"ls", "-ld", f.path})
 }

@@ -34,22 +34,22 @@ func readFlow(e *entry) probe {
 	return c
 }
 
-// alone: DPDK takes the ports for itself.
-func (flow) alone() bool { return true }
+// Alone: DPDK takes the ports for itself.
+func (flow) Alone() bool { return true }
 
-func (flow) next() string {
+func (flow) Next() string {
 	return "on the board: dpdk-testpmd with the arguments of eal in board.yml, -- -i, and its flow create, flow query and flow list by hand"
 }
 
 // wantDPU says why a board cannot be asked for its offload by a program.
-func (s *session) wantDPU(ctx context.Context, program string) error {
+func wantDPU(ctx context.Context, s *session, program string) error {
 	if s.dpu == nil {
 		return missing("the board's board.yml has no section dpu")
 	}
-	return s.wantProgram(ctx, program)
+	return wantProgram(ctx, s, program)
 }
 
-func (s *session) wantProgram(ctx context.Context, program string) error {
+func wantProgram(ctx context.Context, s *session, program string) error {
 	why, err := s.lacking(ctx, need{kind: "command", name: program})
 	if err == nil && why != "" {
 		err = missing(why)
@@ -58,25 +58,25 @@ func (s *session) wantProgram(ctx context.Context, program string) error {
 }
 
 func (c flow) Inspect(ctx context.Context, s *session) (f finding, err error) {
-	if err := s.wantDPU(ctx, "dpdk-testpmd"); err != nil {
+	if err := wantDPU(ctx, s, "dpdk-testpmd"); err != nil {
 		return f, err
 	}
 	var t *traffic
 	if why := noTraffic(s.dpu); why == "" {
-		if t, err = s.startTraffic(ctx, s.dpu); err != nil {
+		if t, err = startTraffic(ctx, s, s.dpu); err != nil {
 			return f, err
 		}
 		defer t.stop()
 	} else {
 		f.fact(why)
 	}
-	err = s.withTestpmd(ctx, s.dpu, func(pmd *testpmd) error { return c.prove(ctx, &f, pmd, s.dpu, t) })
+	err = withTestpmd(ctx, s, s.dpu, func(pmd *testpmd) error { return c.prove(ctx, &f, pmd, s.dpu, t) })
 	return f, err
 }
 
 // prove takes a rule through its life.
 func (c flow) prove(ctx context.Context, f *finding, pmd *testpmd, d *images.DPU, t *traffic) error {
-	ports, err := f.ports(pmd, d)
+	ports, err := readPorts(f, pmd, d)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (l *flowLife) compare(ctx context.Context, rules ruleset) error {
 		if !there {
 			continue
 		}
-		if err := l.f.count(ctx, c.name, c.want, func() (tally, error) { return l.pmd.count(0, number) }); err != nil {
+		if err := expectCount(ctx, l.f, c.name, c.want, func() (tally, error) { return l.pmd.count(0, number) }); err != nil {
 			return err
 		}
 	}
@@ -259,7 +259,7 @@ func (l *flowLife) compare(ctx context.Context, rules ruleset) error {
 }
 
 // ports notes whose drivers work for a board's ports.
-func (f *finding) ports(pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
+func readPorts(f *finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
 	ports, err := pmd.ports(d)
 	if err != nil {
 		return nil, err
@@ -315,7 +315,7 @@ const counterLag = 5 * time.Second
 
 // count wants a rule's counter to be what was sent. That of hardware may be a moment late, and
 // hold the checksums of the frames too.
-func (f *finding) count(ctx context.Context, name string, want tally, read func() (tally, error)) error {
+func expectCount(ctx context.Context, f *finding, name string, want tally, read func() (tally, error)) error {
 	patience := counterLag
 	if f.proves == report.ProvesSoftware {
 		patience = 0

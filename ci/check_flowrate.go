@@ -29,21 +29,21 @@ func readFlowRate(e *entry) probe {
 
 const maxRateRules = 1_000_000
 
-// alone: DPDK takes the ports for itself, and other checks would slow it down.
-func (flowRate) alone() bool { return true }
+// Alone: DPDK takes the ports for itself, and other checks would slow it down.
+func (flowRate) Alone() bool { return true }
 
-func (flowRate) next() string {
+func (flowRate) Next() string {
 	return "on the board: dpdk-test-flow-perf with the arguments of eal in board.yml, -- and those that the check ran it with"
 }
 
 func (c flowRate) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	for _, program := range []string{"dpdk-testpmd", rateProgram} {
-		if err := s.wantDPU(ctx, program); err != nil {
+		if err := wantDPU(ctx, s, program); err != nil {
 			return f, err
 		}
 	}
-	err = s.withTestpmd(ctx, s.dpu, func(pmd *testpmd) error { // the other program does not name the driver
-		_, err := f.ports(pmd, s.dpu)
+	err = withTestpmd(ctx, s, s.dpu, func(pmd *testpmd) error { // the other program does not name the driver
+		_, err := readPorts(&f, pmd, s.dpu)
 		return err
 	})
 	if err != nil {

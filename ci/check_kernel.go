@@ -68,7 +68,7 @@ func (k kernelParam) Inspect(ctx context.Context, s *session) (finding, error) {
 	return f, nil
 }
 
-func (k kernelParam) next() string {
+func (k kernelParam) Next() string {
 	return "on the board: sysctl " + shellLine([]string{k.name}) + "; it is set in /etc/sysctl.d of the image"
 }
 
@@ -109,7 +109,7 @@ func (m module) Inspect(ctx context.Context, s *session) (finding, error) {
 	return f, nil
 }
 
-func (m module) next() string {
+func (m module) Next() string {
 	return fmt.Sprintf("on the board: modprobe %s; dmesg | tail. Is it in the image (kernel-module-%s in Yocto)?", m.name, strings.ReplaceAll(m.name, "_", "-"))
 }
 
@@ -208,4 +208,4 @@ func matchesAny(line string, patterns []linePattern) bool {
 	return false
 }
 
-func (d dmesg) next() string { return "on the board: journalctl -k -b, or dmesg" }
+func (d dmesg) Next() string { return "on the board: journalctl -k -b, or dmesg" }

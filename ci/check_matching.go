@@ -37,6 +37,6 @@ func (m matching) Inspect(context.Context, *session) (finding, error) {
 	return f, nil
 }
 
-func (m matching) next() string {
+func (m matching) Next() string {
 	return "change the suite: it compares a value of its own with this matcher"
 }

@@ -130,4 +130,4 @@ func (m metric) find(out string) (float64, error) {
 	return v * m.scale, nil
 }
 
-func (m metric) next() string { return m.command.next() }
+func (m metric) Next() string { return m.command.Next() }

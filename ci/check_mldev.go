@@ -52,15 +52,15 @@ func readMldev(e *entry) probe {
 	return m
 }
 
-// alone: what is measured is not to be slowed down by other checks.
-func (mldev) alone() bool { return true }
+// Alone: what is measured is not to be slowed down by other checks.
+func (mldev) Alone() bool { return true }
 
-func (mldev) next() string {
+func (mldev) Next() string {
 	return "on the board: dpdk-test-mldev with the arguments of dpu.inference.eal in board.yml, -- --debug and the same --test. It wants three cores of EAL's: --lcores 0@0,1@0,2@1"
 }
 
 func (m mldev) Inspect(ctx context.Context, s *session) (f finding, err error) {
-	if err := s.wantDPU(ctx, "dpdk-test-mldev"); err != nil {
+	if err := wantDPU(ctx, s, "dpdk-test-mldev"); err != nil {
 		return f, err
 	}
 	i := s.dpu.Inference

@@ -133,6 +133,6 @@ func mountedAt(dir string, there bool) string {
 	return fmt.Sprintf("%s mounted on %s", plaintext.Either(there, "a file system is", "nothing is"), dir)
 }
 
-func (m mount) next() string {
+func (m mount) Next() string {
 	return "on the board: " + shellLine([]string{"findmnt", m.dir}) + "; look for it in /etc/fstab and journalctl -b"
 }

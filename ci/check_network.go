@@ -77,7 +77,7 @@ func parseHosts(text string) []string {
 	return addrs
 }
 
-func (d dns) next() string {
+func (d dns) Next() string {
 	return "on the board: cat /etc/resolv.conf; is the name server reachable, and the name right?"
 }
 
@@ -142,6 +142,6 @@ func parseAddrs(text string) []string {
 	return addrs
 }
 
-func (i networkInterface) next() string {
+func (i networkInterface) Next() string {
 	return "on the board: ip addr; ip link; dmesg | grep " + shellLine([]string{i.name})
 }

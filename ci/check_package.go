@@ -71,6 +71,6 @@ func (p installedPackage) parse(text string) []string {
 	return versions
 }
 
-func (p installedPackage) next() string {
+func (p installedPackage) Next() string {
 	return "add it to the image's packages (debian.packages in board.yml, IMAGE_INSTALL of a recipe), build and flash again"
 }

@@ -60,22 +60,22 @@ func readPBR(e *entry) probe {
 	return p
 }
 
-// alone: the plugin takes the ports for itself.
-func (pbr) alone() bool { return true }
+// Alone: the plugin takes the ports for itself.
+func (pbr) Alone() bool { return true }
 
-func (p pbr) next() string {
+func (p pbr) Next() string {
 	return "on the board: vtysh -c \"" + plugins[p.plugin].ports + "\" -c \"show pbr map\" -c \"" + plugins[p.plugin].flow +
 		"\". zebra wants -M with the arguments of eal, or of doca, in board.yml, and FRR the patches of recipes/dynamic-layers/networking-layer/frr"
 }
 
 func (p pbr) Inspect(ctx context.Context, s *session) (f finding, err error) {
-	if err := s.wantDPU(ctx, "vtysh"); err != nil {
+	if err := wantDPU(ctx, s, "vtysh"); err != nil {
 		return f, err
 	}
 	if p.plugin == "doca" && len(s.dpu.DOCA) == 0 {
 		return f, missing("the board's board.yml has no dpu.doca")
 	}
-	r, err := s.startFRR(ctx, plugins[p.plugin], p.daemons)
+	r, err := startFRR(ctx, s, plugins[p.plugin], p.daemons)
 	defer func() { err = errors.Join(err, r.close(ctx)) }()
 	if err != nil {
 		return f, err
@@ -100,7 +100,7 @@ func (p pbr) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	if (p.wider || p.group) && s.dpu.Other == nil {
 		return f, missing("the board's board.yml has no dpu.other")
 	}
-	t, err := s.startTraffic(ctx, s.dpu)
+	t, err := startTraffic(ctx, s, s.dpu)
 	if err != nil {
 		return f, err
 	}
@@ -333,7 +333,7 @@ func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic, rul
 		if !c.there {
 			continue
 		}
-		err := f.count(ctx, c.name, c.want, func() (tally, error) {
+		err := expectCount(ctx, f, c.name, c.want, func() (tally, error) {
 			said, err := r.vtysh(ctx, r.plugin.flow)
 			mine := c.which(r.plugin.readFlows(said))
 			if err == nil && len(mine) != 1 {

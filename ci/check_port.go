@@ -123,6 +123,6 @@ func (p port) checkSockets(f *finding, all []socket) {
 	}
 }
 
-func (p port) next() string {
+func (p port) Next() string {
 	return fmt.Sprintf("on the board: ss -lnp | grep :%d; then the journal of the service that should listen there", p.number)
 }

@@ -55,6 +55,6 @@ func (p process) Inspect(ctx context.Context, s *session) (finding, error) {
 	return f, nil
 }
 
-func (p process) next() string {
+func (p process) Next() string {
 	return "on the board: ps; journalctl -b -t " + shellLine([]string{p.name})
 }

@@ -85,7 +85,7 @@ func (s *session) refusal(ctx context.Context, err error) error {
 	return err
 }
 
-func (a addr) next() string {
+func (a addr) Next() string {
 	return "on the board: ip route; is there a firewall on the way, and does the other side listen?"
 }
 
@@ -209,6 +209,6 @@ func headerLines(h http.Header) string {
 	return strings.Join(all, "\n")
 }
 
-func (h httpRequest) next() string {
+func (h httpRequest) Next() string {
 	return "on the board: wget -O- " + shellLine([]string{h.url}) + "; then the journal of the service that should answer"
 }

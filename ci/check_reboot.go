@@ -51,8 +51,8 @@ func (s *session) forget() {
 }
 
 // alone says that nothing runs beside it.
-func (r reboot) alone() bool { return true }
+func (r reboot) Alone() bool { return true }
 
-func (r reboot) next() string {
+func (r reboot) Next() string {
 	return "look at the board's serial console; if it is up again, on the board: journalctl -b -1 -e, for how the boot before ended"
 }

@@ -179,7 +179,7 @@ func sorted(files map[string]string) []string {
 	return slices.Sorted(maps.Keys(files))
 }
 
-func (s sensors) next() string {
+func (s sensors) Next() string {
 	if s.what == "power" {
 		return "on the board: grep -H '' /sys/class/hwmon/*/name; is the power mode right (nvpmodel -q), and what is running?"
 	}

@@ -67,7 +67,7 @@ var enabledStates = map[string]bool{
 	"enabled": true, "enabled-runtime": true, "static": true, "alias": true, "indirect": true, "generated": true,
 }
 
-func (v service) next() string {
+func (v service) Next() string {
 	return fmt.Sprintf("on the board: systemctl status %s; journalctl -b -u %s", v.unit, v.unit)
 }
 
@@ -134,8 +134,8 @@ func (u units) journal(ctx context.Context, s *session, unit string) string {
 
 // alone says that nothing runs beside it: before the board is up, other answers
 // would be those of a board that is still starting.
-func (u units) alone() bool { return true }
+func (u units) Alone() bool { return true }
 
-func (u units) next() string {
+func (u units) Next() string {
 	return "on the board: systemctl --failed, then journalctl -b -u <unit>"
 }

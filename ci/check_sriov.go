@@ -30,12 +30,12 @@ func readSRIOV(e *entry) probe {
 
 var plainInterface = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
 
-func (s sriov) next() string {
+func (s sriov) Next() string {
 	return "on the board: devlink dev eswitch show; cat /sys/class/net/" + s.pf + "/device/sriov_numvfs; ip -d link. The recipe dpu-sriov sets both as the board starts"
 }
 
 func (c sriov) Inspect(ctx context.Context, s *session) (f finding, err error) {
-	if err := s.wantProgram(ctx, "devlink"); err != nil {
+	if err := wantProgram(ctx, s, "devlink"); err != nil {
 		return f, err
 	}
 	device, err := s.output(ctx, "readlink", "-f", "/sys/class/net/"+c.pf+"/device")

@@ -73,18 +73,18 @@ func readSteering(e *entry) probe {
 	return s
 }
 
-func (steering) next() string {
+func (steering) Next() string {
 	return "on the board: mlx_steering_dump -p PID -f /tmp/dump.csv -t. Rules of a port with dv_flow_en=2 are shown by mlx_hw_steering_dump --pid PID -f /tmp/dump.csv, in /tmp/dump.csv.parsed (hardware: true)"
 }
 
 func (c steering) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	program := map[bool]string{true: "mlx_hw_steering_dump", false: "mlx_steering_dump"}[c.hardware]
-	if err := s.wantProgram(ctx, program); err != nil {
+	if err := wantProgram(ctx, s, program); err != nil {
 		return f, err
 	}
 	pid := ""
 	if c.file == "" {
-		if pid, err = s.oneProcess(ctx, c.process); err != nil {
+		if pid, err = oneProcess(ctx, s, c.process); err != nil {
 			return f, err
 		}
 	}
@@ -152,7 +152,7 @@ func (c steering) String() string {
 }
 
 // oneProcess is the number of the process of a program.
-func (s *session) oneProcess(ctx context.Context, name string) (string, error) {
+func oneProcess(ctx context.Context, s *session, name string) (string, error) {
 	out, err := s.output(ctx, "pidof", name)
 	pids := strings.Fields(out)
 	if err != nil || len(pids) != 1 {

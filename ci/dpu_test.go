@@ -493,11 +493,17 @@ func (d *playedDPU) query(rule *playedRule) string {
 // prove runs the one check of a suite on the played board.
 func (d *playedDPU) prove(t *testing.T, spec *images.DPU, suite string) report.CheckResult {
 	t.Helper()
-	s, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": suite}))
+	return proveOn(t, d.session(spec), suite)
+}
+
+// proveOn runs the one check of a suite in a session.
+func proveOn(t *testing.T, s *session, suite string) report.CheckResult {
+	t.Helper()
+	loaded, err := LoadSuite(writeSuite(t, map[string]string{"main.yml": suite}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d.session(spec).runCheck(t.Context(), s.Checks[0])[0]
+	return s.runCheck(t.Context(), loaded.Checks[0])[0]
 }
 
 // shorten keeps tests from waiting for what does not arrive: the played board is never

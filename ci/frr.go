@@ -47,7 +47,7 @@ var flowPatience = 20 * time.Second
 
 // startFRR finds zebra with the plugin, or else starts one. What it returns is to be
 // closed, also with an error.
-func (s *session) startFRR(ctx context.Context, p plugin, folder string) (*router, error) {
+func startFRR(ctx context.Context, s *session, p plugin, folder string) (*router, error) {
 	r := &router{session: s, plugin: p}
 	if _, err := r.vtysh(ctx, p.ports); err == nil {
 		return r, nil

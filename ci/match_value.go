@@ -92,15 +92,6 @@ func listOf(v any) ([]any, error) {
 	return nil, fmt.Errorf("%s is not a list", valueKind(v))
 }
 
-// linesOf is listOf, which takes text apart into its lines. As in goss, text that
-// ends in a line feed has an empty line as its last.
-func linesOf(v any) ([]any, error) {
-	if text, ok := v.(string); ok {
-		return listOf(strings.Split(text, "\n"))
-	}
-	return listOf(v)
-}
-
 func valueKind(v any) string {
 	switch v.(type) {
 	case nil:
@@ -116,8 +107,6 @@ func valueKind(v any) string {
 	}
 	return "a list"
 }
-
-func chomp(text string) string { return strings.TrimSuffix(text, "\n") }
 
 func lines(text string) []string {
 	if text == "" {

@@ -56,35 +56,3 @@ func (o *outcome) problem(format string, args ...any) {
 		o.problems = append(o.problems, text)
 	}
 }
-
-// addTo makes findings of an outcome: any result that failed fails the whole.
-func (o outcome) addTo(f *finding) {
-	n := map[report.Status]int{}
-	for _, p := range o.parts {
-		n[p.status]++
-	}
-	f.parts = o.parts
-	f.expect(n[report.Failed] == 0, "no result that failed", "results: "+report.CountWords(n))
-	for _, p := range o.problems {
-		f.expect(false, "a whole output", plaintext.Clean(p, 500))
-	}
-	if len(o.parts) == 0 && len(o.problems) == 0 {
-		f.expect(false, "at least one result", "the output holds none")
-	}
-}
-
-// partResults are the parts of a check as results of their own.
-func partResults(r report.CheckResult, parts []part) []report.CheckResult {
-	var all []report.CheckResult
-	for _, p := range parts {
-		one := report.CheckResult{Name: plaintext.Clean(r.Name+"/"+p.name, 200), Kind: r.Kind, Status: p.status, ElapsedMS: p.tookMS, Saw: p.saw}
-		if p.status == report.Passed {
-			one.Proves = r.Proves
-		}
-		if p.status == report.Failed {
-			one.Saw, one.Want, one.Next = cmp.Or(p.saw, "it failed, and said nothing"), "a pass", r.Next
-		}
-		all = append(all, one)
-	}
-	return all
-}

@@ -194,3 +194,35 @@ func conclude(r *report.CheckResult, c Check, f finding, err error, left []strin
 	r.Want = plaintext.Clean(strings.Join(f.want, "\n"), report.MaxSawBytes)
 	r.Next = plaintext.Clean(cmp.Or(f.next, c.Next), report.MaxSawBytes)
 }
+
+// addOutcome adds what a program told: any result that failed fails the whole.
+func (f *finding) addOutcome(o outcome) {
+	n := map[report.Status]int{}
+	for _, p := range o.parts {
+		n[p.status]++
+	}
+	f.parts = o.parts
+	f.expect(n[report.Failed] == 0, "no result that failed", "results: "+report.CountWords(n))
+	for _, p := range o.problems {
+		f.expect(false, "a whole output", plaintext.Clean(p, 500))
+	}
+	if len(o.parts) == 0 && len(o.problems) == 0 {
+		f.expect(false, "at least one result", "the output holds none")
+	}
+}
+
+// partResults are the parts of a check as results of their own.
+func partResults(r report.CheckResult, parts []part) []report.CheckResult {
+	var all []report.CheckResult
+	for _, p := range parts {
+		one := report.CheckResult{Name: plaintext.Clean(r.Name+"/"+p.name, 200), Kind: r.Kind, Status: p.status, ElapsedMS: p.tookMS, Saw: p.saw}
+		if p.status == report.Passed {
+			one.Proves = r.Proves
+		}
+		if p.status == report.Failed {
+			one.Saw, one.Want, one.Next = cmp.Or(p.saw, "it failed, and said nothing"), "a pass", r.Next
+		}
+		all = append(all, one)
+	}
+	return all
+}

@@ -1,8 +1,6 @@
 package ci
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,22 +24,6 @@ func TestOwnSuitesLoad(t *testing.T) {
 			}
 		}
 	}
-}
-
-// writeSuite writes files, main.yml first among them, and returns its path.
-func writeSuite(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return filepath.Join(dir, "main.yml")
 }
 
 func TestSuiteOrderAndMeta(t *testing.T) {

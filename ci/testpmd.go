@@ -28,7 +28,7 @@ const (
 )
 
 // withTestpmd starts testpmd with the board's ports, and ends it after talk.
-func (s *session) withTestpmd(ctx context.Context, d *images.DPU, talk func(*testpmd) error) error {
+func withTestpmd(ctx context.Context, s *session, d *images.DPU, talk func(*testpmd) error) error {
 	argv := append([]string{"dpdk-testpmd"}, d.EAL...)
 	argv = append(argv, "--", "--total-num-mbufs=2048", "--flow-isolate-all", "--port-topology=loop", "-i")
 	return s.terminal(ctx, func(keys io.Writer, screen io.Reader) error {

@@ -48,7 +48,7 @@ func noTraffic(d *images.DPU) string {
 }
 
 // startTraffic watches where packets may come by. Nothing is sent yet.
-func (s *session) startTraffic(ctx context.Context, d *images.DPU) (t *traffic, err error) {
+func startTraffic(ctx context.Context, s *session, d *images.DPU) (t *traffic, err error) {
 	t = &traffic{session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
 	rand.Read(t.mark)
 	defer func() {
@@ -57,7 +57,7 @@ func (s *session) startTraffic(ctx context.Context, d *images.DPU) (t *traffic, 
 		}
 	}()
 	for _, p := range []images.Peer{*d.From, *d.To} {
-		if err := s.wantThere(ctx, p, "python3"); err != nil {
+		if err := wantThere(ctx, s, p, "python3"); err != nil {
 			return t, err
 		}
 	}
@@ -93,7 +93,7 @@ func (t *traffic) findAddresses(ctx context.Context) (err error) {
 		if m.peer == nil {
 			continue
 		}
-		if *m.mac, err = t.macOf(ctx, *m.peer); err != nil {
+		if *m.mac, err = macOf(ctx, t.session, *m.peer); err != nil {
 			return err
 		}
 	}
@@ -149,14 +149,14 @@ func (t *traffic) stop() {
 // there is a command that is run where a peer is.
 func there(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
 
-func (s *session) wantThere(ctx context.Context, p images.Peer, program string) error {
+func wantThere(ctx context.Context, s *session, p images.Peer, program string) error {
 	if _, err := s.output(ctx, there(p, program, "--version")...); err != nil {
 		return missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, shellLine(there(p, program))))
 	}
 	return nil
 }
 
-func (s *session) macOf(ctx context.Context, p images.Peer) (net.HardwareAddr, error) {
+func macOf(ctx context.Context, s *session, p images.Peer) (net.HardwareAddr, error) {
 	out, err := s.output(ctx, there(p, "cat", "/sys/class/net/"+p.Interface+"/address")...)
 	if err != nil {
 		return nil, err

@@ -201,19 +201,6 @@ func (u *updating) stages(ctx context.Context, err error, all []stage) error {
 	return err
 }
 
-// hurry ends all that still waits for the board when even that shall end, until over.
-func hurry(conn *target.Conn, now <-chan struct{}) (over func()) {
-	ended := make(chan struct{})
-	go func() {
-		select {
-		case <-now:
-			conn.Close()
-		case <-ended:
-		}
-	}()
-	return func() { close(ended) }
-}
-
 // patient is a context for what begins with the restart, and is not to be left half
 // done: a first Ctrl-C, which ends ctx, is told to wait, and how.Now ends it.
 func (u *updating) patient(ctx context.Context) (_ context.Context, done func()) {

@@ -1,0 +1,76 @@
+// Package suitetest plays boards for tests of checks.
+package ci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+)
+
+// here is this machine as a board: real programs, without the connection.
+type here struct{}
+
+func (here) Run(ctx context.Context, argv ...string) (target.Result, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.WaitDelay = 10 * time.Second
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	r := target.Result{Stdout: []byte(out.String()), Stderr: []byte(errs.String())}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && ctx.Err() == nil {
+		r.Status, err = exit.ExitCode(), nil
+	}
+	return r, err
+}
+
+// recorded answers as a board was recorded to: by the program's name and its
+// arguments, or the beginning of them.
+type recorded map[string]string
+
+func (b recorded) Run(_ context.Context, argv ...string) (target.Result, error) {
+	line := strings.Join(argv, " ")
+	for asked, answer := range b {
+		if strings.HasPrefix(line, asked) {
+			status := 0
+			if rest, ok := strings.CutPrefix(answer, "exit 1\n"); ok {
+				status, answer = 1, rest
+			}
+			return target.Result{Status: status, Stdout: []byte(answer)}, nil
+		}
+	}
+	return target.Result{}, fmt.Errorf("not recorded: %s", line)
+}
+
+// judged is a result as "passed: saw" or "failed: saw / want".
+func judged(r report.CheckResult) string {
+	if r.Status == report.Failed {
+		return "failed: " + r.Saw + " / " + r.Want
+	}
+	return string(r.Status) + ": " + r.Saw
+}
+
+// writeSuite writes files, main.yml first among them, and returns its path.
+func writeSuite(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "main.yml")
+}
