@@ -93,17 +93,17 @@ func (k kind) check(file string, key, value *yaml.Node) (Check, error) {
 	}
 	probe := k.read(e)
 	c := Check{
-		Kind: k.name, key: e.name, Timeout: e.timeout(), Skip: isTrue(e.flag("skip")), Alone: isTrue(e.flag("alone")),
-		Retries: int(e.number("retries", 0, 0, maxRetries)), Pause: e.millis("pause", defaultPause, 0),
-		needs: e.needs(), teardown: e.teardown(), probe: probe, then: e.fields["then"],
+		Kind: k.name, key: e.Name, Timeout: e.timeout(), Skip: isTrue(e.Flag("skip")), Alone: isTrue(e.Flag("alone")),
+		Retries: int(e.Number("retries", 0, 0, maxRetries)), Pause: e.millis("pause", defaultPause, 0),
+		needs: e.needs(), teardown: e.teardown(), probe: probe, then: e.Fields["then"],
 	}
 	if p, ok := c.probe.(interface{ Alone() bool }); ok {
 		c.Alone = p.Alone()
 	}
-	if c.Name, c.Next = e.meta(); c.Next == "" && e.err == nil {
+	if c.Name, c.Next = e.meta(); c.Next == "" && e.Err == nil {
 		c.Next = c.probe.Next()
 	}
-	return c, e.err
+	return c, e.Err
 }
 
 // finding is what a board showed, and what was wrong with it.

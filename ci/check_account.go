@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"slipway/layers/plaintext"
 )
 
 // account is a user or a group.
@@ -24,7 +26,7 @@ type accountField struct {
 }
 
 func readUser(e *entry) probe {
-	return readAccount(e, account{database: "passwd", name: e.text("username", e.name), groups: e.matcher("groups", listValue), fields: []accountField{
+	return readAccount(e, account{database: "passwd", name: e.Text("username", e.Name), groups: e.matcher("groups", listValue), fields: []accountField{
 		{"uid", 2, true, e.matcher("uid", numberValue)},
 		{"gid", 3, true, e.matcher("gid", numberValue)},
 		{"home", 5, false, e.matcher("home", stringValue)},
@@ -33,18 +35,18 @@ func readUser(e *entry) probe {
 }
 
 func readGroup(e *entry) probe {
-	return readAccount(e, account{database: "group", name: e.text("groupname", e.name), fields: []accountField{
+	return readAccount(e, account{database: "group", name: e.Text("groupname", e.Name), fields: []accountField{
 		{"gid", 2, true, e.matcher("gid", numberValue)},
 	}})
 }
 
 func readAccount(e *entry, a account) probe {
 	a.exists = true
-	if exists := e.flag("exists"); exists != nil {
+	if exists := e.Flag("exists"); exists != nil {
 		a.exists = *exists
 	}
 	if a.name == "" || strings.HasPrefix(a.name, "-") || strings.ContainsAny(a.name, ":\n\x00/") {
-		e.Fail(e.key, "%q is not a name of a user or group", a.name)
+		e.Fail(e.Key, "%q is not a name of a user or group", a.name)
 	}
 	return a
 }
@@ -85,7 +87,7 @@ func (a account) Inspect(ctx context.Context, s *session) (finding, error) {
 // line is the account's line of the database, in its fields, or nil.
 func (a account) line(text string) []string {
 	least := map[string]int{"passwd": 7, "group": 4}[a.database]
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		if fields := strings.Split(line, ":"); fields[0] == a.name && len(fields) >= least {
 			return fields
 		}

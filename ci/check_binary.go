@@ -73,20 +73,20 @@ type binary struct {
 }
 
 func readBinary(e *entry) probe {
-	name := e.text("path", e.name)
+	name := e.Text("path", e.Name)
 	if !filepath.IsLocal(name) {
-		e.Fail(e.key, "path %q must lie in the suite's folder or below", name)
+		e.Fail(e.Key, "path %q must lie in the suite's folder or below", name)
 	}
 	b := binary{
-		local: filepath.Join(filepath.Dir(e.file), name), dir: e.text("dir", "/tmp"),
-		args: e.list("args"), env: e.list("env"), exitStatus: e.exitStatus(),
+		local: filepath.Join(filepath.Dir(e.File), name), dir: e.Text("dir", "/tmp"),
+		args: e.List("args"), env: e.List("env"), exitStatus: e.exitStatus(),
 	}
 	if !strings.HasPrefix(b.dir, "/") || strings.ContainsRune(b.dir, 0) {
-		e.Fail(e.fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
+		e.Fail(e.Fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
 	}
 	for _, v := range b.env {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" || strings.HasPrefix(name, "-") {
-			e.Fail(e.fields["env"], "env must be NAME=value, not %q", v)
+			e.Fail(e.Fields["env"], "env must be NAME=value, not %q", v)
 		}
 	}
 	b.readOutput(e)
@@ -96,10 +96,10 @@ func readBinary(e *entry) probe {
 // readOutput takes the format of a binary's output. A Go test marks its lines
 // where it is not told otherwise.
 func (b *binary) readOutput(e *entry) {
-	format := e.text("output", "text")
+	format := e.Text("output", "text")
 	read, ok := formats[format]
 	if !ok && format != "text" {
-		e.Fail(e.fields["output"], "unknown output %q (have text, %s)", format, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
+		e.Fail(e.Fields["output"], "unknown output %q (have text, %s)", format, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 	}
 	b.read = read
 	verbose := slices.ContainsFunc(b.args, func(arg string) bool { return strings.HasPrefix(strings.TrimLeft(arg, "-"), "test.v") })

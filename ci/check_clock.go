@@ -14,7 +14,7 @@ import (
 type clock struct{ within time.Duration }
 
 func readClock(e *entry) probe {
-	return clock{within: time.Duration(e.number("within", 5, 1, 86400)) * time.Second}
+	return clock{within: time.Duration(e.Number("within", 5, 1, 86400)) * time.Second}
 }
 
 func (c clock) Inspect(ctx context.Context, s *session) (finding, error) {

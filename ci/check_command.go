@@ -21,31 +21,31 @@ type command struct {
 
 func readCommand(e *entry) probe {
 	c := command{
-		argv:       e.list("argv"),
+		argv:       e.List("argv"),
 		exitStatus: e.exitStatus(),
 		stdout:     e.matcher("stdout", textValue),
 		stderr:     e.matcher("stderr", textValue),
 	}
-	script := e.text("exec", e.name)
+	script := e.Text("exec", e.Name)
 	switch {
-	case e.fields["argv"] == nil:
+	case e.Fields["argv"] == nil:
 		c.argv, c.line = []string{"sh", "-c", script}, script
-	case e.fields["exec"] != nil:
-		e.Fail(e.fields["exec"], "exec and argv are two ways to say the same; keep one")
+	case e.Fields["exec"] != nil:
+		e.Fail(e.Fields["exec"], "exec and argv are two ways to say the same; keep one")
 	case len(c.argv) == 0:
-		e.Fail(e.fields["argv"], "argv needs at least the program's name")
+		e.Fail(e.Fields["argv"], "argv needs at least the program's name")
 	default:
 		c.line = shellLine(c.argv)
 	}
 	if strings.ContainsRune(script, 0) {
-		e.Fail(e.key, "exec holds a NUL")
+		e.Fail(e.Key, "exec holds a NUL")
 	}
 	return c
 }
 
 // exitStatus is 0 unless the suite says otherwise.
 func (e *entry) exitStatus() matcher {
-	if e.fields["exit-status"] == nil {
+	if e.Fields["exit-status"] == nil {
 		return matcher{words: "0", test: func(v any) (bool, error) { return v == 0, nil }}
 	}
 	return e.matcher("exit-status", numberValue)

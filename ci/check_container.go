@@ -63,21 +63,21 @@ type container struct {
 func readContainer(e *entry) probe {
 	c := container{
 		spec: target.Container{
-			Image: e.text("image", ""), Argv: e.list("argv"), Env: e.list("env"),
-			Hook: e.text("hook", ""), Timeout: e.timeout(),
+			Image: e.Text("image", ""), Argv: e.List("argv"), Env: e.List("env"),
+			Hook: e.Text("hook", ""), Timeout: e.timeout(),
 		},
 		exitStatus: e.exitStatus(),
 		output:     e.matcher("output", textValue),
 	}
 	if c.spec.Image == "" {
-		e.Fail(e.key, "a container needs an image")
+		e.Fail(e.Key, "a container needs an image")
 	}
 	if c.spec.Hook != "" && !strings.HasPrefix(c.spec.Hook, "/") {
-		e.Fail(e.fields["hook"], "hook must be an absolute path, not %q", c.spec.Hook)
+		e.Fail(e.Fields["hook"], "hook must be an absolute path, not %q", c.spec.Hook)
 	}
 	for _, v := range c.spec.Env {
 		if !strings.Contains(v, "=") {
-			e.Fail(e.fields["env"], "env must be NAME=value, not %q", v)
+			e.Fail(e.Fields["env"], "env must be NAME=value, not %q", v)
 		}
 	}
 	return c

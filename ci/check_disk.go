@@ -20,9 +20,9 @@ type disk struct {
 }
 
 func readDisk(e *entry) probe {
-	d := disk{labels: e.list("labels"), root: e.list("root"), slot: e.list("slot")}
+	d := disk{labels: e.List("labels"), root: e.List("root"), slot: e.List("slot")}
 	if len(d.labels)+len(d.root)+len(d.slot) == 0 {
-		e.Fail(e.key, "a disk needs labels, root or slot")
+		e.Fail(e.Key, "a disk needs labels, root or slot")
 	}
 	return d
 }
@@ -37,7 +37,7 @@ type partition struct {
 // file's name and a colon. They need no tool on the board that knows of disks.
 func parsePartitions(text string) []partition {
 	byFile := map[string]map[string]string{}
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		file, pair, _ := strings.Cut(line, ":")
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
@@ -83,7 +83,7 @@ func (d disk) Inspect(ctx context.Context, s *session) (finding, error) {
 		}
 		slot := bootedSlot(cmdline)
 		f.expect(slices.Contains(d.slot, slot), "booted from slot "+strings.Join(d.slot, " or "),
-			plaintext.Either(slot != "", "slot "+slot+" is booted", "the kernel's command line names no slot: "+plaintext.Clean(chomp(cmdline), 500)))
+			plaintext.Either(slot != "", "slot "+slot+" is booted", "the kernel's command line names no slot: "+plaintext.Clean(plaintext.TrimNewline(cmdline), 500)))
 	}
 	return f, nil
 }

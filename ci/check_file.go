@@ -47,8 +47,8 @@ var fileTypes = map[uint64]string{
 
 func readFile(e *entry) probe {
 	f := file{
-		path:     e.path("path"),
-		exists:   e.flag("exists"),
+		path:     e.Path("path"),
+		exists:   e.Flag("exists"),
 		mode:     e.mode(),
 		filetype: e.fileType(),
 		uid:      e.matcher("uid", numberValue),
@@ -59,8 +59,8 @@ func readFile(e *entry) probe {
 		linkedTo: e.matcher("linked-to", stringValue),
 		contents: e.matcher("contents", textValue),
 	}
-	if old := e.fields["contains"]; old != nil {
-		if e.fields["contents"] != nil {
+	if old := e.Fields["contains"]; old != nil {
+		if e.Fields["contents"] != nil {
 			e.Fail(old, "contains is goss's old name of contents; keep one")
 		}
 		f.contents = e.matcher("contains", textValue)
@@ -77,7 +77,7 @@ var modePattern = regexp.MustCompile(`^[0-7]{4}$`)
 
 // mode is text: what YAML makes of 0755 without quotes equals no mode.
 func (e *entry) mode() matcher {
-	n := e.fields["mode"]
+	n := e.Fields["mode"]
 	if n != nil && n.Kind == yaml.ScalarNode && (n.ShortTag() != "!!str" || !modePattern.MatchString(n.Value)) {
 		e.Fail(n, "mode must be four octal digits in quotes, like \"0755\", not %s", n.Value)
 	}
@@ -85,7 +85,7 @@ func (e *entry) mode() matcher {
 }
 
 func (e *entry) fileType() matcher {
-	n := e.fields["filetype"]
+	n := e.Fields["filetype"]
 	if known := slices.Sorted(maps.Values(fileTypes)); n != nil && n.Kind == yaml.ScalarNode && !slices.Contains(known, n.Value) {
 		e.Fail(n, "filetype %q is not one of %s", n.Value, strings.Join(known, ", "))
 	}
@@ -150,7 +150,7 @@ func (f file) read(ctx context.Context, s *session, found *finding) error {
 		if err != nil {
 			return err
 		}
-		found.match("linked-to", f.linkedTo, chomp(out), "links to "+chomp(out))
+		found.match("linked-to", f.linkedTo, plaintext.TrimNewline(out), "links to "+plaintext.TrimNewline(out))
 	}
 	if !f.contents.empty() {
 		if err := f.readContents(ctx, s, found); err != nil {

@@ -23,13 +23,13 @@ type flow struct {
 
 func readFlow(e *entry) probe {
 	e.limit = 2 * time.Minute
-	transfer := e.flag("transfer")
-	c := flow{aim: readAim(e), group: e.number("group", 0, 0, math.MaxUint32-1), plain: transfer != nil && !*transfer}
+	transfer := e.Flag("transfer")
+	c := flow{aim: readAim(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: transfer != nil && !*transfer}
 	if c.anyProtocol {
-		e.Fail(e.key, "any-protocol is for pbr: a rule of testpmd's has one protocol")
+		e.Fail(e.Key, "any-protocol is for pbr: a rule of testpmd's has one protocol")
 	}
 	if c.group > 0 && c.plain || c.allFields && (c.group > 0 || c.plain) {
-		e.Fail(e.key, "a check takes only one of group, transfer: false and all-fields")
+		e.Fail(e.Key, "a check takes only one of group, transfer: false and all-fields")
 	}
 	return c
 }

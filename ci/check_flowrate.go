@@ -20,9 +20,9 @@ type flowRate struct {
 
 func readFlowRate(e *entry) probe {
 	e.limit = 5 * time.Minute
-	r := flowRate{rules: e.number("rules", 1000, 1, maxRateRules)}
-	r.inserted, r.removed = limits{min: e.decimal("min-inserted")}, limits{min: e.decimal("min-removed")}
-	r.inserted.within = e.percent("within")
+	r := flowRate{rules: e.Number("rules", 1000, 1, maxRateRules)}
+	r.inserted, r.removed = limits{min: e.Decimal("min-inserted")}, limits{min: e.Decimal("min-removed")}
+	r.inserted.within = e.Percent("within")
 	r.removed.within = r.inserted.within
 	return r
 }

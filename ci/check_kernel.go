@@ -15,7 +15,7 @@ import (
 // asked for, those in a folder iio:device0 alone have a colon in their names.
 func byFile(text string) map[string]string {
 	files := map[string]string{}
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		file, rest, ok := strings.Cut(line, ":")
 		if dir, isIIO := strings.CutSuffix(file, "/iio"); isIIO {
 			file, rest, ok = strings.Cut(rest, ":")
@@ -38,12 +38,12 @@ type kernelParam struct {
 }
 
 func readKernelParam(e *entry) probe {
-	k := kernelParam{name: e.text("name", e.name), value: e.matcher("value", stringValue)}
+	k := kernelParam{name: e.Text("name", e.Name), value: e.matcher("value", stringValue)}
 	if k.value.empty() {
-		e.Fail(e.key, "a kernel-param needs a value")
+		e.Fail(e.Key, "a kernel-param needs a value")
 	}
 	if file := k.file(); !strings.HasPrefix(file, "/proc/sys/") || strings.ContainsRune(file, 0) || strings.Contains(file, "/../") {
-		e.Fail(e.key, "%q is not a parameter's name, like net.ipv4.ip_forward", k.name)
+		e.Fail(e.Key, "%q is not a parameter's name, like net.ipv4.ip_forward", k.name)
 	}
 	return k
 }
@@ -80,12 +80,12 @@ type module struct {
 }
 
 func readModule(e *entry) probe {
-	m := module{name: moduleName(e.text("name", e.name)), loaded: true, version: e.matcher("version", stringValue)}
-	if l := e.flag("loaded"); l != nil {
+	m := module{name: moduleName(e.Text("name", e.Name)), loaded: true, version: e.matcher("version", stringValue)}
+	if l := e.Flag("loaded"); l != nil {
 		m.loaded = *l
 	}
 	if m.name == "" || strings.HasPrefix(m.name, ".") || strings.ContainsAny(m.name, "/ \n\x00") {
-		e.Fail(e.key, "%q is not a module's name", m.name)
+		e.Fail(e.Key, "%q is not a module's name", m.name)
 	}
 	return m
 }
@@ -125,17 +125,17 @@ type linePattern struct {
 func readDmesg(e *entry) probe {
 	d := dmesg{has: e.patterns("has"), never: e.patterns("never"), ignore: e.patterns("ignore")}
 	if len(d.has)+len(d.never) == 0 {
-		e.Fail(e.key, "a dmesg needs has or never: regular expressions for lines")
+		e.Fail(e.Key, "a dmesg needs has or never: regular expressions for lines")
 	}
 	return d
 }
 
 func (e *entry) patterns(key string) []linePattern {
 	var all []linePattern
-	for i, text := range e.list(key) {
+	for i, text := range e.List(key) {
 		re, err := regexp.Compile(text)
 		if err != nil {
-			e.Fail(e.fields[key].Content[i], "%s: %v", key, err)
+			e.Fail(e.Fields[key].Content[i], "%s: %v", key, err)
 			return nil
 		}
 		all = append(all, linePattern{text, re})
@@ -159,7 +159,7 @@ func (d dmesg) Inspect(ctx context.Context, s *session) (finding, error) {
 	if r.Status != 0 {
 		return f, fmt.Errorf("read the kernel's messages: %s", describe(r))
 	}
-	d.checkMessages(&f, lines(string(r.Stdout)))
+	d.checkMessages(&f, plaintext.Lines(string(r.Stdout)))
 	if isCut, _ := cut(r); isCut {
 		f.expect(false, "all of the kernel's messages", "kernel messages: "+moreThan(len(r.Stdout)))
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/images/strict"
 	"slipway/layers/plaintext"
 
 	"github.com/blang/semver/v4"
@@ -81,16 +82,16 @@ const (
 )
 
 // readMatcher reads the attribute key as a matcher; an absent one matches everything.
-func readMatcher(e *strictEntry, key string, t valueType) matcher {
-	n := e.fields[key]
+func readMatcher(e *strict.Entry, key string, t valueType) matcher {
+	n := e.Fields[key]
 	if n == nil {
 		return matcher{}
 	}
-	return matchReader{strictEntry: e, key: key, value: t}.read(n)
+	return matchReader{Entry: e, key: key, value: t}.read(n)
 }
 
 type matchReader struct {
-	*strictEntry
+	*strict.Entry
 	key   string
 	value valueType
 }
@@ -101,7 +102,7 @@ func (r matchReader) of(t valueType) matchReader {
 	if t == textValue {
 		t = stringValue
 	}
-	return matchReader{r.strictEntry, r.key, t}
+	return matchReader{r.Entry, r.key, t}
 }
 
 // inner is the type of a list's elements.
@@ -152,9 +153,9 @@ func (r matchReader) scalarOf(n *yaml.Node) any {
 	case string, int, float64, bool:
 		return value
 	case nil:
-		r.Fail(n, "%s is %s; leave it out or write []", r.key, kindOf(n))
+		r.Fail(n, "%s is %s; leave it out or write []", r.key, strict.KindOf(n))
 	default:
-		r.Fail(n, "%s: YAML takes %s for a %s; write it in quotes", r.key, kindOf(n), strings.TrimPrefix(n.ShortTag(), "!!"))
+		r.Fail(n, "%s: YAML takes %s for a %s; write it in quotes", r.key, strict.KindOf(n), strings.TrimPrefix(n.ShortTag(), "!!"))
 	}
 	return ""
 }
@@ -256,7 +257,7 @@ func (r matchReader) want(n *yaml.Node, k yaml.Kind) *yaml.Node {
 	if n.Kind == k {
 		return n
 	}
-	r.Fail(n, "%s: this matcher does not take %s", r.key, kindOf(n))
+	r.Fail(n, "%s: this matcher does not take %s", r.key, strict.KindOf(n))
 	return &yaml.Node{Kind: k, Line: n.Line, Column: n.Column, Value: "0"}
 }
 
@@ -292,7 +293,7 @@ func (r matchReader) equal(arg *yaml.Node) matcher {
 	if err := arg.Decode(&want); err != nil {
 		r.Fail(arg, "%s: %v", r.key, err)
 	}
-	words := "equals " + kindOf(arg)
+	words := "equals " + strict.KindOf(arg)
 	switch arg.Kind {
 	case yaml.ScalarNode:
 		words = strconv.Quote(arg.Value)
@@ -311,7 +312,7 @@ func (r matchReader) equal(arg *yaml.Node) matcher {
 func (r matchReader) length(arg *yaml.Node) matcher {
 	want, ok := r.scalarOf(arg).(int)
 	if !ok || want < 0 {
-		r.Fail(arg, "%s: have-len needs a number, not %s", r.key, kindOf(arg))
+		r.Fail(arg, "%s: have-len needs a number, not %s", r.key, strict.KindOf(arg))
 	}
 	unit := "bytes"
 	if r.value == listValue {
@@ -332,7 +333,7 @@ func (r matchReader) compare(n *yaml.Node, words string, holds func(order int) b
 	switch want.(type) {
 	case int, float64:
 	default:
-		r.Fail(n, "%s must be a number, not %s", r.key, kindOf(n))
+		r.Fail(n, "%s must be a number, not %s", r.key, strict.KindOf(n))
 	}
 	return matcher{words: words + n.Value, test: func(v any) (bool, error) {
 		have, err := numberOf(v)

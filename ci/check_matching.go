@@ -14,19 +14,19 @@ type matching struct {
 
 func readMatching(e *entry) probe {
 	m, t := matching{}, anyValue
-	n := e.fields["content"]
+	n := e.Fields["content"]
 	if n == nil {
-		e.Fail(e.key, "a matching needs content and matches")
+		e.Fail(e.Key, "a matching needs content and matches")
 		return m
 	}
 	if err := n.Decode(&m.content); err != nil {
 		e.Fail(n, "content: %v", err)
 	}
-	if isTrue(e.flag("as-reader")) { // as if a command had printed it
+	if isTrue(e.Flag("as-reader")) { // as if a command had printed it
 		m.content, t = fmt.Sprint(m.content), textValue
 	}
 	if m.matches = e.matcher("matches", t); m.matches.empty() {
-		e.Fail(e.key, "a matching needs content and matches")
+		e.Fail(e.Key, "a matching needs content and matches")
 	}
 	return m
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 
+	"slipway/images/strict"
+
 	"slipway/ci/report"
 )
 
@@ -23,7 +25,7 @@ type limits struct {
 }
 
 func (e *entry) limits() limits {
-	return limits{min: e.decimal("min"), max: e.decimal("max"), within: e.percent("within")}
+	return limits{min: e.Decimal("min"), max: e.Decimal("max"), within: e.Percent("within")}
 }
 
 // read notes a number, and what is wrong with it.
@@ -53,26 +55,26 @@ type metric struct {
 }
 
 func readMetric(e *entry) probe {
-	m := metric{unit: e.text("unit", ""), path: e.text("json", ""), scale: 1, limits: e.limits()}
+	m := metric{unit: e.Text("unit", ""), path: e.Text("json", ""), scale: 1, limits: e.limits()}
 	m.name, _ = e.meta()
 	if c, ok := readCommand(e).(command); ok {
 		m.command = c
 	}
-	if e.fields["exec"] == nil && e.fields["argv"] == nil {
-		e.Fail(e.key, "a metric needs exec or argv: a command that prints a number")
+	if e.Fields["exec"] == nil && e.Fields["argv"] == nil {
+		e.Fail(e.Key, "a metric needs exec or argv: a command that prints a number")
 	}
-	if scale := e.decimal("scale"); scale != nil {
+	if scale := e.Decimal("scale"); scale != nil {
 		m.scale = *scale
 	}
 	if len(m.path) > maxJSONPathBytes {
-		e.Fail(e.fields["json"], "json: a path of more than %d bytes", maxJSONPathBytes)
+		e.Fail(e.Fields["json"], "json: a path of more than %d bytes", maxJSONPathBytes)
 	}
 	m.readPattern(e)
 	return m
 }
 
 func (m *metric) readPattern(e *entry) {
-	n := e.scalar("match", "a regular expression")
+	n := e.Scalar("match", "a regular expression")
 	if n == nil {
 		return
 	}
@@ -120,7 +122,7 @@ func (m metric) find(out string) (float64, error) {
 		}
 		text = found[1]
 	}
-	v, err := finite(text)
+	v, err := strict.Finite(text)
 	if err == nil && math.IsInf(v*m.scale, 0) {
 		err = strconv.ErrRange
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"slipway/images/strict"
+
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/images"
@@ -33,21 +35,21 @@ var mldevTests = map[string]struct{ model, inference bool }{
 
 func readMldev(e *entry) probe {
 	e.limit = 2 * time.Minute
-	m := mldev{test: e.text("test", e.name), repetitions: e.number("repetitions", 1000, 1, 10_000_000), tolerance: e.decimal("tolerance")}
+	m := mldev{test: e.Text("test", e.Name), repetitions: e.Number("repetitions", 1000, 1, 10_000_000), tolerance: e.Decimal("tolerance")}
 	kind, known := mldevTests[m.test]
 	if !known {
-		e.Fail(e.key, "unknown test %q of dpdk-test-mldev (have device_ops, model_ops, inference_ordered, inference_interleave)", m.test)
+		e.Fail(e.Key, "unknown test %q of dpdk-test-mldev (have device_ops, model_ops, inference_ordered, inference_interleave)", m.test)
 	}
-	if wrong := e.flag("wrong"); isTrue(wrong) {
+	if wrong := e.Flag("wrong"); isTrue(wrong) {
 		if m.wrong = true; !kind.inference {
-			e.Fail(e.key, "wrong is for tests of inference: others compare nothing")
+			e.Fail(e.Key, "wrong is for tests of inference: others compare nothing")
 		}
 	}
 	if t := m.tolerance; t != nil && (*t < 0 || *t > 100) {
-		e.Fail(e.fields["tolerance"], "tolerance must be a percentage from 0 to 100")
+		e.Fail(e.Fields["tolerance"], "tolerance must be a percentage from 0 to 100")
 	}
-	m.latency, m.throughput = limits{max: e.decimal("max-latency")}, limits{min: e.decimal("min-throughput")}
-	m.latency.within = e.percent("within")
+	m.latency, m.throughput = limits{max: e.Decimal("max-latency")}, limits{min: e.Decimal("min-throughput")}
+	m.latency.within = e.Percent("within")
 	m.throughput.within = m.latency.within
 	return m
 }
@@ -188,7 +190,7 @@ func parseMldev(text string) (o mldevOutput) {
 
 // oneNumber is what the one group of a pattern finds, or nil.
 func oneNumber(pattern *regexp.Regexp, text string) *float64 {
-	v, err := finite(firstGroup(pattern, text))
+	v, err := strict.Finite(firstGroup(pattern, text))
 	if err != nil {
 		return nil
 	}

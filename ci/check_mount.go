@@ -24,7 +24,7 @@ type mountpoint struct {
 // out. The fields are those of proc(5).
 func parseMountinfo(text string) []mountpoint {
 	var mounts []mountpoint
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		before, after, ok := strings.Cut(line, " - ")
 		a, b := strings.Fields(before), strings.Fields(after)
 		if !ok || len(a) < 6 || len(b) < 3 {
@@ -79,8 +79,8 @@ type mount struct {
 
 func readMount(e *entry) probe {
 	return mount{
-		dir:        e.path("mountpoint"),
-		exists:     e.flag("exists"),
+		dir:        e.Path("mountpoint"),
+		exists:     e.Flag("exists"),
 		opts:       e.matcher("opts", listValue),
 		vfsOpts:    e.matcher("vfs-opts", listValue),
 		source:     e.matcher("source", stringValue),

@@ -18,16 +18,16 @@ type dns struct {
 }
 
 func readDNS(e *entry) probe {
-	d := dns{name: e.text("resolve", e.name), resolvable: true, addrs: e.matcher("addrs", listValue)}
-	r := e.flag("resolvable")
-	if old := e.flag("resolveable"); r == nil { // goss's old name of it
+	d := dns{name: e.Text("resolve", e.Name), resolvable: true, addrs: e.matcher("addrs", listValue)}
+	r := e.Flag("resolvable")
+	if old := e.Flag("resolveable"); r == nil { // goss's old name of it
 		r = old
 	}
 	if r != nil {
 		d.resolvable = *r
 	}
 	if d.name == "" || strings.HasPrefix(d.name, "-") || strings.ContainsAny(d.name, ": /\n\x00") {
-		e.Fail(e.key, "%q is not a name to resolve; goss's types of records (A:name) are not known, as the board's own resolver is asked", d.name)
+		e.Fail(e.Key, "%q is not a name to resolve; goss's types of records (A:name) are not known, as the board's own resolver is asked", d.name)
 	}
 	return d
 }
@@ -64,7 +64,7 @@ func parseHosts(text string) []string {
 		text = answer
 	}
 	var addrs []string
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		line, named := strings.CutPrefix(line, "Address")
 		if named {
 			_, line, _ = strings.Cut(line, ":")
@@ -91,14 +91,14 @@ type networkInterface struct {
 
 func readInterface(e *entry) probe {
 	i := networkInterface{
-		name: e.text("name", e.name), exists: true, addrs: e.matcher("addrs", listValue),
+		name: e.Text("name", e.Name), exists: true, addrs: e.matcher("addrs", listValue),
 		mtu: e.matcher("mtu", numberValue), state: e.matcher("operstate", stringValue),
 	}
-	if exists := e.flag("exists"); exists != nil {
+	if exists := e.Flag("exists"); exists != nil {
 		i.exists = *exists
 	}
 	if i.name == "" || i.name == "." || i.name == ".." || strings.HasPrefix(i.name, "-") || strings.ContainsAny(i.name, "/ \n\x00") {
-		e.Fail(e.key, "%q is not an interface's name", i.name)
+		e.Fail(e.Key, "%q is not an interface's name", i.name)
 	}
 	return i
 }
@@ -133,7 +133,7 @@ func (i networkInterface) Inspect(ctx context.Context, s *session) (finding, err
 // parseAddrs reads the addresses of ip -o addr, each with its prefix's length.
 func parseAddrs(text string) []string {
 	var addrs []string
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) > 3 && (fields[2] == "inet" || fields[2] == "inet6") {
 			addrs = append(addrs, fields[3])

@@ -16,12 +16,12 @@ type installedPackage struct {
 }
 
 func readPackage(e *entry) probe {
-	p := installedPackage{name: e.text("name", e.name), installed: true, versions: e.matcher("versions", listValue)}
-	if i := e.flag("installed"); i != nil {
+	p := installedPackage{name: e.Text("name", e.Name), installed: true, versions: e.matcher("versions", listValue)}
+	if i := e.Flag("installed"); i != nil {
 		p.installed = *i
 	}
 	if p.name == "" || strings.HasPrefix(p.name, "-") || strings.ContainsAny(p.name, " \n\x00*?[") {
-		e.Fail(e.key, "%q is not a package's name", p.name)
+		e.Fail(e.Key, "%q is not a package's name", p.name)
 	}
 	return p
 }
@@ -60,7 +60,7 @@ func (p installedPackage) Inspect(ctx context.Context, s *session) (finding, err
 // parse reads lines like "installed 1.2-3", or opkg's "name - 1.2-3".
 func (p installedPackage) parse(text string) []string {
 	var versions []string
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		if version, ok := strings.CutPrefix(line, "installed "); ok {
 			versions = append(versions, version)
 		}

@@ -41,20 +41,20 @@ var plugins = map[string]plugin{
 func readPBR(e *entry) probe {
 	e.limit = 3 * time.Minute
 	p := pbr{
-		aim: readAim(e), plugin: e.text("plugin", "dpdk"), daemons: e.text("daemons", "/usr/lib/frr"),
-		wider: isTrue(e.flag("wider")), group: isTrue(e.flag("group")), cases: e.text("cases", ""),
-		churn: churn{rules: int(e.number("rules", 0, 0, maxRules)), rounds: int(e.number("rounds", minRounds, minRounds, 10_000)), maxGrowth: 1024},
+		aim: readAim(e), plugin: e.Text("plugin", "dpdk"), daemons: e.Text("daemons", "/usr/lib/frr"),
+		wider: isTrue(e.Flag("wider")), group: isTrue(e.Flag("group")), cases: e.Text("cases", ""),
+		churn: churn{rules: int(e.Number("rules", 0, 0, maxRules)), rounds: int(e.Number("rounds", minRounds, minRounds, 10_000)), maxGrowth: 1024},
 	}
 	if _, known := plugins[p.plugin]; !known {
-		e.Fail(e.key, "unknown plugin %q (have dpdk, doca)", p.plugin)
+		e.Fail(e.Key, "unknown plugin %q (have dpdk, doca)", p.plugin)
 	}
 	if !strings.HasPrefix(p.daemons, "/") || strings.ContainsAny(p.daemons, "\x00 ") {
-		e.Fail(e.key, "daemons must be an absolute path on the board, not %q", p.daemons)
+		e.Fail(e.Key, "daemons must be an absolute path on the board, not %q", p.daemons)
 	}
 	if p.cases != "" && (!strings.HasPrefix(p.cases, "/") || p.churn.rules > 0) {
-		e.Fail(e.key, "cases must be a file of the board, by its absolute path, and not beside rules")
+		e.Fail(e.Key, "cases must be a file of the board, by its absolute path, and not beside rules")
 	}
-	if most := e.decimal("max-growth"); most != nil {
+	if most := e.Decimal("max-growth"); most != nil {
 		p.churn.maxGrowth = *most
 	}
 	return p
@@ -354,7 +354,7 @@ func (p pbr) compare(ctx context.Context, f *finding, r *router, t *traffic, rul
 // kernelRules are those for what comes in by the board's ports.
 func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
 	out, err := r.output(ctx, "ip", "rule", "show")
-	for _, line := range lines(out) {
+	for _, line := range plaintext.Lines(out) {
 		if slices.ContainsFunc(r.dpu.Ports, func(port string) bool { return strings.Contains(line, " iif "+port+" ") }) {
 			all = append(all, line)
 		}

@@ -22,17 +22,17 @@ type port struct {
 
 func readPort(e *entry) probe {
 	p := port{protocol: "tcp", ip: e.matcher("ip", listValue), listening: true}
-	name := e.text("port", e.name)
+	name := e.Text("port", e.Name)
 	text := name
 	if protocol, rest, ok := strings.Cut(name, ":"); ok {
 		p.protocol, text = protocol, rest
 	}
 	number, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || number == 0 || !slices.Contains([]string{"tcp", "tcp6", "udp", "udp6"}, p.protocol) {
-		e.Fail(e.key, "%q is not a port like tcp:22 (tcp, tcp6, udp or udp6)", name)
+		e.Fail(e.Key, "%q is not a port like tcp:22 (tcp, tcp6, udp or udp6)", name)
 	}
 	p.number = uint16(number)
-	if l := e.flag("listening"); l != nil {
+	if l := e.Flag("listening"); l != nil {
 		p.listening = *l
 	}
 	return p
@@ -52,7 +52,7 @@ const tcpListen = "0A"
 // parseSockets reads what grep -H shows of /proc/net/tcp, tcp6, udp and udp6.
 func parseSockets(text string) []socket {
 	var found []socket
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		file, rest, ok := strings.Cut(line, ":")
 		protocol := file[strings.LastIndexByte(file, '/')+1:]
 		fields := strings.Fields(rest)

@@ -20,12 +20,12 @@ type process struct {
 const commBytes = 15
 
 func readProcess(e *entry) probe {
-	p := process{name: e.text("comm", e.name), running: true, count: e.matcher("count", numberValue)}
-	if r := e.flag("running"); r != nil {
+	p := process{name: e.Text("comm", e.Name), running: true, count: e.matcher("count", numberValue)}
+	if r := e.Flag("running"); r != nil {
 		p.running = *r
 	}
 	if p.name == "" || strings.ContainsAny(p.name, "/\n\x00") {
-		e.Fail(e.key, "%q is not a program's name; it is without its folder", p.name)
+		e.Fail(e.Key, "%q is not a program's name; it is without its folder", p.name)
 	}
 	return p
 }
@@ -44,7 +44,7 @@ func (p process) Inspect(ctx context.Context, s *session) (finding, error) {
 		return f, errors.New("read /proc/*/comm: it shows no process")
 	}
 	n := 0
-	for _, comm := range lines(out) {
+	for _, comm := range plaintext.Lines(out) {
 		if comm == p.name[:min(len(p.name), commBytes)] {
 			n++
 		}

@@ -36,17 +36,17 @@ type addr struct {
 
 func readAddr(e *entry) probe {
 	a := addr{reachable: true, timeout: e.timeout()}
-	name := e.text("address", e.name)
+	name := e.Text("address", e.Name)
 	protocol, address, ok := strings.Cut(name, "://")
 	if !ok {
 		protocol, address = "tcp", name
 	}
 	host, port, err := net.SplitHostPort(address)
 	if protocol != "tcp" || err != nil || host == "" || port == "" {
-		e.Fail(e.key, "%q is not an address like tcp://192.0.2.1:443 (SSH forwards no UDP)", name)
+		e.Fail(e.Key, "%q is not an address like tcp://192.0.2.1:443 (SSH forwards no UDP)", name)
 	}
 	a.address = address
-	if r := e.flag("reachable"); r != nil {
+	if r := e.Flag("reachable"); r != nil {
 		a.reachable = *r
 	}
 	return a
@@ -104,27 +104,27 @@ type httpRequest struct {
 
 func readHTTP(e *entry) probe {
 	h := httpRequest{
-		url: e.text("url", e.name), method: e.text("method", http.MethodGet), body: e.text("request-body", ""),
-		username: e.text("username", ""), password: e.text("password", ""),
-		insecure: isTrue(e.flag("allow-insecure")), noFollow: isTrue(e.flag("no-follow-redirects")),
+		url: e.Text("url", e.Name), method: e.Text("method", http.MethodGet), body: e.Text("request-body", ""),
+		username: e.Text("username", ""), password: e.Text("password", ""),
+		insecure: isTrue(e.Flag("allow-insecure")), noFollow: isTrue(e.Flag("no-follow-redirects")),
 		status: e.matcher("status", numberValue), wantHeaders: e.matcher("headers", textValue), answer: e.matcher("body", textValue),
 	}
 	u, err := url.Parse(h.url)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		e.Fail(e.key, "%q is not an address like http://127.0.0.1:8080/health", h.url)
+		e.Fail(e.Key, "%q is not an address like http://127.0.0.1:8080/health", h.url)
 	}
-	for i, line := range e.list("request-headers") {
+	for i, line := range e.List("request-headers") {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
-			e.Fail(e.fields["request-headers"].Content[i], "request-headers must be like \"Name: value\", not %q", line)
+			e.Fail(e.Fields["request-headers"].Content[i], "request-headers must be like \"Name: value\", not %q", line)
 		}
 		h.headers = append(h.headers, [2]string{name, strings.TrimSpace(value)})
 	}
 	if h.status.empty() && h.wantHeaders.empty() && h.answer.empty() {
-		e.Fail(e.key, "an http needs status, headers or body")
+		e.Fail(e.Key, "an http needs status, headers or body")
 	}
 	if _, err := h.request(context.Background()); err != nil {
-		e.Fail(e.key, "%v", err)
+		e.Fail(e.Key, "%v", err)
 	}
 	return h
 }

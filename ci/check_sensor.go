@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/images/strict"
+
 	"slipway/ci/report"
 	"slipway/layers/plaintext"
 )
@@ -52,17 +54,17 @@ func readPower(e *entry) probe {
 }
 
 func readSensors(e *entry, s sensors) probe {
-	s.patterns, s.limits = e.list("sensors"), e.limits()
+	s.patterns, s.limits = e.List("sensors"), e.limits()
 	if len(s.patterns) == 0 {
 		s.patterns = []string{"*"}
 	}
 	for _, p := range s.patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			e.Fail(e.fields["sensors"], "sensors: %q is not a pattern like VDD_*", p)
+			e.Fail(e.Fields["sensors"], "sensors: %q is not a pattern like VDD_*", p)
 		}
 	}
 	if s.limits == (limits{}) {
-		e.Fail(e.key, "a %s needs min, max or within", s.what)
+		e.Fail(e.Key, "a %s needs min, max or within", s.what)
 	}
 	return s
 }
@@ -127,7 +129,7 @@ func unique(all []sensor) []sensor {
 
 // numberIn returns the number in a file, in its unit.
 func numberIn(files map[string]string, file string, scale float64) (float64, bool) {
-	v, err := finite(files[file])
+	v, err := strict.Finite(files[file])
 	return v * scale, err == nil
 }
 

@@ -17,9 +17,9 @@ type service struct {
 }
 
 func readService(e *entry) probe {
-	v := service{unit: e.unit(e.text("name", e.name)), enabled: e.flag("enabled"), running: e.flag("running")}
+	v := service{unit: e.unit(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
 	if v.enabled == nil && v.running == nil {
-		e.Fail(e.key, "a service needs enabled or running")
+		e.Fail(e.Key, "a service needs enabled or running")
 	}
 	return v
 }
@@ -28,7 +28,7 @@ func readService(e *entry) probe {
 // begins with a dash for an option.
 func (e *entry) unit(name string) string {
 	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
-		e.Fail(e.key, "%q is not a unit's name", name)
+		e.Fail(e.Key, "%q is not a unit's name", name)
 	}
 	if strings.Contains(name, ".") {
 		return name
@@ -76,7 +76,7 @@ func isTrue(b *bool) bool { return b != nil && *b }
 // units waits until the board has come up, and wants no unit to have failed.
 type units struct{ ignore []string }
 
-func readUnits(e *entry) probe { return units{ignore: e.list("ignore")} }
+func readUnits(e *entry) probe { return units{ignore: e.List("ignore")} }
 
 // maxFailedUnits are shown with their journals.
 const maxFailedUnits = 8
@@ -114,7 +114,7 @@ func (u units) failed(ctx context.Context, s *session) ([]string, error) {
 		return nil, err
 	}
 	var failed []string
-	for _, line := range lines(out) {
+	for _, line := range plaintext.Lines(out) {
 		fields := strings.Fields(line)
 		if len(fields) > 0 && !slices.Contains(u.ignore, fields[0]) {
 			failed = append(failed, fields[0])

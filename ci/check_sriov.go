@@ -21,9 +21,9 @@ type sriov struct {
 }
 
 func readSRIOV(e *entry) probe {
-	s := sriov{pf: e.text("pf", e.name), vfs: e.matcher("vfs", numberValue), mode: e.text("mode", "switchdev")}
+	s := sriov{pf: e.Text("pf", e.Name), vfs: e.matcher("vfs", numberValue), mode: e.Text("mode", "switchdev")}
 	if !plainInterface.MatchString(s.pf) {
-		e.Fail(e.key, "pf %q is no name of a network interface", s.pf)
+		e.Fail(e.Key, "pf %q is no name of a network interface", s.pf)
 	}
 	return s
 }
@@ -93,7 +93,7 @@ const maxRepresentors = 4096
 func parseRepresentors(text, pf string) (all []string) {
 	ports, switches := map[string]string{}, map[string]string{}
 	var order []string
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		file, value, _ := strings.Cut(line, ":")
 		name := path.Base(path.Dir(file))
 		switch path.Base(file) {

@@ -54,21 +54,21 @@ func steeringValue(text string) string {
 func readSteering(e *entry) probe {
 	e.limit = time.Minute
 	s := steering{
-		process: e.text("process", "zebra"), port: e.number("port", 0, 0, 1023), file: e.text("file", ""), actions: e.list("actions"),
-		hardware: isTrue(e.flag("hardware")),
+		process: e.Text("process", "zebra"), port: e.Number("port", 0, 0, 1023), file: e.Text("file", ""), actions: e.List("actions"),
+		hardware: isTrue(e.Flag("hardware")),
 	}
-	for _, text := range e.list("match") {
+	for _, text := range e.List("match") {
 		name, value, _ := strings.Cut(text, "=")
 		if !steeringWord.MatchString(name) || !steeringText.MatchString(value) {
-			e.Fail(e.fields["match"], "match must be like outer_l4_dport=53 or src_ip=192.0.2.1, not %q", text)
+			e.Fail(e.Fields["match"], "match must be like outer_l4_dport=53 or src_ip=192.0.2.1, not %q", text)
 		}
 		s.match = append(s.match, fieldValue{name, steeringValue(value)})
 	}
 	if len(s.match) == 0 {
-		e.Fail(e.key, "a rule of the device's needs match: what it compares, like [outer_l4_dport=53]")
+		e.Fail(e.Key, "a rule of the device's needs match: what it compares, like [outer_l4_dport=53]")
 	}
 	if s.file != "" && !strings.HasPrefix(s.file, "/") || strings.HasPrefix(s.process, "-") || s.process == "" {
-		e.Fail(e.key, "file must be an absolute path, and process a program's name")
+		e.Fail(e.Key, "file must be an absolute path, and process a program's name")
 	}
 	return s
 }
@@ -184,7 +184,7 @@ var (
 // parseSteering reads the view by rules: a line that begins with its domain, then what is
 // compared, then what is done.
 func parseSteering(text string) (all []steeringRule) {
-	for _, line := range lines(plaintext.Escapes.ReplaceAllString(text, "")) {
+	for _, line := range plaintext.Lines(plaintext.Escapes.ReplaceAllString(text, "")) {
 		if m := steeringHead.FindStringSubmatch(line); m != nil {
 			if len(all) == maxSteeringRules {
 				return all
@@ -212,7 +212,7 @@ func parseSteering(text string) (all []steeringRule) {
 // below it are entries with what is compared (Tag) and what is done (Actions).
 func parseHardwareSteering(text string) (all []steeringRule) {
 	under := ""
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "Rule:" {
 			if len(all) == maxSteeringRules {

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"slipway/layers/plaintext"
+
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/report"
-	"slipway/layers/plaintext"
 )
 
 // runOneCheck runs the one check of a suite.
@@ -80,7 +81,7 @@ func owner(t *testing.T, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return chomp(string(out))
+	return plaintext.TrimNewline(string(out))
 }
 
 // As a board with Debian 13 answered.

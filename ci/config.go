@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"slipway/images/strict"
+
 	"github.com/rogpeppe/go-internal/diff"
 	"go.yaml.in/yaml/v4"
 
@@ -50,7 +52,7 @@ type configFile struct {
 }
 
 func (f *configFile) at(n *yaml.Node, format string, args ...any) error {
-	return at(f.name, n, format, args...)
+	return strict.At(f.name, n, format, args...)
 }
 
 // loadConfig reads and judges a file of deploy:config, without a board.
@@ -65,7 +67,7 @@ func loadConfig(name string) (*configFile, error) {
 func parseConfigFile(name string, data []byte) (*configFile, error) {
 	f := &configFile{name: name}
 	what := "a configuration is a mapping of sections (" + f.sections() + ")"
-	root, err := parseMapping(name, data, what)
+	root, err := strict.ParseMapping(name, data, what)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +79,7 @@ func parseConfigFile(name string, data []byte) (*configFile, error) {
 
 func (f *configFile) read(root *yaml.Node) error {
 	found := map[string]*yaml.Node{}
-	for key, value := range pairs(root) {
+	for key, value := range strict.Pairs(root) {
 		found[key.Value] = value
 		if !slices.Contains(strings.Split(f.sections(), ", "), key.Value) {
 			return f.at(key, "unknown section %q (have %s)", key.Value, f.sections())
@@ -116,8 +118,8 @@ func (s said) once(f *configFile, what string, key *yaml.Node) error {
 }
 
 // entry reads a mapping whose keys are known.
-func (f *configFile) entry(section string, n *yaml.Node, keys ...string) (*strictEntry, error) {
-	return newStrictEntry(f.name, section, keys, &yaml.Node{Kind: yaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)
+func (f *configFile) entry(section string, n *yaml.Node, keys ...string) (*strict.Entry, error) {
+	return strict.NewEntry(f.name, section, keys, &yaml.Node{Kind: yaml.ScalarNode, Value: section, Line: n.Line, Column: n.Column}, n)
 }
 
 // wantFile is a file that the board shall have.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"slipway/images/strict"
+
 	"go.yaml.in/yaml/v4"
 
 	"slipway/flash/target"
@@ -36,10 +38,10 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 	}
 	var all configFiles
 	places := said{}
-	for key := range pairs(n) {
+	for key := range strict.Pairs(n) {
 		places[key.Value] = key
 	}
-	for key, value := range pairs(n) {
+	for key, value := range strict.Pairs(n) {
 		if !boardPath(key.Value) {
 			return nil, f.at(key, "%q is no place on the board, such as /etc/app.conf", key.Value)
 		}
@@ -48,28 +50,28 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 				return nil, f.at(key, "%s lies in what line %d makes a file: %s", key.Value, above.Line, dir)
 			}
 		}
-		e, err := newStrictEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
+		e, err := strict.NewEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
 		if err != nil {
 			return nil, err
 		}
-		one := placedFile{place: key.Value, restart: e.list("restart")}
+		one := placedFile{place: key.Value, restart: e.List("restart")}
 		one.data = f.beside(e, "from")
-		one.owner = e.text("owner", "")
-		mode, err := strconv.ParseUint(e.text("mode", "0644"), 8, 12)
+		one.owner = e.Text("owner", "")
+		mode, err := strconv.ParseUint(e.Text("mode", "0644"), 8, 12)
 		if err != nil {
-			e.Fail(e.fields["mode"], "mode must be one in octal, in quotes, such as \"0640\"")
+			e.Fail(e.Fields["mode"], "mode must be one in octal, in quotes, such as \"0640\"")
 		}
 		if one.mode = os.FileMode(mode); one.mode.Perm() != one.mode {
-			e.Fail(e.fields["mode"], "mode must be at most 0777")
+			e.Fail(e.Fields["mode"], "mode must be at most 0777")
 		}
 		if err := (target.Rights{Owner: one.owner}).Check(); err != nil {
-			e.Fail(e.fields["owner"], "%v", err)
+			e.Fail(e.Fields["owner"], "%v", err)
 		}
 		if err := target.CheckUnits(one.restart); err != nil {
-			e.Fail(e.fields["restart"], "%v", err)
+			e.Fail(e.Fields["restart"], "%v", err)
 		}
-		if e.err != nil {
-			return nil, e.err
+		if e.Err != nil {
+			return nil, e.Err
 		}
 		all = append(all, one)
 	}
@@ -79,13 +81,13 @@ func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
 // beside reads a file that an attribute names, relative to the configuration. A link that
 // leads out of there is not followed: a configuration that somebody gave you shall not
 // bring your own files to a board.
-func (f *configFile) beside(e *strictEntry, key string) []byte {
-	name, n := e.text(key, ""), e.fields[key]
+func (f *configFile) beside(e *strict.Entry, key string) []byte {
+	name, n := e.Text(key, ""), e.Fields[key]
 	switch {
-	case e.err != nil:
+	case e.Err != nil:
 		return nil
 	case name == "":
-		e.Fail(e.key, "%s needs %q, a file beside this one", e.name, key)
+		e.Fail(e.Key, "%s needs %q, a file beside this one", e.Name, key)
 		return nil
 	case !filepath.IsLocal(name):
 		e.Fail(n, "%s must be a file beside this one or below, not %q", key, name)

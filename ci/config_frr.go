@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/images/strict"
+
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
@@ -43,31 +45,31 @@ func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
 		return nil, err
 	}
 	r := frr{file: f, node: n, daemons: map[string]string{}}
-	if list := e.fields["daemons"]; list != nil {
+	if list := e.Fields["daemons"]; list != nil {
 		if err := r.readDaemons(e, list); err != nil {
 			return nil, err
 		}
 	}
-	if e.fields["config"] != nil {
+	if e.Fields["config"] != nil {
 		r.config = f.beside(e, "config")
-		r.local = filepath.Join(filepath.Dir(f.name), e.text("config", ""))
+		r.local = filepath.Join(filepath.Dir(f.name), e.Text("config", ""))
 	}
 	if len(r.daemons) == 0 && r.config == nil {
 		e.Fail(n, "frr needs daemons, a config, or both")
 	}
-	return r, e.err
+	return r, e.Err
 }
 
 // readDaemons takes a list of daemons that shall run, or a mapping with yes and no.
-func (r frr) readDaemons(e *strictEntry, n *yaml.Node) error {
+func (r frr) readDaemons(e *strict.Entry, n *yaml.Node) error {
 	words := map[string]string{"yes": "yes", "true": "yes", "on": "yes", "no": "no", "false": "no", "off": "no"}
 	if n.Kind == yaml.SequenceNode {
-		for _, name := range e.list("daemons") {
+		for _, name := range e.List("daemons") {
 			r.daemons[name] = "yes"
 		}
 	}
 	if n.Kind == yaml.MappingNode {
-		for key, value := range pairs(n) {
+		for key, value := range strict.Pairs(n) {
 			r.daemons[key.Value] = words[strings.ToLower(value.Value)]
 		}
 	}
@@ -79,7 +81,7 @@ func (r frr) readDaemons(e *strictEntry, n *yaml.Node) error {
 	if len(r.daemons) == 0 {
 		return r.file.at(n, "daemons must be a list such as [bgpd, bfdd], or a mapping such as {bgpd: yes, ospfd: no}")
 	}
-	return e.err
+	return e.Err
 }
 
 func (r frr) plan(ctx context.Context, p *configPlan) error {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/images/strict"
+
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
@@ -25,8 +27,8 @@ type modules []string
 var modulePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
 
 func readModules(f *configFile, n *yaml.Node) (configPart, error) {
-	e := &strictEntry{file: f.name, fields: map[string]*yaml.Node{"modules": n}}
-	m := modules(e.list("modules"))
+	e := &strict.Entry{File: f.name, Fields: map[string]*yaml.Node{"modules": n}}
+	m := modules(e.List("modules"))
 	for i, name := range m {
 		if !modulePattern.MatchString(name) {
 			e.Fail(n.Content[i], "%q is no name of a kernel module", name)
@@ -35,7 +37,7 @@ func readModules(f *configFile, n *yaml.Node) (configPart, error) {
 	if len(m) == 0 || len(m) > maxConfigLines {
 		e.Fail(n, "modules needs a list of 1 to %d names", maxConfigLines)
 	}
-	return m, e.err
+	return m, e.Err
 }
 
 func (m modules) plan(ctx context.Context, p *configPlan) error {
@@ -68,7 +70,7 @@ func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
 		return nil, f.at(n, "sysctl must be a mapping of 1 to %d names and values, such as net.core.rmem_max: 26214400", maxConfigLines)
 	}
 	places := said{}
-	for key, value := range pairs(n) {
+	for key, value := range strict.Pairs(n) {
 		if !sysctlPattern.MatchString(key.Value) {
 			return nil, f.at(key, "%q is no name of a sysctl", key.Value)
 		}
@@ -77,7 +79,7 @@ func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
 		}
 		words := strings.Join(strings.Fields(value.Value), " ")
 		if value.Kind != yaml.ScalarNode || !sysctlValue.MatchString(words) {
-			return nil, f.at(value, "%s must be a number or a text, not %s", key.Value, kindOf(value))
+			return nil, f.at(value, "%s must be a number or a text, not %s", key.Value, strict.KindOf(value))
 		}
 		s.all = append(s.all, sysctl{key.Value, words})
 	}
@@ -133,7 +135,7 @@ func readHugepages(f *configFile, n *yaml.Node) (configPart, error) {
 		return nil, f.at(n, "hugepages must be a mapping of sizes and counts, such as {2M: 512, 1G: 4}")
 	}
 	sizes := said{}
-	for key, value := range pairs(n) {
+	for key, value := range strict.Pairs(n) {
 		size := strings.TrimRight(key.Value, "kMG")
 		number, err := strconv.ParseInt(size, 10, 32)
 		unit, known := hugepageUnits[strings.TrimPrefix(key.Value, size)]
@@ -145,7 +147,7 @@ func readHugepages(f *configFile, n *yaml.Node) (configPart, error) {
 		}
 		count, err := strconv.ParseInt(value.Value, 10, 64)
 		if err != nil || value.ShortTag() != "!!int" || count < 0 || count > maxHugepages {
-			return nil, f.at(value, "%s must be a count of pages, from 0 to %d, not %s", key.Value, maxHugepages, kindOf(value))
+			return nil, f.at(value, "%s must be a count of pages, from 0 to %d, not %s", key.Value, maxHugepages, strict.KindOf(value))
 		}
 		h.sizes = append(h.sizes, hugepageSize{key, key.Value, number * unit, strconv.FormatInt(count, 10)})
 	}

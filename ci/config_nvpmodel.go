@@ -29,11 +29,11 @@ func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := nvpmodel{f, n, e.text("mode", "")}
+	m := nvpmodel{f, n, e.Text("mode", "")}
 	if !modeNamePattern.MatchString(m.mode) {
 		e.Fail(n, "nvpmodel needs a mode, its number or its name, such as {mode: MAXN}")
 	}
-	return m, e.err
+	return m, e.Err
 }
 
 // powerModes are the modes that a board has: numbers with names, in the order of its

@@ -226,7 +226,7 @@ var (
 
 // parseFlows reads "show dplane dpdk pbr flows".
 func parseFlows(text string) (all []pbrFlow) {
-	for _, line := range lines(strings.ReplaceAll(text, "\r", "")) {
+	for _, line := range plaintext.Lines(strings.ReplaceAll(text, "\r", "")) {
 		if name, ok := strings.CutPrefix(line, "Rules if "); ok && len(all) < maxFlows {
 			all = append(all, pbrFlow{iface: plaintext.Clean(strings.TrimSpace(name), 64)})
 			continue

@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 
+	"slipway/layers/plaintext"
+
 	"slipway/ci/report"
 	"slipway/images"
-	"slipway/layers/plaintext"
 )
 
 // identityFiles say which board this is and what runs on it.
@@ -47,13 +48,13 @@ func (s *session) identify(ctx context.Context, a images.Artifact) report.Identi
 // parseIdentity reads lines of a file's or a program's name, a colon, and what it says.
 func parseIdentity(text string) report.Identity {
 	said := map[string]string{}
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		if from, text, ok := strings.Cut(line, ":"); ok {
 			said[from] += text + "\n"
 		}
 	}
 	for from, text := range said {
-		said[from] = plaintext.Clean(chomp(text), 4096)
+		said[from] = plaintext.Clean(plaintext.TrimNewline(text), 4096)
 	}
 	return identityOf(said)
 }
@@ -113,7 +114,7 @@ func slot(said map[string]string) string {
 	case "0", "1":
 		return map[string]string{"0": "A", "1": "B"}[number]
 	}
-	for _, line := range lines(said["mlxbf-bootctl"]) {
+	for _, line := range plaintext.Lines(said["mlxbf-bootctl"]) {
 		if device, ok := strings.CutPrefix(line, "primary:"); ok {
 			return strings.TrimPrefix(strings.TrimSpace(device), "/dev/") // of the boot stream alone
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/images/strict"
+
 	"github.com/tidwall/gjson"
 	"go.yaml.in/yaml/v4"
 )
@@ -24,7 +26,7 @@ func (r matchReader) containElement(arg *yaml.Node) matcher {
 		r.Fail(arg, "%s: %v", r.key, err)
 	}
 	if _, truth := want.(bool); truth || arg.Kind == yaml.SequenceNode {
-		r.Fail(arg, "%s: contain-element does not take %s; for several use contain-elements, and quotes for a text", r.key, kindOf(arg))
+		r.Fail(arg, "%s: contain-element does not take %s; for several use contain-elements, and quotes for a text", r.key, strict.KindOf(arg))
 		return matcher{}
 	}
 	m := r.of(r.value.inner()).read(arg)
@@ -158,7 +160,7 @@ func (r matchReader) haveKey(arg *yaml.Node) matcher {
 // gjson holds what stands at places of a JSON text against matchers.
 func (r matchReader) gjson(arg *yaml.Node) matcher {
 	var all []matcher
-	for k, v := range pairs(arg) {
+	for k, v := range strict.Pairs(arg) {
 		path, m := k.Value, r.of(anyValue).read(v)
 		if k.ShortTag() != "!!str" {
 			r.Fail(k, "%s: gjson: a path is a text; write %q", r.key, path)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 
+	"slipway/images/strict"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -28,7 +30,7 @@ func (r matchReader) patterns(n *yaml.Node) matcher {
 
 func (r matchReader) patternText(n *yaml.Node) (string, bool) {
 	if n.Kind != yaml.ScalarNode {
-		r.Fail(n, "%s: a pattern is a text, not %s", r.key, kindOf(n))
+		r.Fail(n, "%s: a pattern is a text, not %s", r.key, strict.KindOf(n))
 		return "", false
 	}
 	text, ok := r.scalarOf(n).(string)

@@ -108,9 +108,11 @@ func valueKind(v any) string {
 	return "a list"
 }
 
-func lines(text string) []string {
-	if text == "" {
-		return nil
+// linesOf is listOf, which takes text apart into its lines. As in goss, text that
+// ends in a line feed has an empty line as its last.
+func linesOf(v any) ([]any, error) {
+	if text, ok := v.(string); ok {
+		return listOf(strings.Split(text, "\n"))
 	}
-	return strings.Split(chomp(text), "\n")
+	return listOf(v)
 }

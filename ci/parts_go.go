@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // goReader reads what a Go test binary prints with -test.v or -test.v=test2json.
@@ -28,7 +29,7 @@ var (
 
 func readGoTest(output string) outcome {
 	r := &goReader{marked: strings.Contains(output, goMark), output: map[string]string{}}
-	for _, line := range lines(output) {
+	for _, line := range plaintext.Lines(output) {
 		before, own, marked := strings.Cut(line, goMark)
 		if r.marked && !marked {
 			r.say(line)

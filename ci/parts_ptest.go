@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"slipway/ci/report"
+	"slipway/layers/plaintext"
 )
 
 // ptestReader reads what Yocto's package tests print, by themselves or through
@@ -23,7 +24,7 @@ var ptestWords = map[string]report.Status{
 
 func readPtest(output string) outcome {
 	r := &ptestReader{}
-	for _, line := range lines(output) {
+	for _, line := range plaintext.Lines(output) {
 		r.line(strings.TrimRight(line, "\r\t "))
 	}
 	if r.running != "" {

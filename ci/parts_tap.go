@@ -28,7 +28,7 @@ var (
 
 func readTAP(output string) outcome {
 	r := &tapReader{planned: -1}
-	for _, line := range lines(output) {
+	for _, line := range plaintext.Lines(output) {
 		if r.line(strings.TrimRight(line, "\r\t ")); r.bailed {
 			return r.outcome // nothing after that counts
 		}

@@ -28,7 +28,7 @@ const maxCaseBytes = 500
 // parseCases reads lines of rules, states and outcomes, with | between. Those that are
 // about other interfaces than the board's ports are left out.
 func parseCases(text string) (all []ruleCase, err error) {
-	for i, line := range lines(text) {
+	for i, line := range plaintext.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue

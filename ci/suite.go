@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"slipway/images/strict"
+
 	"go.yaml.in/yaml/v4"
 
 	"slipway/ci/report"
@@ -135,7 +137,7 @@ func (l *loader) include(file string, depth int) error {
 	if err != nil {
 		return err
 	}
-	for key, value := range pairs(root) {
+	for key, value := range strict.Pairs(root) {
 		if key.Value == "gossfile" {
 			err = l.gossfiles(file, value, depth)
 		} else {
@@ -173,27 +175,27 @@ var gossfileKeys = []string{"file", "title", "meta", "skip"}
 func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
 	shown := l.shown(from)
 	if section.Kind != yaml.MappingNode {
-		return at(shown, section, "gossfile must be a mapping of file names")
+		return strict.At(shown, section, "gossfile must be a mapping of file names")
 	}
-	for key, value := range pairs(section) {
+	for key, value := range strict.Pairs(section) {
 		e, err := newEntry(shown, "gossfile", gossfileKeys, key, value)
 		if err != nil {
 			return err
 		}
-		pattern := path.Join(path.Dir(from), e.text("file", e.name))
-		skip := e.flag("skip")
-		if e.err != nil {
-			return e.err
+		pattern := path.Join(path.Dir(from), e.Text("file", e.Name))
+		skip := e.Flag("skip")
+		if e.Err != nil {
+			return e.Err
 		}
 		if skip != nil && *skip {
 			continue
 		}
 		found, err := fs.Glob(l.files, pattern)
 		if err != nil {
-			return at(shown, key, "%v", err)
+			return strict.At(shown, key, "%v", err)
 		}
 		if len(found) == 0 {
-			return at(shown, key, "no file matches %q in this folder or below", pattern)
+			return strict.At(shown, key, "no file matches %q in this folder or below", pattern)
 		}
 		for _, f := range found {
 			if err := l.include(f, depth+1); err != nil {
@@ -208,12 +210,12 @@ func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
 func (l *loader) section(file string, key, section *yaml.Node) error {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == key.Value })
 	if i < 0 {
-		return at(file, key, "unknown section %q (have %s)", key.Value, kindNames())
+		return strict.At(file, key, "unknown section %q (have %s)", key.Value, kindNames())
 	}
 	if section.Kind != yaml.MappingNode {
-		return at(file, section, "%s must be a mapping of checks", key.Value)
+		return strict.At(file, section, "%s must be a mapping of checks", key.Value)
 	}
-	for key, value := range pairs(section) {
+	for key, value := range strict.Pairs(section) {
 		c, err := kinds[i].check(file, key, value)
 		if err == nil {
 			err = l.resolve(c.needs)
@@ -222,7 +224,7 @@ func (l *loader) section(file string, key, section *yaml.Node) error {
 			return err
 		}
 		if l.checks = append(l.checks, c); len(l.checks) > report.MaxChecks {
-			return at(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
+			return strict.At(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
 		}
 		if err := l.followers(file, c); err != nil {
 			return err
@@ -237,10 +239,10 @@ func (l *loader) followers(file string, c Check) error {
 		return nil
 	}
 	if c.then.Kind != yaml.MappingNode {
-		return at(file, c.then, "then must be a mapping of sections, not %s", kindOf(c.then))
+		return strict.At(file, c.then, "then must be a mapping of sections, not %s", strict.KindOf(c.then))
 	}
 	first := len(l.checks)
-	for key, value := range pairs(c.then) {
+	for key, value := range strict.Pairs(c.then) {
 		if err := l.section(file, key, value); err != nil {
 			return err
 		}

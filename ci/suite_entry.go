@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"slipway/images/strict"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -14,7 +16,7 @@ func parseYAML(file string, data []byte) (*yaml.Node, error) {
 	if line, column := templateAt(data); line > 0 {
 		return nil, fmt.Errorf("%s:%d:%d: goss's templates ({{ }}) are not filled in here; write the values out", file, line, column)
 	}
-	return parseMapping(file, data, "a suite is a mapping of sections ("+kindNames()+")")
+	return strict.ParseMapping(file, data, "a suite is a mapping of sections ("+kindNames()+")")
 }
 
 // templateAt is where the first template of goss begins, outside of comments.
@@ -35,20 +37,20 @@ var commonKeys = []string{"title", "meta", "timeout", "skip", "retries", "pause"
 
 // entry is one check as it is written.
 type entry struct {
-	*strictEntry
+	*strict.Entry
 	limit time.Duration // for checks of a kind that need longer than others
 }
 
 func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*entry, error) {
 	if value.Kind == yaml.MappingNode {
-		for k := range pairs(value) {
+		for k := range strict.Pairs(value) {
 			if why, ok := unmapped[kind+" "+k.Value]; ok {
-				return nil, at(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
+				return nil, strict.At(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
 			}
 		}
 	}
-	e, err := newStrictEntry(file, kind, keys, key, value)
-	return &entry{strictEntry: e}, err
+	e, err := strict.NewEntry(file, kind, keys, key, value)
+	return &entry{Entry: e}, err
 }
 
 // timeout of 0 is the usual one, as goss writes it.
@@ -59,18 +61,18 @@ func (e *entry) timeout() time.Duration {
 
 // millis is a time; like goss's, it is written in milliseconds.
 func (e *entry) millis(key string, fallback time.Duration, least int64) time.Duration {
-	ms := e.number(key, fallback.Milliseconds(), least, maxTimeout.Milliseconds())
+	ms := e.Number(key, fallback.Milliseconds(), least, maxTimeout.Milliseconds())
 	return time.Duration(ms) * time.Millisecond
 }
 
 // teardown is a list of commands: a text for the board's shell, or a list of words.
 func (e *entry) teardown() [][]string {
-	n := e.fields["teardown"]
+	n := e.Fields["teardown"]
 	if n == nil {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode || len(n.Content) > maxTeardown {
-		e.Fail(n, "teardown must be a list of at most %d commands, not %s", maxTeardown, kindOf(n))
+		e.Fail(n, "teardown must be a list of at most %d commands, not %s", maxTeardown, strict.KindOf(n))
 		return nil
 	}
 	var all [][]string
@@ -81,15 +83,15 @@ func (e *entry) teardown() [][]string {
 }
 
 func (e *entry) commandOf(n *yaml.Node) []string {
-	one := &strictEntry{file: e.file, fields: map[string]*yaml.Node{"teardown": n}}
+	one := &strict.Entry{File: e.File, Fields: map[string]*yaml.Node{"teardown": n}}
 	var argv []string
 	if n.Kind == yaml.SequenceNode {
-		argv = one.list("teardown")
+		argv = one.List("teardown")
 	} else {
-		argv = []string{"sh", "-c", one.text("teardown", "")}
+		argv = []string{"sh", "-c", one.Text("teardown", "")}
 	}
-	if e.err == nil {
-		e.err = one.err
+	if e.Err == nil {
+		e.Err = one.Err
 	}
 	if len(argv) == 0 || strings.ContainsRune(strings.Join(argv, ""), 0) || argv[len(argv)-1] == "" && argv[0] == "sh" {
 		e.Fail(n, "teardown: not a command")
@@ -99,25 +101,25 @@ func (e *entry) commandOf(n *yaml.Node) []string {
 
 // meta reads title and next; goss lets any other key stand there too.
 func (e *entry) meta() (title, next string) {
-	title = e.text("title", e.name)
-	n := e.fields["meta"]
+	title = e.Text("title", e.Name)
+	n := e.Fields["meta"]
 	if n == nil {
 		return title, ""
 	}
 	if n.Kind != yaml.MappingNode {
-		e.Fail(n, "meta must be a mapping (title, next), not %s", kindOf(n))
+		e.Fail(n, "meta must be a mapping (title, next), not %s", strict.KindOf(n))
 		return title, ""
 	}
-	m := &strictEntry{file: e.file, fields: map[string]*yaml.Node{}}
-	for k, v := range pairs(n) {
-		m.fields[k.Value] = v
+	m := &strict.Entry{File: e.File, Fields: map[string]*yaml.Node{}}
+	for k, v := range strict.Pairs(n) {
+		m.Fields[k.Value] = v
 	}
-	title, next = m.text("title", title), m.text("next", "")
-	if e.err == nil {
-		e.err = m.err
+	title, next = m.Text("title", title), m.Text("next", "")
+	if e.Err == nil {
+		e.Err = m.Err
 	}
 	return title, next
 }
 
 // matcher reads an attribute as a matcher.
-func (e *entry) matcher(key string, t valueType) matcher { return readMatcher(e.strictEntry, key, t) }
+func (e *entry) matcher(key string, t valueType) matcher { return readMatcher(e.Entry, key, t) }

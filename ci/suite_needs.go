@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/images/strict"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -37,7 +39,7 @@ var lacks = map[string]string{
 
 // needs reads a mapping like {file: /dev/x}, or a list of such.
 func (e *entry) needs() []need {
-	n := e.fields["needs"]
+	n := e.Fields["needs"]
 	if n == nil {
 		return nil
 	}
@@ -57,17 +59,17 @@ func (e *entry) needs() []need {
 
 func (e *entry) needsOf(n *yaml.Node) []need {
 	if n.Kind != yaml.MappingNode {
-		e.Fail(n, "needs must be like {file: /dev/x} (have check, command, file, module, service), not %s", kindOf(n))
+		e.Fail(n, "needs must be like {file: /dev/x} (have check, command, file, module, service), not %s", strict.KindOf(n))
 		return nil
 	}
 	var all []need
-	for k, v := range pairs(n) {
+	for k, v := range strict.Pairs(n) {
 		_, known := needKinds[k.Value]
 		switch {
 		case !known:
 			e.Fail(k, "unknown need %q (have check, command, file, module, service)", k.Value)
 		case v.Kind != yaml.ScalarNode || v.Value == "" || v.ShortTag() == "!!null":
-			e.Fail(v, "needs: %s must be a name, not %s", k.Value, kindOf(v))
+			e.Fail(v, "needs: %s must be a name, not %s", k.Value, strict.KindOf(v))
 		}
 		all = append(all, e.needOf(k.Value, v))
 	}
@@ -75,7 +77,7 @@ func (e *entry) needsOf(n *yaml.Node) []need {
 }
 
 func (e *entry) needOf(kind string, v *yaml.Node) need {
-	n := need{kind: kind, name: v.Value, at: fmt.Sprintf("%s:%d:%d", e.file, v.Line, v.Column)}
+	n := need{kind: kind, name: v.Value, at: fmt.Sprintf("%s:%d:%d", e.File, v.Line, v.Column)}
 	switch {
 	case strings.ContainsRune(n.name, 0) || kind != "check" && strings.HasPrefix(n.name, "-"):
 		e.Fail(v, "needs: %q is no name of a %s", n.name, kind)

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/images/strict"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -331,7 +333,7 @@ func FuzzSuite(f *testing.F) {
 			return
 		}
 		l := loader{}
-		for key, value := range pairs(root) {
+		for key, value := range strict.Pairs(root) {
 			if key.Value == "gossfile" {
 				continue
 			}

@@ -32,7 +32,7 @@ func ShowSuites(w io.Writer) error {
 // firstSentence is that of the comment at the top of a suite.
 func firstSentence(text string) string {
 	var words []string
-	for _, line := range lines(text) {
+	for _, line := range plaintext.Lines(text) {
 		rest, ok := strings.CutPrefix(line, "#")
 		if !ok {
 			break

@@ -370,15 +370,15 @@ const maxSent = 10_000 // packets of one sample
 
 func readAim(e *entry) aim {
 	a := aim{
-		port: uint16(e.number("port", 53, 1, 65535)), others: uint16(e.number("other-port", 5300, 1, 65535)),
-		packets: int(e.number("packets", 20, 1, maxSent)), otherPackets: int(e.number("other-packets", 5, 1, maxSent)),
-		allFields: isTrue(e.flag("all-fields")), anyProtocol: isTrue(e.flag("any-protocol")),
+		port: uint16(e.Number("port", 53, 1, 65535)), others: uint16(e.Number("other-port", 5300, 1, 65535)),
+		packets: int(e.Number("packets", 20, 1, maxSent)), otherPackets: int(e.Number("other-packets", 5, 1, maxSent)),
+		allFields: isTrue(e.Flag("all-fields")), anyProtocol: isTrue(e.Flag("any-protocol")),
 	}
 	if a.port == a.others {
-		e.Fail(e.key, "port and other-port are the same; packets to one of them must not match the rule")
+		e.Fail(e.Key, "port and other-port are the same; packets to one of them must not match the rule")
 	}
 	if a.allFields && a.anyProtocol {
-		e.Fail(e.key, "a check takes only one of all-fields and any-protocol")
+		e.Fail(e.Key, "a check takes only one of all-fields and any-protocol")
 	}
 	return a
 }

@@ -1,7 +1,7 @@
 // Package strict reads YAML mappings whose keys are all known. Every error names the file,
 // the line and the column. Aliases and duplicate keys are refused: an alias lets a small
 // file unfold into a huge one.
-package ci
+package strict
 
 import (
 	"errors"
@@ -15,19 +15,19 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// at is an error at a place in a file.
-func at(file string, n *yaml.Node, format string, args ...any) error {
+// At is an error at a place in a file.
+func At(file string, n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d:%d: %s", file, n.Line, n.Column, fmt.Sprintf(format, args...))
 }
 
-// parseMapping returns the mapping that a file holds; what says what it should be.
-func parseMapping(file string, data []byte, what string) (*yaml.Node, error) {
+// ParseMapping returns the mapping that a file holds; what says what it should be.
+func ParseMapping(file string, data []byte, what string) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {
 		return nil, yamlError(file, err)
 	}
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		return nil, at(file, &doc, "%s", what)
+		return nil, At(file, &doc, "%s", what)
 	}
 	return doc.Content[0], inspectNode(file, doc.Content[0], 0)
 }
@@ -49,10 +49,10 @@ const maxDepth = 20
 // inspect refuses aliases, duplicate keys and deep nesting anywhere in a document.
 func inspectNode(file string, n *yaml.Node, depth int) error {
 	if n.Kind == yaml.AliasNode {
-		return at(file, n, "YAML aliases are not allowed; write the value out")
+		return At(file, n, "YAML aliases are not allowed; write the value out")
 	}
 	if depth > maxDepth {
-		return at(file, n, "nested more than %d levels deep", maxDepth)
+		return At(file, n, "nested more than %d levels deep", maxDepth)
 	}
 	if n.Kind == yaml.MappingNode {
 		if err := inspectKeys(file, n); err != nil {
@@ -69,20 +69,20 @@ func inspectNode(file string, n *yaml.Node, depth int) error {
 
 func inspectKeys(file string, n *yaml.Node) error {
 	seen := map[string]int{}
-	for key := range pairs(n) {
+	for key := range Pairs(n) {
 		if key.Kind != yaml.ScalarNode {
-			return at(file, key, "a key must be a plain value")
+			return At(file, key, "a key must be a plain value")
 		}
 		if line, ok := seen[key.Value]; ok {
-			return at(file, key, "duplicate key %q (first at line %d); one of them would be lost", key.Value, line)
+			return At(file, key, "duplicate key %q (first at line %d); one of them would be lost", key.Value, line)
 		}
 		seen[key.Value] = key.Line
 	}
 	return nil
 }
 
-// pairs yields the keys and values of a mapping as they are written.
-func pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
+// Pairs yields the keys and values of a mapping as they are written.
+func Pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(k, v *yaml.Node) bool) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			if !yield(n.Content[i], n.Content[i+1]) {
@@ -92,36 +92,36 @@ func pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	}
 }
 
-// strictEntry is a mapping of attributes. Its methods read one attribute each; the first
+// Entry is a mapping of attributes. Its methods read one attribute each; the first
 // that is wrong is kept in err.
-type strictEntry struct {
-	file   string
-	name   string
-	key    *yaml.Node
-	fields map[string]*yaml.Node
-	err    error
+type Entry struct {
+	File   string
+	Name   string
+	Key    *yaml.Node
+	Fields map[string]*yaml.Node
+	Err    error
 }
 
-// newStrictEntry reads the attributes of one mapping, such as the file "/etc/hostname".
-func newStrictEntry(file, kind string, keys []string, key, value *yaml.Node) (*strictEntry, error) {
-	e := &strictEntry{file: file, name: key.Value, key: key, fields: map[string]*yaml.Node{}}
+// NewEntry reads the attributes of one mapping, such as the file "/etc/hostname".
+func NewEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, error) {
+	e := &Entry{File: file, Name: key.Value, Key: key, Fields: map[string]*yaml.Node{}}
 	if value.ShortTag() == "!!null" {
 		return e, nil
 	}
 	if value.Kind != yaml.MappingNode {
-		return nil, at(file, value, "%s %q must be a mapping of attributes, not %s", kind, key.Value, kindOf(value))
+		return nil, At(file, value, "%s %q must be a mapping of attributes, not %s", kind, key.Value, KindOf(value))
 	}
-	for k, v := range pairs(value) {
+	for k, v := range Pairs(value) {
 		if !slices.Contains(keys, k.Value) {
-			return nil, at(file, k, "unknown attribute %q of a %s (allowed: %s)", k.Value, kind, strings.Join(keys, ", "))
+			return nil, At(file, k, "unknown attribute %q of a %s (allowed: %s)", k.Value, kind, strings.Join(keys, ", "))
 		}
-		e.fields[k.Value] = v
+		e.Fields[k.Value] = v
 	}
 	return e, nil
 }
 
-// kindOf is what a value is, in words.
-func kindOf(n *yaml.Node) string {
+// KindOf is what a value is, in words.
+func KindOf(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.MappingNode:
 		return "a mapping"
@@ -133,35 +133,35 @@ func kindOf(n *yaml.Node) string {
 	return strconv.Quote(n.Value)
 }
 
-func (e *strictEntry) Fail(n *yaml.Node, format string, args ...any) {
-	if e.err == nil {
-		e.err = at(e.file, n, format, args...)
+func (e *Entry) Fail(n *yaml.Node, format string, args ...any) {
+	if e.Err == nil {
+		e.Err = At(e.File, n, format, args...)
 	}
 }
 
-// scalar returns an attribute's node, or nil where it is absent or no scalar.
-func (e *strictEntry) scalar(key, want string) *yaml.Node {
-	n := e.fields[key]
+// Scalar returns an attribute's node, or nil where it is absent or no scalar.
+func (e *Entry) Scalar(key, want string) *yaml.Node {
+	n := e.Fields[key]
 	if n == nil {
 		return nil
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		e.Fail(n, "%s must be %s, not %s", key, want, kindOf(n))
+		e.Fail(n, "%s must be %s, not %s", key, want, KindOf(n))
 		return nil
 	}
 	return n
 }
 
-// text takes any scalar as it is written: goss files say `exec: true`.
-func (e *strictEntry) text(key, fallback string) string {
-	if n := e.scalar(key, "a string"); n != nil {
+// Text takes any scalar as it is written: goss files say `exec: true`.
+func (e *Entry) Text(key, fallback string) string {
+	if n := e.Scalar(key, "a string"); n != nil {
 		return n.Value
 	}
 	return fallback
 }
 
-func (e *strictEntry) flag(key string) *bool {
-	n := e.scalar(key, "true or false")
+func (e *Entry) Flag(key string) *bool {
+	n := e.Scalar(key, "true or false")
 	if n == nil {
 		return nil
 	}
@@ -173,9 +173,9 @@ func (e *strictEntry) flag(key string) *bool {
 	return &v
 }
 
-func (e *strictEntry) number(key string, fallback, least, most int64) int64 {
+func (e *Entry) Number(key string, fallback, least, most int64) int64 {
 	want := fmt.Sprintf("a whole number from %d to %d", least, most)
-	n := e.scalar(key, want)
+	n := e.Scalar(key, want)
 	if n == nil {
 		return fallback
 	}
@@ -187,19 +187,19 @@ func (e *strictEntry) number(key string, fallback, least, most int64) int64 {
 	return v
 }
 
-func (e *strictEntry) list(key string) []string {
-	n := e.fields[key]
+func (e *Entry) List(key string) []string {
+	n := e.Fields[key]
 	if n == nil {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode {
-		e.Fail(n, "%s must be a list of strings, not %s", key, kindOf(n))
+		e.Fail(n, "%s must be a list of strings, not %s", key, KindOf(n))
 		return nil
 	}
 	values := make([]string, 0, len(n.Content))
 	for _, c := range n.Content {
 		if c.Kind != yaml.ScalarNode {
-			e.Fail(c, "%s must be a list of strings; this is %s", key, kindOf(c))
+			e.Fail(c, "%s must be a list of strings; this is %s", key, KindOf(c))
 			return nil
 		}
 		if strings.ContainsRune(c.Value, 0) {
@@ -211,43 +211,43 @@ func (e *strictEntry) list(key string) []string {
 	return values
 }
 
-// path is an attribute, or else the entry's name, that must be an absolute path.
-func (e *strictEntry) path(key string) string {
-	p := e.text(key, e.name)
+// Path is an attribute, or else the entry's name, that must be an absolute path.
+func (e *Entry) Path(key string) string {
+	p := e.Text(key, e.Name)
 	if !strings.HasPrefix(p, "/") || strings.ContainsRune(p, 0) {
-		e.Fail(e.key, "%s %q must be an absolute path", key, p)
+		e.Fail(e.Key, "%s %q must be an absolute path", key, p)
 	}
 	return p
 }
 
-func (e *strictEntry) decimal(key string) *float64 {
-	n := e.scalar(key, "a number")
+func (e *Entry) Decimal(key string) *float64 {
+	n := e.Scalar(key, "a number")
 	if n == nil {
 		return nil
 	}
-	v, err := finite(n.Value)
+	v, err := Finite(n.Value)
 	if err != nil {
 		e.Fail(n, "%s must be a number, not %q", key, n.Value)
 	}
 	return &v
 }
 
-// percent reads 10% as 0.1.
-func (e *strictEntry) percent(key string) float64 {
-	n := e.scalar(key, "a percentage like 10%")
+// Percent reads 10% as 0.1.
+func (e *Entry) Percent(key string) float64 {
+	n := e.Scalar(key, "a percentage like 10%")
 	if n == nil {
 		return 0
 	}
 	text, ok := strings.CutSuffix(n.Value, "%")
-	v, err := finite(text)
+	v, err := Finite(text)
 	if !ok || err != nil || v <= 0 || v > 1000 {
 		e.Fail(n, "%s must be a percentage like 10%%, not %q", key, n.Value)
 	}
 	return v / 100
 }
 
-// finite refuses what no JSON can hold.
-func finite(text string) (float64, error) {
+// Finite refuses what no JSON can hold.
+func Finite(text string) (float64, error) {
 	v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
 		err = fmt.Errorf("%q is no number to compare", text)
