@@ -22,7 +22,7 @@ func (m machine) jetsons() ([]Device, error) {
 		port := "usb:" + r.Port
 		found = append(found, Device{
 			Path: port, Kind: Tegra, Bus: "usb", Model: r.Module, Chip: r.Chip, Port: port,
-			Serial: text(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), Console: m.console(r.Port), exists: true,
+			Serial: text(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), Console: m.console(r.Port), Exists: true,
 		})
 	}
 	return found, err
@@ -68,7 +68,7 @@ func (m machine) rshims() ([]Device, error) {
 	misc, _ := filepath.Glob(filepath.Join(m.nodes, "rshim*", "misc")) // the pattern is well-formed
 	var found []Device
 	for _, path := range misc {
-		d := Device{Path: m.node(filepath.Base(filepath.Dir(path))), Kind: RShim, exists: true}
+		d := Device{Path: m.node(filepath.Base(filepath.Dir(path))), Kind: RShim, Exists: true}
 		said, err := readInTime(path, cmp.Or(m.patience, patience))
 		d.Unread = unread(err)
 		d.Port, d.Chip = field(said, "DEV_NAME"), field(said, "DEV_INFO")

@@ -11,17 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// claim opens a device for this program alone, proves that it still is the one that
-// was shown, and that nobody has a partition of it open. The kernel knows none of its
-// partitions from then on.
-func claim(ctx context.Context, d Device) (*os.File, error) {
+// ErrRefused is for a device that must not be written, or that nobody confirmed:
+// nothing was written to it.
+var ErrRefused = errors.New("the device is refused")
+
+// refusal is an ErrRefused with a text of its own.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() []error { return []error{ErrRefused, r.error} }
+
+// claimed is a block device that is open for this program alone. The kernel knows none
+// of its partitions.
+type claimed struct {
+	*os.File
+	device Device
+	reread bool
+}
+
+// claim opens a device, proves that it still is the one that was shown, and that nobody
+// has a partition of it open. The error is an ErrRefused where the device is fine.
+func claim(ctx context.Context, d Device) (*claimed, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return nil, because(ctx, ErrRefused, here.held(d, err))
+		return nil, refusal{here.held(d, err)}
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)
-		return nil, because(ctx, ErrRefused, err)
+		return nil, refusal{fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)}
 	}
 	if err != nil {
 		return nil, err
@@ -30,12 +45,21 @@ func claim(ctx context.Context, d Device) (*os.File, error) {
 		if err := step(ctx, f, d); err != nil {
 			f.Close()
 			if errors.Is(err, unix.EIO) { // its first sector cannot be read
-				return nil, because(ctx, ErrDevice, err)
+				return nil, err
 			}
-			return nil, because(ctx, ErrRefused, err)
+			return nil, refusal{err}
 		}
 	}
-	return f, nil
+	return &claimed{File: f, device: d}, nil
+}
+
+// Close has the kernel know the partitions again that it finds, where RereadTable did
+// not.
+func (c *claimed) Close() error {
+	if !c.reread {
+		_ = rereadOnce(c.File) // of a flash that failed, which says more
+	}
+	return c.File.Close()
 }
 
 // held says what keeps a device, or a partition of it, from being opened for this

@@ -8,110 +8,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"slipway/images/bmap"
 )
 
 const deviceSize = 28 * mib
-
-// mustRun runs a program that a test is set up with.
-func mustRun(t *testing.T, argv ...string) string {
-	t.Helper()
-	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// loop attaches a file full of what a former owner left. Where it goes, its
-// tests' mounts must have gone before.
-func loop(t *testing.T, size int64, args ...string) (device, file string) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, for loop devices")
-	}
-	if _, err := exec.LookPath("losetup"); err != nil {
-		t.Skip("losetup is missing (Debian package mount)")
-	}
-	file = filepath.Join(t.TempDir(), "device")
-	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, int(size)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	device = attach(t, append(args, file)...)
-	return device, file
-}
-
-func attach(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
-	device := strings.TrimSpace(string(out))
-	if err != nil {
-		t.Skipf("no loop device: %v: %s", err, device)
-	}
-	// A test that was killed may have left it so; the kernel keeps that for the next file.
-	if !slices.Contains(args, "--read-only") && text(filepath.Join("/sys/class/block", filepath.Base(device)), "ro") == "1" {
-		mustRun(t, "blockdev", "--setrw", device)
-	}
-	clearPartitions(t, device)
-	t.Cleanup(func() { // unless it is somebody else's by now
-		if behind := backing(device); behind != "" && strings.HasPrefix(behind, args[len(args)-1]) {
-			_ = exec.Command("losetup", "--detach", device).Run()
-		}
-	})
-	return device
-}
-
-// clearPartitions removes partitions that a test gave a loop device; the kernel would
-// keep them for the next file. Whoever looks at them at the moment holds them.
-func clearPartitions(t *testing.T, device string) {
-	t.Helper()
-	pattern := filepath.Join("/sys/class/block", filepath.Base(device)+"p*")
-	eventually(t, "the partitions of "+device+" to go", func() bool {
-		left, _ := filepath.Glob(pattern)
-		for _, p := range left {
-			_ = exec.Command("delpart", device, text(p, "partition")).Run()
-		}
-		return len(left) == 0
-	})
-}
-
-// backing is the file behind a loop device.
-func backing(device string) string {
-	return text(filepath.Join("/sys/class/block", filepath.Base(device)), "loop/backing_file")
-}
-
-// detach waits until the loop device has gone: whoever reads it at the moment (udev)
-// holds it back.
-func detach(t *testing.T, device string) {
-	t.Helper()
-	file := backing(device)
-	mustRun(t, "losetup", "--detach", device)
-	eventually(t, device+" to go", func() bool { return backing(device) != file })
-}
-
-// reattach gives a loop device another file. Until then, its number is free for
-// anybody, the tests of another package among them.
-func reattach(t *testing.T, device, file string) {
-	t.Helper()
-	eventually(t, device+" to be free", func() bool { return exec.Command("losetup", device, file).Run() == nil })
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatalf("waited a minute for %s", what)
-		}
-	}
-}
 
 func TestWriteBlock(t *testing.T) {
 	for _, args := range [][]string{{"--direct-io=on"}, {"--direct-io=off"}, {"--sector-size=4096"}} {
@@ -272,46 +178,6 @@ func TestDryRunOfBlock(t *testing.T) {
 	}
 }
 
-// udev locks a device for the moment in which it looks what is on it.
-func TestLockedForAMoment(t *testing.T) {
-	defer func(was time.Duration) { lockPatience = was }(lockPatience)
-	lockPatience = time.Minute
-	device, _ := loop(t, deviceSize)
-	other := keep(t, device, 0)
-	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
-		t.Fatal(err)
-	}
-	unlocked := make(chan error, 1)
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		unlocked <- unix.Flock(int(other.Fd()), unix.LOCK_UN)
-	}()
-	t.Cleanup(func() { // before the file is closed
-		if err := <-unlocked; err != nil {
-			t.Error(err)
-		}
-	})
-	d, err := here.examine(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := claim(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
-}
-
-func keep(t *testing.T, path string, flags int) *os.File {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
 func TestWriteBlockRefusesPartition(t *testing.T) {
 	if _, err := exec.LookPath("addpart"); err != nil {
 		t.Skip("addpart is missing (Debian package util-linux)")
@@ -326,20 +192,6 @@ func TestWriteBlockRefusesPartition(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "name the whole disk, "+device) {
 		t.Errorf("Write = %v; want it to name the disk", err)
 	}
-}
-
-func TestDevicesShowsLoop(t *testing.T) {
-	device, file := loop(t, deviceSize)
-	devices, err := Devices(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range devices {
-		if d.Path == device && d.Model == file && d.SizeBytes == deviceSize && d.Refused == "" {
-			return
-		}
-	}
-	t.Errorf("Devices = %+v; want %s over %s among them", devices, device, file)
 }
 
 // Devices that are flashed side by side each tidy up the one folder.

@@ -197,10 +197,13 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *Device) error {
 	return nil
 }
 
+// rshimDir is where this machine's rshims are. Tests have their own.
+var rshimDir = "/dev"
+
 // openRShim opens the rshim that a path stands for.
 func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
-	if name, local := strings.CutPrefix(path, here.dev+"/"); local {
-		return rshim.At(filepath.Join(here.nodes, name)), nil
+	if name, local := strings.CutPrefix(path, "/dev/"); local {
+		return rshim.At(filepath.Join(rshimDir, name)), nil
 	}
 	return rshim.Open(ctx, path)
 }
@@ -215,7 +218,7 @@ var odd = regexp.MustCompile(`[^A-Za-z0-9.@]+`)
 
 // logName is the file for what a DPU says: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
 func logName(path string) string {
-	return odd.ReplaceAllString(strings.Trim(strings.TrimPrefix(path, here.dev), "/"), "-") + ".log"
+	return odd.ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
 }
 
 func (j *bluefieldJob) names() []string {

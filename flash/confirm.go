@@ -35,19 +35,20 @@ func (d Device) guard() string {
 	return d.Guarded
 }
 
-// agree makes sure that the user means these very devices.
-func (o Options) agree(ctx context.Context, devices []Device) error {
-	if len(o.Yes) > 0 {
-		return o.agreed(devices)
+// confirm makes sure that the user means these very devices: by what names them in
+// yes, or else by the answer to ask, which may be nil.
+func confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
+	if len(yes) > 0 {
+		return checkConfirmed(devices, yes)
 	}
 	var open []Device
 	for _, d := range devices {
 		token, what := d.token()
 		switch {
-		case !d.exists:
+		case !d.Exists:
 		case d.guard() != "":
 			return fmt.Errorf("%s: %s, so it is written only when confirmed by %s, %q; nothing was written", d.Path, d.guard(), what, token)
-		case o.Confirm == nil:
+		case ask == nil:
 			return fmt.Errorf("%s: not confirmed: confirm it by %s, %q; nothing was written", d.Path, what, token)
 		default:
 			open = append(open, d)
@@ -56,20 +57,20 @@ func (o Options) agree(ctx context.Context, devices []Device) error {
 	if len(open) == 0 {
 		return nil
 	}
-	return askUser(ctx, o.Confirm, open)
+	return askUser(ctx, ask, open)
 }
 
-// agreed compares what was given with the devices. What names none of them was meant
-// for another one, so that something is wrong.
-func (o Options) agreed(devices []Device) error {
+// checkConfirmed compares the devices with what confirms them. A name of none of them
+// was meant for another device, so that something is wrong.
+func checkConfirmed(devices []Device, yes []string) error {
 	for _, d := range devices {
-		if token, what := d.token(); !slices.ContainsFunc(o.Yes, d.named) {
-			return fmt.Errorf("confirmed as %q, but %s of %s is %q; nothing was written", strings.Join(o.Yes, ", "), what, d.Path, token)
+		if token, what := d.token(); !slices.ContainsFunc(yes, d.named) {
+			return fmt.Errorf("confirmed as %q, but %s of %s is %q; nothing was written", strings.Join(yes, ", "), what, d.Path, token)
 		}
 	}
-	for _, yes := range o.Yes {
-		if !slices.ContainsFunc(devices, func(d Device) bool { return d.named(yes) }) {
-			return fmt.Errorf("confirmed as %q, which is none of the devices; nothing was written", yes)
+	for _, name := range yes {
+		if !slices.ContainsFunc(devices, func(d Device) bool { return d.named(name) }) {
+			return fmt.Errorf("confirmed as %q, which is none of the devices; nothing was written", name)
 		}
 	}
 	return nil
@@ -89,9 +90,9 @@ func samePath(a, b string) bool {
 }
 
 // askUser does not wait for an answer any longer once the context has ended.
-func askUser(ctx context.Context, confirm func([]Device) error, devices []Device) error {
+func askUser(ctx context.Context, ask func([]Device) error, devices []Device) error {
 	answer := make(chan error, 1)
-	go func() { answer <- confirm(devices) }()
+	go func() { answer <- ask(devices) }()
 	select {
 	case err := <-answer:
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -46,7 +47,7 @@ type Device struct {
 	Refused string `json:"refused,omitempty"` // why it is never written; "" where it may be
 	Guarded string `json:"guarded,omitempty"` // why it is written only where it was named by its serial
 
-	exists   bool   // a file that is not there yet needs no confirmation
+	Exists   bool   `json:"-"` // a file that is not there yet needs no confirmation
 	sequence string // the kernel's count of disks, or a file's number and time; what was swapped has another
 }
 
@@ -124,6 +125,17 @@ func (d Device) note() string {
 // fixed tells a disk that may well be somebody's only one.
 func (d Device) fixed() bool {
 	return d.Kind == Block && d.Bus != "loop" && !d.Removable
+}
+
+// called says whether a name that was given is the device's.
+func (d Device) called(name string) bool {
+	abs, err := filepath.Abs(strings.TrimPrefix(name, FilePrefix))
+	return name == d.Path || err == nil && (abs == d.Path || abs == d.Given)
+}
+
+// same says whether two paths lead to one device.
+func (d Device) same(other Device) bool {
+	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
 }
 
 // describe shows what is about to be overwritten.

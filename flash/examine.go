@@ -16,12 +16,15 @@ import (
 	"slipway/flash/rshim"
 )
 
+// examine finds out what path names on this machine.
+func examine(path string) (Device, error) { return here.examine(path) }
+
 // examine finds out what path names. It follows links, so that names like
 // /dev/disk/by-id/... can be used.
 func (m machine) examine(path string) (Device, error) {
 	path, meant := strings.CutPrefix(path, FilePrefix)
 	if kind := special(path); kind != "" && !meant {
-		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, exists: true}, nil
+		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, Exists: true}, nil
 	}
 	if path == "" && meant {
 		return Device{}, fmt.Errorf("no name after %s", FilePrefix)
@@ -144,7 +147,7 @@ func (m machine) file(path string, info fs.FileInfo) (Device, error) {
 		return Device{}, err
 	}
 	d := Device{
-		Path: path, Kind: File, SizeBytes: info.Size(), exists: true,
+		Path: path, Kind: File, SizeBytes: info.Size(), Exists: true,
 		sequence: fmt.Sprintf("%d of %d", info.Sys().(*syscall.Stat_t).Ino, info.ModTime().UnixNano()),
 	}
 	if m.isDevice(path) {

@@ -3,17 +3,12 @@ package flash
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // Why a flash failed, as far as a script has to know. An error that is none of these is
 // any other one.
 var (
-	// ErrRefused is for a device that must not be written, or that nobody confirmed:
-	// nothing was written to it.
-	ErrRefused = errors.New("the device is refused")
 	// ErrImage is for an image that is not there, or is not what it should be.
 	ErrImage = errors.New("the image is not what it should be")
 	// ErrDevice is for a device that did not keep what was written, or is broken.
@@ -50,12 +45,6 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 		f.Receipts = append(f.Receipts, Receipt{Board: board, Device: Device{Path: name}}.failed(err))
 	}
 	return f
-}
-
-// called says whether a name that was given is the device's.
-func (d Device) called(name string) bool {
-	abs, err := filepath.Abs(strings.TrimPrefix(name, FilePrefix))
-	return name == d.Path || err == nil && (abs == d.Path || abs == d.Given)
 }
 
 // failed is the receipt of a device that is not whole.

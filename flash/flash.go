@@ -183,7 +183,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if o.DryRun {
 		return r.image.vouch(j.plan(ctx))
 	}
-	if err := o.agree(ctx, chosen); err != nil {
+	if err := confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
 		return nil, because(ctx, ErrRefused, err)
 	}
 	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.writeDevices(ctx)) })
@@ -249,16 +249,12 @@ func several(devices []string, name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-func (d Device) same(other Device) bool {
-	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
-}
-
 // choose finds out what device is and refuses what must not be written.
 func choose(spec images.Spec, artifact images.Artifact, device string) (Device, error) {
 	if artifact.Board != spec.Board {
 		return Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)
 	}
-	d, err := here.examine(device)
+	d, err := examine(device)
 	if err != nil {
 		return Device{}, err
 	}

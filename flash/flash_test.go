@@ -25,7 +25,6 @@ import (
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/progress"
-	"slipway/layers/run"
 )
 
 const (
@@ -157,16 +156,6 @@ func same(t *testing.T, what string, got, want []byte) {
 
 func needMke2fs(t *testing.T) { t.Helper(); e2fs(t, "mke2fs") }
 
-// e2fs is the path of a program of e2fsprogs.
-func e2fs(t *testing.T, name string) string {
-	t.Helper()
-	path, err := run.LookPath(name)
-	if err != nil {
-		t.Skipf("%s is missing (Debian package e2fsprogs)", name)
-	}
-	return path
-}
-
 func newTestIdentity(t *testing.T) Identity {
 	t.Helper()
 	id, err := NewIdentity(filepath.Join(t.TempDir(), "ssh"))
@@ -209,7 +198,7 @@ func TestWriteFile(t *testing.T) {
 
 func unexported(p cmp.Path) bool {
 	name := p.Last().String()
-	return name == ".exists" || name == ".sequence"
+	return name == ".Exists" || name == ".sequence"
 }
 
 func TestWriteFileReplacesOnlyWhatWasConfirmed(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 type goal struct {
 	job     *imageJob
 	device  Device
-	card    *os.File // a block device that was claimed, or is looked at
-	claimed bool     // the kernel knows no partitions of it
+	claimed *claimed // the block device
+	looked  *os.File // the device of a dry run
 	pending *pending // what will be the virtual disk
 	disk    *write.Disk
 	copy    *write.Copy
@@ -59,12 +59,11 @@ func (g *goal) open(ctx context.Context) (err error) {
 		o.Fresh = true
 		return g.copyTo(g.pending.File, o)
 	}
-	if g.card, err = claim(ctx, g.device); err != nil {
+	if g.claimed, err = claim(ctx, g.device); err != nil {
 		return err
 	}
-	g.claimed = true
 	o.Marked, o.Save = true, g.save
-	return g.copyTo(g.card, o)
+	return g.copyTo(g.claimed.File, o)
 }
 
 // look opens the device for a comparison. A virtual disk is made anew, so that there is
@@ -74,10 +73,10 @@ func (g *goal) look(context.Context) (err error) {
 	if g.device.Kind == File {
 		path, o = os.DevNull, write.CopyOptions{Dry: true, Fresh: true, Count: g.count, Detail: g.detail}
 	}
-	if g.card, err = os.Open(path); err != nil {
+	if g.looked, err = os.Open(path); err != nil {
 		return err
 	}
-	return g.copyTo(g.card, o)
+	return g.copyTo(g.looked, o)
 }
 
 func (g *goal) copyTo(f *os.File, o write.CopyOptions) (err error) {
@@ -92,14 +91,14 @@ func (g *goal) close() {
 	if g.disk != nil {
 		g.disk.Close()
 	}
-	if g.card != nil {
-		if g.claimed {
-			_ = rereadOnce(g.card) // of a flash that failed, which says more
-		}
-		g.card.Close()
+	if g.claimed != nil {
+		g.claimed.Close()
+	}
+	if g.looked != nil {
+		g.looked.Close()
 	}
 	if g.pending != nil {
-		g.pending.close()
+		g.pending.Close()
 	}
 }
 
@@ -118,7 +117,7 @@ func (g *goal) detail(what string) { g.step.Detail(what) }
 func (g *goal) fail(began time.Time, err error) {
 	g.err, g.receipt.Seconds, g.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
 	g.close()
-	g.disk, g.card, g.pending, g.copy = nil, nil, nil, nil
+	g.disk, g.claimed, g.looked, g.pending, g.copy = nil, nil, nil, nil, nil
 }
 
 // end closes the goal's bar and its receipt.
@@ -153,21 +152,20 @@ func (g *goal) did(r write.Result) string {
 func (g *goal) complete(ctx context.Context) error {
 	err := because(ctx, ErrDevice, g.copy.Complete(ctx))
 	if err == nil && g.pending != nil {
-		err = replace(g.device, g.pending)
+		err = g.pending.Replace()
 	}
 	if left := g.left(); err != nil && left != "" {
 		err = fmt.Errorf("%w\n  %s", err, left)
 	}
-	if err == nil && g.claimed {
-		g.claimed = false
-		err = rereadTable(ctx, g.card, g.device)
+	if err == nil && g.claimed != nil {
+		err = g.claimed.RereadTable(ctx)
 	}
 	return err
 }
 
 // left says in what state an unfinished flash leaves the device.
 func (g *goal) left() string {
-	if g.card == nil || g.copy == nil || g.job.options.DryRun {
+	if g.claimed == nil || g.copy == nil {
 		return ""
 	}
 	if !g.copy.Touched() {

@@ -86,20 +86,21 @@ func rereadOnce(f *os.File) error {
 	return err
 }
 
-// rereadTable has the kernel read the table that was written.
-func rereadTable(ctx context.Context, f *os.File, d Device) error {
-	err := patiently(ctx, func() error { return rereadOnce(f) })
+// RereadTable has the kernel read the table that was written.
+func (c *claimed) RereadTable(ctx context.Context) error {
+	c.reread = true
+	err := patiently(ctx, func() error { return rereadOnce(c.File) })
 	if err == nil {
 		return nil
 	}
-	dir, wrong := here.dirOf(d.Number)
+	dir, wrong := here.dirOf(c.device.Number)
 	switch {
 	case wrong != nil:
 		return errors.Join(err, wrong)
 	case errors.Is(err, unix.EACCES) && len(partitions(dir)) == 0:
 		return nil // whoever is not root had no old partitions in the kernel; udev reads the new ones
 	}
-	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: unplug and plug in %s, or run: blockdev --rereadpt %[2]s", here.partitionsHeld(dir, err), d.Path)
+	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: unplug and plug in %s, or run: blockdev --rereadpt %[2]s", here.partitionsHeld(dir, err), c.device.Path)
 }
 
 // patiently tries again while udev, or another program that looks at each disk, has a

@@ -3,14 +3,11 @@ package flash
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-
-	"slipway/images"
 )
 
 // claims says what uses a device or a partition: itself, or through what is
@@ -114,52 +111,6 @@ func (m machine) refuseByContent(d *Device) {
 		// Not in use at the moment: a disk of a NAS that is being fixed.
 		d.Guarded = cmp.Or(d.Guarded, fmt.Sprintf("%s is a part of %s", c.Name, c.Part))
 	}
-}
-
-// defaultLargestGiB is more than cards for boards have, and less than most disks that
-// somebody keeps something on.
-const defaultLargestGiB = 512
-
-// admit refuses what must not be written, or not for this board.
-func admit(spec images.Spec, d Device) error {
-	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
-		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
-	}
-	if flashers[d.Kind] == nil {
-		return fmt.Errorf("this version has no flasher for devices of kind %s (it has: %s)", d.Kind, strings.Join(slices.Sorted(maps.Keys(flashers)), ", "))
-	}
-	if d.Refused != "" {
-		return fmt.Errorf("refused: %s", d.Refused)
-	}
-	largest := int64(cmp.Or(spec.Flash.LargestGiB, defaultLargestGiB))
-	if d.Kind == Block && d.SizeBytes > largest<<30 {
-		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in images/boards/%s/board.yml", exactText(d.SizeBytes), largest, spec.Board, spec.Board)
-	}
-	if d.Kind == File && d.exists {
-		return overArtifact(spec, d.Path)
-	}
-	return nil
-}
-
-// overArtifact refuses files of an artifact, whose image would be written over
-// itself, and another board's virtual disk, which lies below its artifact.
-func overArtifact(spec images.Spec, path string) error {
-	dir := filepath.Dir(path)
-	for _, dir := range []string{dir, filepath.Dir(dir)} {
-		a, err := images.ReadArtifact(dir)
-		if err != nil {
-			continue // most folders have none
-		}
-		for _, f := range a.Files {
-			if a.Path(f) == path {
-				return fmt.Errorf("refused: it belongs to the artifact in %s; name a device, or a file that is to become a virtual disk", a.Dir())
-			}
-		}
-		if a.Board != spec.Board {
-			return fmt.Errorf("refused: it lies with the artifact of board %s, and this one is for %s", a.Board, spec.Board)
-		}
-	}
-	return nil
 }
 
 // changed says what is different about a device that was shown and confirmed.

@@ -139,7 +139,7 @@ func (m machine) device(dir string, uses uses) Device {
 		SizeBytes: sectors(dir),
 		// A card in a computer's own reader counts as fixed for the kernel.
 		Removable: text(dir, "removable") == "1" || text(dir, "device/type") == "SD",
-		exists:    true,
+		Exists:    true,
 		sequence:  text(dir, "diskseq"),
 	}
 	d.SectorBytes, _ = strconv.ParseInt(text(dir, "queue/logical_block_size"), 10, 32) // 0: not known

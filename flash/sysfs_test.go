@@ -48,27 +48,6 @@ func fake(t *testing.T, lines string) machine {
 	return m
 }
 
-func put(t *testing.T, path, content string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func link(t *testing.T, root, name, target string) {
-	t.Helper()
-	path := filepath.Join(root, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(root, target), path); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A laptop with two NVMe disks, a card reader with a card, and a USB stick with
 // two partitions.
 const laptop = `
@@ -166,36 +145,37 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-func TestAgree(t *testing.T) {
-	card := Device{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, exists: true}
-	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", exists: true}
-	nameless := Device{Path: "/dev/vda", Kind: Block, Bus: "virtio", exists: true}
-	unlabelled := Device{Path: "/dev/sdb", Kind: Block, Bus: "usb", Removable: true, exists: true}
-	yes := func([]Device) error { return nil }
+func TestConfirm(t *testing.T) {
+	card := Device{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, Exists: true}
+	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", Exists: true}
+	nameless := Device{Path: "/dev/vda", Kind: Block, Bus: "virtio", Exists: true}
+	unlabelled := Device{Path: "/dev/sdb", Kind: Block, Bus: "usb", Removable: true, Exists: true}
+	agree := func([]Device) error { return nil }
 	tests := []struct {
 		name    string
 		device  Device
-		options Options
+		yes     []string
+		ask     func([]Device) error
 		wantErr string
 	}{
-		{name: "card by its serial", device: card, options: Options{Yes: []string{"4C53"}}},
-		{name: "card by answer", device: card, options: Options{Confirm: yes}},
-		{name: "card by its path", device: card, options: Options{Yes: []string{"/dev/sda"}}, wantErr: "its serial"},
-		{name: "card by another's serial, though answered", device: card, options: Options{Yes: []string{"4C54"}, Confirm: yes}, wantErr: "confirmed as"},
+		{name: "card by its serial", device: card, yes: []string{"4C53"}},
+		{name: "card by answer", device: card, ask: agree},
+		{name: "card by its path", device: card, yes: []string{"/dev/sda"}, wantErr: "its serial"},
+		{name: "card by another's serial, though answered", device: card, yes: []string{"4C54"}, ask: agree, wantErr: "confirmed as"},
 		{name: "card unasked", device: card, wantErr: "not confirmed"},
-		{name: "card without a serial by its path", device: unlabelled, options: Options{Yes: []string{"/dev/sdb"}}},
-		{name: "card without a serial by another path", device: unlabelled, options: Options{Yes: []string{"/dev/sdc"}}, wantErr: "its path"},
+		{name: "card without a serial by its path", device: unlabelled, yes: []string{"/dev/sdb"}},
+		{name: "card without a serial by another path", device: unlabelled, yes: []string{"/dev/sdc"}, wantErr: "its path"},
 		{name: "card without a serial, unasked", device: unlabelled, wantErr: `its path, "/dev/sdb"`},
-		{name: "disk by its serial", device: disk, options: Options{Yes: []string{"S4EW"}}},
-		{name: "disk by answer", device: disk, options: Options{Confirm: yes}, wantErr: "not removable"},
-		{name: "disk without a serial", device: nameless, options: Options{Confirm: yes}, wantErr: "not removable"},
-		{name: "disk without a serial by its path", device: nameless, options: Options{Yes: []string{"/dev/vda"}}, wantErr: "confirmed as"},
+		{name: "disk by its serial", device: disk, yes: []string{"S4EW"}},
+		{name: "disk by answer", device: disk, ask: agree, wantErr: "not removable"},
+		{name: "disk without a serial", device: nameless, ask: agree, wantErr: "not removable"},
+		{name: "disk without a serial by its path", device: nameless, yes: []string{"/dev/vda"}, wantErr: "confirmed as"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			err := test.options.agree(t.Context(), []Device{test.device})
+			err := confirm(t.Context(), []Device{test.device}, test.yes, test.ask)
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
-				t.Errorf("agree = %v; want an error with %q", err, test.wantErr)
+				t.Errorf("confirm = %v; want an error with %q", err, test.wantErr)
 			}
 		})
 	}
