@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"slipway/flash/device"
 	"slipway/images"
 )
 
@@ -16,7 +17,7 @@ import (
 const defaultLargestGiB = 512
 
 // admit refuses what must not be written, or not for this board.
-func admit(spec images.Spec, d Device) error {
+func admit(spec images.Spec, d device.Device) error {
 	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
 		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
 	}
@@ -27,10 +28,10 @@ func admit(spec images.Spec, d Device) error {
 		return fmt.Errorf("refused: %s", d.Refused)
 	}
 	largest := int64(cmp.Or(spec.Flash.LargestGiB, defaultLargestGiB))
-	if d.Kind == Block && d.SizeBytes > largest<<30 {
-		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in images/boards/%s/board.yml", exactText(d.SizeBytes), largest, spec.Board, spec.Board)
+	if d.Kind == device.Block && d.SizeBytes > largest<<30 {
+		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in images/boards/%s/board.yml", device.ExactSize(d.SizeBytes), largest, spec.Board, spec.Board)
 	}
-	if d.Kind == File && d.Exists {
+	if d.Kind == device.File && d.Exists {
 		return overArtifact(spec, d.Path)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"slipway/flash/bfb"
+	"slipway/flash/device"
 	"slipway/flash/fetch"
 	"slipway/flash/rshim"
 	"slipway/images"
@@ -39,7 +40,7 @@ type bluefieldJob struct {
 
 // dpu is one BlueField of a bluefieldJob.
 type dpu struct {
-	device  Device
+	device  device.Device
 	port    *rshim.Port
 	mode    string
 	log     string // file with what it says
@@ -170,7 +171,7 @@ func (j *bluefieldJob) openPorts(ctx context.Context) error {
 	return nil
 }
 
-func (j *bluefieldJob) openPort(ctx context.Context, d *Device) error {
+func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	port, err := openRShim(ctx, d.Path)
 	if err != nil {
 		return err
@@ -236,12 +237,12 @@ func (j *bluefieldJob) bytes() int64 {
 
 func (j *bluefieldJob) show(w io.Writer) {
 	for _, d := range j.dpus {
-		d.device.describe(w)
+		d.device.Describe(w)
 		if d.mode != "" {
 			fmt.Fprintf(w, "  in %s\n", d.mode)
 		}
 	}
-	fmt.Fprintf(w, "Boot stream %s for board %s: %d images, %s.\n", filepath.Base(j.stream.Name()), j.artifact.Board, len(j.stream.Images), sizeText(j.bytes()))
+	fmt.Fprintf(w, "Boot stream %s for board %s: %d images, %s.\n", filepath.Base(j.stream.Name()), j.artifact.Board, len(j.stream.Images), device.SizeText(j.bytes()))
 	for _, n := range j.stream.Notes {
 		fmt.Fprintf(w, "  note: %s\n", n)
 	}
@@ -249,7 +250,7 @@ func (j *bluefieldJob) show(w io.Writer) {
 	case j.config != nil:
 		fmt.Fprintf(w, "  with %s behind it\n", j.options.Config)
 	case j.stream.TrailingBytes > 0:
-		fmt.Fprintf(w, "  with %s of trailing data (a bf.cfg or a root file system)\n", sizeText(j.stream.TrailingBytes))
+		fmt.Fprintf(w, "  with %s of trailing data (a bf.cfg or a root file system)\n", device.SizeText(j.stream.TrailingBytes))
 	}
 	fmt.Fprintln(w, "A DPU is reset at once: what runs on it ends, its network ports go down, and the stream decides what becomes of its disk.")
 }
@@ -259,7 +260,7 @@ func (j *bluefieldJob) plan(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.dpus {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it says what came of it. Nothing was pushed.\n", d.device.Path, sizeText(j.bytes()))
+			fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it says what came of it. Nothing was pushed.\n", d.device.Path, device.SizeText(j.bytes()))
 		}
 		receipts = append(receipts, d.receipt)
 	}

@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"slipway/flash/bfb"
+	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/flash/rshim/rshimtest"
 	"slipway/images"
 )
 
-var dpuSpec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Block, RShim}, DPU: "BlueField-2"}}
+var dpuSpec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Block, device.RShim}, DPU: "BlueField-2"}}
 
 // dpus plays DPUs as this machine's /dev/rshim0, /dev/rshim1, ...
 func dpus(t *testing.T, all ...*rshimtest.DPU) []string {
@@ -240,7 +241,7 @@ func TestFlashBlueFieldChanged(t *testing.T) {
 		d := &rshimtest.DPU{Says: rshimtest.Boots}
 		names := dpus(t, d)
 		a, _ := streamArtifact(t)
-		_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]Device) error {
+		_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]device.Device) error {
 			change(t, d, filepath.Join(a.Dir(), "toy.bfb"))
 			return nil
 		}})
@@ -256,7 +257,7 @@ func TestFlashBlueFieldTwice(t *testing.T) {
 	names := dpus(t, d)
 	a, _ := streamArtifact(t)
 	var second error
-	_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]Device) error {
+	_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]device.Device) error {
 		_, second = WriteAll(t.Context(), dpuSpec, a, names, Options{Yes: names})
 		return nil
 	}})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"slipway/flash/device"
 	"slipway/flash/probe"
 )
 
@@ -24,10 +25,10 @@ func (j *imageJob) showUnused(w io.Writer) {
 	last := slices.MaxFunc(disk.Table.Partitions, func(a, b probe.Partition) int { return cmp.Compare(a.OffsetBytes, b.OffsetBytes) })
 	for _, d := range j.devices {
 		path, unused := "/dev/CARD", "the rest of a larger card stays unused"
-		if d.Kind == Block {
-			path, unused = d.Path, fmt.Sprintf("%s of %s stay unused", sizeText(d.SizeBytes-j.size), d.Path)
+		if d.Kind == device.Block {
+			path, unused = d.Path, fmt.Sprintf("%s of %s stay unused", device.SizeText(d.SizeBytes-j.size), d.Path)
 		}
-		if d.Kind == Block && d.SizeBytes == j.size {
+		if d.Kind == device.Block && d.SizeBytes == j.size {
 			continue
 		}
 		fmt.Fprintf(w, "  note: the image ends at %d MiB, with partition %d (%s) and the second copy of the partition table; %s.\n"+

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"slipway/flash/device"
 )
 
 // Why a flash failed, as far as a script has to know. An error that is none of these is
 // any other one.
 var (
+	// ErrRefused is for a device that must not be written, or that nobody confirmed:
+	// nothing was written to it.
+	ErrRefused = device.ErrRefused
 	// ErrImage is for an image that is not there, or is not what it should be.
 	ErrImage = errors.New("the image is not what it should be")
 	// ErrDevice is for a device that did not keep what was written, or is broken.
@@ -39,10 +44,10 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 	}
 	f = &Failed{err: err}
 	for _, name := range devices {
-		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.called(name) }) {
+		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.IsCalled(name) }) {
 			continue
 		}
-		f.Receipts = append(f.Receipts, Receipt{Board: board, Device: Device{Path: name}}.failed(err))
+		f.Receipts = append(f.Receipts, Receipt{Board: board, Device: device.Device{Path: name}}.failed(err))
 	}
 	return f
 }

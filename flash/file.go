@@ -5,11 +5,13 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/device"
 )
 
 // newDisk makes a virtual disk that is as large as the image.
-func newDisk(j *imageJob, d Device) (_ *pending, err error) {
-	f, err := newPending(d)
+func newDisk(j *imageJob, d device.Device) (_ *device.Pending, err error) {
+	f, err := device.NewPending(d)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +40,7 @@ func (j *imageJob) checkSpace(dir string) error {
 		need += j.seed.blocks.Mapped()
 	}
 	if free := int64(st.Bavail) * int64(st.Frsize); free < need {
-		return fmt.Errorf("%s has room for %s, the image needs %s\nnext: free some space, or name a file in another folder", dir, exactText(free), exactText(need))
+		return fmt.Errorf("%s has room for %s, the image needs %s\nnext: free some space, or name a file in another folder", dir, device.ExactSize(free), device.ExactSize(need))
 	}
 	return nil
 }

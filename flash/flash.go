@@ -1,6 +1,6 @@
-// Package flash puts an artifact's disk image onto a device, a card, a disk or a
-// virtual disk, and proves that it is there. It never writes to a device that it
-// was not clearly told to. What then runs on the board is target's.
+// Package flash writes an artifact's image to a card, a disk, a virtual disk, a Jetson or
+// a BlueField, and proves that it is there. It never writes to a device that nobody
+// confirmed; see flash/device. What then runs on the board is target's.
 package flash
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/images"
 )
@@ -27,55 +28,55 @@ const ReceiptName = "flash.json"
 
 // Options is what a flash may be told.
 type Options struct {
-	Identity      *Identity            // written into the data partition; nil leaves that as the image has it
-	Yes           []string             // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
-	Confirm       func([]Device) error // asks a person where Yes is empty; see Ask
-	Image         string               // replaces the artifact's image: a path, or a reference as fetch reads it
-	BlockMap      string               // its block map, named the same way; "" looks beside the image
-	Digest        string               // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
-	Signers       string               // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
-	Cache         string               // folder of what is fetched; "" is cache/images beside the artifact's folder
-	Holes         string               // what becomes of what the image leaves out: zero (also ""), discard or keep
-	Blind         bool                 // do not read back
-	ForceRecovery bool                 // bring Jetsons into recovery mode by the board's command
-	PKC, SBK      string               // files with keys that a Jetson's boot files are signed and encrypted with
-	Config        string               // a bf.cfg for the installer in a BlueField's boot stream
-	Raw           bool                 // write also what is no image of a whole disk, see probe.Judge
-	DryRun        bool                 // stop before the first write
-	Out           io.Writer            // where the device and what will be done is shown; nil shows nothing
+	Identity      *Identity                   // written into the data partition; nil leaves that as the image has it
+	Yes           []string                    // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
+	Confirm       func([]device.Device) error // asks a person where Yes is empty; see Ask
+	Image         string                      // replaces the artifact's image: a path, or a reference as fetch reads it
+	BlockMap      string                      // its block map, named the same way; "" looks beside the image
+	Digest        string                      // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
+	Signers       string                      // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
+	Cache         string                      // folder of what is fetched; "" is cache/images beside the artifact's folder
+	Holes         string                      // what becomes of what the image leaves out: zero (also ""), discard or keep
+	Blind         bool                        // do not read back
+	ForceRecovery bool                        // bring Jetsons into recovery mode by the board's command
+	PKC, SBK      string                      // files with keys that a Jetson's boot files are signed and encrypted with
+	Config        string                      // a bf.cfg for the installer in a BlueField's boot stream
+	Raw           bool                        // write also what is no image of a whole disk, see probe.Judge
+	DryRun        bool                        // stop before the first write
+	Out           io.Writer                   // where the device and what will be done is shown; nil shows nothing
 }
 
 // Receipt says what was written where, and how it was proved.
 type Receipt struct {
-	Board          string    `json:"board"`
-	Key            string    `json:"key"` // the artifact's
-	Device         Device    `json:"device"`
-	Image          string    `json:"image,omitempty"`          // its file
-	Origin         string    `json:"origin,omitempty"`         // where that was fetched from
-	SignedBy       []string  `json:"signedBy,omitempty"`       // who vouches for it, or for the artifact
-	Ignored        []string  `json:"ignored,omitempty"`        // signatures beside the image or its map that nobody verified
-	Form           string    `json:"form,omitempty"`           // how that is packed
-	ImageSHA256    string    `json:"imageSha256"`              // of the file, as the artifact has it
-	MapSHA256      string    `json:"mapSha256"`                // of the block map
-	UnpackedSHA256 string    `json:"unpackedSha256,omitempty"` // of the image that was written, where there is no block map
-	Ranges         int64     `json:"ranges,omitempty"`         // of the block map, whose digests the image was proved by
-	ImageBytes     int64     `json:"imageBytes"`               // unpacked
-	WrittenBytes   int64     `json:"writtenBytes"`             // of data
-	LeftBytes      int64     `json:"leftBytes"`                // of data that was there already, as a comparison proved
-	ZeroedBytes    int64     `json:"zeroedBytes"`              // that have no data
-	Holes          string    `json:"holes,omitempty"`          // what was done with what has no data
-	ReadBack       bool      `json:"readBack"`                 // all that was written
-	VerifiedBytes  int64     `json:"verifiedBytes"`            // that were read back and compared
-	HostKey        string    `json:"hostKey,omitempty"`        // fingerprint
-	Verdict        string    `json:"verdict,omitempty"`        // where the board itself says what came of it
-	Logs           string    `json:"logs,omitempty"`           // a folder or a file with what was said meanwhile
-	Saved          []string  `json:"saved,omitempty"`          // files with what the device began and ended with
-	Config         string    `json:"configSha256,omitempty"`   // of the bf.cfg that a DPU was given
-	Seconds        float64   `json:"seconds"`
-	BytesPerSecond int64     `json:"bytesPerSecond,omitempty"` // of data
-	Finished       time.Time `json:"finished"`
-	DryRun         bool      `json:"dryRun,omitempty"`
-	Raw            bool      `json:"raw,omitempty"` // written without a look at its partition table
+	Board          string        `json:"board"`
+	Key            string        `json:"key"` // the artifact's
+	Device         device.Device `json:"device"`
+	Image          string        `json:"image,omitempty"`          // its file
+	Origin         string        `json:"origin,omitempty"`         // where that was fetched from
+	SignedBy       []string      `json:"signedBy,omitempty"`       // who vouches for it, or for the artifact
+	Ignored        []string      `json:"ignored,omitempty"`        // signatures beside the image or its map that nobody verified
+	Form           string        `json:"form,omitempty"`           // how that is packed
+	ImageSHA256    string        `json:"imageSha256"`              // of the file, as the artifact has it
+	MapSHA256      string        `json:"mapSha256"`                // of the block map
+	UnpackedSHA256 string        `json:"unpackedSha256,omitempty"` // of the image that was written, where there is no block map
+	Ranges         int64         `json:"ranges,omitempty"`         // of the block map, whose digests the image was proved by
+	ImageBytes     int64         `json:"imageBytes"`               // unpacked
+	WrittenBytes   int64         `json:"writtenBytes"`             // of data
+	LeftBytes      int64         `json:"leftBytes"`                // of data that was there already, as a comparison proved
+	ZeroedBytes    int64         `json:"zeroedBytes"`              // that have no data
+	Holes          string        `json:"holes,omitempty"`          // what was done with what has no data
+	ReadBack       bool          `json:"readBack"`                 // all that was written
+	VerifiedBytes  int64         `json:"verifiedBytes"`            // that were read back and compared
+	HostKey        string        `json:"hostKey,omitempty"`        // fingerprint
+	Verdict        string        `json:"verdict,omitempty"`        // where the board itself says what came of it
+	Logs           string        `json:"logs,omitempty"`           // a folder or a file with what was said meanwhile
+	Saved          []string      `json:"saved,omitempty"`          // files with what the device began and ended with
+	Config         string        `json:"configSha256,omitempty"`   // of the bf.cfg that a DPU was given
+	Seconds        float64       `json:"seconds"`
+	BytesPerSecond int64         `json:"bytesPerSecond,omitempty"` // of data
+	Finished       time.Time     `json:"finished"`
+	DryRun         bool          `json:"dryRun,omitempty"`
+	Raw            bool          `json:"raw,omitempty"` // written without a look at its partition table
 
 	Error  string `json:"error,omitempty"`  // why the device is not whole; "" where it is
 	Reason string `json:"reason,omitempty"` // of that: refused, image, device; "" for any other one
@@ -91,14 +92,14 @@ func (r Receipt) String() string {
 	case r.Verdict != "":
 		return b.String() + r.Verdict
 	case r.DryRun:
-		fmt.Fprintf(&b, "%s would be written, %s are there already", sizeText(r.WrittenBytes), sizeText(r.LeftBytes))
+		fmt.Fprintf(&b, "%s would be written, %s are there already", device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
 		return b.String()
 	}
-	fmt.Fprintf(&b, "%s written", sizeText(r.WrittenBytes))
+	fmt.Fprintf(&b, "%s written", device.SizeText(r.WrittenBytes))
 	if r.ReadBack {
 		b.WriteString(" and read back")
 	}
-	fmt.Fprintf(&b, ", %s were there already, in %.1f s", sizeText(r.LeftBytes), r.Seconds)
+	fmt.Fprintf(&b, ", %s were there already, in %.1f s", device.SizeText(r.LeftBytes), r.Seconds)
 	for _, path := range r.Saved {
 		fmt.Fprintf(&b, "\n  what it held before: %s", path)
 	}
@@ -109,7 +110,7 @@ func (r Receipt) String() string {
 type request struct {
 	spec     images.Spec
 	artifact images.Artifact
-	devices  []Device
+	devices  []device.Device
 	options  Options
 	image    picked
 }
@@ -128,10 +129,10 @@ type job interface {
 
 // flashers is how each kind of device is written.
 var flashers = map[string]func(context.Context, request) (job, error){
-	File:  newImageJob,
-	Block: newImageJob,
-	Tegra: newJetsonJob,
-	RShim: newBlueFieldJob,
+	device.File:  newImageJob,
+	device.Block: newImageJob,
+	device.Tegra: newJetsonJob,
+	device.RShim: newBlueFieldJob,
 }
 
 // Write is WriteAll for one device.
@@ -183,7 +184,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	if o.DryRun {
 		return r.image.vouch(j.plan(ctx))
 	}
-	if err := confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
+	if err := device.Confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
 		return nil, because(ctx, ErrRefused, err)
 	}
 	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.writeDevices(ctx)) })
@@ -192,13 +193,13 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 // strange refuses what is for another kind of device and would have no effect.
 func (o Options) strange(kind string) error {
 	switch {
-	case o.ForceRecovery && kind != Tegra:
+	case o.ForceRecovery && kind != device.Tegra:
 		return errors.New("only Jetsons, as usb:1-2, are brought into recovery mode: leave -forcerecovery out")
-	case (o.PKC != "" || o.SBK != "") && kind != Tegra:
+	case (o.PKC != "" || o.SBK != "") && kind != device.Tegra:
 		return errors.New("only the packages of Jetsons, as usb:1-2, are signed as they are flashed: leave -pkc and -sbk out")
-	case o.Raw && kind != File && kind != Block:
+	case o.Raw && kind != device.File && kind != device.Block:
 		return errors.New("only disks, cards and files take an image without a partition table: leave -raw out")
-	case o.Config != "" && kind != RShim:
+	case o.Config != "" && kind != device.RShim:
 		return errors.New("only the installer of a BlueField, as /dev/rshim0, reads a bf.cfg: leave -config out")
 	}
 	return nil
@@ -220,17 +221,17 @@ func record(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt
 
 // chooseAll examines each device. They are written side by side, so they have to be
 // different ones of one kind.
-func chooseAll(spec images.Spec, artifact images.Artifact, devices []string) ([]Device, error) {
+func chooseAll(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named; devices lists them")
 	}
-	var chosen []Device
+	var chosen []device.Device
 	for _, name := range devices {
 		d, err := choose(spec, artifact, name)
 		if err != nil {
 			return nil, several(devices, name, err)
 		}
-		if i := slices.IndexFunc(chosen, d.same); i >= 0 {
+		if i := slices.IndexFunc(chosen, d.SameAs); i >= 0 {
 			return nil, fmt.Errorf("%s and %s are the same device", devices[i], name)
 		}
 		if first := chosen; len(first) > 0 && first[0].Kind != d.Kind {
@@ -249,14 +250,14 @@ func several(devices []string, name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// choose finds out what device is and refuses what must not be written.
-func choose(spec images.Spec, artifact images.Artifact, device string) (Device, error) {
+// choose finds out what a name stands for and refuses what must not be written.
+func choose(spec images.Spec, artifact images.Artifact, name string) (device.Device, error) {
 	if artifact.Board != spec.Board {
-		return Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)
+		return device.Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)
 	}
-	d, err := examine(device)
+	d, err := device.Examine(name)
 	if err != nil {
-		return Device{}, err
+		return device.Device{}, err
 	}
 	return d, admit(spec, d)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"slipway/flash/device"
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -17,10 +18,10 @@ import (
 // goal is one device or virtual disk of an imageJob.
 type goal struct {
 	job     *imageJob
-	device  Device
-	claimed *claimed // the block device
-	looked  *os.File // the device of a dry run
-	pending *pending // what will be the virtual disk
+	device  device.Device
+	claimed *device.Claimed // the block device
+	looked  *os.File        // the device of a dry run
+	pending *device.Pending // what will be the virtual disk
 	disk    *write.Disk
 	copy    *write.Copy
 	step    *progress.Step
@@ -29,7 +30,7 @@ type goal struct {
 	err     error
 }
 
-func (j *imageJob) receipt(d Device) Receipt {
+func (j *imageJob) receipt(d device.Device) Receipt {
 	r := Receipt{
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: d,
 		Image: filepath.Base(j.file.Name()), Form: j.source.Form(),
@@ -52,14 +53,14 @@ func (j *imageJob) receipt(d Device) Receipt {
 // virtual disk gets its size.
 func (g *goal) open(ctx context.Context) (err error) {
 	o := write.CopyOptions{Count: g.count, Detail: g.detail}
-	if g.device.Kind == File {
+	if g.device.Kind == device.File {
 		if g.pending, err = newDisk(g.job, g.device); err != nil {
 			return because(ctx, ErrRefused, err) // nothing was written
 		}
 		o.Fresh = true
 		return g.copyTo(g.pending.File, o)
 	}
-	if g.claimed, err = claim(ctx, g.device); err != nil {
+	if g.claimed, err = device.Claim(ctx, g.device); err != nil {
 		return err
 	}
 	o.Marked, o.Save = true, g.save
@@ -70,7 +71,7 @@ func (g *goal) open(ctx context.Context) (err error) {
 // nothing to compare.
 func (g *goal) look(context.Context) (err error) {
 	path, o := g.device.Path, write.CopyOptions{Dry: true, Marked: true, Count: g.count, Detail: g.detail}
-	if g.device.Kind == File {
+	if g.device.Kind == device.File {
 		path, o = os.DevNull, write.CopyOptions{Dry: true, Fresh: true, Count: g.count, Detail: g.detail}
 	}
 	if g.looked, err = os.Open(path); err != nil {
@@ -135,15 +136,15 @@ func (g *goal) end(began time.Time, err error) {
 }
 
 func (g *goal) did(r write.Result) string {
-	what := fmt.Sprintf("%s written to %s and read back", sizeText(r.Written), g.device.Path)
+	what := fmt.Sprintf("%s written to %s and read back", device.SizeText(r.Written), g.device.Path)
 	switch {
 	case g.job.options.DryRun:
-		what = fmt.Sprintf("%s on %s differ", sizeText(r.Written), g.device.Path)
+		what = fmt.Sprintf("%s on %s differ", device.SizeText(r.Written), g.device.Path)
 	case g.job.options.Blind:
-		what = fmt.Sprintf("%s written to %s, and not read back", sizeText(r.Written), g.device.Path)
+		what = fmt.Sprintf("%s written to %s, and not read back", device.SizeText(r.Written), g.device.Path)
 	}
 	if r.Left > 0 {
-		what += fmt.Sprintf(", %s were there already", sizeText(r.Left))
+		what += fmt.Sprintf(", %s were there already", device.SizeText(r.Left))
 	}
 	return what
 }

@@ -16,13 +16,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"slipway/flash/device"
 	"slipway/flash/probe"
 	"slipway/flash/source"
 	"slipway/flash/sshsig"
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
-
 	"slipway/layers/localfile"
 )
 
@@ -330,8 +330,8 @@ func (j *imageJob) paths() []string {
 // fits looks whether there is room for the image, and in it for the identity.
 func (j *imageJob) fits(context.Context) (err error) {
 	for _, d := range j.devices {
-		if d.Kind == Block && d.SizeBytes < j.size {
-			return fmt.Errorf("%s has %s, the image needs %s\nnext: take a larger one", d.Path, exactText(d.SizeBytes), exactText(j.size))
+		if d.Kind == device.Block && d.SizeBytes < j.size {
+			return fmt.Errorf("%s has %s, the image needs %s\nnext: take a larger one", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(j.size))
 		}
 	}
 	if j.options.Identity != nil {
@@ -367,19 +367,19 @@ const (
 
 func (j *imageJob) show(w io.Writer) {
 	for _, d := range j.devices {
-		d.describe(w)
+		d.Describe(w)
 	}
 	fmt.Fprintf(w, "Image %s (%s) of board %s", filepath.Base(j.file.Name()), j.source.Form(), j.artifact.Board)
 	if j.options.Image == "" {
 		fmt.Fprintf(w, ", key %.12s", j.artifact.Key)
 	}
-	fmt.Fprintf(w, ": %s", sizeText(j.size))
+	fmt.Fprintf(w, ": %s", device.SizeText(j.size))
 	if j.blocks == nil {
 		fmt.Fprintf(w, "; without a block map, so that all of it is written, and %s.\n", j.proof())
 		j.showUnused(w)
 		return
 	}
-	fmt.Fprintf(w, ", of which %s hold data.\n", sizeText(j.blocks.Mapped()))
+	fmt.Fprintf(w, ", of which %s hold data.\n", device.SizeText(j.blocks.Mapped()))
 }
 
 // proof says what proves an image without a block map.
@@ -421,7 +421,7 @@ func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
 	receipts, err := j.receipts()
 	for _, r := range receipts {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are there already. Nothing was written.\n", r.Device.Path, sizeText(r.WrittenBytes), sizeText(r.LeftBytes))
+			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are there already. Nothing was written.\n", r.Device.Path, device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
 		}
 	}
 	return receipts, err

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"slipway/flash/device"
 	"slipway/flash/target"
 	"slipway/flash/tegra"
 	"slipway/flash/unpack"
@@ -114,7 +115,7 @@ func (j *jetsonJob) suits(port string) error {
 	return nil
 }
 
-func port(d Device) string { return strings.TrimPrefix(d.Path, "usb:") }
+func port(d device.Device) string { return strings.TrimPrefix(d.Path, "usb:") }
 
 func (j *jetsonJob) unpack(ctx context.Context) (err error) {
 	j.bench, err = newBench(j.artifact)
@@ -193,7 +194,7 @@ func (j *jetsonJob) plan(context.Context) ([]Receipt, error) {
 	return receipts, nil
 }
 
-func (j *jetsonJob) receipt(d Device) Receipt {
+func (j *jetsonJob) receipt(d device.Device) Receipt {
 	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
 }
 
@@ -222,7 +223,7 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return whole, errors.Join(errs...)
 }
 
-func (j *jetsonJob) flash(ctx context.Context, d Device) (Receipt, error) {
+func (j *jetsonJob) flash(ctx context.Context, d device.Device) (Receipt, error) {
 	board := tegra.Board{
 		Port: port(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module, Keys: j.keys,
 		Logs: filepath.Join(images.LogDir(j.artifact.Dir()), "flash-"+port(d)+"-"+j.at),

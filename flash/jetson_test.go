@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/device"
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/flash/tegra"
@@ -68,7 +69,7 @@ type jetsons struct {
 func newJetsons(t *testing.T, boards map[string]string) *jetsons {
 	t.Helper()
 	j := &jetsons{
-		spec:   images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Tegra, Block}, Chip: "t234"}},
+		spec:   images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Tegra, device.Block}, Chip: "t234"}},
 		boards: t.TempDir(), sys: t.TempDir(),
 	}
 	before := jetsonHost
@@ -316,7 +317,7 @@ func TestForcedBoardIsAnother(t *testing.T) {
 // through the same pipeline as all disks.
 func TestCardOfAPackage(t *testing.T) {
 	j := newJetsons(t, nil)
-	j.spec.Flash.Kinds = []string{File}
+	j.spec.Flash.Kinds = []string{device.File}
 	out := filepath.Join(t.TempDir(), "card.img")
 	receipts, said, err := j.flash(t.Context(), Options{}, out)
 	if err != nil || len(receipts) != 1 {
@@ -439,7 +440,7 @@ echo SUCCESS > "$3/$1"
 // What would have no effect is refused, before anything is unpacked.
 func TestOptionsOfOtherDevices(t *testing.T) {
 	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
-	j.spec.Flash.Kinds = append(j.spec.Flash.Kinds, File)
+	j.spec.Flash.Kinds = append(j.spec.Flash.Kinds, device.File)
 	card := filepath.Join(t.TempDir(), "card.img")
 	for _, tt := range []struct {
 		device string

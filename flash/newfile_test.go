@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/device"
 )
 
 // A name that cannot be that of a file with an image makes none. Each name is tried in
@@ -73,7 +75,7 @@ func TestNamesThatMakeAFile(t *testing.T) {
 			if _, err := Write(t.Context(), spec, a, name, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			same(t, name, read(t, strings.TrimPrefix(name, FilePrefix)), image(t, a))
+			same(t, name, read(t, strings.TrimPrefix(name, device.FilePrefix)), image(t, a))
 		})
 	}
 }

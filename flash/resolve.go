@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"slipway/flash/device"
 	"slipway/flash/fetch"
 	"slipway/flash/sshsig"
 	"slipway/images"
@@ -216,7 +217,7 @@ func (p *picker) readImage(ctx context.Context) error {
 
 func (p *picker) toDisk() bool {
 	kind := p.devices[0].Kind
-	return kind == File || kind == Block
+	return kind == device.File || kind == device.Block
 }
 
 // findSigned looks for what is signed: the image, or else its block map, whose digests
@@ -487,9 +488,9 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 // built is the file of the artifact that such devices are written from.
 func (p *picker) built() (images.File, error) {
 	switch p.devices[0].Kind {
-	case Tegra:
+	case device.Tegra:
 		return p.artifact.File(images.Tegraflash)
-	case RShim:
+	case device.RShim:
 		return p.artifact.File(images.BFB)
 	}
 	image, err := p.artifact.File(images.DiskImage)

@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/device"
+	"slipway/flash/device/devicetest"
 	"slipway/images"
 )
 
@@ -65,7 +67,7 @@ func little(t *testing.T) images.Artifact {
 // that is still there.
 func onLoop(prepare func(t *testing.T, device, file string) (name string, o Options)) func(*testing.T, images.Artifact) error {
 	return func(t *testing.T, a images.Artifact) error {
-		device, file := loop(t, littleDevice)
+		device, file := devicetest.Loop(t, littleDevice)
 		name, o := prepare(t, device, file)
 		before := read(t, file)
 		_, err := Write(t.Context(), spec, a, name, o)
@@ -82,7 +84,7 @@ func itself(prepare func(t *testing.T, device, file string)) func(*testing.T, im
 	})
 }
 
-var byAnswer = Options{Confirm: func([]Device) error { return nil }}
+var byAnswer = Options{Confirm: func([]device.Device) error { return nil }}
 
 func mountAt(t *testing.T, source, kind, options string) string {
 	t.Helper()
@@ -99,7 +101,7 @@ func mountAt(t *testing.T, source, kind, options string) string {
 
 func ext4(t *testing.T, device, _ string) {
 	t.Helper()
-	mustRun(t, e2fs(t, "mke2fs"), "-q", "-F", device)
+	devicetest.MustRun(t, devicetest.E2fs(t, "mke2fs"), "-q", "-F", device)
 }
 
 func mountedExt4(t *testing.T, device, file string) {
@@ -111,7 +113,7 @@ func mountedExt4(t *testing.T, device, file string) {
 func linkTo(t *testing.T, target string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "by-label", "CARD")
-	link(t, "", path, target)
+	devicetest.Link(t, "", path, target)
 	return path
 }
 
@@ -122,15 +124,15 @@ var mountedWays = []wrongWay{
 		return linkTo(t, device), Options{Yes: []string{device}}
 	})},
 	{"a partition of it mounted", "p1: mounted on ", itself(func(t *testing.T, device, _ string) {
-		node := partition(t, device)
+		node := devicetest.Partition(t, device)
 		ext4(t, node, "")
 		mountAt(t, node, "ext4", "")
 	})},
 	{"mounted for another program alone", " for sleep (process ", itself(func(t *testing.T, device, file string) {
 		ext4(t, device, file)
 		// Go makes the new namespace's mounts private.
-		p := sleeper(t, func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} })
-		mustRun(t, "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", p.Process.Pid), "mount", "-t", "ext4", "-o", "ro", device, "/mnt")
+		p := devicetest.Sleep(t, func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS} })
+		devicetest.MustRun(t, "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", p.Process.Pid), "mount", "-t", "ext4", "-o", "ro", device, "/mnt")
 	})},
 	{"mounted, and the mount hidden away", "in use", itself(func(t *testing.T, device, file string) {
 		ext4(t, device, file)
@@ -153,8 +155,8 @@ var mountedWays = []wrongWay{
 		if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
 			t.Skip("mkfs.btrfs is missing (Debian package btrfs-progs)")
 		}
-		first, second := attached(t, 128*mib), attached(t, 128*mib)
-		mustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
+		first, second := devicetest.Sparse(t, 128*mib), devicetest.Sparse(t, 128*mib)
+		devicetest.MustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
 		mountAt(t, first, "btrfs", "device="+first+",device="+second)
 		_, err := Write(t.Context(), spec, a, second, Options{Yes: []string{second}})
 		return err
@@ -166,7 +168,7 @@ var mountedWays = []wrongWay{
 		return dryRun(t, a, func(device string) string { return linkTo(t, device) })
 	}},
 	{"a loop device over the disk that this machine runs from", "name that itself", func(t *testing.T, a images.Artifact) error {
-		return dryRun(t, a, func(device string) string { return attach(t, "--read-only", device) })
+		return dryRun(t, a, func(device string) string { return devicetest.Attach(t, "--read-only", device) })
 	}},
 }
 
@@ -174,14 +176,14 @@ var mountedWays = []wrongWay{
 // so that a fault costs a test and no machine.
 func dryRun(t *testing.T, a images.Artifact, rename func(device string) string) error {
 	t.Helper()
-	all, err := Devices(t.Context())
+	all, err := device.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices")
 	}
-	i := slices.IndexFunc(all, func(d Device) bool { return strings.HasPrefix(d.Refused, "holds the running system") })
+	i := slices.IndexFunc(all, func(d device.Device) bool { return strings.HasPrefix(d.Refused, "holds the running system") })
 	if i < 0 {
 		t.Skip("this machine runs from no disk that it shows (a container); elsewhere this is tried")
 	}
@@ -191,19 +193,19 @@ func dryRun(t *testing.T, a images.Artifact, rename func(device string) string) 
 
 var usedWays = []wrongWay{
 	{"swap", "refused: in use: swap", func(t *testing.T, a images.Artifact) error {
-		device, file := loop(t, littleDevice)
+		device, file := devicetest.Loop(t, littleDevice)
 		return swappedTo(t, a, device, file)
 	}},
-	{"behind another loop device", "refused: in use: behind /dev/loop", itself(func(t *testing.T, device, _ string) { attach(t, device) })},
-	{"a partition behind a loop device", "p1: behind /dev/loop", itself(func(t *testing.T, device, _ string) { attach(t, partition(t, device)) })},
+	{"behind another loop device", "refused: in use: behind /dev/loop", itself(func(t *testing.T, device, _ string) { devicetest.Attach(t, device) })},
+	{"a partition behind a loop device", "p1: behind /dev/loop", itself(func(t *testing.T, device, _ string) { devicetest.Attach(t, devicetest.Partition(t, device)) })},
 	{"a loop device over a device", "name that itself", onLoop(func(t *testing.T, device, _ string) (string, Options) {
-		over := attach(t, device)
+		over := devicetest.Attach(t, device)
 		return over, Options{Yes: []string{over}}
 	})},
-	{"opened by another program alone", "in use by sleep (process ", itself(func(t *testing.T, device, _ string) { held(t, device, os.O_RDONLY|unix.O_EXCL) })},
-	{"written by another program", "refused: in use: open for writing by sleep (process ", itself(func(t *testing.T, device, _ string) { held(t, device, os.O_WRONLY) })},
+	{"opened by another program alone", "in use by sleep (process ", itself(func(t *testing.T, device, _ string) { devicetest.Hold(t, device, os.O_RDONLY|unix.O_EXCL) })},
+	{"written by another program", "refused: in use: open for writing by sleep (process ", itself(func(t *testing.T, device, _ string) { devicetest.Hold(t, device, os.O_WRONLY) })},
 	{"locked by another program", "locked", itself(func(t *testing.T, device, _ string) {
-		if err := unix.Flock(int(keep(t, device, 0).Fd()), unix.LOCK_SH); err != nil {
+		if err := unix.Flock(int(devicetest.Open(t, device, 0).Fd()), unix.LOCK_SH); err != nil {
 			t.Fatal(err)
 		}
 	})},
@@ -215,9 +217,9 @@ var usedWays = []wrongWay{
 func swappedTo(t *testing.T, a images.Artifact, name, file string) error {
 	t.Helper()
 	page := os.Getpagesize()
-	mustRun(t, "mkswap", name, strconv.Itoa(10*page/1024))
-	mustRun(t, "swapon", name)
-	t.Cleanup(func() { mustRun(t, "swapoff", name) })
+	devicetest.MustRun(t, "mkswap", name, strconv.Itoa(10*page/1024))
+	devicetest.MustRun(t, "swapon", name)
+	t.Cleanup(func() { devicetest.MustRun(t, "swapoff", name) })
 	kept := func() []byte {
 		p := read(t, file)
 		clear(p[page : 10*page])
@@ -232,21 +234,21 @@ func swappedTo(t *testing.T, a images.Artifact, name, file string) error {
 // holding puts something onto a loop device, which nobody uses at the moment.
 func holding(off int64, p []byte) func(*testing.T, images.Artifact) error {
 	return onLoop(func(t *testing.T, device, _ string) (string, Options) {
-		scribble(t, device, off, p)
+		devicetest.Scribble(t, device, off, p)
 		return device, byAnswer
 	})
 }
 
 var memberWays = []wrongWay{
-	{"in an LVM that is off", "is a part of an LVM volume group, so it is written only when confirmed by its path", holding(512, lvmLabel())},
-	{"in a RAID that is off", "is a part of a RAID array (nas:0), so it is written only", holding(4096, mdSuperblock())},
-	{"in a ZFS pool that is exported", "is a part of a ZFS pool (tank), so it is written only", holding(16<<10, zfsProperties())},
+	{"in an LVM that is off", "is a part of an LVM volume group, so it is written only when confirmed by its path", holding(512, devicetest.LvmLabel())},
+	{"in a RAID that is off", "is a part of a RAID array (nas:0), so it is written only", holding(4096, devicetest.MdSuperblock())},
+	{"in a ZFS pool that is exported", "is a part of a ZFS pool (tank), so it is written only", holding(16<<10, devicetest.ZfsProperties())},
 	{"a disk of a btrfs that is not mounted", "is a part of a btrfs over 2 devices", func(t *testing.T, a images.Artifact) error {
 		if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
 			t.Skip("mkfs.btrfs is missing (Debian package btrfs-progs)")
 		}
-		first, second := attached(t, 128*mib), attached(t, 128*mib)
-		mustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
+		first, second := devicetest.Sparse(t, 128*mib), devicetest.Sparse(t, 128*mib)
+		devicetest.MustRun(t, "mkfs.btrfs", "-q", "-m", "raid1", "-d", "raid1", first, second)
 		_, err := Write(t.Context(), spec, a, second, byAnswer)
 		return err
 	}},
@@ -254,11 +256,11 @@ var memberWays = []wrongWay{
 
 var nameWays = []wrongWay{
 	{"a partition", "a partition; name the whole disk, /dev/loop", onLoop(func(t *testing.T, device, _ string) (string, Options) {
-		node := partition(t, device)
+		node := devicetest.Partition(t, device)
 		return node, Options{Yes: []string{node}}
 	})},
 	{"a partition by its label", "a partition; name the whole disk, /dev/loop", onLoop(func(t *testing.T, device, _ string) (string, Options) {
-		return linkTo(t, partition(t, device)), byAnswer
+		return linkTo(t, devicetest.Partition(t, device)), byAnswer
 	})},
 	{"a folder", "neither a file nor a block device, but a folder", called(func(t *testing.T) string { return t.TempDir() })},
 	{"a character device", "neither a file nor a block device, but a character device", called(func(*testing.T) string { return "/dev/null" })},
@@ -272,17 +274,17 @@ var nameWays = []wrongWay{
 	{"a mistyped device", "no such device\nnext: devices lists", called(func(*testing.T) string { return "/dev/sdzz9" })},
 	{"a card that is not there any more, by its label", "is a link to nothing", called(func(t *testing.T) string { return linkTo(t, "/dev/sdzz9") })},
 	{"another board's kind of device", "it is a device of kind block; board.yml names for this board: tegra", func(t *testing.T, a images.Artifact) error {
-		device, _ := loop(t, littleDevice)
-		_, err := Write(t.Context(), images.Spec{Board: spec.Board, Flash: images.Flash{Kinds: []string{Tegra}}}, a, device, byAnswer)
+		card, _ := devicetest.Loop(t, littleDevice)
+		_, err := Write(t.Context(), images.Spec{Board: spec.Board, Flash: images.Flash{Kinds: []string{device.Tegra}}}, a, card, byAnswer)
 		return err
 	}},
 	{"one device by two names", "are the same device", func(t *testing.T, a images.Artifact) error {
-		device, _ := loop(t, littleDevice)
+		device, _ := devicetest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{device, linkTo(t, device)}, byAnswer)
 		return err
 	}},
 	{"a card and a file at once", "flash them one after another", func(t *testing.T, a images.Artifact) error {
-		device, _ := loop(t, littleDevice)
+		device, _ := devicetest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{device, filepath.Join(t.TempDir(), "disk.img")}, byAnswer)
 		return err
 	}},
@@ -298,9 +300,9 @@ func called(name func(t *testing.T) string) func(*testing.T, images.Artifact) er
 // afterwards does something to a device once it was shown and confirmed.
 func afterwards(do func(t *testing.T, device, file string)) func(*testing.T, images.Artifact) error {
 	return func(t *testing.T, a images.Artifact) error {
-		device, file := loop(t, littleDevice)
-		_, err := Write(t.Context(), spec, a, device, Options{Confirm: func([]Device) error {
-			do(t, device, file)
+		card, file := devicetest.Loop(t, littleDevice)
+		_, err := Write(t.Context(), spec, a, card, Options{Confirm: func([]device.Device) error {
+			do(t, card, file)
 			return nil
 		}})
 		if bytes.Contains(read(t, file), []byte("image...image...")) {
@@ -312,19 +314,19 @@ func afterwards(do func(t *testing.T, device, file string)) func(*testing.T, ima
 
 var swappedWays = []wrongWay{
 	{"swapped after it was confirmed", "not the device any more", afterwards(func(t *testing.T, device, file string) {
-		detach(t, device)
-		reattach(t, device, file)
+		devicetest.Detach(t, device)
+		devicetest.Reattach(t, device, file)
 	})},
 	{"swapped for a smaller one", "not the device any more", afterwards(func(t *testing.T, device, file string) {
 		if err := os.Truncate(file, littleImage+mib); err != nil {
 			t.Fatal(err)
 		}
-		mustRun(t, "losetup", "--set-capacity", device)
+		devicetest.MustRun(t, "losetup", "--set-capacity", device)
 	})},
-	{"pulled out after it was confirmed", "", afterwards(func(t *testing.T, device, _ string) { detach(t, device) })},
+	{"pulled out after it was confirmed", "", afterwards(func(t *testing.T, device, _ string) { devicetest.Detach(t, device) })},
 	{"mounted after it was confirmed", "refused: in use: mounted on ", afterwards(mountedExt4)},
 	{"made a part of an LVM after it was confirmed", "what is on it is not what was shown", afterwards(func(t *testing.T, device, _ string) {
-		scribble(t, device, 512, lvmLabel())
+		devicetest.Scribble(t, device, 512, devicetest.LvmLabel())
 	})},
 }
 
@@ -357,11 +359,11 @@ var fileWays = []wrongWay{
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, "machine", "disk.img")
-		put(t, path, "another board's")
+		devicetest.Put(t, path, "another board's")
 		return path
 	})},
 	{"the file behind a loop device", "behind /dev/loop", onFile(func(t *testing.T, _ images.Artifact) string {
-		_, file := loop(t, mib)
+		_, file := devicetest.Loop(t, mib)
 		return file
 	})},
 	{"a file that is swapped to", "in use: swap", func(t *testing.T, a images.Artifact) error {
@@ -374,7 +376,7 @@ var fileWays = []wrongWay{
 	{"the disk of a virtual machine that is on", "in use by a program that has locked it", onFile(func(t *testing.T, _ images.Artifact) string {
 		path := thesis(t, mib)
 		lock := unix.Flock_t{Type: unix.F_RDLCK}
-		if err := unix.FcntlFlock(keep(t, path, 0).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		if err := unix.FcntlFlock(devicetest.Open(t, path, 0).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -396,32 +398,32 @@ func unharmed(path string) error {
 // What only the kernel could lay out; here as its files would say it.
 var kernelWays = []wrongWay{
 	{"read-only", "refused: read-only; look for a write-protect switch", func(t *testing.T, a images.Artifact) error {
-		device, _ := loop(t, littleDevice, "--read-only")
+		device, _ := devicetest.Loop(t, littleDevice, "--read-only")
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
 	{"without a medium", "refused: no medium in it", func(t *testing.T, a images.Artifact) error {
-		device, file := loop(t, mib)
+		device, file := devicetest.Loop(t, mib)
 		if err := os.Truncate(file, 0); err != nil {
 			t.Fatal(err)
 		}
-		mustRun(t, "losetup", "--set-capacity", device)
+		devicetest.MustRun(t, "losetup", "--set-capacity", device)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
 	{"larger than any card", "nothing over 512 GiB is written for board toy", func(t *testing.T, a images.Artifact) error {
-		device := attached(t, 513<<30)
+		device := devicetest.Sparse(t, 513<<30)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
 	{"larger than the board's", "nothing over 1 GiB is written for board toy", func(t *testing.T, a images.Artifact) error {
-		device, small := attached(t, 1<<30+mib), spec
+		device, small := devicetest.Sparse(t, 1<<30+mib), spec
 		small.Flash.LargestGiB = 1
 		_, err := Write(t.Context(), small, a, device, byAnswer)
 		return err
 	}},
 	{"too small", "the image needs", func(t *testing.T, a images.Artifact) error {
-		device, _ := loop(t, littleImage-4096)
+		device, _ := devicetest.Loop(t, littleImage-4096)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
@@ -429,19 +431,19 @@ var kernelWays = []wrongWay{
 
 // typing answers each question with the same line.
 func typing(line string) Options {
-	return Options{Confirm: func(devices []Device) error { return Ask(strings.NewReader(line), io.Discard)(devices) }}
+	return Options{Confirm: func(devices []device.Device) error { return device.Ask(strings.NewReader(line), io.Discard)(devices) }}
 }
 
 var confirmWays = []wrongWay{
 	{"one of two names typed", "was typed, not loop", func(t *testing.T, a images.Artifact) error {
-		first, _ := loop(t, littleDevice)
-		second, _ := loop(t, littleDevice)
+		first, _ := devicetest.Loop(t, littleDevice)
+		second, _ := devicetest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{first, second}, typing(filepath.Base(first)+"\n"))
 		return err
 	}},
 	{"one of two confirmed", "confirmed as", func(t *testing.T, a images.Artifact) error {
-		first, _ := loop(t, littleDevice)
-		second, _ := loop(t, littleDevice)
+		first, _ := devicetest.Loop(t, littleDevice)
+		second, _ := devicetest.Loop(t, littleDevice)
 		_, err := WriteAll(t.Context(), spec, a, []string{first, second}, Options{Yes: []string{first}})
 		return err
 	}},

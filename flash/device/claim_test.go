@@ -1,18 +1,20 @@
-package flash
+package device
 
 import (
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/device/devicetest"
 )
 
 // udev locks a device for the moment in which it looks what is on it.
 func TestLockedForAMoment(t *testing.T) {
-	defer func(was time.Duration) { lockPatience = was }(lockPatience)
-	lockPatience = time.Minute
-	device, _ := loop(t, 8*mib)
-	other := keep(t, device, 0)
+	defer func(was time.Duration) { LockPatience = was }(LockPatience)
+	LockPatience = time.Minute
+	device, _ := devicetest.Loop(t, 8*mib)
+	other := devicetest.Open(t, device, 0)
 	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +32,7 @@ func TestLockedForAMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := claim(t.Context(), d)
+	f, err := Claim(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +40,8 @@ func TestLockedForAMoment(t *testing.T) {
 }
 
 func TestDevicesShowsLoop(t *testing.T) {
-	device, file := loop(t, 8*mib)
-	devices, err := Devices(t.Context())
+	device, file := devicetest.Loop(t, 8*mib)
+	devices, err := List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

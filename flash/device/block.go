@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"context"
@@ -20,17 +20,17 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() []error { return []error{ErrRefused, r.error} }
 
-// claimed is a block device that is open for this program alone. The kernel knows none
+// Claimed is a block device that is open for this program alone. The kernel knows none
 // of its partitions.
-type claimed struct {
+type Claimed struct {
 	*os.File
 	device Device
 	reread bool
 }
 
-// claim opens a device, proves that it still is the one that was shown, and that nobody
+// Claim opens a device, proves that it still is the one that was shown, and that nobody
 // has a partition of it open. The error is an ErrRefused where the device is fine.
-func claim(ctx context.Context, d Device) (*claimed, error) {
+func Claim(ctx context.Context, d Device) (*Claimed, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return nil, refusal{here.held(d, err)}
@@ -50,12 +50,12 @@ func claim(ctx context.Context, d Device) (*claimed, error) {
 			return nil, refusal{err}
 		}
 	}
-	return &claimed{File: f, device: d}, nil
+	return &Claimed{File: f, device: d}, nil
 }
 
 // Close has the kernel know the partitions again that it finds, where RereadTable did
 // not.
-func (c *claimed) Close() error {
+func (c *Claimed) Close() error {
 	if !c.reread {
 		_ = rereadOnce(c.File) // of a flash that failed, which says more
 	}
@@ -95,20 +95,20 @@ func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	return want.changed(got)
 }
 
-// lockPatience is how long somebody else may have a device's lock: udev has it while it
-// looks what is on a card that has just been plugged in or written.
-var lockPatience = 3 * time.Second
+// LockPatience is how long somebody else may have a device's lock: udev has it while it
+// looks what is on a card that has just been plugged in or written. Tests wait less.
+var LockPatience = 3 * time.Second
 
 func lockDevice(ctx context.Context, f *os.File) error {
 	for began := time.Now(); ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > lockPatience {
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Since(began) > LockPatience {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(lockPatience / 100):
+		case <-time.After(LockPatience / 100):
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"context"
@@ -87,7 +87,7 @@ func rereadOnce(f *os.File) error {
 }
 
 // RereadTable has the kernel read the table that was written.
-func (c *claimed) RereadTable(ctx context.Context) error {
+func (c *Claimed) RereadTable(ctx context.Context) error {
 	c.reread = true
 	err := patiently(ctx, func() error { return rereadOnce(c.File) })
 	if err == nil {
@@ -108,13 +108,13 @@ func (c *claimed) RereadTable(ctx context.Context) error {
 func patiently(ctx context.Context, try func() error) error {
 	for began := time.Now(); ; {
 		err := try()
-		if !errors.Is(err, unix.EBUSY) || time.Since(began) > lockPatience {
+		if !errors.Is(err, unix.EBUSY) || time.Since(began) > LockPatience {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(lockPatience / 100):
+		case <-time.After(LockPatience / 100):
 		}
 	}
 }

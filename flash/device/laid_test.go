@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/device/devicetest"
 )
 
 // laidWay points a flash at what must not be written, on a machine that is laid out as
@@ -71,7 +73,7 @@ func try(t *testing.T, m machine, device string, c confirmation) error {
 		err = checkRefused(d)
 	}
 	if err == nil {
-		err = confirm(t.Context(), []Device{d}, c.yes, c.ask)
+		err = Confirm(t.Context(), []Device{d}, c.yes, c.ask)
 	}
 	return err
 }
@@ -181,7 +183,7 @@ var laidUsedWays = []laidWay{
 	{"in a bcache", "in use: sda1: part of bcache0", inLaptop(stick+"/sda1/holders/bcache0/dev = 252:0", "sda", answered)},
 	{"in a ZFS pool that is imported", "part of a ZFS pool (tank)", func(t *testing.T) error {
 		m := fake(t, laptop+"proc/spl/kstat/zfs/tank/state = ONLINE")
-		scribble(t, filepath.Join(m.nodes, "sda"), 16<<10, zfsProperties())
+		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 16<<10, devicetest.ZfsProperties())
 		return try(t, m, "sda", confirmation{yes: []string{"4C530001"}})
 	}},
 }
@@ -189,9 +191,9 @@ var laidUsedWays = []laidWay{
 var laidMemberWays = []laidWay{
 	{"a partition in a RAID that is off", "sda1 is a part of a RAID array (nas:0), so it is written only when confirmed by its serial", func(t *testing.T) error {
 		m := fake(t, laptop+stick+"/sda1/start = 2048")
-		scribble(t, filepath.Join(m.nodes, "sda"), 446, []byte("\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00"))
-		scribble(t, filepath.Join(m.nodes, "sda"), 510, []byte("\x55\xaa"))
-		scribble(t, filepath.Join(m.nodes, "sda"), mib+4096, mdSuperblock())
+		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 446, []byte("\x00\x00\x00\x00\xfd\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00"))
+		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 510, []byte("\x55\xaa"))
+		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), mib+4096, devicetest.MdSuperblock())
 		return try(t, m, "sda", answered)
 	}},
 }

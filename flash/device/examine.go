@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"errors"
@@ -16,8 +16,8 @@ import (
 	"slipway/flash/rshim"
 )
 
-// examine finds out what path names on this machine.
-func examine(path string) (Device, error) { return here.examine(path) }
+// Examine finds out what path names on this machine.
+func Examine(path string) (Device, error) { return here.examine(path) }
 
 // examine finds out what path names. It follows links, so that names like
 // /dev/disk/by-id/... can be used.

@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"slipway/flash/device/devicetest"
 )
 
 // watched runs a watch of this machine until told has seen what it wants.
@@ -32,7 +34,7 @@ func watched(t *testing.T, want func(Change) (done bool)) {
 
 // A loop device comes, gets a file system, and goes.
 func TestWatch(t *testing.T) {
-	present, _ := loop(t, mib)
+	present, _ := devicetest.Loop(t, mib)
 	coming, file := "", filepath.Join(t.TempDir(), "card")
 	if err := os.WriteFile(file, make([]byte, 8*mib), 0o600); err != nil {
 		t.Fatal(err)
@@ -41,15 +43,15 @@ func TestWatch(t *testing.T) {
 	watched(t, func(c Change) bool {
 		switch {
 		case c.Device.Path == present && c.Action == "present":
-			coming = attach(t, file)
+			coming = devicetest.Attach(t, file)
 		case c.Device.Path != coming || c.Device.Model != file: // another test's
 		case c.Action == "added":
 			actions = append(actions, "added")
-			mustRun(t, e2fs(t, "mke2fs"), "-q", "-F", "-L", "CARD", coming)
+			devicetest.MustRun(t, devicetest.E2fs(t, "mke2fs"), "-q", "-F", "-L", "CARD", coming)
 			announce(t, coming)
 		case c.Action == "changed" && c.Device.Label == "CARD":
 			actions = append(actions, "changed")
-			detach(t, coming)
+			devicetest.Detach(t, coming)
 		case c.Action == "removed":
 			actions = append(actions, "removed")
 			return true
@@ -136,7 +138,7 @@ func TestWatchReadsOnce(t *testing.T) {
 		if err != nil || got[3].Content.Type != "" {
 			t.Fatalf("devices = %+v, %v", got, err)
 		}
-		scribble(t, filepath.Join(m.nodes, "sda"), 512, lvmLabel())
+		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 512, devicetest.LvmLabel())
 	}
 	m.memory.forget()
 	if got, err := m.devices(t.Context()); err != nil || got[3].Content.Type != "LVM2_member" {

@@ -1,4 +1,7 @@
-package flash
+// Package device finds the devices that images can be written to from this machine. It
+// says what is on them and what uses them, has a person confirm them, and opens them for
+// one flash alone. It writes none of them; see flash.
+package device
 
 import (
 	"cmp"
@@ -61,9 +64,9 @@ type Content struct {
 	Uses          []string `json:"uses,omitempty"` // mounted on /media/card, swap, ...
 }
 
-// Devices lists what can be flashed on this machine, and what is refused: cards and
+// List lists what can be flashed on this machine, and what is refused: cards and
 // disks, Jetsons in recovery mode, rshims, and those of the files that are there.
-func Devices(ctx context.Context, files ...string) ([]Device, error) {
+func List(ctx context.Context, files ...string) ([]Device, error) {
 	return here.list(ctx, files)
 }
 
@@ -81,7 +84,7 @@ func (d Device) size() string {
 	if d.Kind == Tegra || d.Kind == RShim {
 		return d.Chip
 	}
-	return sizeText(d.SizeBytes)
+	return SizeText(d.SizeBytes)
 }
 
 // holds is what would be lost, in a few words.
@@ -127,19 +130,19 @@ func (d Device) fixed() bool {
 	return d.Kind == Block && d.Bus != "loop" && !d.Removable
 }
 
-// called says whether a name that was given is the device's.
-func (d Device) called(name string) bool {
+// IsCalled says whether a name that was given is the device's.
+func (d Device) IsCalled(name string) bool {
 	abs, err := filepath.Abs(strings.TrimPrefix(name, FilePrefix))
 	return name == d.Path || err == nil && (abs == d.Path || abs == d.Given)
 }
 
-// same says whether two paths lead to one device.
-func (d Device) same(other Device) bool {
+// SameAs says whether two paths lead to one device.
+func (d Device) SameAs(other Device) bool {
 	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
 }
 
-// describe shows what is about to be overwritten.
-func (d Device) describe(w io.Writer) {
+// Describe shows what is about to be overwritten.
+func (d Device) Describe(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.size())
 	for _, field := range []struct{ name, value string }{
 		{"bus", d.Bus},
@@ -168,7 +171,7 @@ func (d Device) describe(w io.Writer) {
 }
 
 func (c Content) String() string {
-	fields := []string{c.Name, " " + sizeText(c.SizeBytes)}
+	fields := []string{c.Name, " " + SizeText(c.SizeBytes)}
 	if c.Title != "" {
 		fields = append(fields, fmt.Sprintf("%q", c.Title))
 	}
@@ -178,10 +181,10 @@ func (c Content) String() string {
 	return strings.Join(fields, " ")
 }
 
-// exactText is a size to compare with another one that can look the same.
-func exactText(n int64) string { return fmt.Sprintf("%s (%d bytes)", sizeText(n), n) }
+// ExactSize is a size to compare with another one that can look the same.
+func ExactSize(n int64) string { return fmt.Sprintf("%s (%d bytes)", SizeText(n), n) }
 
-func sizeText(n int64) string {
+func SizeText(n int64) string {
 	const units = "KMGTP"
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)

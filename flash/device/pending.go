@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"errors"
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pending is a file beside a virtual disk whose name it gets once it is whole. Its lock
+// Pending is a file beside a virtual disk whose name it gets once it is whole. Its lock
 // tells it from one that a killed flash left behind. Nobody else may read it: it holds
 // the board's private host key.
-type pending struct {
+type Pending struct {
 	*os.File
 	device  Device
 	renamed bool
@@ -23,8 +23,8 @@ func pendingName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".flash")
 }
 
-// newPending makes the file for a virtual disk.
-func newPending(d Device) (*pending, error) {
+// NewPending makes the file for a virtual disk.
+func NewPending(d Device) (*Pending, error) {
 	if err := unchanged(d); err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func newPending(d Device) (*pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pending{File: f, device: d}, nil
+	return &Pending{File: f, device: d}, nil
 }
 
 // createPending makes the file anew, so that nobody else has it open.
@@ -108,7 +108,7 @@ func named(f *os.File, name string) bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
-func (p *pending) rename(flags uint) error {
+func (p *Pending) rename(flags uint) error {
 	err := unix.Renameat2(unix.AT_FDCWD, p.Name(), unix.AT_FDCWD, p.device.Path, flags)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // a file system that knows no flags
 		err = os.Rename(p.Name(), p.device.Path)
@@ -121,7 +121,7 @@ func (p *pending) rename(flags uint) error {
 }
 
 // Close removes the file unless it was renamed.
-func (p *pending) Close() error {
+func (p *Pending) Close() error {
 	if !p.renamed {
 		os.Remove(p.Name())
 	}
@@ -131,7 +131,7 @@ func (p *pending) Close() error {
 // Replace gives the file the virtual disk's name. The disk that has it may not be that
 // which was confirmed any more, or may be a running machine's by now, which would
 // go on writing to a file without a name.
-func (p *pending) Replace() error {
+func (p *Pending) Replace() error {
 	if err := p.Sync(); err != nil { // takes long, so it comes before the last look
 		return err
 	}

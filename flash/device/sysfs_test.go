@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"os"
@@ -8,7 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"slipway/flash/device/devicetest"
 )
+
+const mib = 1 << 20
 
 // fake lays out a machine as its kernel would: below /sys/devices by bus, with
 // links in /sys/class/block. Its lines are "path = content" or "path -> target".
@@ -24,9 +28,9 @@ func fake(t *testing.T, lines string) machine {
 	for line := range strings.Lines(lines) {
 		line = strings.TrimSpace(line)
 		if name, target, ok := strings.Cut(line, " -> "); ok {
-			link(t, root, name, target)
+			devicetest.Link(t, root, name, target)
 		} else if name, content, ok := strings.Cut(line, " = "); ok {
-			put(t, filepath.Join(root, name), strings.ReplaceAll(content, `\n`, "\n")+"\n")
+			devicetest.Put(t, filepath.Join(root, name), strings.ReplaceAll(content, `\n`, "\n")+"\n")
 		}
 	}
 	numbers, err := filepath.Glob(filepath.Join(m.sys, "class/block/*/dev"))
@@ -38,9 +42,9 @@ func fake(t *testing.T, lines string) machine {
 		if err != nil {
 			t.Fatal(err)
 		}
-		link(t, "", filepath.Join(m.sys, "dev/block", text(dir, "dev")), dir)
+		devicetest.Link(t, "", filepath.Join(m.sys, "dev/block", text(dir, "dev")), dir)
 		node := filepath.Join(m.nodes, filepath.Base(dir))
-		put(t, node, "")
+		devicetest.Put(t, node, "")
 		if err := os.Truncate(node, sectors(dir)); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +177,7 @@ func TestConfirm(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			err := confirm(t.Context(), []Device{test.device}, test.yes, test.ask)
+			err := Confirm(t.Context(), []Device{test.device}, test.yes, test.ask)
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("confirm = %v; want an error with %q", err, test.wantErr)
 			}

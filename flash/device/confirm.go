@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"bufio"
@@ -35,9 +35,9 @@ func (d Device) guard() string {
 	return d.Guarded
 }
 
-// confirm makes sure that the user means these very devices: by what names them in
+// Confirm makes sure that the user means these very devices: by what names them in
 // yes, or else by the answer to ask, which may be nil.
-func confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
+func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
 	if len(yes) > 0 {
 		return checkConfirmed(devices, yes)
 	}

@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"cmp"
@@ -122,7 +122,7 @@ func (d Device) changed(now Device) error {
 		{"number", d.Number, now.Number},
 		{"serial", d.Serial, now.Serial},
 		{"port", d.Port, now.Port},
-		{"size", exactText(d.SizeBytes), exactText(now.SizeBytes)},
+		{"size", ExactSize(d.SizeBytes), ExactSize(now.SizeBytes)},
 		{"place in the kernel's count of disks", d.sequence, now.sequence},
 	} {
 		if f.then != f.now {

@@ -1,6 +1,6 @@
 // Package devicetest makes devices for tests: loop devices over files, their partitions,
 // programs that have them open.
-package flash
+package devicetest
 
 import (
 	"bytes"
@@ -24,8 +24,8 @@ func attribute(device, name string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// mustRun runs a program that a test is set up with.
-func mustRun(t *testing.T, argv ...string) string {
+// MustRun runs a program that a test is set up with.
+func MustRun(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
@@ -34,9 +34,9 @@ func mustRun(t *testing.T, argv ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// loop attaches a file full of what a former owner left. Where it goes, its
+// Loop attaches a file full of what a former owner left. Where it goes, its
 // tests' mounts must have gone before.
-func loop(t *testing.T, size int64, args ...string) (device, file string) {
+func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices")
@@ -48,11 +48,11 @@ func loop(t *testing.T, size int64, args ...string) (device, file string) {
 	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, int(size)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	device = attach(t, append(args, file)...)
+	device = Attach(t, append(args, file)...)
 	return device, file
 }
 
-func attach(t *testing.T, args ...string) string {
+func Attach(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
 	device := strings.TrimSpace(string(out))
@@ -61,9 +61,9 @@ func attach(t *testing.T, args ...string) string {
 	}
 	// A test that was killed may have left it so; the kernel keeps that for the next file.
 	if !slices.Contains(args, "--read-only") && attribute(device, "ro") == "1" {
-		mustRun(t, "blockdev", "--setrw", device)
+		MustRun(t, "blockdev", "--setrw", device)
 	}
-	clearPartitions(t, device)
+	ClearPartitions(t, device)
 	t.Cleanup(func() { // unless it is somebody else's by now
 		if behind := backing(device); behind != "" && strings.HasPrefix(behind, args[len(args)-1]) {
 			_ = exec.Command("losetup", "--detach", device).Run()
@@ -72,9 +72,9 @@ func attach(t *testing.T, args ...string) string {
 	return device
 }
 
-// clearPartitions removes partitions that a test gave a loop device; the kernel would
+// ClearPartitions removes partitions that a test gave a loop device; the kernel would
 // keep them for the next file. Whoever looks at them at the moment holds them.
-func clearPartitions(t *testing.T, device string) {
+func ClearPartitions(t *testing.T, device string) {
 	t.Helper()
 	pattern := filepath.Join("/sys/class/block", filepath.Base(device)+"p*")
 	eventually(t, "the partitions of "+device+" to go", func() bool {
@@ -91,18 +91,18 @@ func backing(device string) string {
 	return attribute(device, "loop/backing_file")
 }
 
-// detach waits until the loop device has gone: whoever reads it at the moment (udev)
+// Detach waits until the loop device has gone: whoever reads it at the moment (udev)
 // holds it back.
-func detach(t *testing.T, device string) {
+func Detach(t *testing.T, device string) {
 	t.Helper()
 	file := backing(device)
-	mustRun(t, "losetup", "--detach", device)
+	MustRun(t, "losetup", "--detach", device)
 	eventually(t, device+" to go", func() bool { return backing(device) != file })
 }
 
-// reattach gives a loop device another file. Until then, its number is free for
+// Reattach gives a loop device another file. Until then, its number is free for
 // anybody, the tests of another package among them.
-func reattach(t *testing.T, device, file string) {
+func Reattach(t *testing.T, device, file string) {
 	t.Helper()
 	eventually(t, device+" to be free", func() bool { return exec.Command("losetup", device, file).Run() == nil })
 }
@@ -116,7 +116,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func keep(t *testing.T, path string, flags int) *os.File {
+func Open(t *testing.T, path string, flags int) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
 	if err != nil {
@@ -126,8 +126,8 @@ func keep(t *testing.T, path string, flags int) *os.File {
 	return f
 }
 
-// attached attaches a sparse file.
-func attached(t *testing.T, size int64, args ...string) string {
+// Sparse attaches a sparse file.
+func Sparse(t *testing.T, size int64, args ...string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices")
@@ -139,11 +139,11 @@ func attached(t *testing.T, size int64, args ...string) string {
 	if err := os.Truncate(file, size); err != nil {
 		t.Fatal(err)
 	}
-	return attach(t, append(args, file)...)
+	return Attach(t, append(args, file)...)
 }
 
-// sleeper is a program that runs until the test ends.
-func sleeper(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
+// Sleep is a program that runs until the test ends.
+func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "3600")
 	change(cmd)
@@ -157,46 +157,46 @@ func sleeper(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
 	return cmd
 }
 
-// held opens a device in another program.
-func held(t *testing.T, device string, flags int) {
+// Hold opens a device in another program.
+func Hold(t *testing.T, device string, flags int) {
 	t.Helper()
 	f, err := os.OpenFile(device, flags, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sleeper(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{f} })
+	Sleep(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{f} })
 	f.Close()
 }
 
-// partition makes a partition of a loop device, which the kernel knows.
-func partition(t *testing.T, device string) string {
+// Partition makes a partition of a loop device, which the kernel knows.
+func Partition(t *testing.T, device string) string {
 	t.Helper()
 	if _, err := exec.LookPath("addpart"); err != nil {
 		t.Skip("addpart is missing (Debian package util-linux)")
 	}
-	mustRun(t, "addpart", device, "1", "2048", "6144")
-	t.Cleanup(func() { clearPartitions(t, device) })
-	return partitionNode(t, device+"p1")
+	MustRun(t, "addpart", device, "1", "2048", "6144")
+	t.Cleanup(func() { ClearPartitions(t, device) })
+	return PartitionNode(t, device+"p1")
 }
 
-// partitionNode is a node of a partition's own, since not each machine has somebody who
+// PartitionNode is a node of a partition's own, since not each machine has somebody who
 // makes them.
-func partitionNode(t *testing.T, device string) string {
+func PartitionNode(t *testing.T, device string) string {
 	t.Helper()
 	number := attribute(device, "dev")
 	var major, minor uint32
 	if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
 		t.Fatalf("%s has no partition: %v", device, err)
 	}
-	node := filepath.Join(t.TempDir(), filepath.Base(device)+"p1")
+	node := filepath.Join(t.TempDir(), filepath.Base(device))
 	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
 		t.Fatal(err)
 	}
 	return node
 }
 
-// scribble writes into what a device holds.
-func scribble(t *testing.T, path string, off int64, p []byte) {
+// Scribble writes into what a device holds.
+func Scribble(t *testing.T, path string, off int64, p []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -208,8 +208,8 @@ func scribble(t *testing.T, path string, off int64, p []byte) {
 	}
 }
 
-// lvmLabel is what makes a disk a part of a volume group.
-func lvmLabel() []byte {
+// LvmLabel is what makes a disk a part of a volume group.
+func LvmLabel() []byte {
 	p := make([]byte, 512)
 	copy(p, "LABELONE")
 	p[20] = 32
@@ -217,7 +217,7 @@ func lvmLabel() []byte {
 	return p
 }
 
-func put(t *testing.T, path, content string) {
+func Put(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -227,7 +227,7 @@ func put(t *testing.T, path, content string) {
 	}
 }
 
-func link(t *testing.T, root, name, target string) {
+func Link(t *testing.T, root, name, target string) {
 	t.Helper()
 	path := filepath.Join(root, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -238,8 +238,8 @@ func link(t *testing.T, root, name, target string) {
 	}
 }
 
-// e2fs is the path of a program of e2fsprogs.
-func e2fs(t *testing.T, name string) string {
+// E2fs is the path of a program of e2fsprogs.
+func E2fs(t *testing.T, name string) string {
 	t.Helper()
 	path, err := run.LookPath(name)
 	if err != nil {
@@ -248,16 +248,16 @@ func e2fs(t *testing.T, name string) string {
 	return path
 }
 
-// zfsProperties are a pool's, as they lie on each of its disks.
-func zfsProperties() []byte {
+// ZfsProperties are a pool's, as they lie on each of its disks.
+func ZfsProperties() []byte {
 	word := func(n uint32) string { return string([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) }
 	return []byte("\x01\x01\x00\x00" + word(0) + word(1) +
 		word(32) + word(48) + word(4) + "name" + word(9) + word(1) + word(4) + "tank" +
 		word(40) + word(48) + word(9) + "pool_guid\x00\x00\x00" + word(8) + word(1) + word(0) + word(7))
 }
 
-// mdSuperblock is that of a RAID of version 1.2.
-func mdSuperblock() []byte {
+// MdSuperblock is that of a RAID of version 1.2.
+func MdSuperblock() []byte {
 	p := make([]byte, 256)
 	copy(p, "\xfc\x4e\x2b\xa9\x01")
 	copy(p[16:], "0123456789abcdefnas:0"[:16])
