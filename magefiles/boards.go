@@ -12,6 +12,7 @@ import (
 	"slipway/ci/doctor"
 	"slipway/ci/report"
 	"slipway/flash"
+	devices "slipway/flash/device"
 	"slipway/images"
 )
 

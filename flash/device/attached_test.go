@@ -36,7 +36,7 @@ sys/devices/pci0/usb1/1-6/idProduct = 7020
 `
 
 func TestListJetsons(t *testing.T) {
-	got, err := fake(t, recovering).list(t.Context(), nil)
+	got, err := fake(t, recovering).listAll(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ DEV_INFO        BlueField-2(Rev 1)
 func TestListRShims(t *testing.T) {
 	m := fake(t, "")
 	devicetest.Put(t, filepath.Join(m.nodes, "rshim0/misc"), misc)
-	got, err := m.list(t.Context(), nil)
+	got, err := m.listAll(t.Context(), nil)
 	want := []Device{{Path: "/dev/rshim0", Kind: RShim, Bus: "pcie", Port: "pcie-0000:03:00.2", Chip: "BlueField-2(Rev 1)"}}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Device{})); diff != "" || err != nil {
 		t.Errorf("list: %v (-want +got):\n%s", err, diff)
@@ -74,7 +74,7 @@ func TestListSilentRShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	devicetest.Open(t, pipe, 0)
-	got, err := m.list(t.Context(), nil)
+	got, err := m.listAll(t.Context(), nil)
 	if err != nil || len(got) != 1 || got[0].Path != "/dev/rshim1" || got[0].Unread == "" {
 		t.Errorf("list = %+v, %v; want to be told that rshim1 does not answer", got, err)
 	}
@@ -88,7 +88,7 @@ func TestListVirtualDisks(t *testing.T) {
 		t.Fatal(err)
 	}
 	devicetest.Scribble(t, disk, 512, devicetest.LvmLabel())
-	got, err := fake(t, "").list(t.Context(), []string{disk, filepath.Join(dir, "none.img"), dir})
+	got, err := fake(t, "").listAll(t.Context(), []string{disk, filepath.Join(dir, "none.img"), dir})
 	if err != nil || len(got) != 1 || got[0].Path != disk || got[0].Kind != File || got[0].SizeBytes != 8*mib || got[0].Content.Type != "LVM2_member" {
 		t.Errorf("list = %+v, %v; want %s alone, with what is on it", got, err, disk)
 	}
@@ -104,7 +104,7 @@ func TestDevicesShowsContent(t *testing.T) {
 	}
 	for _, d := range all {
 		if d.Path == device {
-			if d.Content.Type != "ext4" || d.Label != "my card" || d.holds() != `ext4 "my card"` {
+			if d.Content.Type != "ext4" || d.Label != "my card" || d.contentSummary() != `ext4 "my card"` {
 				t.Errorf("device = %+v; want ext4 with its label", d)
 			}
 			return
@@ -120,7 +120,7 @@ func TestDescribe(t *testing.T) {
 	devicetest.Scribble(t, node, 510, []byte("\x55\xaa"))
 	devicetest.Scribble(t, node, 2*mib+4096-10, []byte("SWAPSPACE2"))
 	devicetest.Scribble(t, node, 2*mib+1052, []byte("old\x1b[2Jswap"))
-	dir, err := m.dir("sda")
+	dir, err := m.sysfsDir("sda")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ type Claimed struct {
 func Claim(ctx context.Context, d Device) (*Claimed, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
-		return nil, refusal{here.held(d, err)}
+		return nil, refusal{here.explainBusy(d, err)}
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, refusal{fmt.Errorf("%w; run this as root or in the group of %s", err, d.Path)}
@@ -62,10 +62,9 @@ func (c *Claimed) Close() error {
 	return c.File.Close()
 }
 
-// held says what keeps a device, or a partition of it, from being opened for this
-// program alone.
-func (m machine) held(d Device, err error) error {
-	dir, wrong := m.dirOf(d.Number)
+// explainBusy names what keeps this program from opening a device for itself alone.
+func (m machine) explainBusy(d Device, err error) error {
+	dir, wrong := m.sysfsDirOf(d.Number)
 	if wrong != nil {
 		return errors.Join(err, wrong)
 	}
@@ -73,10 +72,10 @@ func (m machine) held(d Device, err error) error {
 		return fmt.Errorf("refused: %s; nothing was written", now.Refused)
 	}
 	numbers := []string{d.Number}
-	for _, p := range partitions(dir) {
-		numbers = append(numbers, text(p, "dev"))
+	for _, p := range partitionDirs(dir) {
+		numbers = append(numbers, readAttribute(p, "dev"))
 	}
-	return fmt.Errorf("in use%s: %w", by(m.openers(numbers, false)), err)
+	return fmt.Errorf("in use%s: %w", byPrograms(m.findOpeners(numbers, false)), err)
 }
 
 func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
@@ -88,11 +87,11 @@ func lockAndCompare(ctx context.Context, f *os.File, want Device) error {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
 	}
-	got, err := here.block(st.Rdev)
+	got, err := here.blockDevice(st.Rdev)
 	if err != nil {
 		return err
 	}
-	return want.changed(got)
+	return want.checkUnchanged(got)
 }
 
 // LockPatience is how long somebody else may have a device's lock: udev has it while it

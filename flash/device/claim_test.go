@@ -28,7 +28,7 @@ func TestLockedForAMoment(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	d, err := here.examine(device)
+	d, err := here.examineName(device)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// token is what confirms a device without a person at a terminal, and what that is.
-// A path says nothing about a card that can be another one by now, so it will do only
-// where there is nothing better.
-func (d Device) token() (token, what string) {
+// confirmationToken returns the name that confirms a device where no person is asked, and
+// what kind of name that is. Another card can have the same path by now, so a path
+// confirms only what has nothing better.
+func (d Device) confirmationToken() (token, what string) {
 	switch {
 	case d.Kind != Block || d.Bus == "loop":
 		return d.Path, "its path"
 	case d.Twin != "":
 		return d.Port, fmt.Sprintf("its port (%s has the same serial)", d.Twin)
-	case d.Serial != "" || d.fixed():
+	case d.Serial != "" || d.isFixed():
 		return d.Serial, "its serial"
 	}
 	return d.Path, "its path"
 }
 
-// guard says why a device is written only where somebody gave its token; a name that
-// is typed under a question does not do. "" where it does.
-func (d Device) guard() string {
-	if d.fixed() {
+// guardReason says why an answer to a question does not confirm a device, but only its
+// token; "" where an answer does.
+func (d Device) guardReason() string {
+	if d.isFixed() {
 		return "not removable"
 	}
 	return d.Guarded
@@ -43,11 +43,11 @@ func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Dev
 	}
 	var open []Device
 	for _, d := range devices {
-		token, what := d.token()
+		token, what := d.confirmationToken()
 		switch {
 		case !d.Exists:
-		case d.guard() != "":
-			return fmt.Errorf("%s: %s, so it is written only when confirmed by %s, %q; nothing was written", d.Path, d.guard(), what, token)
+		case d.guardReason() != "":
+			return fmt.Errorf("%s: %s, so it is written only when confirmed by %s, %q; nothing was written", d.Path, d.guardReason(), what, token)
 		case ask == nil:
 			return fmt.Errorf("%s: not confirmed: confirm it by %s, %q; nothing was written", d.Path, what, token)
 		default:
@@ -64,20 +64,20 @@ func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Dev
 // was meant for another device, so that something is wrong.
 func checkConfirmed(devices []Device, yes []string) error {
 	for _, d := range devices {
-		if token, what := d.token(); !slices.ContainsFunc(yes, d.named) {
+		if token, what := d.confirmationToken(); !slices.ContainsFunc(yes, d.isConfirmedBy) {
 			return fmt.Errorf("confirmed as %q, but %s of %s is %q; nothing was written", strings.Join(yes, ", "), what, d.Path, token)
 		}
 	}
 	for _, name := range yes {
-		if !slices.ContainsFunc(devices, func(d Device) bool { return d.named(name) }) {
+		if !slices.ContainsFunc(devices, func(d Device) bool { return d.isConfirmedBy(name) }) {
 			return fmt.Errorf("confirmed as %q, which is none of the devices; nothing was written", name)
 		}
 	}
 	return nil
 }
 
-func (d Device) named(yes string) bool {
-	token, _ := d.token()
+func (d Device) isConfirmedBy(yes string) bool {
+	token, _ := d.confirmationToken()
 	return yes != "" && (yes == token || d.Kind == File && samePath(yes, d.Path))
 }
 
@@ -101,7 +101,7 @@ func askUser(ctx context.Context, ask func([]Device) error, devices []Device) er
 	}
 }
 
-// Ask returns a Confirm for a terminal: whoever sits there types the devices' names.
+// Ask returns a question for Confirm: a person at a terminal types the devices' names.
 func Ask(in io.Reader, out io.Writer) func([]Device) error {
 	lines := bufio.NewReader(io.LimitReader(in, 4096))
 	return func(devices []Device) error {
@@ -115,13 +115,13 @@ func Ask(in io.Reader, out io.Writer) func([]Device) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if typed := strings.TrimSpace(line); !slices.Equal(words(typed), words(want)) {
+		if typed := strings.TrimSpace(line); !slices.Equal(splitNames(typed), splitNames(want)) {
 			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written", typed, want)
 		}
 		return nil
 	}
 }
 
-func words(names string) []string {
+func splitNames(names string) []string {
 	return strings.FieldsFunc(names, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
 }

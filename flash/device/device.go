@@ -67,7 +67,7 @@ type Content struct {
 // List lists what can be flashed on this machine, and what is refused: cards and
 // disks, Jetsons in recovery mode, rshims, and those of the files that are there.
 func List(ctx context.Context, files ...string) ([]Device, error) {
-	return here.list(ctx, files)
+	return here.listAll(ctx, files)
 }
 
 // Table prints devices for people.
@@ -75,46 +75,46 @@ func Table(w io.Writer, devices []Device) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tSIZE\tBUS\tMODEL\tSERIAL\tHOLDS\tNOTE")
 	for _, d := range devices {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Path, d.size(), d.Bus, d.Model, d.Serial, d.holds(), d.note())
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.contentSummary(), d.noteText())
 	}
 	return tw.Flush()
 }
 
-func (d Device) size() string {
+func (d Device) sizeOrChip() string {
 	if d.Kind == Tegra || d.Kind == RShim {
 		return d.Chip
 	}
 	return SizeText(d.SizeBytes)
 }
 
-// holds is what would be lost, in a few words.
-func (d Device) holds() string {
+// contentSummary says in a few words what would be lost.
+func (d Device) contentSummary() string {
 	var all []string
 	if d.Content.Type != "" {
-		all = append(all, labelled(d.Content))
+		all = append(all, labelText(d.Content))
 	}
 	for _, p := range d.Partitions {
-		all = append(all, strings.TrimSpace(p.Name+" "+labelled(p.Content)))
+		all = append(all, strings.TrimSpace(p.Name+" "+labelText(p.Content)))
 	}
 	return strings.Join(all, ", ")
 }
 
-func labelled(c probe.Content) string {
+func labelText(c probe.Content) string {
 	if c.Label == "" {
 		return c.Type
 	}
 	return fmt.Sprintf("%s %q", c.Type, c.Label)
 }
 
-func (d Device) note() string {
+func (d Device) noteText() string {
 	switch {
 	case d.Refused != "":
 		return "refused: " + d.Refused
-	case d.fixed() && d.Serial == "":
+	case d.isFixed() && d.Serial == "":
 		return "refused: not removable, and without a serial to name it by"
-	case d.guard() != "":
-		_, what := d.token()
-		return d.guard() + ": written only when named by " + what
+	case d.guardReason() != "":
+		_, what := d.confirmationToken()
+		return d.guardReason() + ": written only when named by " + what
 	case d.Twin != "":
 		return "has the serial of " + d.Twin + ": named by its port, " + d.Port
 	case d.Kind == Tegra && d.Console != "":
@@ -125,8 +125,8 @@ func (d Device) note() string {
 	return cmp.Or(d.Unread, strings.Join(d.Faults, "; "))
 }
 
-// fixed tells a disk that may well be somebody's only one.
-func (d Device) fixed() bool {
+// isFixed is true for a disk that may be somebody's only one.
+func (d Device) isFixed() bool {
 	return d.Kind == Block && d.Bus != "loop" && !d.Removable
 }
 
@@ -143,14 +143,14 @@ func (d Device) SameAs(other Device) bool {
 
 // Describe shows what is about to be overwritten.
 func (d Device) Describe(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.size())
+	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.sizeOrChip())
 	for _, field := range []struct{ name, value string }{
 		{"bus", d.Bus},
 		{"model", d.Model},
 		{"serial", d.Serial},
 		{"port", d.Port},
 		{"table", d.Table},
-		{"as", labelled(d.Content)},
+		{"as", labelText(d.Content)},
 	} {
 		if field.value != "" {
 			fmt.Fprintf(w, ", %s %s", field.name, field.value)
@@ -158,12 +158,12 @@ func (d Device) Describe(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	if d.Given != "" {
-		fmt.Fprintf(w, "  given as %s\n", printable(d.Given))
+		fmt.Fprintf(w, "  given as %s\n", printableText(d.Given))
 	}
 	for _, p := range d.Partitions {
 		fmt.Fprintf(w, "  %s\n", p)
 	}
-	for _, note := range append([]string{d.Unread, d.guard()}, d.Faults...) {
+	for _, note := range append([]string{d.Unread, d.guardReason()}, d.Faults...) {
 		if note != "" {
 			fmt.Fprintf(w, "  note: %s\n", note)
 		}
@@ -176,7 +176,7 @@ func (c Content) String() string {
 		fields = append(fields, fmt.Sprintf("%q", c.Title))
 	}
 	if c.Content.Type != "" {
-		fields = append(fields, labelled(c.Content))
+		fields = append(fields, labelText(c.Content))
 	}
 	return strings.Join(fields, " ")
 }
@@ -184,6 +184,7 @@ func (c Content) String() string {
 // ExactSize is a size to compare with another one that can look the same.
 func ExactSize(n int64) string { return fmt.Sprintf("%s (%d bytes)", SizeText(n), n) }
 
+// SizeText writes a size for people.
 func SizeText(n int64) string {
 	const units = "KMGTP"
 	if n < 1<<10 {

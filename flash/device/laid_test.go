@@ -64,7 +64,7 @@ func inLaptop(lines, device string, c confirmation) func(*testing.T) error {
 // try does what a flash does before it writes.
 func try(t *testing.T, m machine, device string, c confirmation) error {
 	t.Helper()
-	dir, err := m.dir(device)
+	dir, err := m.sysfsDir(device)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func becomes(lines string) func(*testing.T) error {
 	return func(t *testing.T) error {
 		device := func(lines string) Device {
 			m := fake(t, laptop+stick+"/diskseq = 7\n"+lines)
-			dir, err := m.dir("sda")
+			dir, err := m.sysfsDir("sda")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func becomes(lines string) func(*testing.T) error {
 			}
 			return d
 		}
-		return device("").changed(device(lines))
+		return device("").checkUnchanged(device(lines))
 	}
 }
 
@@ -207,13 +207,13 @@ var laidNameWays = []laidWay{
 		if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
 			t.Fatal(err)
 		}
-		_, err := fake(t, laptop).examine(node)
+		_, err := fake(t, laptop).examineName(node)
 		return err
 	}},
 	{"a file among the devices", "a file among the devices", func(t *testing.T) error {
 		m := fake(t, laptop)
 		m.dev = filepath.Join(m.sys, "../dev") // where the nodes are files
-		d, err := m.examine(filepath.Join(m.dev, "sda"))
+		d, err := m.examineName(filepath.Join(m.dev, "sda"))
 		if err != nil {
 			return err
 		}

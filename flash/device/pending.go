@@ -25,7 +25,7 @@ func pendingName(path string) string {
 
 // NewPending makes the file for a virtual disk.
 func NewPending(d Device) (*Pending, error) {
-	if err := unchanged(d); err != nil {
+	if err := checkFileUnchanged(d); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(d.Path), 0o755); err != nil {
@@ -56,7 +56,7 @@ func createPending(path string) (*os.File, error) {
 		switch {
 		case errors.Is(err, unix.EWOULDBLOCK):
 			err = errBusy
-		case !named(f, f.Name()):
+		case !isNameOf(f, f.Name()):
 			f.Close()
 			continue
 		default:
@@ -92,14 +92,14 @@ func removeLeftover(name string) error {
 		return errBusy
 	case err != nil:
 		return fmt.Errorf("%s may be another flash's: %w; remove it when none runs", name, err)
-	case !named(f, name): // it has its final name by now
+	case !isNameOf(f, name): // it has its final name by now
 		return nil
 	}
 	return os.Remove(name)
 }
 
-// named is true where name still is the name of f.
-func named(f *os.File, name string) bool {
+// isNameOf is true where name still names f.
+func isNameOf(f *os.File, name string) bool {
 	mine, err := f.Stat()
 	if err != nil {
 		return false
@@ -135,7 +135,7 @@ func (p *Pending) Replace() error {
 	if err := p.Sync(); err != nil { // takes long, so it comes before the last look
 		return err
 	}
-	if err := unchanged(p.device); err != nil {
+	if err := checkFileUnchanged(p.device); err != nil {
 		return err
 	}
 	if !p.device.Exists {
@@ -146,15 +146,15 @@ func (p *Pending) Replace() error {
 		// A machine that is started just now does not get its own lock.
 		lock := unix.Flock_t{Type: unix.F_WRLCK}
 		if err := unix.FcntlFlock(old.Fd(), unix.F_OFD_SETLK, &lock); errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
-			return errors.New(inUse)
+			return errors.New(lockedText)
 		}
 	}
 	return p.rename(0)
 }
 
-// unchanged proves that the virtual disk still is what was shown.
-func unchanged(was Device) error {
-	now, err := here.examine(FilePrefix + was.Path)
+// checkFileUnchanged refuses a virtual disk that is not the one that was shown.
+func checkFileUnchanged(was Device) error {
+	now, err := here.examineName(FilePrefix + was.Path)
 	if err != nil {
 		return err
 	}

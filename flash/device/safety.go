@@ -10,37 +10,37 @@ import (
 	"strings"
 )
 
-// claims says what uses a device or a partition: itself, or through what is
-// built on it (LVM, encryption, RAID, multipath, bcache).
-func (m machine) claims(dir string, u uses) []string {
-	found := slices.Clone(u[text(dir, "dev")])
+// findClaims lists the uses of a device or a partition, also those by way of LVM,
+// encryption, RAID, multipath and bcache.
+func (m machine) findClaims(dir string, u uses) []string {
+	found := slices.Clone(u[readAttribute(dir, "dev")])
 	holders, _ := os.ReadDir(filepath.Join(dir, "holders")) // one that has no such folder has no holders
 	for _, h := range holders {
-		holder, err := m.dir(h.Name())
+		holder, err := m.sysfsDir(h.Name())
 		if err != nil {
 			holder = filepath.Join(dir, "holders", h.Name())
 		}
 		title := h.Name()
-		if name := text(holder, "dm/name"); name != "" {
+		if name := readAttribute(holder, "dm/name"); name != "" {
 			title += " (" + name + ")"
 		}
-		found = append(found, m.claims(holder, u)...)
+		found = append(found, m.findClaims(holder, u)...)
 		found = append(found, "part of "+title)
 	}
 	return found
 }
 
-// sharer is another loop device over the file of this one.
-func (m machine) sharer(dir string) string {
-	mine, err := os.Stat(text(dir, "loop/backing_file"))
+// fileSharer finds another loop device over the file of this one.
+func (m machine) fileSharer(dir string) string {
+	mine, err := os.Stat(readAttribute(dir, "loop/backing_file"))
 	if err != nil {
 		return ""
 	}
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
 	for _, other := range loops {
-		theirs, err := os.Stat(text(other, "loop/backing_file"))
+		theirs, err := os.Stat(readAttribute(other, "loop/backing_file"))
 		if err == nil && os.SameFile(mine, theirs) && filepath.Base(other) != filepath.Base(dir) {
-			return m.node(filepath.Base(other))
+			return m.nodePath(filepath.Base(other))
 		}
 	}
 	return ""
@@ -49,22 +49,22 @@ func (m machine) sharer(dir string) string {
 // bootArea is one of the small disks beside a memory card or an eMMC.
 var bootArea = regexp.MustCompile(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
 
-// refusal says why a device is never written, whatever the user wants.
-func (m machine) refusal(dir string, d Device, u uses) string {
+// refusalReason says why a device is never written, whatever the user wants.
+func (m machine) refusalReason(dir string, d Device, u uses) string {
 	name := filepath.Base(dir)
 	switch {
-	case m.isDevice(text(dir, "loop/backing_file")):
+	case m.isDevice(readAttribute(dir, "loop/backing_file")):
 		// What speaks against that device would not be seen here.
-		return "a loop device over " + text(dir, "loop/backing_file") + "; name that itself"
-	case m.sharer(dir) != "":
+		return "a loop device over " + readAttribute(dir, "loop/backing_file") + "; name that itself"
+	case m.fileSharer(dir) != "":
 		// Each has a page cache of its own, of which the other knows nothing.
-		return "it shares its file with " + m.sharer(dir) + "; detach one of them"
-	case present(dir, "partition"):
-		return "a partition; name the whole disk, " + m.node(filepath.Base(filepath.Dir(dir)))
-	case text(dir, "hidden") == "1":
+		return "it shares its file with " + m.fileSharer(dir) + "; detach one of them"
+	case hasAttribute(dir, "partition"):
+		return "a partition; name the whole disk, " + m.nodePath(filepath.Base(filepath.Dir(dir)))
+	case readAttribute(dir, "hidden") == "1":
 		return "one of several paths to a disk; name the disk itself"
 	case bootArea.MatchString(name):
-		return "a boot area of " + m.node(bootArea.FindStringSubmatch(name)[1]) + "; name that itself"
+		return "a boot area of " + m.nodePath(bootArea.FindStringSubmatch(name)[1]) + "; name that itself"
 	case strings.Contains(dir, "/virtual/block/") && d.Bus != "loop":
 		return "not a disk, but something that the kernel makes of disks or memory"
 	case strings.HasPrefix(name, "sr"):
@@ -73,15 +73,15 @@ func (m machine) refusal(dir string, d Device, u uses) string {
 		return "a floppy drive"
 	case d.SizeBytes == 0:
 		return "no medium in it"
-	case text(dir, "ro") == "1":
+	case readAttribute(dir, "ro") == "1":
 		return "read-only; look for a write-protect switch"
 	}
-	return m.inUse(dir, d, u)
+	return m.useReason(dir, d, u)
 }
 
-// inUse tells the system's disk from another that is in use.
-func (m machine) inUse(dir string, d Device, u uses) string {
-	claims := m.claims(dir, u)
+// useReason says that a device is the system's disk, or what else uses it; "" for neither.
+func (m machine) useReason(dir string, d Device, u uses) string {
+	claims := m.findClaims(dir, u)
 	for _, p := range d.Partitions {
 		for _, use := range p.Uses {
 			claims = append(claims, p.Name+": "+use)
@@ -100,8 +100,8 @@ func (m machine) inUse(dir string, d Device, u uses) string {
 
 // refuseByContent adds what speaks against a device once its content is known.
 func (m machine) refuseByContent(d *Device) {
-	pools := m.pools()
-	for _, c := range d.contents() {
+	pools := m.zfsPools()
+	for _, c := range d.allContents() {
 		if c.Part == "" {
 			continue
 		}
@@ -113,8 +113,8 @@ func (m machine) refuseByContent(d *Device) {
 	}
 }
 
-// changed says what is different about a device that was shown and confirmed.
-func (d Device) changed(now Device) error {
+// checkUnchanged refuses a device that is not the one that was shown and confirmed.
+func (d Device) checkUnchanged(now Device) error {
 	if now.Refused != "" {
 		return fmt.Errorf("refused: %s", now.Refused)
 	}

@@ -42,10 +42,10 @@ func fake(t *testing.T, lines string) machine {
 		if err != nil {
 			t.Fatal(err)
 		}
-		devicetest.Link(t, "", filepath.Join(m.sys, "dev/block", text(dir, "dev")), dir)
+		devicetest.Link(t, "", filepath.Join(m.sys, "dev/block", readAttribute(dir, "dev")), dir)
 		node := filepath.Join(m.nodes, filepath.Base(dir))
 		devicetest.Put(t, node, "")
-		if err := os.Truncate(node, sectors(dir)); err != nil {
+		if err := os.Truncate(node, sizeBytes(dir)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,7 +109,7 @@ proc/swaps = Filename Type Size Used Priority
 const stick = "sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda"
 
 func TestDevices(t *testing.T) {
-	got, err := fake(t, laptop).devices(t.Context())
+	got, err := fake(t, laptop).listBlockDevices(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func TestOpenersAskNoServer(t *testing.T) {
 	file.quiet.Store(true)
 	t.Cleanup(func() { close(file.ended) })
 	found := make(chan []opener, 1)
-	go func() { found <- here.openers([]string{"259:1048575"}, false) }()
+	go func() { found <- here.findOpeners([]string{"259:1048575"}, false) }()
 	select {
 	case programs := <-found:
 		if len(programs) > 0 {

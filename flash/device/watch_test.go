@@ -83,11 +83,11 @@ func TestWatchChanges(t *testing.T) {
 	var told []string
 	var known []Device
 	for _, m := range machines {
-		now, err := m.list(t.Context(), nil)
+		now, err := m.listAll(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range changes(known, now) {
+		for _, c := range compareLists(known, now) {
 			told = append(told, c.Action+" "+c.Device.Path)
 		}
 		told = append(told, "-")
@@ -106,11 +106,11 @@ func TestWatchChanges(t *testing.T) {
 
 func TestWatchEnds(t *testing.T) {
 	broken := errors.New("broken pipe")
-	if err := fake(t, laptop).watch(t.Context(), nil, func(Change) error { return broken }, func() {}); !errors.Is(err, broken) {
+	if err := fake(t, laptop).watchDevices(t.Context(), nil, func(Change) error { return broken }, func() {}); !errors.Is(err, broken) {
 		t.Errorf("watch = %v; want what its reader said", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := fake(t, laptop).watch(ctx, nil, func(Change) error { return nil }, cancel); err != nil {
+	if err := fake(t, laptop).watchDevices(ctx, nil, func(Change) error { return nil }, cancel); err != nil {
 		t.Errorf("watch = %v; want nothing at its end", err)
 	}
 }
@@ -132,16 +132,16 @@ func TestChangePrints(t *testing.T) {
 // A watch must not read disks again as long as nothing happened to them.
 func TestWatchReadsOnce(t *testing.T) {
 	m := fake(t, laptop)
-	m.memory = &memory{}
+	m.cache = &contentCache{}
 	for range 2 {
-		got, err := m.devices(t.Context())
+		got, err := m.listBlockDevices(t.Context())
 		if err != nil || got[3].Content.Type != "" {
 			t.Fatalf("devices = %+v, %v", got, err)
 		}
 		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 512, devicetest.LvmLabel())
 	}
-	m.memory.forget()
-	if got, err := m.devices(t.Context()); err != nil || got[3].Content.Type != "LVM2_member" {
+	m.cache.forget()
+	if got, err := m.listBlockDevices(t.Context()); err != nil || got[3].Content.Type != "LVM2_member" {
 		t.Errorf("devices = %+v, %v; want sda read again", got[3], err)
 	}
 }
