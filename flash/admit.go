@@ -16,8 +16,8 @@ import (
 // somebody keeps something on.
 const defaultLargestGiB = 512
 
-// admit refuses what must not be written, or not for this board.
-func admit(spec images.Spec, d device.Device) error {
+// admitDevice refuses a device that must not be written, or not for this board.
+func admitDevice(spec images.Spec, d device.Device) error {
 	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
 		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
 	}
@@ -31,7 +31,7 @@ func admit(spec images.Spec, d device.Device) error {
 	if d.Kind == device.Block && d.SizeBytes > largest<<30 {
 		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in images/boards/%s/board.yml", device.ExactSize(d.SizeBytes), largest, spec.Board, spec.Board)
 	}
-	if d.Kind == device.File && d.Exists {
+	if d.Kind == device.File && d.Exists() {
 		return overArtifact(spec, d.Path)
 	}
 	return nil

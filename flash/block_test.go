@@ -203,7 +203,7 @@ func TestPruneSideBySide(t *testing.T) {
 	}
 	var g errgroup.Group
 	for range 8 {
-		g.Go(func() error { return prune(dir, 3) })
+		g.Go(func() error { return pruneOldest(dir, 3) })
 	}
 	if err := g.Wait(); err != nil {
 		t.Error(err)

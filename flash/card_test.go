@@ -106,7 +106,7 @@ func TestGrowing(t *testing.T) {
 		{"/dev/mmcblk0", probe.Partition{Number: 12, Content: probe.Content{Type: "ext4"}}, "echo ', +' | sfdisk -N 12 /dev/mmcblk0 && e2fsck -f -p /dev/mmcblk0p12 && resize2fs /dev/mmcblk0p12"},
 		{"/dev/sdb", probe.Partition{Number: 3, Content: probe.Content{Type: "btrfs"}}, "echo ', +' | sfdisk -N 3 /dev/sdb"},
 	} {
-		if got := growing(tt.path, tt.last); got != tt.want {
+		if got := growCommand(tt.path, tt.last); got != tt.want {
 			t.Errorf("growing(%s, %+v) = %q; want %q", tt.path, tt.last, got, tt.want)
 		}
 	}

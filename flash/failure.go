@@ -47,13 +47,13 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.IsCalled(name) }) {
 			continue
 		}
-		f.Receipts = append(f.Receipts, Receipt{Board: board, Device: device.Device{Path: name}}.failed(err))
+		f.Receipts = append(f.Receipts, Receipt{Board: board, Device: device.Device{Path: name}}.withError(err))
 	}
 	return f
 }
 
-// failed is the receipt of a device that is not whole.
-func (r Receipt) failed(err error) Receipt {
+// withError marks the receipt as that of a device that is not whole.
+func (r Receipt) withError(err error) Receipt {
 	r.ReadBack, r.Error = false, err.Error()
 	for _, k := range failureWords {
 		if errors.Is(err, k.err) {
@@ -64,9 +64,9 @@ func (r Receipt) failed(err error) Receipt {
 	return r
 }
 
-// because says of which kind an error is, and leaves its text as it is. What was
-// stopped is of no kind, and what has one keeps it.
-func because(ctx context.Context, kind, err error) error {
+// withKind gives an error a kind: ErrRefused, ErrImage or ErrDevice. Its text stays. An
+// error that has a kind keeps it, and that of an ended context gets none.
+func withKind(ctx context.Context, kind, err error) error {
 	if err == nil || kind == nil || ctx.Err() != nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrImage) || errors.Is(err, ErrDevice) {
 		return err
 	}

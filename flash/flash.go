@@ -119,8 +119,8 @@ type request struct {
 // without a byte written anywhere. Then it is shown, confirmed by a person, and run.
 type job interface {
 	show(w io.Writer)
-	// plan is what run would do. It opens no device for writing.
-	plan(ctx context.Context) ([]Receipt, error)
+	// dryRun says what writeDevices would do. It opens no device for writing.
+	dryRun(ctx context.Context) ([]Receipt, error)
 	// writeDevices returns a receipt of each device that is whole, also where others failed.
 	writeDevices(ctx context.Context) ([]Receipt, error)
 	// close is called once, whether the job was run or not.
@@ -160,16 +160,16 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 }
 
 func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
-	chosen, err := chooseAll(spec, artifact, devices)
+	chosen, err := chooseDevices(spec, artifact, devices)
 	if err != nil {
-		return nil, because(ctx, ErrRefused, err)
+		return nil, withKind(ctx, ErrRefused, err)
 	}
-	if err := o.strange(chosen[0].Kind); err != nil {
-		return nil, because(ctx, ErrRefused, err)
+	if err := o.checkKind(chosen[0].Kind); err != nil {
+		return nil, withKind(ctx, ErrRefused, err)
 	}
 	r := request{spec: spec, artifact: artifact, devices: chosen, options: o}
-	if r.image, err = pick(ctx, r); err != nil {
-		return nil, because(ctx, ErrImage, err)
+	if r.image, err = pickImage(ctx, r); err != nil {
+		return nil, withKind(ctx, ErrImage, err)
 	}
 	r.options.Image, r.options.BlockMap = r.image.path, r.image.mapPath
 	j, err := flashers[chosen[0].Kind](ctx, r)
@@ -179,19 +179,19 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	defer j.close()
 	if o.Out != nil {
 		j.show(o.Out)
-		r.image.show(o.Out)
+		r.image.showOrigin(o.Out)
 	}
 	if o.DryRun {
-		return r.image.vouch(j.plan(ctx))
+		return r.image.addOrigin(j.dryRun(ctx))
 	}
 	if err := device.Confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
-		return nil, because(ctx, ErrRefused, err)
+		return nil, withKind(ctx, ErrRefused, err)
 	}
-	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.writeDevices(ctx)) })
+	return recordReceipts(artifact, func() ([]Receipt, error) { return r.image.addOrigin(j.writeDevices(ctx)) })
 }
 
-// strange refuses what is for another kind of device and would have no effect.
-func (o Options) strange(kind string) error {
+// checkKind refuses options that have an effect on another kind of device alone.
+func (o Options) checkKind(kind string) error {
 	switch {
 	case o.ForceRecovery && kind != device.Tegra:
 		return errors.New("only Jetsons, as usb:1-2, are brought into recovery mode: leave -forcerecovery out")
@@ -205,9 +205,9 @@ func (o Options) strange(kind string) error {
 	return nil
 }
 
-// record keeps the receipts beside the artifact. From the first write on, an earlier
-// one may no longer be true.
-func record(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt, error) {
+// recordReceipts saves the receipts beside the artifact. It removes the last ones first:
+// the first write may make them untrue.
+func recordReceipts(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt, error) {
 	path := filepath.Join(artifact.Dir(), ReceiptName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -216,20 +216,20 @@ func record(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt
 	if len(receipts) == 0 {
 		return nil, err
 	}
-	return receipts, errors.Join(err, save(path, receipts))
+	return receipts, errors.Join(err, saveReceipts(path, receipts))
 }
 
-// chooseAll examines each device. They are written side by side, so they have to be
-// different ones of one kind.
-func chooseAll(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
+// chooseDevices examines each device. All are written at once, so they must be different
+// devices of one kind.
+func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named; devices lists them")
 	}
 	var chosen []device.Device
 	for _, name := range devices {
-		d, err := choose(spec, artifact, name)
+		d, err := chooseDevice(spec, artifact, name)
 		if err != nil {
-			return nil, several(devices, name, err)
+			return nil, nameDevice(devices, name, err)
 		}
 		if i := slices.IndexFunc(chosen, d.SameAs); i >= 0 {
 			return nil, fmt.Errorf("%s and %s are the same device", devices[i], name)
@@ -242,16 +242,17 @@ func chooseAll(spec images.Spec, artifact images.Artifact, devices []string) ([]
 	return chosen, nil
 }
 
-// several says which of several devices an error is about.
-func several(devices []string, name string, err error) error {
+// nameDevice adds to an error which of several devices it is about.
+func nameDevice(devices []string, name string, err error) error {
 	if len(devices) < 2 {
 		return err
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// choose finds out what a name stands for and refuses what must not be written.
-func choose(spec images.Spec, artifact images.Artifact, name string) (device.Device, error) {
+// chooseDevice examines the device that a name stands for, and refuses one that must not
+// be written.
+func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (device.Device, error) {
 	if artifact.Board != spec.Board {
 		return device.Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)
 	}
@@ -259,10 +260,10 @@ func choose(spec images.Spec, artifact images.Artifact, name string) (device.Dev
 	if err != nil {
 		return device.Device{}, err
 	}
-	return d, admit(spec, d)
+	return d, admitDevice(spec, d)
 }
 
-func save(path string, receipts []Receipt) error {
+func saveReceipts(path string, receipts []Receipt) error {
 	data, err := json.MarshalIndent(receipts, "", "  ")
 	if err != nil {
 		return err

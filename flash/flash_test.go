@@ -200,7 +200,7 @@ func TestWriteFile(t *testing.T) {
 
 func unexported(p cmp.Path) bool {
 	name := p.Last().String()
-	return name == ".Exists" || name == ".sequence"
+	return name == ".exists" || name == ".sequence"
 }
 
 func TestWriteFileReplacesOnlyWhatWasConfirmed(t *testing.T) {
@@ -311,7 +311,7 @@ func TestGiveToRoot(t *testing.T) {
 	}
 	id, dir := newTestIdentity(t), t.TempDir()
 	content, data := filepath.Join(dir, "content"), filepath.Join(dir, "data.img")
-	if err := writeTree(content, id.files()); err != nil {
+	if err := writeTree(content, id.seedFiles()); err != nil {
 		t.Fatal(err)
 	}
 	chown := func(path string, _ os.DirEntry, err error) error {

@@ -327,7 +327,7 @@ func TestCardOfAPackage(t *testing.T) {
 	if len(data) < 64*mib || !bytes.HasPrefix(data, []byte("xxxx")) || !strings.Contains(said, ".sdcard") {
 		t.Errorf("the card has %d bytes and begins with %q; shown was %q", len(data), data[:4], said)
 	}
-	if strings.Contains(j.left(t), benchName) {
+	if strings.Contains(j.left(t), workDirPrefix) {
 		t.Errorf("left is %q", j.left(t))
 	}
 	// The same package by name.
@@ -356,7 +356,7 @@ func TestFolderThatScriptsCannotUse(t *testing.T) {
 // What a killed flash left beside the artifact goes with the next.
 func TestBenchesOfKilledJobs(t *testing.T) {
 	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
-	dead, alive, young := filepath.Join(j.artifact.Dir(), benchName+"1"), filepath.Join(j.artifact.Dir(), benchName+"2"), filepath.Join(j.artifact.Dir(), benchName+"3")
+	dead, alive, young := filepath.Join(j.artifact.Dir(), workDirPrefix+"1"), filepath.Join(j.artifact.Dir(), workDirPrefix+"2"), filepath.Join(j.artifact.Dir(), workDirPrefix+"3")
 	for _, dir := range []string{dead, alive, young} {
 		lay(t, filepath.Join(dir, "lock"), "")
 	}
@@ -472,12 +472,12 @@ func TestForcedPortIsNone(t *testing.T) {
 
 func TestBenchesInAFolderWithBrackets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "build[1]")
-	old := filepath.Join(dir, benchName+"1")
+	old := filepath.Join(dir, workDirPrefix+"1")
 	lay(t, filepath.Join(old, "lock"), "")
 	if err := os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	sweepBenches(dir)
+	sweepWorkDirs(dir)
 	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is still there: %v", old, err)
 	}

@@ -61,9 +61,9 @@ type signerList struct {
 	from string
 }
 
-// pick brings the image here and refuses it where its digest or its signature is
+// pickImage brings the image here and refuses it where its digest or its signature is
 // not what it should be.
-func pick(ctx context.Context, r request) (picked, error) {
+func pickImage(ctx context.Context, r request) (picked, error) {
 	p := &picker{request: r}
 	for _, step := range []func(context.Context) error{p.readSigners, p.readDigest, p.readImage} {
 		if err := step(ctx); err != nil {
@@ -73,7 +73,7 @@ func pick(ctx context.Context, r request) (picked, error) {
 	return p.picked, nil
 }
 
-func (p *picker) fetching() fetch.Options {
+func (p *picker) fetchOptions() fetch.Options {
 	dir := p.options.Cache
 	if dir == "" {
 		dir = images.ImageCacheBeside(p.artifact.Dir())
@@ -125,7 +125,7 @@ func (p *picker) readDigest(ctx context.Context) error {
 		p.digest = digest
 		return err
 	}
-	o, err := fetch.Open(ctx, text, p.fetching())
+	o, err := fetch.Open(ctx, text, p.fetchOptions())
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
@@ -143,15 +143,15 @@ func (p *picker) readDigest(ctx context.Context) error {
 		return err
 	}
 	p.sums, p.list = &sums, file.Reference
-	p.listed, err = p.signers(ctx, o, file.Name, file.Path, p.lists)
+	p.listed, err = p.proveSigners(ctx, o, file.Name, file.Path, p.lists)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
 	}
 	return err
 }
 
-// wanted is the digest that a file is to have, "" where none was given.
-func (p *picker) wanted(name string) (string, error) {
+// wantedDigest returns the digest that was given for a file; "" where none was.
+func (p *picker) wantedDigest(name string) (string, error) {
 	if p.sums == nil {
 		return p.digest, nil
 	}
@@ -166,12 +166,12 @@ func (p *picker) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)
 	}
-	o, err := fetch.Open(ctx, p.options.Image, p.fetching())
+	o, err := fetch.Open(ctx, p.options.Image, p.fetchOptions())
 	if err != nil {
 		return err
 	}
 	defer o.Close()
-	digest, err := p.wanted(o.Name())
+	digest, err := p.wantedDigest(o.Name())
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (p *picker) readImage(ctx context.Context) error {
 	case byMap:
 		p.signedBy = p.mapped
 	case !proved:
-		if p.signedBy, err = p.signers(ctx, o, o.Name(), file.Path, p.lists); err != nil {
+		if p.signedBy, err = p.proveSigners(ctx, o, o.Name(), file.Path, p.lists); err != nil {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func (p *picker) toDisk() bool {
 // findSigned looks for what is signed: the image, or else its block map, whose digests
 // prove all of the image that is written.
 func (p *picker) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
-	_, unsigned := signatures(ctx, o, o.Name(), p.lists)
+	_, unsigned := findSignatures(ctx, o, o.Name(), p.lists)
 	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.toDisk() {
 		return false, unsigned
 	}
@@ -270,12 +270,12 @@ type signature struct {
 	data []byte
 }
 
-// signatures are those of a file, one for each list of signers. The error is
-// fs.ErrNotExist where one is not there, and says how to sign.
-func signatures(ctx context.Context, at besides, name string, lists []signerList) ([]signature, error) {
+// findSignatures finds a signature of a file for each list of signers. The error is
+// fs.ErrNotExist where there is none, and says how to sign.
+func findSignatures(ctx context.Context, at besides, name string, lists []signerList) ([]signature, error) {
 	var all []signature
 	for _, list := range lists {
-		s, err := list.find(ctx, at, name)
+		s, err := list.findSignature(ctx, at, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s is not signed, and %s wants that: %w\n  %s", name, list.from, err, list.Hint(name))
 		}
@@ -287,8 +287,8 @@ func signatures(ctx context.Context, at besides, name string, lists []signerList
 	return all, nil
 }
 
-// find takes the first ending of which there is a signature.
-func (l signerList) find(ctx context.Context, at besides, name string) (s signature, err error) {
+// findSignature tries each ending, and reads the first signature that exists.
+func (l signerList) findSignature(ctx context.Context, at besides, name string) (s signature, err error) {
 	for _, ending := range l.Endings() {
 		var file fetch.File
 		if file, err = at.Beside(ctx, name+ending); errors.Is(err, fs.ErrNotExist) {
@@ -303,9 +303,9 @@ func (l signerList) find(ctx context.Context, at besides, name string) (s signat
 	return s, err
 }
 
-// signers proves that the file at path is signed, for each list, and says by whom.
-func (p *picker) signers(ctx context.Context, at besides, name, path string, lists []signerList) ([]string, error) {
-	all, err := signatures(ctx, at, name, lists)
+// proveSigners proves that the file at path is signed, for each list, and says by whom.
+func (p *picker) proveSigners(ctx context.Context, at besides, name, path string, lists []signerList) ([]string, error) {
+	all, err := findSignatures(ctx, at, name, lists)
 	if err != nil {
 		return nil, err
 	}
@@ -359,7 +359,7 @@ func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
 			return err
 		}
 		if err := p.proveMap(ctx, o, file); errors.Is(err, fs.ErrNotExist) {
-			p.note = name + p.leftOut()
+			p.note = name + p.leftOutReason()
 			return nil
 		} else if err != nil {
 			return err
@@ -372,7 +372,7 @@ func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
 }
 
 func (p *picker) readGivenMap(ctx context.Context) error {
-	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetching())
+	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetchOptions())
 	if err != nil {
 		return err
 	}
@@ -393,7 +393,7 @@ func (p *picker) readGivenMap(ctx context.Context) error {
 // person who names the map vouches for it.
 var errAlone = fmt.Errorf("the digest is of the image alone: %w", fs.ErrNotExist)
 
-func (p *picker) leftOut() string {
+func (p *picker) leftOutReason() string {
 	if len(p.lists) > 0 {
 		return " is left out: it is not signed, as the image is."
 	}
@@ -418,7 +418,7 @@ func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) erro
 	}
 	if len(p.lists) > 0 {
 		var err error
-		p.mapped, err = p.mapSigners(ctx, at, file)
+		p.mapped, err = p.proveMapSigners(ctx, at, file)
 		return err
 	}
 	if p.options.Digest != "" && !named {
@@ -427,8 +427,8 @@ func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) erro
 	return nil
 }
 
-// mapSigners proves who signed a map, beside it or inside of it.
-func (p *picker) mapSigners(ctx context.Context, at besides, file fetch.File) ([]string, error) {
+// proveMapSigners proves who signed a map, beside it or inside of it.
+func (p *picker) proveMapSigners(ctx context.Context, at besides, file fetch.File) ([]string, error) {
 	data, err := localfile.Read(file.Path, mapLimit)
 	if err != nil {
 		return nil, err
@@ -446,7 +446,7 @@ func (p *picker) mapSigners(ctx context.Context, at besides, file fetch.File) ([
 		}
 		p.mapText, found = text, append(found, who)
 	}
-	others, err := p.signers(ctx, at, file.Name, file.Path, beside)
+	others, err := p.proveSigners(ctx, at, file.Name, file.Path, beside)
 	return append(found, others...), err
 }
 
@@ -464,11 +464,11 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 		}
 	}
 	if p.options.Digest != "" {
-		image, err := p.built()
+		image, err := p.builtFile()
 		if err != nil {
 			return fmt.Errorf("%w; -digest is of that, or of what -image names", err)
 		}
-		want, err := p.wanted(filepath.Base(image.Name))
+		want, err := p.wantedDigest(filepath.Base(image.Name))
 		if err != nil {
 			return err
 		}
@@ -485,8 +485,8 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 	return nil
 }
 
-// built is the file of the artifact that such devices are written from.
-func (p *picker) built() (images.File, error) {
+// builtFile returns the artifact's file for devices of this kind.
+func (p *picker) builtFile() (images.File, error) {
 	switch p.devices[0].Kind {
 	case device.Tegra:
 		return p.artifact.File(images.Tegraflash)
@@ -520,7 +520,7 @@ func (p *picker) proveDescription(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := signatures(ctx, folder(p.artifact.Dir()), images.ArtifactName, p.lists)
+	all, err := findSignatures(ctx, folder(p.artifact.Dir()), images.ArtifactName, p.lists)
 	if err != nil {
 		return err
 	}
@@ -546,16 +546,16 @@ func (p *picker) proveDescription(ctx context.Context) error {
 	return nil
 }
 
-// vouch writes into receipts where the image is from, and who signed it.
-func (p picked) vouch(receipts []Receipt, err error) ([]Receipt, error) {
+// addOrigin adds to receipts where the image is from and who signed it.
+func (p picked) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
 		receipts[i].Origin, receipts[i].SignedBy, receipts[i].Ignored = p.origin, p.signedBy, p.ignored
 	}
 	return receipts, err
 }
 
-// show says where the image comes from and who vouches for it.
-func (p picked) show(w io.Writer) {
+// showOrigin says where the image comes from and who vouches for it.
+func (p picked) showOrigin(w io.Writer) {
 	if p.origin != "" {
 		fmt.Fprintf(w, "Image from %s.\n", p.origin)
 	}

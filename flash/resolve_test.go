@@ -560,7 +560,7 @@ func TestBuiltFile(t *testing.T) {
 		for _, kind := range test.has {
 			p.artifact.Files = append(p.artifact.Files, images.File{Kind: kind, Name: kind})
 		}
-		if got, err := p.built(); got.Kind != test.want || (err == nil) != (test.want != "") {
+		if got, err := p.builtFile(); got.Kind != test.want || (err == nil) != (test.want != "") {
 			t.Errorf("%s from %v = %q, %v; want %q", test.device, test.has, got.Kind, err, test.want)
 		}
 	}

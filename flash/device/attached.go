@@ -22,7 +22,7 @@ func (m machine) listJetsons() ([]Device, error) {
 		port := "usb:" + r.Port
 		found = append(found, Device{
 			Path: port, Kind: Tegra, Bus: "usb", Model: r.Module, Chip: r.Chip, Port: port,
-			Serial: readAttribute(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), Console: m.findConsole(r.Port), Exists: true,
+			Serial: readAttribute(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), Console: m.findConsole(r.Port), exists: true,
 		})
 	}
 	return found, err
@@ -68,7 +68,7 @@ func (m machine) listRShims() ([]Device, error) {
 	misc, _ := filepath.Glob(filepath.Join(m.nodes, "rshim*", "misc")) // the pattern is well-formed
 	var found []Device
 	for _, path := range misc {
-		d := Device{Path: m.nodePath(filepath.Base(filepath.Dir(path))), Kind: RShim, Exists: true}
+		d := Device{Path: m.nodePath(filepath.Base(filepath.Dir(path))), Kind: RShim, exists: true}
 		said, err := readInTime(path, cmp.Or(m.patience, patience))
 		d.Unread = unreadReason(err)
 		d.Port, d.Chip = rshimField(said, "DEV_NAME"), rshimField(said, "DEV_INFO")

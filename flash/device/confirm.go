@@ -45,7 +45,7 @@ func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Dev
 	for _, d := range devices {
 		token, what := d.confirmationToken()
 		switch {
-		case !d.Exists:
+		case !d.exists:
 		case d.guardReason() != "":
 			return fmt.Errorf("%s: %s, so it is written only when confirmed by %s, %q; nothing was written", d.Path, d.guardReason(), what, token)
 		case ask == nil:

@@ -50,7 +50,7 @@ type Device struct {
 	Refused string `json:"refused,omitempty"` // why it is never written; "" where it may be
 	Guarded string `json:"guarded,omitempty"` // why it is written only where it was named by its serial
 
-	Exists   bool   `json:"-"` // a file that is not there yet needs no confirmation
+	exists   bool   // a file that is not there yet needs no confirmation
 	sequence string // the kernel's count of disks, or a file's number and time; what was swapped has another
 }
 
@@ -140,6 +140,9 @@ func (d Device) IsCalled(name string) bool {
 func (d Device) SameAs(other Device) bool {
 	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
 }
+
+// Exists is false for a file that is still to be made.
+func (d Device) Exists() bool { return d.exists }
 
 // Describe shows what is about to be overwritten.
 func (d Device) Describe(w io.Writer) {

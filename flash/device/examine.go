@@ -24,7 +24,7 @@ func Examine(path string) (Device, error) { return here.examineName(path) }
 func (m machine) examineName(path string) (Device, error) {
 	path, meant := strings.CutPrefix(path, FilePrefix)
 	if kind := specialKind(path); kind != "" && !meant {
-		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, Exists: true}, nil
+		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, exists: true}, nil
 	}
 	if path == "" && meant {
 		return Device{}, fmt.Errorf("no name after %s", FilePrefix)
@@ -147,7 +147,7 @@ func (m machine) fileDevice(path string, info fs.FileInfo) (Device, error) {
 		return Device{}, err
 	}
 	d := Device{
-		Path: path, Kind: File, SizeBytes: info.Size(), Exists: true,
+		Path: path, Kind: File, SizeBytes: info.Size(), exists: true,
 		sequence: fmt.Sprintf("%d of %d", info.Sys().(*syscall.Stat_t).Ino, info.ModTime().UnixNano()),
 	}
 	if m.isDevice(path) {

@@ -138,7 +138,7 @@ func (p *Pending) Replace() error {
 	if err := checkFileUnchanged(p.device); err != nil {
 		return err
 	}
-	if !p.device.Exists {
+	if !p.device.exists {
 		return p.rename(unix.RENAME_NOREPLACE)
 	}
 	if old, err := os.OpenFile(p.device.Path, os.O_RDWR|unix.O_NOFOLLOW, 0); err == nil {
@@ -161,7 +161,7 @@ func checkFileUnchanged(was Device) error {
 	if now.Refused != "" {
 		return fmt.Errorf("refused: %s", now.Refused)
 	}
-	if now.Kind != was.Kind || now.Path != was.Path || now.Exists != was.Exists || now.sequence != was.sequence {
+	if now.Kind != was.Kind || now.Path != was.Path || now.exists != was.exists || now.sequence != was.sequence {
 		return errChanged
 	}
 	return nil

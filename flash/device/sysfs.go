@@ -139,7 +139,7 @@ func (m machine) readDevice(dir string, uses uses) Device {
 		SizeBytes: sizeBytes(dir),
 		// A card in a computer's own reader counts as fixed for the kernel.
 		Removable: readAttribute(dir, "removable") == "1" || readAttribute(dir, "device/type") == "SD",
-		Exists:    true,
+		exists:    true,
 		sequence:  readAttribute(dir, "diskseq"),
 	}
 	d.SectorBytes, _ = strconv.ParseInt(readAttribute(dir, "queue/logical_block_size"), 10, 32) // 0: not known

@@ -150,10 +150,10 @@ func TestDevices(t *testing.T) {
 }
 
 func TestConfirm(t *testing.T) {
-	card := Device{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, Exists: true}
-	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", Exists: true}
-	nameless := Device{Path: "/dev/vda", Kind: Block, Bus: "virtio", Exists: true}
-	unlabelled := Device{Path: "/dev/sdb", Kind: Block, Bus: "usb", Removable: true, Exists: true}
+	card := Device{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, exists: true}
+	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", exists: true}
+	nameless := Device{Path: "/dev/vda", Kind: Block, Bus: "virtio", exists: true}
+	unlabelled := Device{Path: "/dev/sdb", Kind: Block, Bus: "usb", Removable: true, exists: true}
 	agree := func([]Device) error { return nil }
 	tests := []struct {
 		name    string
