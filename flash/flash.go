@@ -30,7 +30,7 @@ const ReceiptName = "flash.json"
 type Options struct {
 	Identity      *Identity                   // written into the data partition; nil leaves that as the image has it
 	Yes           []string                    // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
-	Confirm       func([]device.Device) error // asks a person where Yes is empty; see Ask
+	Confirm       func([]device.Device) error // asks a person where Yes is empty; see device.Ask
 	Image         string                      // replaces the artifact's image: a path, or a reference as fetch reads it
 	BlockMap      string                      // its block map, named the same way; "" looks beside the image
 	Digest        string                      // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS

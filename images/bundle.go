@@ -104,7 +104,7 @@ func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 	return b.publishBundle(work, f)
 }
 
-// publishBundle puts the bundle where the last one was. It is described again when it is there.
+// publishBundle replaces the last bundle. The artifact describes none while it does.
 func (b bundle) publishBundle(work string, f File) (Artifact, error) {
 	a := b.artifact
 	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })

@@ -97,7 +97,7 @@ func keepScript(slots []slot) string {
 // boot. On any other slot the tries go on until somebody does.
 const provedWord = "slipway.proved"
 
-// proveScript finds out which slots those are, since RAUC says the same of a slot that it has
+// proveScript finds out which slots those are. RAUC says the same of a slot that it has
 // just written as of one that was marked good: it has no tries. If it is the slot that
 // ran, somebody marked it good, as RAUC writes none that runs. If it is first in ORDER
 // and another one ran that is still good, RAUC has just written it: a fallback does not

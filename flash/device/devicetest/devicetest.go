@@ -52,6 +52,7 @@ func Loop(t *testing.T, size int64, args ...string) (device, file string) {
 	return device, file
 }
 
+// Attach attaches a loop device by losetup, which args are for.
 func Attach(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
@@ -116,6 +117,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
+// Open holds a file open until the test ends.
 func Open(t *testing.T, path string, flags int) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
@@ -217,6 +219,7 @@ func LvmLabel() []byte {
 	return p
 }
 
+// Put writes a file, and makes its folder.
 func Put(t *testing.T, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -227,6 +230,7 @@ func Put(t *testing.T, path, content string) {
 	}
 }
 
+// Link makes a link below root, and its folder.
 func Link(t *testing.T, root, name, target string) {
 	t.Helper()
 	path := filepath.Join(root, name)

@@ -29,7 +29,7 @@ type Claimed struct {
 }
 
 // Claim opens a device, proves that it still is the one that was shown, and that nobody
-// has a partition of it open. The error is an ErrRefused where the device is fine.
+// has a partition of it open. The error is an ErrRefused unless the device is broken or gone.
 func Claim(ctx context.Context, d Device) (*Claimed, error) {
 	f, err := os.OpenFile(d.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
