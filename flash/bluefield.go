@@ -215,11 +215,11 @@ func isDPU(info, want string) bool {
 	return strings.EqualFold(strings.TrimSpace(name), want)
 }
 
-var odd = regexp.MustCompile(`[^A-Za-z0-9.@]+`)
+var notInLogName = regexp.MustCompile(`[^A-Za-z0-9.@]+`)
 
 // logName is the file for what a DPU says: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
 func logName(path string) string {
-	return odd.ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
+	return notInLogName.ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
 }
 
 func (j *bluefieldJob) devicePaths() []string {

@@ -155,8 +155,8 @@ func (w *deviceWriter) completeDevice(ctx context.Context) error {
 	if err == nil && w.pending != nil {
 		err = w.pending.Replace()
 	}
-	if left := w.unfinishedState(); err != nil && left != "" {
-		err = fmt.Errorf("%w\n  %s", err, left)
+	if state := w.unfinishedState(); err != nil && state != "" {
+		err = fmt.Errorf("%w\n  %s", err, state)
 	}
 	if err == nil && w.claimed != nil {
 		err = w.claimed.RereadTable(ctx)

@@ -70,10 +70,10 @@ func withKind(ctx context.Context, kind, err error) error {
 	if err == nil || kind == nil || ctx.Err() != nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrImage) || errors.Is(err, ErrDevice) {
 		return err
 	}
-	return fault{kind, err}
+	return kindError{kind, err}
 }
 
-type fault struct{ kind, err error }
+type kindError struct{ kind, err error }
 
-func (f fault) Error() string   { return f.err.Error() }
-func (f fault) Unwrap() []error { return []error{f.kind, f.err} }
+func (f kindError) Error() string   { return f.err.Error() }
+func (f kindError) Unwrap() []error { return []error{f.kind, f.err} }

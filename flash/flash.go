@@ -112,7 +112,7 @@ type request struct {
 	artifact images.Artifact
 	devices  []device.Device
 	options  Options
-	image    picked
+	image    provedImage
 }
 
 // job is one flash. Everything that can be refused was refused when it was made,
@@ -168,7 +168,7 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 		return nil, withKind(ctx, ErrRefused, err)
 	}
 	r := request{spec: spec, artifact: artifact, devices: chosen, options: o}
-	if r.image, err = pickImage(ctx, r); err != nil {
+	if r.image, err = resolveImage(ctx, r); err != nil {
 		return nil, withKind(ctx, ErrImage, err)
 	}
 	r.options.Image, r.options.BlockMap = r.image.path, r.image.mapPath

@@ -296,20 +296,20 @@ func (j *imageJob) checkImage(ctx context.Context) error {
 		if j.blocks == nil {
 			continue
 		}
-		if err := probe.Judge(holed{image, j.blocks}, j.size, d.SectorBytes); err != nil {
+		if err := probe.Judge(mappedImage{image, j.blocks}, j.size, d.SectorBytes); err != nil {
 			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: make the map again with slipway bmap, or add -raw to write the image as the map says", j.file.Name())
 		}
 	}
 	return nil
 }
 
-// holed is an image as its block map has it written: with zeros in the holes.
-type holed struct {
+// mappedImage is an image as its block map has it written: with zeros in the holes.
+type mappedImage struct {
 	io.ReaderAt
 	blocks *bmap.Map
 }
 
-func (m holed) ReadAt(p []byte, off int64) (int, error) {
+func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 	n, err := m.ReaderAt.ReadAt(p, off)
 	for at, length := range m.blocks.Holes {
 		if from, to := max(at, off), min(at+length, off+int64(n)); from < to {
@@ -353,10 +353,10 @@ func (j *imageJob) checkMapSample(ctx context.Context) error {
 func identityPlace(artifact images.Artifact, size int64) (images.Partition, error) {
 	part, err := artifact.Partition("data")
 	if err != nil {
-		return part, fault{ErrImage, fmt.Errorf("the image has no place for an SSH identity: %w", err)}
+		return part, kindError{ErrImage, fmt.Errorf("the image has no place for an SSH identity: %w", err)}
 	}
 	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > size-part.OffsetBytes {
-		return part, fault{ErrImage, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, size)}
+		return part, kindError{ErrImage, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, size)}
 	}
 	return part, nil
 }
@@ -474,13 +474,13 @@ func (j *imageJob) openAll(ctx context.Context, began time.Time, open func(*devi
 }
 
 // remainingWriters returns the writers that have not failed.
-func (j *imageJob) remainingWriters() (left []*deviceWriter) {
+func (j *imageJob) remainingWriters() (remaining []*deviceWriter) {
 	for _, w := range j.writers {
 		if w.err == nil {
-			left = append(left, w)
+			remaining = append(remaining, w)
 		}
 	}
-	return left
+	return remaining
 }
 
 // makeSeed makes the file system that carries the identity.
@@ -494,8 +494,8 @@ func (j *imageJob) makeSeed(ctx context.Context) (err error) {
 // writeImage writes the image and the identity to all devices.
 func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof, error) {
 	var copies []*write.Copy
-	left := j.remainingWriters()
-	for _, w := range left {
+	remaining := j.remainingWriters()
+	for _, w := range remaining {
 		w.startProgress(ctx, j.writeOptions())
 		copies = append(copies, w.copy)
 	}
@@ -510,7 +510,7 @@ func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof
 	if err == nil && j.seed != nil {
 		err = j.seed.writeTo(ctx, copies)
 	}
-	for _, w := range left {
+	for _, w := range remaining {
 		if err != nil {
 			w.finishReceipt(began, err)
 		}
@@ -537,12 +537,12 @@ func (j *imageJob) closeWriters() {
 	}
 }
 
-// withUnfinished adds to an error how each device is left.
+// withUnfinished adds to an error how each device was left.
 func (j *imageJob) withUnfinished(err error) error {
 	var b strings.Builder
 	for _, w := range j.writers {
-		if left := w.unfinishedState(); left != "" {
-			b.WriteString("\n  " + left)
+		if state := w.unfinishedState(); state != "" {
+			b.WriteString("\n  " + state)
 		}
 	}
 	return fmt.Errorf("%w%s", err, b.String())

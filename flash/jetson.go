@@ -394,7 +394,7 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 	if err := pkg.Card(ctx, card, tegra.Board{Dir: pkg.Dir, Logs: logs, Module: j.spec.Flash.Module}); err != nil {
 		return err
 	}
-	j.image = picked{path: card, name: filepath.Base(card), proof: "the package it was made of"} // which was proved as it was unpacked
+	j.image = provedImage{path: card, name: filepath.Base(card), proof: "the package it was made of"} // which was proved as it was unpacked
 	return nil
 }
 

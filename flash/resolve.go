@@ -22,9 +22,9 @@ import (
 	"slipway/layers/progress"
 )
 
-// picked is the image that is written: a file of this machine, whole, with what
-// vouches for it. Nothing of it is taken on before that.
-type picked struct {
+// provedImage is the image that is written: a whole file of this machine, with what proves
+// it. Nothing uses it before it is proved.
+type provedImage struct {
 	path     string // "": the artifact's
 	name     string // as it is called where it comes from
 	sha256   string // "": nobody gave one
@@ -34,12 +34,12 @@ type picked struct {
 	proof    string // what vouches for all of it; "": nothing does
 	origin   string // where it comes from, without passwords; "": the artifact
 	signedBy []string
-	note     string   // what a person should know of how it was picked
+	note     string   // what a person should know of how it was found
 	ignored  []string // signatures that lie beside it, and that nobody verified
 }
 
-// picker finds the image, and proves it before anything else happens.
-type picker struct {
+// imageResolver finds the image, and proves it before anything else happens.
+type imageResolver struct {
 	request
 	lists  []signerList
 	digest string      // what -digest gave
@@ -48,7 +48,7 @@ type picker struct {
 	listed []string    // who signed that
 	mapped []string    // who signed the block map
 	proved []string    // the files of the signatures that were verified
-	picked
+	provedImage
 }
 
 // SignersVariable names the list of signers where -signers is not given.
@@ -61,19 +61,19 @@ type signerList struct {
 	from string
 }
 
-// pickImage brings the image here and refuses it where its digest or its signature is
+// resolveImage brings the image here and refuses it where its digest or its signature is
 // not what it should be.
-func pickImage(ctx context.Context, r request) (picked, error) {
-	p := &picker{request: r}
+func resolveImage(ctx context.Context, r request) (provedImage, error) {
+	p := &imageResolver{request: r}
 	for _, step := range []func(context.Context) error{p.readSigners, p.readDigest, p.readImage} {
 		if err := step(ctx); err != nil {
-			return picked{}, err
+			return provedImage{}, err
 		}
 	}
-	return p.picked, nil
+	return p.provedImage, nil
 }
 
-func (p *picker) fetchOptions() fetch.Options {
+func (p *imageResolver) fetchOptions() fetch.Options {
 	dir := p.options.Cache
 	if dir == "" {
 		dir = images.ImageCacheBeside(p.artifact.Dir())
@@ -83,7 +83,7 @@ func (p *picker) fetchOptions() fetch.Options {
 
 // readSigners reads the lists of signers. The board's cannot be replaced: what it
 // does not let through, no option does.
-func (p *picker) readSigners(context.Context) error {
+func (p *imageResolver) readSigners(context.Context) error {
 	if name := p.spec.Flash.Signers; name != "" {
 		data, err := p.spec.File(name)
 		if err != nil {
@@ -107,7 +107,7 @@ func (p *picker) readSigners(context.Context) error {
 	return p.addList(name, from, data)
 }
 
-func (p *picker) addList(name, from string, data []byte) error {
+func (p *imageResolver) addList(name, from string, data []byte) error {
 	list, err := sshsig.ParseSigners(name, data)
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (p *picker) addList(name, from string, data []byte) error {
 
 // readDigest takes a digest, or fetches a list of them. A list that is signed proves
 // what it names.
-func (p *picker) readDigest(ctx context.Context) error {
+func (p *imageResolver) readDigest(ctx context.Context) error {
 	text := p.options.Digest
 	digest, is, err := fetch.ParseDigest(text)
 	if err != nil || is || text == "" {
@@ -151,7 +151,7 @@ func (p *picker) readDigest(ctx context.Context) error {
 }
 
 // wantedDigest returns the digest that was given for a file; "" where none was.
-func (p *picker) wantedDigest(name string) (string, error) {
+func (p *imageResolver) wantedDigest(name string) (string, error) {
 	if p.sums == nil {
 		return p.digest, nil
 	}
@@ -162,7 +162,7 @@ func (p *picker) wantedDigest(name string) (string, error) {
 	return digest, nil
 }
 
-func (p *picker) readImage(ctx context.Context) error {
+func (p *imageResolver) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)
 	}
@@ -205,7 +205,7 @@ func (p *picker) readImage(ctx context.Context) error {
 		p.proof = "its signature"
 	}
 	p.findIgnored(ctx, o, o.Name())
-	if !p.toDisk() {
+	if !p.writesDisk() {
 		p.mapPath = p.options.BlockMap // only disks have maps; what has none refuses one
 		return nil
 	}
@@ -215,16 +215,16 @@ func (p *picker) readImage(ctx context.Context) error {
 	return p.readMap(ctx, o)
 }
 
-func (p *picker) toDisk() bool {
+func (p *imageResolver) writesDisk() bool {
 	kind := p.devices[0].Kind
 	return kind == device.File || kind == device.Block
 }
 
 // findSigned looks for what is signed: the image, or else its block map, whose digests
 // prove all of the image that is written.
-func (p *picker) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
+func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
 	_, unsigned := findSignatures(ctx, o, o.Name(), p.lists)
-	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.toDisk() {
+	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.writesDisk() {
 		return false, unsigned
 	}
 	if err := p.readMap(ctx, o); err != nil || len(p.mapped) == 0 {
@@ -242,7 +242,7 @@ var signatureEndings = []string{".asc", ".sig", ".minisig"}
 
 // findIgnored looks for signatures of a file that were not verified, so that the user is
 // told so.
-func (p *picker) findIgnored(ctx context.Context, at besides, name string) {
+func (p *imageResolver) findIgnored(ctx context.Context, at signatureFolder, name string) {
 	for _, ending := range signatureEndings {
 		if _, err := at.Beside(ctx, name+ending); err == nil && !slices.Contains(p.proved, name+ending) {
 			p.ignored = append(p.ignored, name+ending)
@@ -250,15 +250,15 @@ func (p *picker) findIgnored(ctx context.Context, at besides, name string) {
 	}
 }
 
-// besides is where a file and its signature lie.
-type besides interface {
+// signatureFolder holds a file and its signature.
+type signatureFolder interface {
 	Beside(ctx context.Context, name string) (fetch.File, error)
 }
 
-// folder is that of the artifact.
-type folder string
+// artifactFolder is an artifact's folder.
+type artifactFolder string
 
-func (f folder) Beside(_ context.Context, name string) (fetch.File, error) {
+func (f artifactFolder) Beside(_ context.Context, name string) (fetch.File, error) {
 	path := filepath.Join(string(f), name)
 	_, err := os.Stat(path)
 	return fetch.File{Path: path, Name: name}, err
@@ -272,7 +272,7 @@ type signature struct {
 
 // findSignatures finds a signature of a file for each list of signers. The error is
 // fs.ErrNotExist where there is none, and says how to sign.
-func findSignatures(ctx context.Context, at besides, name string, lists []signerList) ([]signature, error) {
+func findSignatures(ctx context.Context, at signatureFolder, name string, lists []signerList) ([]signature, error) {
 	var all []signature
 	for _, list := range lists {
 		s, err := list.findSignature(ctx, at, name)
@@ -288,7 +288,7 @@ func findSignatures(ctx context.Context, at besides, name string, lists []signer
 }
 
 // findSignature tries each ending, and reads the first signature that exists.
-func (l signerList) findSignature(ctx context.Context, at besides, name string) (s signature, err error) {
+func (l signerList) findSignature(ctx context.Context, at signatureFolder, name string) (s signature, err error) {
 	for _, ending := range l.Endings() {
 		var file fetch.File
 		if file, err = at.Beside(ctx, name+ending); errors.Is(err, fs.ErrNotExist) {
@@ -304,7 +304,7 @@ func (l signerList) findSignature(ctx context.Context, at besides, name string) 
 }
 
 // proveSigners proves that the file at path is signed, for each list, and says by whom.
-func (p *picker) proveSigners(ctx context.Context, at besides, name, path string, lists []signerList) ([]string, error) {
+func (p *imageResolver) proveSigners(ctx context.Context, at signatureFolder, name, path string, lists []signerList) ([]string, error) {
 	all, err := findSignatures(ctx, at, name, lists)
 	if err != nil {
 		return nil, err
@@ -346,7 +346,7 @@ func (c counting) Write(p []byte) (int, error) {
 
 // readMap finds the block map. It says which parts of the image are written, and
 // could leave out any: where somebody vouches for the image, somebody has to for it.
-func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
+func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	if p.options.BlockMap != "" {
 		return p.readGivenMap(ctx)
 	}
@@ -371,7 +371,7 @@ func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
 	return nil
 }
 
-func (p *picker) readGivenMap(ctx context.Context) error {
+func (p *imageResolver) readGivenMap(ctx context.Context) error {
 	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetchOptions())
 	if err != nil {
 		return err
@@ -381,7 +381,7 @@ func (p *picker) readGivenMap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.proveMap(ctx, o, file); err != nil && !errors.Is(err, errAlone) {
+	if err := p.proveMap(ctx, o, file); err != nil && !errors.Is(err, errMapNotListed) {
 		return err
 	}
 	p.mapPath = file.Path
@@ -391,9 +391,9 @@ func (p *picker) readGivenMap(ctx context.Context) error {
 
 // errAlone is of a map that was found beside an image whose digest was given. A
 // person who names the map vouches for it.
-var errAlone = fmt.Errorf("the digest is of the image alone: %w", fs.ErrNotExist)
+var errMapNotListed = fmt.Errorf("the digest is of the image alone: %w", fs.ErrNotExist)
 
-func (p *picker) leftOutReason() string {
+func (p *imageResolver) leftOutReason() string {
 	if len(p.lists) > 0 {
 		return " is left out: it is not signed, as the image is."
 	}
@@ -402,7 +402,7 @@ func (p *picker) leftOutReason() string {
 
 // proveMap returns fs.ErrNotExist for a map that nobody vouches for, but somebody
 // has to.
-func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) error {
+func (p *imageResolver) proveMap(ctx context.Context, at signatureFolder, file fetch.File) error {
 	named := false
 	if p.sums != nil {
 		var want string
@@ -422,13 +422,13 @@ func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) erro
 		return err
 	}
 	if p.options.Digest != "" && !named {
-		return errAlone
+		return errMapNotListed
 	}
 	return nil
 }
 
 // proveMapSigners proves who signed a map, beside it or inside of it.
-func (p *picker) proveMapSigners(ctx context.Context, at besides, file fetch.File) ([]string, error) {
+func (p *imageResolver) proveMapSigners(ctx context.Context, at signatureFolder, file fetch.File) ([]string, error) {
 	data, err := localfile.Read(file.Path, mapLimit)
 	if err != nil {
 		return nil, err
@@ -452,7 +452,7 @@ func (p *picker) proveMapSigners(ctx context.Context, at besides, file fetch.Fil
 
 // proveArtifact proves the build's own files, where somebody wants that. Otherwise
 // they are proved by their digests while they are written.
-func (p *picker) proveArtifact(ctx context.Context) error {
+func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	if len(p.lists) > 0 {
 		if err := p.proveDescription(ctx); err != nil {
 			return err
@@ -477,7 +477,7 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 		}
 	}
 	for _, f := range p.artifact.Files {
-		p.findIgnored(ctx, folder(p.artifact.Dir()), f.Name)
+		p.findIgnored(ctx, artifactFolder(p.artifact.Dir()), f.Name)
 	}
 	if p.options.BlockMap != "" {
 		return p.readGivenMap(ctx)
@@ -486,7 +486,7 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 }
 
 // builtFile returns the artifact's file for devices of this kind.
-func (p *picker) builtFile() (images.File, error) {
+func (p *imageResolver) builtFile() (images.File, error) {
 	switch p.devices[0].Kind {
 	case device.Tegra:
 		return p.artifact.File(images.Tegraflash)
@@ -502,7 +502,7 @@ func (p *picker) builtFile() (images.File, error) {
 	return image, err
 }
 
-func (p *picker) proveFile(ctx context.Context, f images.File, want string) error {
+func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
 	step := progress.Start(ctx, "prove "+f.Name, f.SizeBytes, progress.Bytes)
 	got, err := fetch.SumOf(ctx, p.artifact.Path(f), step.Add)
 	if err == nil && got != want {
@@ -514,13 +514,13 @@ func (p *picker) proveFile(ctx context.Context, f images.File, want string) erro
 
 // proveDescription proves who signed artifact.json, which has the digests of all
 // files, and that it still is the one that was read.
-func (p *picker) proveDescription(ctx context.Context) error {
+func (p *imageResolver) proveDescription(ctx context.Context) error {
 	path := images.ArtifactPath(p.artifact.Dir())
 	data, err := localfile.Read(path, mapLimit)
 	if err != nil {
 		return err
 	}
-	all, err := findSignatures(ctx, folder(p.artifact.Dir()), images.ArtifactName, p.lists)
+	all, err := findSignatures(ctx, artifactFolder(p.artifact.Dir()), images.ArtifactName, p.lists)
 	if err != nil {
 		return err
 	}
@@ -547,7 +547,7 @@ func (p *picker) proveDescription(ctx context.Context) error {
 }
 
 // addOrigin adds to receipts where the image is from and who signed it.
-func (p picked) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
+func (p provedImage) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
 		receipts[i].Origin, receipts[i].SignedBy, receipts[i].Ignored = p.origin, p.signedBy, p.ignored
 	}
@@ -555,7 +555,7 @@ func (p picked) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
 }
 
 // showOrigin says where the image comes from and who vouches for it.
-func (p picked) showOrigin(w io.Writer) {
+func (p provedImage) showOrigin(w io.Writer) {
 	if p.origin != "" {
 		fmt.Fprintf(w, "Image from %s.\n", p.origin)
 	}

@@ -556,7 +556,7 @@ func TestBuiltFile(t *testing.T) {
 		{device.Block, []string{images.BFB}, ""},
 		{device.RShim, []string{images.DiskImage}, ""},
 	} {
-		p := picker{request: request{devices: []device.Device{{Kind: test.device}}}}
+		p := imageResolver{request: request{devices: []device.Device{{Kind: test.device}}}}
 		for _, kind := range test.has {
 			p.artifact.Files = append(p.artifact.Files, images.File{Kind: kind, Name: kind})
 		}

@@ -88,8 +88,8 @@ func (m machine) useReason(dir string, d Device, u uses) string {
 		}
 	}
 	for _, c := range claims {
-		if _, reason, ok := strings.Cut(c, ofSystem); ok {
-			return ofSystem + reason
+		if _, reason, ok := strings.Cut(c, systemPrefix); ok {
+			return systemPrefix + reason
 		}
 	}
 	if len(claims) > 0 {

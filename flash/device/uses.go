@@ -18,9 +18,9 @@ import (
 type uses map[string][]string
 
 // system are the places from which a machine runs.
-var system = []string{"/", "/usr", "/boot", "/boot/efi", "/boot/firmware", "/efi", "/nix", "/sysroot"}
+var systemMounts = []string{"/", "/usr", "/boot", "/boot/efi", "/boot/firmware", "/efi", "/nix", "/sysroot"}
 
-const ofSystem = "holds the running system: "
+const systemPrefix = "holds the running system: "
 
 func (m machine) findUses() (uses, error) {
 	found := uses{}
@@ -120,8 +120,8 @@ func (m machine) addMounts(u uses, mountinfo, of string) {
 		switch {
 		case of != "":
 			what += " for " + of
-		case slices.Contains(system, at):
-			what = ofSystem + at
+		case slices.Contains(systemMounts, at):
+			what = systemPrefix + at
 		}
 		for _, device := range m.behindMount(f[2], from) {
 			if of == "" || len(u[device]) == 0 {
@@ -190,7 +190,7 @@ func (m machine) addLoops(u uses) {
 		for _, dir := range loops {
 			path := readAttribute(dir, "loop/backing_file")
 			for _, what := range u[readAttribute(dir, "dev")] {
-				if strings.HasPrefix(what, ofSystem) {
+				if strings.HasPrefix(what, systemPrefix) {
 					u.addUse(m.numberOf(path), what)
 				}
 			}
