@@ -15,6 +15,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash"
+	"slipway/flash/device"
 	"slipway/flash/qemu"
 	"slipway/flash/target"
 	"slipway/images"
@@ -164,13 +165,13 @@ func artifactFor(spec images.Spec, opt images.Options, how flash.Options) (image
 }
 
 // off refuses the disk of a virtual board that is on.
-func off(spec images.Spec, opt images.Options, device string) error {
+func off(spec images.Spec, opt images.Options, name string) error {
 	dir := opt.MachineDir(spec)
 	disk, err := filepath.Abs(filepath.Join(dir, qemu.DiskName))
 	if err != nil {
 		return err
 	}
-	named, err := filepath.Abs(strings.TrimPrefix(device, flash.FilePrefix))
+	named, err := filepath.Abs(strings.TrimPrefix(name, device.FilePrefix))
 	if err != nil || named != disk {
 		return err
 	}

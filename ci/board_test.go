@@ -20,6 +20,7 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash"
+	"slipway/flash/device"
 	"slipway/flash/oci/ocitest"
 	"slipway/flash/target"
 	"slipway/images"
@@ -90,7 +91,7 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 			if _, err := exec.LookPath("mke2fs"); err != nil && tt.keys {
 				t.Skip("mke2fs is missing (Debian package e2fsprogs)")
 			}
-			spec := images.Spec{Board: "toy", Machine: tt.machine, Flash: images.Flash{Kinds: []string{flash.File}}}
+			spec := images.Spec{Board: "toy", Machine: tt.machine, Flash: images.Flash{Kinds: []string{device.File}}}
 			opt := images.Options{Dir: t.TempDir()}
 			dir := opt.BoardDir(spec)
 			writeArtifact(t, dir, images.Artifact{Board: "toy", Key: "0123456789abcdef", Partitions: tt.partitions})
@@ -121,7 +122,7 @@ func TestFlashGivesKeysWhereTheyFit(t *testing.T) {
 // An image from elsewhere needs no build, and gets no keys. The receipt lies where
 // that of a build does.
 func TestFlashImageFromElsewhere(t *testing.T) {
-	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{flash.File}}}
+	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File}}}
 	opt := images.Options{Dir: t.TempDir(), Cache: t.TempDir()}
 	image := filepath.Join(t.TempDir(), "other.img")
 	data := partitioned(bytes.Repeat([]byte("whatever"), 1<<17))
@@ -147,7 +148,7 @@ func TestFlashImageFromElsewhere(t *testing.T) {
 
 // A script reads what became of each device, also where the flash failed.
 func TestFlashFailsInJSON(t *testing.T) {
-	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{flash.File, flash.Block}}}
+	spec := images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File, device.Block}}}
 	text := filepath.Join(t.TempDir(), "disk.wic")
 	if err := os.WriteFile(text, []byte("404: Not Found"), 0o644); err != nil {
 		t.Fatal(err)

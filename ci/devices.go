@@ -7,7 +7,7 @@ import (
 	"io"
 	"path/filepath"
 
-	"slipway/flash"
+	"slipway/flash/device"
 	"slipway/flash/qemu"
 	"slipway/images"
 	"slipway/layers/plaintext"
@@ -19,14 +19,14 @@ func Devices(ctx context.Context, w io.Writer, opt images.Options, asJSON bool) 
 	if err != nil {
 		return err
 	}
-	all, err := flash.Devices(ctx, disks...)
+	all, err := device.List(ctx, disks...)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		return plaintext.WriteJSON(w, all)
 	}
-	return flash.Table(w, all)
+	return device.Table(w, all)
 }
 
 // WatchDevices writes what comes, goes and changes, until ctx ends.
@@ -36,9 +36,9 @@ func WatchDevices(ctx context.Context, w, notes io.Writer, opt images.Options, a
 		return err
 	}
 	lines := json.NewEncoder(w)
-	return flash.Watch(ctx, disks, func(err error) {
+	return device.Watch(ctx, disks, func(err error) {
 		fmt.Fprintf(notes, "The kernel does not say here what happens (%v), so it is asked each second.\n", err)
-	}, func(c flash.Change) error {
+	}, func(c device.Change) error {
 		if asJSON {
 			return lines.Encode(c)
 		}

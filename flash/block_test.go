@@ -8,115 +8,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
+	"slipway/flash/device/devicetest"
 	"slipway/images/bmap"
 )
 
 const deviceSize = 28 * mib
 
-// mustRun runs a program that a test is set up with.
-func mustRun(t *testing.T, argv ...string) string {
-	t.Helper()
-	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// loop attaches a file full of what a former owner left. Where it goes, its
-// tests' mounts must have gone before.
-func loop(t *testing.T, size int64, args ...string) (device, file string) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, for loop devices")
-	}
-	if _, err := exec.LookPath("losetup"); err != nil {
-		t.Skip("losetup is missing (Debian package mount)")
-	}
-	file = filepath.Join(t.TempDir(), "device")
-	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, int(size)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	device = attach(t, append(args, file)...)
-	return device, file
-}
-
-func attach(t *testing.T, args ...string) string {
-	t.Helper()
-	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
-	device := strings.TrimSpace(string(out))
-	if err != nil {
-		t.Skipf("no loop device: %v: %s", err, device)
-	}
-	// A test that was killed may have left it so; the kernel keeps that for the next file.
-	if !slices.Contains(args, "--read-only") && text(filepath.Join("/sys/class/block", filepath.Base(device)), "ro") == "1" {
-		mustRun(t, "blockdev", "--setrw", device)
-	}
-	clearPartitions(t, device)
-	t.Cleanup(func() { // unless it is somebody else's by now
-		if behind := backing(device); behind != "" && strings.HasPrefix(behind, args[len(args)-1]) {
-			_ = exec.Command("losetup", "--detach", device).Run()
-		}
-	})
-	return device
-}
-
-// clearPartitions removes partitions that a test gave a loop device; the kernel would
-// keep them for the next file. Whoever looks at them at the moment holds them.
-func clearPartitions(t *testing.T, device string) {
-	t.Helper()
-	pattern := filepath.Join("/sys/class/block", filepath.Base(device)+"p*")
-	eventually(t, "the partitions of "+device+" to go", func() bool {
-		left, _ := filepath.Glob(pattern)
-		for _, p := range left {
-			_ = exec.Command("delpart", device, text(p, "partition")).Run()
-		}
-		return len(left) == 0
-	})
-}
-
-// backing is the file behind a loop device.
-func backing(device string) string {
-	return text(filepath.Join("/sys/class/block", filepath.Base(device)), "loop/backing_file")
-}
-
-// detach waits until the loop device has gone: whoever reads it at the moment (udev)
-// holds it back.
-func detach(t *testing.T, device string) {
-	t.Helper()
-	file := backing(device)
-	mustRun(t, "losetup", "--detach", device)
-	eventually(t, device+" to go", func() bool { return backing(device) != file })
-}
-
-// reattach gives a loop device another file. Until then, its number is free for
-// anybody, the tests of another package among them.
-func reattach(t *testing.T, device, file string) {
-	t.Helper()
-	eventually(t, device+" to be free", func() bool { return exec.Command("losetup", device, file).Run() == nil })
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			t.Fatalf("waited a minute for %s", what)
-		}
-	}
-}
-
 func TestWriteBlock(t *testing.T) {
 	for _, args := range [][]string{{"--direct-io=on"}, {"--direct-io=off"}, {"--sector-size=4096"}} {
 		t.Run(args[0], func(t *testing.T) {
-			device, _ := loop(t, deviceSize, args...)
+			device, _ := devicetest.Loop(t, deviceSize, args...)
 			a := artifact(t)
 			receipt, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}})
 			if err != nil {
@@ -150,7 +57,7 @@ func TestWriteBlockOddSize(t *testing.T) {
 			if _, err := f.WriteAt(tail, imageSize); err != nil {
 				t.Fatal(err)
 			}
-			device, _ := loop(t, (size+511)/512*512)
+			device, _ := devicetest.Loop(t, (size+511)/512*512)
 			a := describe(t, a.Dir(), mapOf(t, f))
 			if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err != nil {
 				t.Fatal(err)
@@ -162,7 +69,7 @@ func TestWriteBlockOddSize(t *testing.T) {
 
 func TestWriteBlockIdentity(t *testing.T) {
 	needMke2fs(t)
-	device, _ := loop(t, deviceSize)
+	device, _ := devicetest.Loop(t, deviceSize)
 	a, id := artifact(t), newTestIdentity(t)
 	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}, Identity: &id}); err != nil {
 		t.Fatal(err)
@@ -182,10 +89,10 @@ func TestWriteBlockByBmaptoolsMap(t *testing.T) {
 	if _, err := exec.LookPath("bmaptool"); err != nil {
 		t.Skip("bmaptool is missing (Debian package bmap-tools)")
 	}
-	device, _ := loop(t, deviceSize)
+	device, _ := devicetest.Loop(t, deviceSize)
 	a := artifact(t)
 	path := filepath.Join(a.Dir(), "disk.bmap")
-	mustRun(t, "bmaptool", "create", "-o", path, filepath.Join(a.Dir(), "disk.img"))
+	devicetest.MustRun(t, "bmaptool", "create", "-o", path, filepath.Join(a.Dir(), "disk.img"))
 	a = describe(t, a.Dir(), mapFrom(t, path))
 	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err != nil {
 		t.Fatal(err)
@@ -202,7 +109,7 @@ func unusable(t *testing.T, device string) {
 func TestWriteBlockFails(t *testing.T) {
 	for _, test := range failures {
 		t.Run(test.name, func(t *testing.T) {
-			device, _ := loop(t, deviceSize)
+			device, _ := devicetest.Loop(t, deviceSize)
 			a := artifact(t)
 			ctx, before := test.prepare(t, a), read(t, device)
 			_, err := Write(ctx, spec, a, device, Options{Yes: []string{device}})
@@ -228,7 +135,7 @@ func TestWriteBlockFails(t *testing.T) {
 func TestWriteBlockInterruptedAnywhere(t *testing.T) {
 	a := artifact(t)
 	want := image(t, a)
-	device, _ := loop(t, deviceSize)
+	device, _ := devicetest.Loop(t, deviceSize)
 	for range 10 {
 		before := read(t, device)
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(100*time.Millisecond))
@@ -247,7 +154,7 @@ func TestWriteBlockInterruptedAnywhere(t *testing.T) {
 
 // A dry run says what a flash would do, before it and after it, and changes nothing.
 func TestDryRunOfBlock(t *testing.T) {
-	device, file := loop(t, deviceSize)
+	device, file := devicetest.Loop(t, deviceSize)
 	a := artifact(t)
 	dry := func() Receipt {
 		t.Helper()
@@ -272,52 +179,12 @@ func TestDryRunOfBlock(t *testing.T) {
 	}
 }
 
-// udev locks a device for the moment in which it looks what is on it.
-func TestLockedForAMoment(t *testing.T) {
-	defer func(was time.Duration) { lockPatience = was }(lockPatience)
-	lockPatience = time.Minute
-	device, _ := loop(t, deviceSize)
-	other := keep(t, device, 0)
-	if err := unix.Flock(int(other.Fd()), unix.LOCK_SH); err != nil {
-		t.Fatal(err)
-	}
-	unlocked := make(chan error, 1)
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		unlocked <- unix.Flock(int(other.Fd()), unix.LOCK_UN)
-	}()
-	t.Cleanup(func() { // before the file is closed
-		if err := <-unlocked; err != nil {
-			t.Error(err)
-		}
-	})
-	d, err := here.examine(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := claim(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
-}
-
-func keep(t *testing.T, path string, flags int) *os.File {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
 func TestWriteBlockRefusesPartition(t *testing.T) {
 	if _, err := exec.LookPath("addpart"); err != nil {
 		t.Skip("addpart is missing (Debian package util-linux)")
 	}
-	device, _ := loop(t, deviceSize, "--partscan")
-	mustRun(t, "addpart", device, "1", "2048", "4096")
+	device, _ := devicetest.Loop(t, deviceSize, "--partscan")
+	devicetest.MustRun(t, "addpart", device, "1", "2048", "4096")
 	partition := device + "p1"
 	if _, err := os.Stat(partition); err != nil {
 		t.Skipf("nobody makes partitions' nodes here: %v", err)
@@ -328,29 +195,15 @@ func TestWriteBlockRefusesPartition(t *testing.T) {
 	}
 }
 
-func TestDevicesShowsLoop(t *testing.T) {
-	device, file := loop(t, deviceSize)
-	devices, err := Devices(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range devices {
-		if d.Path == device && d.Model == file && d.SizeBytes == deviceSize && d.Refused == "" {
-			return
-		}
-	}
-	t.Errorf("Devices = %+v; want %s over %s among them", devices, device, file)
-}
-
 // Devices that are flashed side by side each tidy up the one folder.
 func TestPruneSideBySide(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 200 {
-		put(t, filepath.Join(dir, fmt.Sprintf("%03d", i)), "")
+		devicetest.Put(t, filepath.Join(dir, fmt.Sprintf("%03d", i)), "")
 	}
 	var g errgroup.Group
 	for range 8 {
-		g.Go(func() error { return prune(dir, 3) })
+		g.Go(func() error { return pruneOldest(dir, 3) })
 	}
 	if err := g.Wait(); err != nil {
 		t.Error(err)

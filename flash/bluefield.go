@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"slipway/flash/bfb"
+	"slipway/flash/device"
 	"slipway/flash/fetch"
 	"slipway/flash/rshim"
 	"slipway/images"
@@ -39,7 +40,7 @@ type bluefieldJob struct {
 
 // dpu is one BlueField of a bluefieldJob.
 type dpu struct {
-	device  Device
+	device  device.Device
 	port    *rshim.Port
 	mode    string
 	log     string // file with what it says
@@ -54,7 +55,7 @@ func newBlueFieldJob(ctx context.Context, r request) (_ job, err error) {
 			j.close()
 		}
 	}()
-	for _, step := range []func(context.Context) error{j.possible, j.readConfig, j.openStream, j.openPorts} {
+	for _, step := range []func(context.Context) error{j.checkOptions, j.readConfig, j.openStream, j.openPorts} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -71,8 +72,8 @@ func (j *bluefieldJob) close() {
 	}
 }
 
-// possible refuses what only disks know.
-func (j *bluefieldJob) possible(context.Context) error {
+// checkOptions refuses options that have an effect on disks alone.
+func (j *bluefieldJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {
 	case o.BlockMap != "" || o.Holes != "" || o.Blind:
@@ -122,21 +123,21 @@ func (j *bluefieldJob) openStream(ctx context.Context) error {
 	if err := j.stream.Prove(ctx); err != nil {
 		return err
 	}
-	if err := j.trailing(path); err != nil || j.sha256 != "" {
+	if err := j.checkTrailingData(path); err != nil || j.sha256 != "" {
 		return err
 	}
 	step := progress.Start(ctx, "digest "+filepath.Base(path), j.stream.StreamBytes+j.stream.TrailingBytes, progress.Bytes)
 	j.sha256, err = fetch.SumOf(ctx, path, step.Add)
 	if err == nil && built != "" && j.sha256 != built {
-		err = fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", path, j.sha256, built, remake(j.artifact))
+		err = fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", path, j.sha256, built, rebuildHint(j.artifact))
 	}
 	step.End("sha256 "+j.sha256, err)
 	return err
 }
 
-// trailing judges the stream's trailing data: a bf.cfg there may hold a
-// password too, and a second one would be taken for a part of it.
-func (j *bluefieldJob) trailing(path string) error {
+// checkTrailingData checks a bf.cfg in the stream's trailing data. It may hold a password,
+// and a second bf.cfg would be read as a part of it.
+func (j *bluefieldJob) checkTrailingData(path string) error {
 	n := j.stream.TrailingBytes
 	if n == 0 {
 		return nil
@@ -164,13 +165,13 @@ func (j *bluefieldJob) trailing(path string) error {
 func (j *bluefieldJob) openPorts(ctx context.Context) error {
 	for i := range j.devices {
 		if err := j.openPort(ctx, &j.devices[i]); err != nil {
-			return several(j.names(), j.devices[i].Path, err)
+			return nameDevice(j.devicePaths(), j.devices[i].Path, err)
 		}
 	}
 	return nil
 }
 
-func (j *bluefieldJob) openPort(ctx context.Context, d *Device) error {
+func (j *bluefieldJob) openPort(ctx context.Context, d *device.Device) error {
 	port, err := openRShim(ctx, d.Path)
 	if err != nil {
 		return err
@@ -192,33 +193,36 @@ func (j *bluefieldJob) openPort(ctx context.Context, d *Device) error {
 	one.device, one.mode = *d, m.Mode
 	one.receipt = Receipt{
 		Board: j.artifact.Board, Key: j.artifact.Key, Device: *d, Image: filepath.Base(j.stream.Name()), Form: "bfb",
-		ImageSHA256: j.sha256, ImageBytes: j.bytes(), Config: j.configSum, DryRun: j.options.DryRun,
+		ImageSHA256: j.sha256, ImageBytes: j.pushedBytes(), Config: j.configSum, DryRun: j.options.DryRun,
 	}
 	return nil
 }
 
+// rshimDir is where this machine's rshims are. Tests have their own.
+var rshimDir = "/dev"
+
 // openRShim opens the rshim that a path stands for.
 func openRShim(ctx context.Context, path string) (*rshim.Port, error) {
-	if name, local := strings.CutPrefix(path, here.dev+"/"); local {
-		return rshim.At(filepath.Join(here.nodes, name)), nil
+	if name, local := strings.CutPrefix(path, "/dev/"); local {
+		return rshim.At(filepath.Join(rshimDir, name)), nil
 	}
 	return rshim.Open(ctx, path)
 }
 
-// isDPU compares BlueField-2(Rev 1) with BlueField-2.
+// isDPU compares a name such as BlueField-2(Rev 1) with one such as BlueField-2.
 func isDPU(info, want string) bool {
 	name, _, _ := strings.Cut(info, "(")
 	return strings.EqualFold(strings.TrimSpace(name), want)
 }
 
-var odd = regexp.MustCompile(`[^A-Za-z0-9.@]+`)
+var notInLogName = regexp.MustCompile(`[^A-Za-z0-9.@]+`)
 
 // logName is the file for what a DPU says: rshim0.log, root@10.0.0.7-22-dev-rshim0.log.
 func logName(path string) string {
-	return odd.ReplaceAllString(strings.Trim(strings.TrimPrefix(path, here.dev), "/"), "-") + ".log"
+	return notInLogName.ReplaceAllString(strings.Trim(strings.TrimPrefix(path, "/dev"), "/"), "-") + ".log"
 }
 
-func (j *bluefieldJob) names() []string {
+func (j *bluefieldJob) devicePaths() []string {
 	names := make([]string, len(j.devices))
 	for i, d := range j.devices {
 		names[i] = d.Path
@@ -226,19 +230,19 @@ func (j *bluefieldJob) names() []string {
 	return names
 }
 
-// bytes is how many are pushed.
-func (j *bluefieldJob) bytes() int64 {
+// pushedBytes counts the bytes of the stream and of the bf.cfg.
+func (j *bluefieldJob) pushedBytes() int64 {
 	return j.stream.StreamBytes + j.stream.TrailingBytes + int64(len(j.config))
 }
 
 func (j *bluefieldJob) show(w io.Writer) {
 	for _, d := range j.dpus {
-		d.device.describe(w)
+		d.device.Describe(w)
 		if d.mode != "" {
 			fmt.Fprintf(w, "  in %s\n", d.mode)
 		}
 	}
-	fmt.Fprintf(w, "Boot stream %s for board %s: %d images, %s.\n", filepath.Base(j.stream.Name()), j.artifact.Board, len(j.stream.Images), sizeText(j.bytes()))
+	fmt.Fprintf(w, "Boot stream %s for board %s: %d images, %s.\n", filepath.Base(j.stream.Name()), j.artifact.Board, len(j.stream.Images), device.SizeText(j.pushedBytes()))
 	for _, n := range j.stream.Notes {
 		fmt.Fprintf(w, "  note: %s\n", n)
 	}
@@ -246,26 +250,26 @@ func (j *bluefieldJob) show(w io.Writer) {
 	case j.config != nil:
 		fmt.Fprintf(w, "  with %s behind it\n", j.options.Config)
 	case j.stream.TrailingBytes > 0:
-		fmt.Fprintf(w, "  with %s of trailing data (a bf.cfg or a root file system)\n", sizeText(j.stream.TrailingBytes))
+		fmt.Fprintf(w, "  with %s of trailing data (a bf.cfg or a root file system)\n", device.SizeText(j.stream.TrailingBytes))
 	}
 	fmt.Fprintln(w, "A DPU is reset at once: what runs on it ends, its network ports go down, and the stream decides what becomes of its disk.")
 }
 
-// plan has asked all that can be asked without resetting a DPU.
-func (j *bluefieldJob) plan(context.Context) ([]Receipt, error) {
+// dryRun says what would be pushed. All that can be asked without a reset was asked.
+func (j *bluefieldJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.dpus {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it says what came of it. Nothing was pushed.\n", d.device.Path, sizeText(j.bytes()))
+			fmt.Fprintf(j.options.Out, "Dry run: %s would be reset, get %s and be followed until it says what came of it. Nothing was pushed.\n", d.device.Path, device.SizeText(j.pushedBytes()))
 		}
 		receipts = append(receipts, d.receipt)
 	}
 	return receipts, nil
 }
 
-// unchanged refuses a stream that was written to since it was proved, such as one whose
-// build began anew while somebody was asked.
-func (j *bluefieldJob) unchanged() error {
+// checkUnchanged refuses a stream that was written to since it was proved. A build may
+// have begun anew while somebody was asked.
+func (j *bluefieldJob) checkUnchanged() error {
 	now, err := j.stream.Stat()
 	if err == nil && (now.Size() != j.proved.Size() || !now.ModTime().Equal(j.proved.ModTime())) {
 		err = fmt.Errorf("%s was written to since it was checked; nothing was pushed, begin anew", j.stream.Name())
@@ -275,19 +279,19 @@ func (j *bluefieldJob) unchanged() error {
 
 // writeDevices pushes to all DPUs at once. One that fails does not stop the others.
 func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
-	if err := j.unchanged(); err != nil {
+	if err := j.checkUnchanged(); err != nil {
 		return nil, err
 	}
 	var wg sync.WaitGroup
 	for _, d := range j.dpus {
-		wg.Go(func() { d.err = j.push(ctx, d) })
+		wg.Go(func() { d.err = j.pushStream(ctx, d) })
 	}
 	wg.Wait()
 	var receipts []Receipt
 	var failed []error
 	for _, d := range j.dpus {
 		if d.err != nil {
-			failed = append(failed, several(j.names(), d.device.Path, d.err))
+			failed = append(failed, nameDevice(j.devicePaths(), d.device.Path, d.err))
 			continue
 		}
 		receipts = append(receipts, d.receipt)
@@ -295,14 +299,14 @@ func (j *bluefieldJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return receipts, errors.Join(failed...)
 }
 
-func (j *bluefieldJob) push(ctx context.Context, d *dpu) error {
+func (j *bluefieldJob) pushStream(ctx context.Context, d *dpu) error {
 	began := time.Now()
 	log, err := os.Create(d.log)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(log, "%s %s to %s\n", began.UTC().Format(time.RFC3339), j.stream.Name(), d.device.Path)
-	verdict, err := d.port.Push(ctx, j.parts(), dpuLimits, log)
+	verdict, err := d.port.Push(ctx, j.streamParts(), dpuLimits, log)
 	if err == nil && len(verdict.Errors) > 0 && j.options.Out != nil {
 		fmt.Fprintf(j.options.Out, "%s reported, and went on: %s\n", d.device.Path, strings.Join(verdict.Errors, "; "))
 	}
@@ -313,12 +317,12 @@ func (j *bluefieldJob) push(ctx context.Context, d *dpu) error {
 		return fmt.Errorf("%w\n  all that it said: %s", err, d.log)
 	}
 	r := &d.receipt
-	r.DPU, r.Verdict, r.Logs, r.WrittenBytes = &verdict, verdict.Line, d.log, j.bytes()
+	r.DPU, r.Verdict, r.Logs, r.WrittenBytes = &verdict, verdict.Line, d.log, j.pushedBytes()
 	r.Seconds, r.Finished = time.Since(began).Seconds(), time.Now().UTC()
 	return nil
 }
 
-func (j *bluefieldJob) parts() []rshim.Part {
+func (j *bluefieldJob) streamParts() []rshim.Part {
 	parts := []rshim.Part{{Name: j.stream.Name(), Data: j.stream, SizeBytes: j.stream.StreamBytes + j.stream.TrailingBytes}}
 	if j.config != nil {
 		parts = append(parts, rshim.Part{Name: j.options.Config, Data: strings.NewReader(string(j.config)), SizeBytes: int64(len(j.config))})

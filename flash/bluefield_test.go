@@ -14,20 +14,21 @@ import (
 	"time"
 
 	"slipway/flash/bfb"
+	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/flash/rshim/rshimtest"
 	"slipway/images"
 )
 
-var dpuSpec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Block, RShim}, DPU: "BlueField-2"}}
+var dpuSpec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Block, device.RShim}, DPU: "BlueField-2"}}
 
 // dpus plays DPUs as this machine's /dev/rshim0, /dev/rshim1, ...
 func dpus(t *testing.T, all ...*rshimtest.DPU) []string {
 	t.Helper()
 	dirs := rshimtest.Mount(t, all...)
-	before, limits := here, dpuLimits
-	t.Cleanup(func() { here, dpuLimits = before, limits })
-	here.nodes = filepath.Dir(dirs[0])
+	dir, limits := rshimDir, dpuLimits
+	t.Cleanup(func() { rshimDir, dpuLimits = dir, limits })
+	rshimDir = filepath.Dir(dirs[0])
 	const long = 10 * time.Minute
 	dpuLimits = rshim.Limits{First: long, Silence: long, Firmware: long, All: long, Gone: long, Poll: time.Millisecond}
 	names := make([]string, len(dirs))
@@ -158,7 +159,7 @@ func TestFlashBlueFieldRefuses(t *testing.T) {
 		{"a DPU of another generation", &rshimtest.DPU{Mode: "DPU mode"}, nil, "it is a BlueField-3(Rev 1), and board toy is a BlueField-2"},
 		{"locked", &rshimtest.DPU{Locked: true, Mode: "DPU mode"}, nil, "SECURE_NIC_MODE"},
 		{"dropped", &rshimtest.DPU{Dropped: true}, nil, "DROP_MODE"},
-		{"not there", &rshimtest.DPU{AwayFor: 0}, func(_ *testing.T, _ images.Artifact, _ *Options) { here.nodes = filepath.Join(here.nodes, "none") }, "systemctl restart rshim"},
+		{"not there", &rshimtest.DPU{AwayFor: 0}, func(_ *testing.T, _ images.Artifact, _ *Options) { rshimDir = filepath.Join(rshimDir, "none") }, "systemctl restart rshim"},
 		{"not confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = nil }, "not confirmed"},
 		{"another one confirmed", nil, func(_ *testing.T, _ images.Artifact, o *Options) { o.Yes = []string{"/dev/rshim1"} }, "confirmed as"},
 		{"a damaged stream", nil, func(t *testing.T, a images.Artifact, _ *Options) {
@@ -240,7 +241,7 @@ func TestFlashBlueFieldChanged(t *testing.T) {
 		d := &rshimtest.DPU{Says: rshimtest.Boots}
 		names := dpus(t, d)
 		a, _ := streamArtifact(t)
-		_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]Device) error {
+		_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]device.Device) error {
 			change(t, d, filepath.Join(a.Dir(), "toy.bfb"))
 			return nil
 		}})
@@ -256,7 +257,7 @@ func TestFlashBlueFieldTwice(t *testing.T) {
 	names := dpus(t, d)
 	a, _ := streamArtifact(t)
 	var second error
-	_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]Device) error {
+	_, err := WriteAll(t.Context(), dpuSpec, a, names, Options{Confirm: func([]device.Device) error {
 		_, second = WriteAll(t.Context(), dpuSpec, a, names, Options{Yes: names})
 		return nil
 	}})

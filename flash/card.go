@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"slipway/flash/device"
 	"slipway/flash/probe"
 )
 
@@ -14,7 +15,7 @@ import (
 // The image has the size of the package's layout: in it, the partition that the package
 // fills to the end ends with the image, and so does the second copy of the table.
 func (j *imageJob) showUnused(w io.Writer) {
-	if j.bench == nil {
+	if j.work == nil {
 		return
 	}
 	disk, err := probe.Read(j.file, j.size, 512)
@@ -24,20 +25,20 @@ func (j *imageJob) showUnused(w io.Writer) {
 	last := slices.MaxFunc(disk.Table.Partitions, func(a, b probe.Partition) int { return cmp.Compare(a.OffsetBytes, b.OffsetBytes) })
 	for _, d := range j.devices {
 		path, unused := "/dev/CARD", "the rest of a larger card stays unused"
-		if d.Kind == Block {
-			path, unused = d.Path, fmt.Sprintf("%s of %s stay unused", sizeText(d.SizeBytes-j.size), d.Path)
+		if d.Kind == device.Block {
+			path, unused = d.Path, fmt.Sprintf("%s of %s stay unused", device.SizeText(d.SizeBytes-j.size), d.Path)
 		}
-		if d.Kind == Block && d.SizeBytes == j.size {
+		if d.Kind == device.Block && d.SizeBytes == j.size {
 			continue
 		}
 		fmt.Fprintf(w, "  note: the image ends at %d MiB, with partition %d (%s) and the second copy of the partition table; %s.\n"+
-			"  To use the whole card, run this after the write: %s\n", j.size>>20, last.Number, last.Name, unused, growing(path, last))
+			"  To use the whole card, run this after the write: %s\n", j.size>>20, last.Number, last.Name, unused, growCommand(path, last))
 	}
 }
 
-// growing is the command line by which a disk's last partition, and the file system in
-// it, are grown up to the disk's end. sfdisk moves the second copy of the table there.
-func growing(path string, last probe.Partition) string {
+// growCommand returns the command line that grows a disk's last partition and its file
+// system to the disk's end. sfdisk moves the second copy of the table there.
+func growCommand(path string, last probe.Partition) string {
 	line := fmt.Sprintf("echo ', +' | sfdisk -N %d %s", last.Number, path)
 	part := path + strconv.Itoa(last.Number)
 	if end := path[len(path)-1]; end >= '0' && end <= '9' {

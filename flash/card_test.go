@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/flash/device"
+	"slipway/flash/device/devicetest"
 	"slipway/flash/probe"
 )
 
@@ -41,7 +43,7 @@ func gptCards(t *testing.T) *jetsons {
 // before anything is written, with the commands by which it can be used.
 func TestRestOfACard(t *testing.T) {
 	const size = 128 * mib
-	device, _ := loop(t, size, "--partscan")
+	device, _ := devicetest.Loop(t, size, "--partscan")
 	j := gptCards(t)
 	_, said, err := j.flash(t.Context(), byAnswer, device)
 	if err != nil {
@@ -52,9 +54,9 @@ func TestRestOfACard(t *testing.T) {
 	if !ok || !strings.Contains(said, "ends at 73 MiB, with partition 1 (APP)") || !strings.Contains(said, "55.0 MiB of "+device+" stay unused") {
 		t.Fatalf("shown was %q; want where the image ends", said)
 	}
-	t.Cleanup(func() { clearPartitions(t, device) })
+	t.Cleanup(func() { devicetest.ClearPartitions(t, device) })
 	growth := strings.Split(line, " && ")
-	mustRun(t, "sh", "-c", growth[0])
+	devicetest.MustRun(t, "sh", "-c", growth[0])
 	f, err := os.Open(device)
 	if err != nil {
 		t.Fatal(err)
@@ -69,9 +71,9 @@ func TestRestOfACard(t *testing.T) {
 	}
 	node := knownPartition(t, device, disk.Table.Partitions[1])
 	for _, command := range growth[1:] {
-		mustRun(t, "sh", "-c", strings.ReplaceAll(command, device+"p1", node))
+		devicetest.MustRun(t, "sh", "-c", strings.ReplaceAll(command, device+"p1", node))
 	}
-	if got := mustRun(t, e2fs(t, "dumpe2fs"), "-h", node); !strings.Contains(got, "Block count:              1290") {
+	if got := devicetest.MustRun(t, devicetest.E2fs(t, "dumpe2fs"), "-h", node); !strings.Contains(got, "Block count:              1290") {
 		t.Errorf("the file system after %q is %s; want it to fill the partition", line, got)
 	}
 }
@@ -80,14 +82,14 @@ func TestRestOfACard(t *testing.T) {
 func knownPartition(t *testing.T, device string, p probe.Partition) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("/sys/class/block", filepath.Base(device)+"p1")); err != nil {
-		mustRun(t, "addpart", device, strconv.Itoa(p.Number), strconv.FormatInt(p.OffsetBytes/512, 10), strconv.FormatInt(p.SizeBytes/512, 10))
+		devicetest.MustRun(t, "addpart", device, strconv.Itoa(p.Number), strconv.FormatInt(p.OffsetBytes/512, 10), strconv.FormatInt(p.SizeBytes/512, 10))
 	}
-	return partitionNode(t, device+"p1")
+	return devicetest.PartitionNode(t, device+"p1")
 }
 
 func TestRestOfACardInAFile(t *testing.T) {
 	j := gptCards(t)
-	j.spec.Flash.Kinds = []string{File}
+	j.spec.Flash.Kinds = []string{device.File}
 	_, said, err := j.flash(t.Context(), Options{}, filepath.Join(t.TempDir(), "card.img"))
 	if err != nil || !strings.Contains(said, "sfdisk -N 1 /dev/CARD && e2fsck -f -p /dev/CARD1 && resize2fs /dev/CARD1") {
 		t.Errorf("WriteAll = %v, shown %q; want how the rest of a card is used", err, said)
@@ -104,7 +106,7 @@ func TestGrowing(t *testing.T) {
 		{"/dev/mmcblk0", probe.Partition{Number: 12, Content: probe.Content{Type: "ext4"}}, "echo ', +' | sfdisk -N 12 /dev/mmcblk0 && e2fsck -f -p /dev/mmcblk0p12 && resize2fs /dev/mmcblk0p12"},
 		{"/dev/sdb", probe.Partition{Number: 3, Content: probe.Content{Type: "btrfs"}}, "echo ', +' | sfdisk -N 3 /dev/sdb"},
 	} {
-		if got := growing(tt.path, tt.last); got != tt.want {
+		if got := growCommand(tt.path, tt.last); got != tt.want {
 			t.Errorf("growing(%s, %+v) = %q; want %q", tt.path, tt.last, got, tt.want)
 		}
 	}

@@ -3,9 +3,9 @@ package flash
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
-	"strings"
+
+	"slipway/flash/device"
 )
 
 // Why a flash failed, as far as a script has to know. An error that is none of these is
@@ -13,7 +13,7 @@ import (
 var (
 	// ErrRefused is for a device that must not be written, or that nobody confirmed:
 	// nothing was written to it.
-	ErrRefused = errors.New("the device is refused")
+	ErrRefused = device.ErrRefused
 	// ErrImage is for an image that is not there, or is not what it should be.
 	ErrImage = errors.New("the image is not what it should be")
 	// ErrDevice is for a device that did not keep what was written, or is broken.
@@ -44,22 +44,16 @@ func Fail(board string, devices []string, err error, whole ...Receipt) error {
 	}
 	f = &Failed{err: err}
 	for _, name := range devices {
-		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.called(name) }) {
+		if slices.ContainsFunc(whole, func(r Receipt) bool { return r.Device.IsCalled(name) }) {
 			continue
 		}
-		f.Receipts = append(f.Receipts, Receipt{Board: board, Device: Device{Path: name}}.failed(err))
+		f.Receipts = append(f.Receipts, Receipt{Board: board, Device: device.Device{Path: name}}.withError(err))
 	}
 	return f
 }
 
-// called says whether a name that was given is the device's.
-func (d Device) called(name string) bool {
-	abs, err := filepath.Abs(strings.TrimPrefix(name, FilePrefix))
-	return name == d.Path || err == nil && (abs == d.Path || abs == d.Given)
-}
-
-// failed is the receipt of a device that is not whole.
-func (r Receipt) failed(err error) Receipt {
+// withError marks the receipt as that of a device that is not whole.
+func (r Receipt) withError(err error) Receipt {
 	r.ReadBack, r.Error = false, err.Error()
 	for _, k := range failureWords {
 		if errors.Is(err, k.err) {
@@ -70,16 +64,16 @@ func (r Receipt) failed(err error) Receipt {
 	return r
 }
 
-// because says of which kind an error is, and leaves its text as it is. What was
-// stopped is of no kind, and what has one keeps it.
-func because(ctx context.Context, kind, err error) error {
+// withKind gives an error a kind: ErrRefused, ErrImage or ErrDevice. Its text stays. An
+// error that has a kind keeps it, and that of an ended context gets none.
+func withKind(ctx context.Context, kind, err error) error {
 	if err == nil || kind == nil || ctx.Err() != nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrImage) || errors.Is(err, ErrDevice) {
 		return err
 	}
-	return fault{kind, err}
+	return kindError{kind, err}
 }
 
-type fault struct{ kind, err error }
+type kindError struct{ kind, err error }
 
-func (f fault) Error() string   { return f.err.Error() }
-func (f fault) Unwrap() []error { return []error{f.kind, f.err} }
+func (f kindError) Error() string   { return f.err.Error() }
+func (f kindError) Unwrap() []error { return []error{f.kind, f.err} }

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/device"
+	"slipway/flash/device/devicetest"
 )
 
 // badCard is a loop device over a file for which its file system has no space: writes to
@@ -29,7 +32,7 @@ func badCard(t *testing.T, size int64) string {
 	if err := os.Truncate(file, size); err != nil {
 		t.Fatal(err)
 	}
-	return attach(t, file)
+	return devicetest.Attach(t, file)
 }
 
 // fullFolder is a file in a file system with too little room for an image.
@@ -47,13 +50,13 @@ func fullFolder(t *testing.T) string {
 func TestBadCardAmongOthers(t *testing.T) {
 	impatient(t)
 	a := artifact(t)
-	first, _ := loop(t, deviceSize)
-	busy, _ := loop(t, deviceSize)
-	last, _ := loop(t, deviceSize)
+	first, _ := devicetest.Loop(t, deviceSize)
+	busy, _ := devicetest.Loop(t, deviceSize)
+	last, _ := devicetest.Loop(t, deviceSize)
 	devices := []string{first, badCard(t, deviceSize), busy, last}
 	before := read(t, busy)
-	receipts, err := WriteAll(t.Context(), spec, a, devices, Options{Confirm: func([]Device) error {
-		held(t, busy, os.O_RDONLY|unix.O_EXCL)
+	receipts, err := WriteAll(t.Context(), spec, a, devices, Options{Confirm: func([]device.Device) error {
+		devicetest.Hold(t, busy, os.O_RDONLY|unix.O_EXCL)
 		return nil
 	}})
 	if len(receipts) != 2 || receipts[0].Device.Path != first || receipts[1].Device.Path != last {
@@ -93,8 +96,8 @@ func TestKindsOfFailure(t *testing.T) {
 		word   string
 	}{
 		{"no such device", func(*testing.T) string { return "/dev/sdzz" }, Options{}, ErrRefused, "refused"},
-		{"not confirmed", func(t *testing.T) string { device, _ := loop(t, littleDevice); return device }, Options{}, ErrRefused, "refused"},
-		{"too small", func(t *testing.T) string { device, _ := loop(t, littleDevice); return device }, byAnswer, ErrRefused, "refused"},
+		{"not confirmed", func(t *testing.T) string { device, _ := devicetest.Loop(t, littleDevice); return device }, Options{}, ErrRefused, "refused"},
+		{"too small", func(t *testing.T) string { device, _ := devicetest.Loop(t, littleDevice); return device }, byAnswer, ErrRefused, "refused"},
 		{"no image", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Image: "/nothing.img"}, ErrImage, "image"},
 		{"wrong digest", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Digest: "sha256:" + sumOf(nil)}, ErrImage, "image"},
 		{"none of a disk", func(*testing.T) string { return filepath.Join(dir, "a.img") }, Options{Image: "/proc/self/exe"}, ErrImage, "image"},
@@ -104,15 +107,15 @@ func TestKindsOfFailure(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			device := test.device(t)
-			_, err := Write(t.Context(), spec, a, device, test.o)
+			name := test.device(t)
+			_, err := Write(t.Context(), spec, a, name, test.o)
 			f := &Failed{}
-			if !errors.Is(err, test.want) || !errors.As(err, &f) || len(f.Receipts) != 1 || f.Receipts[0].Reason != test.word || f.Receipts[0].Device.Path != device {
+			if !errors.Is(err, test.want) || !errors.As(err, &f) || len(f.Receipts) != 1 || f.Receipts[0].Reason != test.word || f.Receipts[0].Device.Path != name {
 				t.Errorf("Write = %#v; want %v, and a receipt that says %s", err, test.want, test.word)
 			}
 		})
 	}
-	device, _ := loop(t, deviceSize)
+	device, _ := devicetest.Loop(t, deviceSize)
 	if _, err := Write(t.Context(), spec, damaged, device, byAnswer); !errors.Is(err, ErrImage) || errors.Is(err, ErrDevice) {
 		t.Errorf("an image that turns out to be damaged: %v; want it to be its fault", err)
 	}

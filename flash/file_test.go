@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/device"
+	"slipway/flash/device/devicetest"
 	"slipway/images"
 )
 
@@ -29,10 +31,15 @@ type busy struct {
 }
 
 func (b *busy) Err() error {
-	if _, err := os.Lstat(pendingName(b.path)); err == nil {
+	if _, err := os.Lstat(besideOf(b.path)); err == nil {
 		b.work()
 	}
 	return nil
+}
+
+// besideOf is the file that a virtual disk is written to before it has its name.
+func besideOf(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".flash")
 }
 
 // What happens to a virtual disk between the question and the end of the writing.
@@ -106,7 +113,7 @@ func TestWriteFileLooksAgain(t *testing.T) {
 		}
 		t.Run(test.name+" before the answer", func(t *testing.T) {
 			path := start(t)
-			_, err := Write(t.Context(), spec, a, path, Options{Confirm: func([]Device) error {
+			_, err := Write(t.Context(), spec, a, path, Options{Confirm: func([]device.Device) error {
 				test.happens(t, path)
 				return nil
 			}})
@@ -119,7 +126,7 @@ func TestWriteFileLooksAgain(t *testing.T) {
 func lockAsQEMU(t *testing.T, path string) {
 	t.Helper()
 	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: 201, Len: 1}
-	if err := unix.FcntlFlock(keep(t, path, 0).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+	if err := unix.FcntlFlock(devicetest.Open(t, path, 0).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -207,10 +214,10 @@ func TestWriteFileTakesOverNothing(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			path, other := filepath.Join(t.TempDir(), "disk.img"), filepath.Join(t.TempDir(), "other")
 			fill(t, other, "thesis")
-			test.make(t, pendingName(path), other)
+			test.make(t, besideOf(path), other)
 			var theirs *os.File
 			if test.ok {
-				theirs = keep(t, pendingName(path), 0)
+				theirs = devicetest.Open(t, besideOf(path), 0)
 			}
 			_, err := Write(t.Context(), spec, a, path, Options{})
 			if ok := err == nil; ok != test.ok {

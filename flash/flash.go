@@ -1,6 +1,6 @@
-// Package flash puts an artifact's disk image onto a device, a card, a disk or a
-// virtual disk, and proves that it is there. It never writes to a device that it
-// was not clearly told to. What then runs on the board is target's.
+// Package flash writes an artifact's image to a card, a disk, a virtual disk, a Jetson or
+// a BlueField, and proves that it is there. It never writes to a device that nobody
+// confirmed; see flash/device. What then runs on the board is target's.
 package flash
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
+	"slipway/flash/device"
 	"slipway/flash/rshim"
 	"slipway/images"
 )
@@ -27,55 +28,55 @@ const ReceiptName = "flash.json"
 
 // Options is what a flash may be told.
 type Options struct {
-	Identity      *Identity            // written into the data partition; nil leaves that as the image has it
-	Yes           []string             // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
-	Confirm       func([]Device) error // asks a person where Yes is empty; see Ask
-	Image         string               // replaces the artifact's image: a path, or a reference as fetch reads it
-	BlockMap      string               // its block map, named the same way; "" looks beside the image
-	Digest        string               // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
-	Signers       string               // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
-	Cache         string               // folder of what is fetched; "" is cache/images beside the artifact's folder
-	Holes         string               // what becomes of what the image leaves out: zero (also ""), discard or keep
-	Blind         bool                 // do not read back
-	ForceRecovery bool                 // bring Jetsons into recovery mode by the board's command
-	PKC, SBK      string               // files with keys that a Jetson's boot files are signed and encrypted with
-	Config        string               // a bf.cfg for the installer in a BlueField's boot stream
-	Raw           bool                 // write also what is no image of a whole disk, see probe.Judge
-	DryRun        bool                 // stop before the first write
-	Out           io.Writer            // where the device and what will be done is shown; nil shows nothing
+	Identity      *Identity                   // written into the data partition; nil leaves that as the image has it
+	Yes           []string                    // confirm without asking, each a device: its serial; its port where another has the same serial; its path for files, loop devices, and what is removable and has no serial
+	Confirm       func([]device.Device) error // asks a person where Yes is empty; see device.Ask
+	Image         string                      // replaces the artifact's image: a path, or a reference as fetch reads it
+	BlockMap      string                      // its block map, named the same way; "" looks beside the image
+	Digest        string                      // of the image's file: sha256:HEX, or a reference to a list such as SHA256SUMS
+	Signers       string                      // a file of allowed signers, minisign's public key, or a keyring of GPG; "" is SLIPWAY_SIGNERS: nothing else than what they signed is written
+	Cache         string                      // folder of what is fetched; "" is cache/images beside the artifact's folder
+	Holes         string                      // what becomes of what the image leaves out: zero (also ""), discard or keep
+	Blind         bool                        // do not read back
+	ForceRecovery bool                        // bring Jetsons into recovery mode by the board's command
+	PKC, SBK      string                      // files with keys that a Jetson's boot files are signed and encrypted with
+	Config        string                      // a bf.cfg for the installer in a BlueField's boot stream
+	Raw           bool                        // write also what is no image of a whole disk, see probe.Judge
+	DryRun        bool                        // stop before the first write
+	Out           io.Writer                   // where the device and what will be done is shown; nil shows nothing
 }
 
 // Receipt says what was written where, and how it was proved.
 type Receipt struct {
-	Board          string    `json:"board"`
-	Key            string    `json:"key"` // the artifact's
-	Device         Device    `json:"device"`
-	Image          string    `json:"image,omitempty"`          // its file
-	Origin         string    `json:"origin,omitempty"`         // where that was fetched from
-	SignedBy       []string  `json:"signedBy,omitempty"`       // who vouches for it, or for the artifact
-	Ignored        []string  `json:"ignored,omitempty"`        // signatures beside the image or its map that nobody verified
-	Form           string    `json:"form,omitempty"`           // how that is packed
-	ImageSHA256    string    `json:"imageSha256"`              // of the file, as the artifact has it
-	MapSHA256      string    `json:"mapSha256"`                // of the block map
-	UnpackedSHA256 string    `json:"unpackedSha256,omitempty"` // of the image that was written, where there is no block map
-	Ranges         int64     `json:"ranges,omitempty"`         // of the block map, whose digests the image was proved by
-	ImageBytes     int64     `json:"imageBytes"`               // unpacked
-	WrittenBytes   int64     `json:"writtenBytes"`             // of data
-	LeftBytes      int64     `json:"leftBytes"`                // of data that was there already, as a comparison proved
-	ZeroedBytes    int64     `json:"zeroedBytes"`              // that have no data
-	Holes          string    `json:"holes,omitempty"`          // what was done with what has no data
-	ReadBack       bool      `json:"readBack"`                 // all that was written
-	VerifiedBytes  int64     `json:"verifiedBytes"`            // that were read back and compared
-	HostKey        string    `json:"hostKey,omitempty"`        // fingerprint
-	Verdict        string    `json:"verdict,omitempty"`        // where the board itself says what came of it
-	Logs           string    `json:"logs,omitempty"`           // a folder or a file with what was said meanwhile
-	Saved          []string  `json:"saved,omitempty"`          // files with what the device began and ended with
-	Config         string    `json:"configSha256,omitempty"`   // of the bf.cfg that a DPU was given
-	Seconds        float64   `json:"seconds"`
-	BytesPerSecond int64     `json:"bytesPerSecond,omitempty"` // of data
-	Finished       time.Time `json:"finished"`
-	DryRun         bool      `json:"dryRun,omitempty"`
-	Raw            bool      `json:"raw,omitempty"` // written without a look at its partition table
+	Board          string        `json:"board"`
+	Key            string        `json:"key"` // the artifact's
+	Device         device.Device `json:"device"`
+	Image          string        `json:"image,omitempty"`          // its file
+	Origin         string        `json:"origin,omitempty"`         // where that was fetched from
+	SignedBy       []string      `json:"signedBy,omitempty"`       // who vouches for it, or for the artifact
+	Ignored        []string      `json:"ignored,omitempty"`        // signatures beside the image or its map that nobody verified
+	Form           string        `json:"form,omitempty"`           // how that is packed
+	ImageSHA256    string        `json:"imageSha256"`              // of the file, as the artifact has it
+	MapSHA256      string        `json:"mapSha256"`                // of the block map
+	UnpackedSHA256 string        `json:"unpackedSha256,omitempty"` // of the image that was written, where there is no block map
+	Ranges         int64         `json:"ranges,omitempty"`         // of the block map, whose digests the image was proved by
+	ImageBytes     int64         `json:"imageBytes"`               // unpacked
+	WrittenBytes   int64         `json:"writtenBytes"`             // of data
+	LeftBytes      int64         `json:"leftBytes"`                // of data that was there already, as a comparison proved
+	ZeroedBytes    int64         `json:"zeroedBytes"`              // that have no data
+	Holes          string        `json:"holes,omitempty"`          // what was done with what has no data
+	ReadBack       bool          `json:"readBack"`                 // all that was written
+	VerifiedBytes  int64         `json:"verifiedBytes"`            // that were read back and compared
+	HostKey        string        `json:"hostKey,omitempty"`        // fingerprint
+	Verdict        string        `json:"verdict,omitempty"`        // where the board itself says what came of it
+	Logs           string        `json:"logs,omitempty"`           // a folder or a file with what was said meanwhile
+	Saved          []string      `json:"saved,omitempty"`          // files with what the device began and ended with
+	Config         string        `json:"configSha256,omitempty"`   // of the bf.cfg that a DPU was given
+	Seconds        float64       `json:"seconds"`
+	BytesPerSecond int64         `json:"bytesPerSecond,omitempty"` // of data
+	Finished       time.Time     `json:"finished"`
+	DryRun         bool          `json:"dryRun,omitempty"`
+	Raw            bool          `json:"raw,omitempty"` // written without a look at its partition table
 
 	Error  string `json:"error,omitempty"`  // why the device is not whole; "" where it is
 	Reason string `json:"reason,omitempty"` // of that: refused, image, device; "" for any other one
@@ -91,14 +92,14 @@ func (r Receipt) String() string {
 	case r.Verdict != "":
 		return b.String() + r.Verdict
 	case r.DryRun:
-		fmt.Fprintf(&b, "%s would be written, %s are there already", sizeText(r.WrittenBytes), sizeText(r.LeftBytes))
+		fmt.Fprintf(&b, "%s would be written, %s are there already", device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
 		return b.String()
 	}
-	fmt.Fprintf(&b, "%s written", sizeText(r.WrittenBytes))
+	fmt.Fprintf(&b, "%s written", device.SizeText(r.WrittenBytes))
 	if r.ReadBack {
 		b.WriteString(" and read back")
 	}
-	fmt.Fprintf(&b, ", %s were there already, in %.1f s", sizeText(r.LeftBytes), r.Seconds)
+	fmt.Fprintf(&b, ", %s were there already, in %.1f s", device.SizeText(r.LeftBytes), r.Seconds)
 	for _, path := range r.Saved {
 		fmt.Fprintf(&b, "\n  what it held before: %s", path)
 	}
@@ -109,17 +110,17 @@ func (r Receipt) String() string {
 type request struct {
 	spec     images.Spec
 	artifact images.Artifact
-	devices  []Device
+	devices  []device.Device
 	options  Options
-	image    picked
+	image    provedImage
 }
 
 // job is one flash. Everything that can be refused was refused when it was made,
 // without a byte written anywhere. Then it is shown, confirmed by a person, and run.
 type job interface {
 	show(w io.Writer)
-	// plan is what run would do. It opens no device for writing.
-	plan(ctx context.Context) ([]Receipt, error)
+	// dryRun says what writeDevices would do. It opens no device for writing.
+	dryRun(ctx context.Context) ([]Receipt, error)
 	// writeDevices returns a receipt of each device that is whole, also where others failed.
 	writeDevices(ctx context.Context) ([]Receipt, error)
 	// close is called once, whether the job was run or not.
@@ -128,10 +129,10 @@ type job interface {
 
 // flashers is how each kind of device is written.
 var flashers = map[string]func(context.Context, request) (job, error){
-	File:  newImageJob,
-	Block: newImageJob,
-	Tegra: newJetsonJob,
-	RShim: newBlueFieldJob,
+	device.File:  newImageJob,
+	device.Block: newImageJob,
+	device.Tegra: newJetsonJob,
+	device.RShim: newBlueFieldJob,
 }
 
 // Write is WriteAll for one device.
@@ -159,16 +160,16 @@ func WriteAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 }
 
 func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, devices []string, o Options) ([]Receipt, error) {
-	chosen, err := chooseAll(spec, artifact, devices)
+	chosen, err := chooseDevices(spec, artifact, devices)
 	if err != nil {
-		return nil, because(ctx, ErrRefused, err)
+		return nil, withKind(ctx, ErrRefused, err)
 	}
-	if err := o.strange(chosen[0].Kind); err != nil {
-		return nil, because(ctx, ErrRefused, err)
+	if err := o.checkKind(chosen[0].Kind); err != nil {
+		return nil, withKind(ctx, ErrRefused, err)
 	}
 	r := request{spec: spec, artifact: artifact, devices: chosen, options: o}
-	if r.image, err = pick(ctx, r); err != nil {
-		return nil, because(ctx, ErrImage, err)
+	if r.image, err = resolveImage(ctx, r); err != nil {
+		return nil, withKind(ctx, ErrImage, err)
 	}
 	r.options.Image, r.options.BlockMap = r.image.path, r.image.mapPath
 	j, err := flashers[chosen[0].Kind](ctx, r)
@@ -178,35 +179,35 @@ func writeAll(ctx context.Context, spec images.Spec, artifact images.Artifact, d
 	defer j.close()
 	if o.Out != nil {
 		j.show(o.Out)
-		r.image.show(o.Out)
+		r.image.showOrigin(o.Out)
 	}
 	if o.DryRun {
-		return r.image.vouch(j.plan(ctx))
+		return r.image.addOrigin(j.dryRun(ctx))
 	}
-	if err := o.agree(ctx, chosen); err != nil {
-		return nil, because(ctx, ErrRefused, err)
+	if err := device.Confirm(ctx, chosen, o.Yes, o.Confirm); err != nil {
+		return nil, withKind(ctx, ErrRefused, err)
 	}
-	return record(artifact, func() ([]Receipt, error) { return r.image.vouch(j.writeDevices(ctx)) })
+	return recordReceipts(artifact, func() ([]Receipt, error) { return r.image.addOrigin(j.writeDevices(ctx)) })
 }
 
-// strange refuses what is for another kind of device and would have no effect.
-func (o Options) strange(kind string) error {
+// checkKind refuses options that have an effect on another kind of device alone.
+func (o Options) checkKind(kind string) error {
 	switch {
-	case o.ForceRecovery && kind != Tegra:
+	case o.ForceRecovery && kind != device.Tegra:
 		return errors.New("only Jetsons, as usb:1-2, are brought into recovery mode: leave -forcerecovery out")
-	case (o.PKC != "" || o.SBK != "") && kind != Tegra:
+	case (o.PKC != "" || o.SBK != "") && kind != device.Tegra:
 		return errors.New("only the packages of Jetsons, as usb:1-2, are signed as they are flashed: leave -pkc and -sbk out")
-	case o.Raw && kind != File && kind != Block:
+	case o.Raw && kind != device.File && kind != device.Block:
 		return errors.New("only disks, cards and files take an image without a partition table: leave -raw out")
-	case o.Config != "" && kind != RShim:
+	case o.Config != "" && kind != device.RShim:
 		return errors.New("only the installer of a BlueField, as /dev/rshim0, reads a bf.cfg: leave -config out")
 	}
 	return nil
 }
 
-// record keeps the receipts beside the artifact. From the first write on, an earlier
-// one may no longer be true.
-func record(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt, error) {
+// recordReceipts saves the receipts beside the artifact. It removes the last ones first:
+// the first write may make them untrue.
+func recordReceipts(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt, error) {
 	path := filepath.Join(artifact.Dir(), ReceiptName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -215,22 +216,22 @@ func record(artifact images.Artifact, work func() ([]Receipt, error)) ([]Receipt
 	if len(receipts) == 0 {
 		return nil, err
 	}
-	return receipts, errors.Join(err, save(path, receipts))
+	return receipts, errors.Join(err, saveReceipts(path, receipts))
 }
 
-// chooseAll examines each device. They are written side by side, so they have to be
-// different ones of one kind.
-func chooseAll(spec images.Spec, artifact images.Artifact, devices []string) ([]Device, error) {
+// chooseDevices examines each device. All are written at once, so they must be different
+// devices of one kind.
+func chooseDevices(spec images.Spec, artifact images.Artifact, devices []string) ([]device.Device, error) {
 	if len(devices) == 0 {
 		return nil, errors.New("no device is named; devices lists them")
 	}
-	var chosen []Device
+	var chosen []device.Device
 	for _, name := range devices {
-		d, err := choose(spec, artifact, name)
+		d, err := chooseDevice(spec, artifact, name)
 		if err != nil {
-			return nil, several(devices, name, err)
+			return nil, nameDevice(devices, name, err)
 		}
-		if i := slices.IndexFunc(chosen, d.same); i >= 0 {
+		if i := slices.IndexFunc(chosen, d.SameAs); i >= 0 {
 			return nil, fmt.Errorf("%s and %s are the same device", devices[i], name)
 		}
 		if first := chosen; len(first) > 0 && first[0].Kind != d.Kind {
@@ -241,31 +242,28 @@ func chooseAll(spec images.Spec, artifact images.Artifact, devices []string) ([]
 	return chosen, nil
 }
 
-// several says which of several devices an error is about.
-func several(devices []string, name string, err error) error {
+// nameDevice adds to an error which of several devices it is about.
+func nameDevice(devices []string, name string, err error) error {
 	if len(devices) < 2 {
 		return err
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-func (d Device) same(other Device) bool {
-	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
-}
-
-// choose finds out what device is and refuses what must not be written.
-func choose(spec images.Spec, artifact images.Artifact, device string) (Device, error) {
+// chooseDevice examines the device that a name stands for, and refuses one that must not
+// be written.
+func chooseDevice(spec images.Spec, artifact images.Artifact, name string) (device.Device, error) {
 	if artifact.Board != spec.Board {
-		return Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)
+		return device.Device{}, fmt.Errorf("%s is an artifact for board %s", artifact.Dir(), artifact.Board)
 	}
-	d, err := here.examine(device)
+	d, err := device.Examine(name)
 	if err != nil {
-		return Device{}, err
+		return device.Device{}, err
 	}
-	return d, admit(spec, d)
+	return d, admitDevice(spec, d)
 }
 
-func save(path string, receipts []Receipt) error {
+func saveReceipts(path string, receipts []Receipt) error {
 	data, err := json.MarshalIndent(receipts, "", "  ")
 	if err != nil {
 		return err

@@ -22,10 +22,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 
+	"slipway/flash/device"
+	"slipway/flash/device/devicetest"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/progress"
-	"slipway/layers/run"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 	mapped    = 12*mib - 4096
 )
 
-var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{File, Block, RShim}}}
+var spec = images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.File, device.Block, device.RShim}}}
 
 // artifact builds an image: data at its beginning and scattered, a data
 // partition in which something lies already, a hole at its end.
@@ -155,17 +156,7 @@ func same(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-func needMke2fs(t *testing.T) { t.Helper(); e2fs(t, "mke2fs") }
-
-// e2fs is the path of a program of e2fsprogs.
-func e2fs(t *testing.T, name string) string {
-	t.Helper()
-	path, err := run.LookPath(name)
-	if err != nil {
-		t.Skipf("%s is missing (Debian package e2fsprogs)", name)
-	}
-	return path
-}
+func needMke2fs(t *testing.T) { t.Helper(); devicetest.E2fs(t, "mke2fs") }
 
 func newTestIdentity(t *testing.T) Identity {
 	t.Helper()
@@ -229,10 +220,10 @@ func TestWriteFileReplacesOnlyWhatWasConfirmed(t *testing.T) {
 	}{
 		{name: "not confirmed", to: path, wantErr: "not confirmed"},
 		{name: "another path", to: path, options: Options{Yes: []string{"/disk.img"}}, wantErr: "confirmed as"},
-		{name: "answered no", to: path, options: Options{Confirm: func([]Device) error { return refuse }}, wantErr: "no"},
-		{name: "typed wrongly", to: path, options: Options{Confirm: Ask(strings.NewReader("sdb\n"), io.Discard)}, wantErr: "not confirmed"},
+		{name: "answered no", to: path, options: Options{Confirm: func([]device.Device) error { return refuse }}, wantErr: "no"},
+		{name: "typed wrongly", to: path, options: Options{Confirm: device.Ask(strings.NewReader("sdb\n"), io.Discard)}, wantErr: "not confirmed"},
 		{name: "dry run", to: path, options: Options{Yes: []string{path}, DryRun: true}},
-		{name: "typed", to: path, options: Options{Confirm: Ask(strings.NewReader("disk.img\n"), io.Discard)}},
+		{name: "typed", to: path, options: Options{Confirm: device.Ask(strings.NewReader("disk.img\n"), io.Discard)}},
 		{name: "path", to: path, options: Options{Yes: []string{path}}},
 		{name: "through a link", to: link, options: Options{Yes: []string{link}}},
 	}
@@ -285,13 +276,13 @@ func TestWriteIdentity(t *testing.T) {
 func proveIdentity(t *testing.T, data string, id Identity) {
 	t.Helper()
 	debugfs := func(request string) string {
-		out, err := exec.CommandContext(t.Context(), e2fs(t, "debugfs"), "-R", request, data).Output()
+		out, err := exec.CommandContext(t.Context(), devicetest.E2fs(t, "debugfs"), "-R", request, data).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(out)
 	}
-	if out, err := exec.CommandContext(t.Context(), e2fs(t, "e2fsck"), "-fn", data).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), devicetest.E2fs(t, "e2fsck"), "-fn", data).CombinedOutput(); err != nil {
 		t.Errorf("e2fsck: %v\n%s", err, out)
 	}
 	signer, err := ssh.ParsePrivateKey([]byte(debugfs("cat /ssh/ssh_host_ed25519_key")))
@@ -320,7 +311,7 @@ func TestGiveToRoot(t *testing.T) {
 	}
 	id, dir := newTestIdentity(t), t.TempDir()
 	content, data := filepath.Join(dir, "content"), filepath.Join(dir, "data.img")
-	if err := writeTree(content, id.files()); err != nil {
+	if err := writeTree(content, id.seedFiles()); err != nil {
 		t.Fatal(err)
 	}
 	chown := func(path string, _ os.DirEntry, err error) error {
@@ -440,8 +431,8 @@ func TestNoPlaceForIdentity(t *testing.T) {
 			a := artifact(t)
 			a.Partitions = parts
 			path := filepath.Join(t.TempDir(), "disk.img")
-			put(t, path, "old")
-			o := Options{Identity: &id, Confirm: func([]Device) error {
+			devicetest.Put(t, path, "old")
+			o := Options{Identity: &id, Confirm: func([]device.Device) error {
 				t.Error("asked for an image that cannot be written")
 				return errors.New("no")
 			}}
@@ -502,7 +493,7 @@ func TestWriteRefuses(t *testing.T) {
 		wantErr string
 	}{
 		{name: "another board", spec: images.Spec{Board: "other", Flash: spec.Flash}, wantErr: "an artifact for board toy"},
-		{name: "kind not known to the board", spec: images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Tegra}}}, wantErr: "of kind file"},
+		{name: "kind not known to the board", spec: images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Tegra}}}, wantErr: "of kind file"},
 		{name: "no boot stream", spec: spec, device: "/dev/rshim0", wantErr: "-image=FILE.bfb"},
 		{name: "mistyped device", spec: spec, device: "/dev/sdzz9", wantErr: "no such device"},
 		{name: "folder", spec: spec, device: dir, wantErr: "neither a file nor a block device"},

@@ -102,8 +102,8 @@ func newKey(comment string) ([]byte, ssh.PublicKey, error) {
 	return pem.EncodeToMemory(block), key, err
 }
 
-// files is what the board's data partition begins with.
-func (id Identity) files() map[string][]byte {
+// seedFiles returns the files of the board's new data partition.
+func (id Identity) seedFiles() map[string][]byte {
 	return map[string][]byte{
 		"ssh/ssh_host_ed25519_key":     id.hostKey,
 		"ssh/ssh_host_ed25519_key.pub": ssh.MarshalAuthorizedKey(id.host),
@@ -111,8 +111,8 @@ func (id Identity) files() map[string][]byte {
 	}
 }
 
-// pin makes the host key the only one that is known for a board.
-func (id Identity) pin(board string) error {
+// pinHostKey makes the host key the only known one of a board.
+func (id Identity) pinHostKey(board string) error {
 	old, err := os.ReadFile(id.KnownHosts())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

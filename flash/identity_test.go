@@ -51,7 +51,7 @@ func TestPin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := id.pin("toy"); err != nil {
+		if err := id.pinHostKey("toy"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,36 +16,36 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"slipway/flash/device"
 	"slipway/flash/probe"
 	"slipway/flash/source"
 	"slipway/flash/sshsig"
 	"slipway/flash/write"
 	"slipway/images"
 	"slipway/images/bmap"
-
 	"slipway/layers/localfile"
 )
 
 // imageJob writes one disk image onto files or block devices, all from one decode.
 type imageJob struct {
 	request
-	file   *os.File
-	info   os.FileInfo // of it, as it was when it was proved
-	source *source.Image
-	sha256 string // of the file, as the artifact has it
-	blocks *bmap.Map
-	mapSum string
-	size   int64            // unpacked
-	place  images.Partition // where the identity goes, if there is one
-	seed   *seed            // nil: the data partition stays as the image has it
-	bench  *bench           // nil: the image is not made for this job
-	goals  []*goal
+	file    *os.File
+	info    os.FileInfo // of it, as it was when it was proved
+	source  *source.Image
+	sha256  string // of the file, as the artifact has it
+	blocks  *bmap.Map
+	mapSum  string
+	size    int64            // unpacked
+	place   images.Partition // where the identity goes, if there is one
+	seed    *seed            // nil: the data partition stays as the image has it
+	work    *workDir         // nil: the image is not made for this job
+	writers []*deviceWriter
 
 	entries []source.Span // of the GPT's two copies
 }
 
 func newImageJob(ctx context.Context, r request) (_ job, err error) {
-	if err := r.options.check(); err != nil {
+	if err := r.options.checkHoles(); err != nil {
 		return nil, err
 	}
 	j := &imageJob{request: r}
@@ -64,17 +64,17 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 		{j.cardImage, nil},
 		{j.openImage, ErrImage},
 		{j.openMap, ErrImage},
-		{j.measure, ErrImage},
+		{j.measureImage, ErrImage},
 		{j.checkImage, ErrImage},
-		{j.fits, ErrRefused},
-		{j.sample, ErrImage},
+		{j.checkFit, ErrRefused},
+		{j.checkMapSample, ErrImage},
 	} {
 		if err := step.do(ctx); err != nil {
-			return nil, because(ctx, step.kind, err)
+			return nil, withKind(ctx, step.kind, err)
 		}
 	}
 	for _, d := range r.devices {
-		j.goals = append(j.goals, &goal{job: j, device: d, receipt: j.receipt(d)})
+		j.writers = append(j.writers, &deviceWriter{job: j, device: d, receipt: j.newReceipt(d)})
 	}
 	return j, nil
 }
@@ -82,7 +82,7 @@ func newImageJob(ctx context.Context, r request) (_ job, err error) {
 // Holes are what may become of what a block map leaves out.
 var Holes = []string{write.Zero, write.Discard, write.Keep}
 
-func (o Options) check() error {
+func (o Options) checkHoles() error {
 	if o.Holes != "" && !slices.Contains(Holes, o.Holes) {
 		return fmt.Errorf("unknown -holes=%s (have %s)", o.Holes, strings.Join(Holes, ", "))
 	}
@@ -99,8 +99,8 @@ func (j *imageJob) close() {
 	if j.seed != nil {
 		j.seed.close()
 	}
-	if j.bench != nil {
-		j.bench.close()
+	if j.work != nil {
+		j.work.close()
 	}
 }
 
@@ -124,15 +124,15 @@ func (j *imageJob) openImage(context.Context) error {
 			return err
 		}
 	}
-	if err := j.unchanged(); err != nil {
+	if err := j.checkUnchanged(); err != nil {
 		return err
 	}
 	j.source, err = source.Open(j.file, path)
 	return err
 }
 
-// unchanged refuses an image that somebody else writes to meanwhile, such as a build.
-func (j *imageJob) unchanged() error {
+// checkUnchanged refuses an image that was written to since it was proved.
+func (j *imageJob) checkUnchanged() error {
 	now, err := j.file.Stat()
 	if err == nil && (!os.SameFile(now, j.info) || now.Size() != j.info.Size() || !now.ModTime().Equal(j.info.ModTime())) {
 		err = fmt.Errorf("%s changed since it was proved; flash again", j.file.Name())
@@ -162,7 +162,7 @@ func artifactMap(a images.Artifact) (*bmap.Map, string, error) {
 	}
 	m, sum, err := readMap(a.Path(file), nil)
 	if sum != "" && sum != file.SHA256 {
-		return nil, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", a.Path(file), sum, file.SHA256, remake(a))
+		return nil, "", fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", a.Path(file), sum, file.SHA256, rebuildHint(a))
 	}
 	return m, sum, err
 }
@@ -191,26 +191,26 @@ func readMap(path string, text []byte) (*bmap.Map, string, error) {
 // mapLimit is more than any block map that bmap.Read takes.
 const mapLimit = 64 << 20
 
-// remake is what to do where a file is not what the artifact says. A build alone
-// would find that nothing changed: it looks at the files' sizes only.
-func remake(artifact images.Artifact) string {
+// rebuildHint says what to do where a file is not the artifact's. A build alone would find
+// nothing changed, as it compares sizes only.
+func rebuildHint(artifact images.Artifact) string {
 	return fmt.Sprintf("remove %s and build again", images.ArtifactPath(artifact.Dir()))
 }
 
-func (j *imageJob) remedy() string {
+func (j *imageJob) fixHint() string {
 	if j.options.Image != "" {
 		return "fetch it again, and give the block map that was made of it"
 	}
-	return remake(j.artifact)
+	return rebuildHint(j.artifact)
 }
 
-// measure finds out how large the image is. Where neither the file nor a map says that,
-// it is unpacked once for it: a device that is too small has to be refused untouched.
-func (j *imageJob) measure(ctx context.Context) error {
+// measureImage finds out how large the image is. Where neither the file nor a map says
+// that, it unpacks the image once: a device that is too small must be refused untouched.
+func (j *imageJob) measureImage(ctx context.Context) error {
 	j.size = j.source.SizeBytes()
 	if j.blocks != nil {
 		if j.size >= 0 && j.size != j.blocks.ImageSize {
-			return fmt.Errorf("the block map is of another image: of %d bytes, %s has %d; %s", j.blocks.ImageSize, filepath.Base(j.file.Name()), j.size, j.remedy())
+			return fmt.Errorf("the block map is of another image: of %d bytes, %s has %d; %s", j.blocks.ImageSize, filepath.Base(j.file.Name()), j.size, j.fixHint())
 		}
 		j.size = j.blocks.ImageSize
 		return nil
@@ -256,7 +256,7 @@ func (j *imageJob) proveFile(ctx context.Context) error {
 
 func (j *imageJob) sameDigest(got string) error {
 	if got != j.sha256 {
-		return fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", j.file.Name(), got, j.sha256, j.remedy())
+		return fmt.Errorf("%s: sha256 %s, the artifact says %s; %s", j.file.Name(), got, j.sha256, j.fixHint())
 	}
 	return nil
 }
@@ -291,25 +291,25 @@ func (j *imageJob) checkImage(ctx context.Context) error {
 	}
 	for _, d := range j.devices {
 		if err := probe.Judge(image, j.size, d.SectorBytes); err != nil {
-			return fmt.Errorf("%s: %w", j.file.Name(), several(j.paths(), d.Path, err))
+			return fmt.Errorf("%s: %w", j.file.Name(), nameDevice(j.devicePaths(), d.Path, err))
 		}
 		if j.blocks == nil {
 			continue
 		}
-		if err := probe.Judge(holed{image, j.blocks}, j.size, d.SectorBytes); err != nil {
+		if err := probe.Judge(mappedImage{image, j.blocks}, j.size, d.SectorBytes); err != nil {
 			return fmt.Errorf("the block map leaves out the partition table of %s, or a part of it\nnext: make the map again with slipway bmap, or add -raw to write the image as the map says", j.file.Name())
 		}
 	}
 	return nil
 }
 
-// holed is an image as its block map has it written: with zeros in the holes.
-type holed struct {
+// mappedImage is an image as its block map has it written: with zeros in the holes.
+type mappedImage struct {
 	io.ReaderAt
 	blocks *bmap.Map
 }
 
-func (m holed) ReadAt(p []byte, off int64) (int, error) {
+func (m mappedImage) ReadAt(p []byte, off int64) (int, error) {
 	n, err := m.ReaderAt.ReadAt(p, off)
 	for at, length := range m.blocks.Holes {
 		if from, to := max(at, off), min(at+length, off+int64(n)); from < to {
@@ -319,7 +319,7 @@ func (m holed) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-func (j *imageJob) paths() []string {
+func (j *imageJob) devicePaths() []string {
 	paths := make([]string, len(j.devices))
 	for i, d := range j.devices {
 		paths[i] = d.Path
@@ -327,11 +327,12 @@ func (j *imageJob) paths() []string {
 	return paths
 }
 
-// fits looks whether there is room for the image, and in it for the identity.
-func (j *imageJob) fits(context.Context) (err error) {
+// checkFit refuses devices that are smaller than the image, and an image without a
+// partition for the identity.
+func (j *imageJob) checkFit(context.Context) (err error) {
 	for _, d := range j.devices {
-		if d.Kind == Block && d.SizeBytes < j.size {
-			return fmt.Errorf("%s has %s, the image needs %s\nnext: take a larger one", d.Path, exactText(d.SizeBytes), exactText(j.size))
+		if d.Kind == device.Block && d.SizeBytes < j.size {
+			return fmt.Errorf("%s has %s, the image needs %s\nnext: take a larger one", d.Path, device.ExactSize(d.SizeBytes), device.ExactSize(j.size))
 		}
 	}
 	if j.options.Identity != nil {
@@ -340,22 +341,22 @@ func (j *imageJob) fits(context.Context) (err error) {
 	return err
 }
 
-// sample refuses the map of another image while nothing is lost.
-func (j *imageJob) sample(ctx context.Context) error {
-	if err := write.Sample(ctx, j.source, j.how()); err != nil {
+// checkMapSample refuses the map of another image before anything is written.
+func (j *imageJob) checkMapSample(ctx context.Context) error {
+	if err := write.Sample(ctx, j.source, j.writeOptions()); err != nil {
 		return fmt.Errorf("%w; nothing was written", err)
 	}
 	return nil
 }
 
-// identityPlace is the partition that carries the identity.
+// identityPlace finds the partition for the identity.
 func identityPlace(artifact images.Artifact, size int64) (images.Partition, error) {
 	part, err := artifact.Partition("data")
 	if err != nil {
-		return part, fault{ErrImage, fmt.Errorf("the image has no place for an SSH identity: %w", err)}
+		return part, kindError{ErrImage, fmt.Errorf("the image has no place for an SSH identity: %w", err)}
 	}
 	if part.OffsetBytes < headBytes || part.OffsetBytes%alignment != 0 || part.SizeBytes < 0 || part.SizeBytes > size-part.OffsetBytes {
-		return part, fault{ErrImage, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, size)}
+		return part, kindError{ErrImage, fmt.Errorf("partition %s of %d bytes at %d does not lie inside the image of %d bytes", part.Name, part.SizeBytes, part.OffsetBytes, size)}
 	}
 	return part, nil
 }
@@ -367,23 +368,23 @@ const (
 
 func (j *imageJob) show(w io.Writer) {
 	for _, d := range j.devices {
-		d.describe(w)
+		d.Describe(w)
 	}
 	fmt.Fprintf(w, "Image %s (%s) of board %s", filepath.Base(j.file.Name()), j.source.Form(), j.artifact.Board)
 	if j.options.Image == "" {
 		fmt.Fprintf(w, ", key %.12s", j.artifact.Key)
 	}
-	fmt.Fprintf(w, ": %s", sizeText(j.size))
+	fmt.Fprintf(w, ": %s", device.SizeText(j.size))
 	if j.blocks == nil {
-		fmt.Fprintf(w, "; without a block map, so that all of it is written, and %s.\n", j.proof())
+		fmt.Fprintf(w, "; without a block map, so that all of it is written, and %s.\n", j.proofText())
 		j.showUnused(w)
 		return
 	}
-	fmt.Fprintf(w, ", of which %s hold data.\n", sizeText(j.blocks.Mapped()))
+	fmt.Fprintf(w, ", of which %s hold data.\n", device.SizeText(j.blocks.Mapped()))
 }
 
-// proof says what proves an image without a block map.
-func (j *imageJob) proof() string {
+// proofText says what proves an image without a block map.
+func (j *imageJob) proofText() string {
 	switch {
 	case j.image.proof != "":
 		return j.image.proof + " proves it"
@@ -395,9 +396,9 @@ func (j *imageJob) proof() string {
 	return "nothing proves it: -digest or -signers would"
 }
 
-func (j *imageJob) how() write.Options {
+func (j *imageJob) writeOptions() write.Options {
 	o := write.Options{
-		Name: j.file.Name(), Remedy: j.remedy(), Blocks: j.blocks, Size: j.size,
+		Name: j.file.Name(), Remedy: j.fixHint(), Blocks: j.blocks, Size: j.size,
 		Holes: j.options.Holes, Blind: j.options.Blind, Content: j.entries,
 	}
 	if j.options.Identity != nil {
@@ -406,22 +407,22 @@ func (j *imageJob) how() write.Options {
 	return o
 }
 
-// plan compares the image with what the devices hold.
-func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
-	defer j.release()
+// dryRun compares the image with what the devices hold.
+func (j *imageJob) dryRun(ctx context.Context) ([]Receipt, error) {
+	defer j.closeWriters()
 	began := time.Now()
-	if err := j.openAll(ctx, began, (*goal).look); err != nil {
+	if err := j.openAll(ctx, began, (*deviceWriter).openReadOnly); err != nil {
 		return nil, err
 	}
-	proof, err := j.write(ctx, began)
+	proof, err := j.writeImage(ctx, began)
 	if err != nil {
 		return nil, err
 	}
-	j.complete(ctx, proof, began)
-	receipts, err := j.receipts()
+	j.completeDevices(ctx, proof, began)
+	receipts, err := j.collectReceipts()
 	for _, r := range receipts {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are there already. Nothing was written.\n", r.Device.Path, sizeText(r.WrittenBytes), sizeText(r.LeftBytes))
+			fmt.Fprintf(j.options.Out, "Dry run: on %s %s differ and would be written, %s are there already. Nothing was written.\n", r.Device.Path, device.SizeText(r.WrittenBytes), device.SizeText(r.LeftBytes))
 		}
 	}
 	return receipts, err
@@ -430,134 +431,135 @@ func (j *imageJob) plan(ctx context.Context) ([]Receipt, error) {
 // writeDevices writes, proves, and pins the board's new host key.
 func (j *imageJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	began := time.Now()
-	if err := j.unchanged(); err != nil {
-		return nil, because(ctx, ErrImage, err)
+	if err := j.checkUnchanged(); err != nil {
+		return nil, withKind(ctx, ErrImage, err)
 	}
-	if err := j.plant(ctx); err != nil {
+	if err := j.makeSeed(ctx); err != nil {
 		return nil, err
 	}
-	defer j.release()
-	if err := j.openAll(ctx, began, (*goal).open); err != nil {
+	defer j.closeWriters()
+	if err := j.openAll(ctx, began, (*deviceWriter).openDevice); err != nil {
 		return nil, err
 	}
-	proof, err := j.write(ctx, began)
+	proof, err := j.writeImage(ctx, began)
 	if err != nil {
-		return nil, j.unfinished(err)
+		return nil, j.withUnfinished(err)
 	}
-	j.complete(ctx, proof, began)
-	receipts, err := j.receipts()
+	j.completeDevices(ctx, proof, began)
+	receipts, err := j.collectReceipts()
 	if len(receipts) > 0 && j.options.Identity != nil {
-		if err := j.options.Identity.pin(j.artifact.Board); err != nil {
+		if err := j.options.Identity.pinHostKey(j.artifact.Board); err != nil {
 			return nil, fmt.Errorf("pin the host key: %w", err)
 		}
 	}
 	return receipts, err
 }
 
-// openAll opens the devices. One that fails does not stop the others; the error is that
-// of all where none is left.
-func (j *imageJob) openAll(ctx context.Context, began time.Time, open func(*goal, context.Context) error) error {
-	for _, g := range j.goals {
-		if err := open(g, ctx); err != nil {
+// openAll opens the devices. One that fails does not stop the others. The error is that
+// of all devices where all failed.
+func (j *imageJob) openAll(ctx context.Context, began time.Time, open func(*deviceWriter, context.Context) error) error {
+	for _, w := range j.writers {
+		if err := open(w, ctx); err != nil {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			g.fail(began, because(ctx, ErrDevice, err))
+			w.giveUp(began, withKind(ctx, ErrDevice, err))
 		}
 	}
-	if len(j.left()) == 0 {
-		_, err := j.receipts()
+	if len(j.remainingWriters()) == 0 {
+		_, err := j.collectReceipts()
 		return err
 	}
 	return nil
 }
 
-// left are the goals that can still become whole.
-func (j *imageJob) left() (left []*goal) {
-	for _, g := range j.goals {
-		if g.err == nil {
-			left = append(left, g)
+// remainingWriters returns the writers that have not failed.
+func (j *imageJob) remainingWriters() (remaining []*deviceWriter) {
+	for _, w := range j.writers {
+		if w.err == nil {
+			remaining = append(remaining, w)
 		}
 	}
-	return left
+	return remaining
 }
 
-// plant makes the file system that carries the identity.
-func (j *imageJob) plant(ctx context.Context) (err error) {
+// makeSeed makes the file system that carries the identity.
+func (j *imageJob) makeSeed(ctx context.Context) (err error) {
 	if id := j.options.Identity; id != nil {
 		j.seed, err = newSeed(ctx, j.place, *id)
 	}
 	return err
 }
 
-// write brings the image to all goals, and the identity.
-func (j *imageJob) write(ctx context.Context, began time.Time) (write.Proof, error) {
+// writeImage writes the image and the identity to all devices.
+func (j *imageJob) writeImage(ctx context.Context, began time.Time) (write.Proof, error) {
 	var copies []*write.Copy
-	left := j.left()
-	for _, g := range left {
-		g.start(ctx, j.how())
-		copies = append(copies, g.copy)
+	remaining := j.remainingWriters()
+	for _, w := range remaining {
+		w.startProgress(ctx, j.writeOptions())
+		copies = append(copies, w.copy)
 	}
-	proof, err := write.Run(ctx, j.source, copies, j.how())
+	proof, err := write.Run(ctx, j.source, copies, j.writeOptions())
 	if err == nil && j.sha256 != "" && j.source.Form() == "raw" && proof.SHA256 != "" {
 		err = j.sameDigest(proof.SHA256)
 	}
 	if err == nil {
-		err = j.unchanged()
+		err = j.checkUnchanged()
 	}
-	err = because(ctx, ErrImage, err)
+	err = withKind(ctx, ErrImage, err)
 	if err == nil && j.seed != nil {
-		err = j.seed.apply(ctx, copies)
+		err = j.seed.writeTo(ctx, copies)
 	}
-	for _, g := range left {
+	for _, w := range remaining {
 		if err != nil {
-			g.end(began, err)
+			w.finishReceipt(began, err)
 		}
 	}
 	return proof, err
 }
 
-// complete gives each goal what makes it whole.
-func (j *imageJob) complete(ctx context.Context, proof write.Proof, began time.Time) {
+// completeDevices completes the devices, all at once.
+func (j *imageJob) completeDevices(ctx context.Context, proof write.Proof, began time.Time) {
 	var g errgroup.Group
-	for _, goal := range j.left() {
+	for _, w := range j.remainingWriters() {
 		g.Go(func() error {
-			goal.end(began, goal.complete(ctx))
-			goal.prove(proof)
+			w.finishReceipt(began, w.completeDevice(ctx))
+			w.recordProof(proof)
 			return nil
 		})
 	}
-	_ = g.Wait() // each goal keeps its own fault
+	_ = g.Wait() // each writer keeps its own error
 }
 
-func (j *imageJob) release() {
-	for _, g := range j.goals {
-		g.close()
+func (j *imageJob) closeWriters() {
+	for _, w := range j.writers {
+		w.close()
 	}
 }
 
-// unfinished says of which devices something is gone.
-func (j *imageJob) unfinished(err error) error {
+// withUnfinished adds to an error how each device was left.
+func (j *imageJob) withUnfinished(err error) error {
 	var b strings.Builder
-	for _, g := range j.goals {
-		if left := g.left(); left != "" {
-			b.WriteString("\n  " + left)
+	for _, w := range j.writers {
+		if state := w.unfinishedState(); state != "" {
+			b.WriteString("\n  " + state)
 		}
 	}
 	return fmt.Errorf("%w%s", err, b.String())
 }
 
-// receipts are those of the goals that are whole; the error has those of the others.
-func (j *imageJob) receipts() (found []Receipt, err error) {
+// collectReceipts returns the receipts of the devices that are whole. The error has those
+// of the others.
+func (j *imageJob) collectReceipts() (found []Receipt, err error) {
 	f := &Failed{}
 	var all []error
-	for _, g := range j.goals {
-		if g.err == nil {
-			found = append(found, g.receipt)
+	for _, w := range j.writers {
+		if w.err == nil {
+			found = append(found, w.receipt)
 			continue
 		}
-		all = append(all, several(j.paths(), g.device.Path, g.err))
-		f.Receipts = append(f.Receipts, g.receipt.failed(g.err))
+		all = append(all, nameDevice(j.devicePaths(), w.device.Path, w.err))
+		f.Receipts = append(f.Receipts, w.receipt.withError(w.err))
 	}
 	if len(all) == 0 {
 		return found, nil

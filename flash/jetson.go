@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"slipway/flash/device"
 	"slipway/flash/target"
 	"slipway/flash/tegra"
 	"slipway/flash/unpack"
@@ -24,7 +25,7 @@ import (
 // jetsonJob puts a tegraflash package onto Jetsons in recovery mode, side by side.
 type jetsonJob struct {
 	request
-	bench  *bench
+	work   *workDir
 	pkg    *tegra.Package
 	sum    string // of the package's file
 	keys   tegra.Keys
@@ -42,7 +43,7 @@ func newJetsonJob(ctx context.Context, r request) (_ job, err error) {
 			j.close()
 		}
 	}()
-	for _, step := range []func(context.Context) error{j.possible, j.settings, j.boards, j.unpack, j.checkPackage} {
+	for _, step := range []func(context.Context) error{j.checkOptions, j.checkSettings, j.checkBoards, j.unpackPackage, j.checkPackage} {
 		if err := step(ctx); err != nil {
 			return nil, err
 		}
@@ -50,8 +51,8 @@ func newJetsonJob(ctx context.Context, r request) (_ job, err error) {
 	return j, nil
 }
 
-// possible refuses what only disks know.
-func (j *jetsonJob) possible(context.Context) error {
+// checkOptions refuses options that have an effect on disks alone.
+func (j *jetsonJob) checkOptions(context.Context) error {
 	o := j.options
 	switch {
 	case o.BlockMap != "" || o.Holes != "" || o.Blind:
@@ -64,8 +65,8 @@ func (j *jetsonJob) possible(context.Context) error {
 	return err
 }
 
-// settings are those of board.yml.
-func (j *jetsonJob) settings(context.Context) error {
+// checkSettings checks what board.yml says of flashing.
+func (j *jetsonJob) checkSettings(context.Context) error {
 	j.limits = map[string]time.Duration{}
 	for name, sec := range j.spec.Flash.LimitsSec {
 		if known := tegra.StageNames(); !slices.Contains(known, name) {
@@ -85,12 +86,13 @@ func (j *jetsonJob) settings(context.Context) error {
 	return nil
 }
 
-// boards looks whether the boards are there, where they are not about to be switched.
-func (j *jetsonJob) boards(context.Context) error {
+// checkBoards refuses ports without a board, unless a command is about to bring it into
+// recovery mode.
+func (j *jetsonJob) checkBoards(context.Context) error {
 	for _, d := range j.devices {
-		err := tegra.CheckPort(port(d))
+		err := tegra.CheckPort(usbPort(d))
 		if err == nil && !j.options.ForceRecovery {
-			err = j.suits(port(d))
+			err = j.checkBoard(usbPort(d))
 		}
 		if err != nil {
 			return err
@@ -99,8 +101,8 @@ func (j *jetsonJob) boards(context.Context) error {
 	return nil
 }
 
-// suits refuses a board of another chip, and a port without one.
-func (j *jetsonJob) suits(port string) error {
+// checkBoard refuses a board of another chip, and a port without one.
+func (j *jetsonJob) checkBoard(port string) error {
 	found, err := tegra.At(jetsonHost.Sys, port)
 	if err != nil && len(j.spec.Flash.Recovery.Command) > 0 {
 		err = fmt.Errorf("%w; -forcerecovery lets board.yml's command do that", err)
@@ -114,12 +116,12 @@ func (j *jetsonJob) suits(port string) error {
 	return nil
 }
 
-func port(d Device) string { return strings.TrimPrefix(d.Path, "usb:") }
+func usbPort(d device.Device) string { return strings.TrimPrefix(d.Path, "usb:") }
 
-func (j *jetsonJob) unpack(ctx context.Context) (err error) {
-	j.bench, err = newBench(j.artifact)
+func (j *jetsonJob) unpackPackage(ctx context.Context) (err error) {
+	j.work, err = newWorkDir(j.artifact)
 	if err == nil {
-		j.pkg, j.sum, err = j.bench.unpack(ctx, j.request)
+		j.pkg, j.sum, err = j.work.unpackPackage(ctx, j.request)
 	}
 	return err
 }
@@ -135,20 +137,20 @@ func (j *jetsonJob) checkPackage(ctx context.Context) error {
 	if err := j.pkg.Takes(j.keys); err != nil {
 		return err
 	}
-	if err := j.aims(); err != nil {
+	if err := j.checkDistinct(); err != nil {
 		return err
 	}
 	return j.pkg.Ready(ctx)
 }
 
-// aims refuses boards that the scripts would mistake for each other. Those that are
-// about to be switched come into recovery mode one after another.
-func (j *jetsonJob) aims() error {
+// checkDistinct refuses boards that the scripts would mistake for each other. With
+// -forcerecovery the boards come into recovery mode one after another.
+func (j *jetsonJob) checkDistinct() error {
 	if j.options.ForceRecovery {
 		return nil
 	}
 	for _, d := range j.devices {
-		if err := j.pkg.Aims(jetsonHost, port(d)); err != nil {
+		if err := j.pkg.Aims(jetsonHost, usbPort(d)); err != nil {
 			return fmt.Errorf("%s: %w", d.Path, err)
 		}
 	}
@@ -156,15 +158,15 @@ func (j *jetsonJob) aims() error {
 }
 
 func (j *jetsonJob) close() {
-	if j.bench != nil {
-		j.bench.close()
+	if j.work != nil {
+		j.work.close()
 	}
 }
 
 func (j *jetsonJob) show(w io.Writer) {
 	fmt.Fprintf(w, "Package %s of board %s.\n", j.pkg.Describe(), j.spec.Board)
 	for _, d := range j.devices {
-		if found, err := tegra.At(jetsonHost.Sys, port(d)); err == nil {
+		if found, err := tegra.At(jetsonHost.Sys, usbPort(d)); err == nil {
 			fmt.Fprintf(w, "%s: %s (%s, 0955:%s), all of whose storage that the package names will be replaced.\n", d.Path, found.Module, found.Chip, found.Product)
 		} else {
 			by, on := j.spec.Flash.Recovery, ""
@@ -173,28 +175,28 @@ func (j *jetsonJob) show(w io.Writer) {
 			}
 			fmt.Fprintf(w, "%s: will be brought into recovery mode%s\n", d.Path, plaintext.OneLine(on+" by: "+strings.Join(by.Command, " ")))
 		}
-		for _, said := range jetsonHost.Cautions(port(d)) {
+		for _, said := range jetsonHost.Cautions(usbPort(d)) {
 			fmt.Fprintf(w, "  note: %s\n", said)
 		}
 	}
 }
 
-// plan says what would be run.
-func (j *jetsonJob) plan(context.Context) ([]Receipt, error) {
+// dryRun says what would be run.
+func (j *jetsonJob) dryRun(context.Context) ([]Receipt, error) {
 	var receipts []Receipt
 	for _, d := range j.devices {
 		if j.options.Out != nil {
-			fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. Nothing was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(port(d), j.keys), " "))
+			fmt.Fprintf(j.options.Out, "Dry run: for %s this would be run in a copy of the package: %s. Nothing was sent to the board.\n", d.Path, strings.Join(j.pkg.Argv(usbPort(d), j.keys), " "))
 		}
-		r := j.receipt(d)
+		r := j.newReceipt(d)
 		r.DryRun = true
 		receipts = append(receipts, r)
 	}
 	return receipts, nil
 }
 
-func (j *jetsonJob) receipt(d Device) Receipt {
-	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.bench.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
+func (j *jetsonJob) newReceipt(d device.Device) Receipt {
+	return Receipt{Board: j.artifact.Board, Key: j.artifact.Key, Device: d, Image: j.work.from, Form: "tegraflash " + j.pkg.Release, ImageSHA256: j.sum}
 }
 
 // writeDevices flashes all boards at once, where the scripts can. One that fails leaves the others.
@@ -207,7 +209,7 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	receipts, errs := make([]Receipt, len(j.devices)), make([]error, len(j.devices))
 	var all sync.WaitGroup
 	for i, d := range j.devices {
-		all.Go(func() { receipts[i], errs[i] = j.flash(ctx, d) })
+		all.Go(func() { receipts[i], errs[i] = j.flashBoard(ctx, d) })
 		if j.pkg.TakesAny() {
 			all.Wait()
 		}
@@ -222,19 +224,19 @@ func (j *jetsonJob) writeDevices(ctx context.Context) ([]Receipt, error) {
 	return whole, errors.Join(errs...)
 }
 
-func (j *jetsonJob) flash(ctx context.Context, d Device) (Receipt, error) {
+func (j *jetsonJob) flashBoard(ctx context.Context, d device.Device) (Receipt, error) {
 	board := tegra.Board{
-		Port: port(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module, Keys: j.keys,
-		Logs: filepath.Join(images.LogDir(j.artifact.Dir()), "flash-"+port(d)+"-"+j.at),
+		Port: usbPort(d), Dir: j.pkg.Dir, Limits: j.limits, Module: j.spec.Flash.Module, Keys: j.keys,
+		Logs: filepath.Join(images.LogDir(j.artifact.Dir()), "flash-"+usbPort(d)+"-"+j.at),
 	}
 	if len(j.devices) > 1 {
-		board.Dir = filepath.Join(j.bench.dir, "board-"+port(d))
+		board.Dir = filepath.Join(j.work.dir, "board-"+usbPort(d))
 		if err := j.pkg.CopyTo(ctx, board.Dir); err != nil {
 			return Receipt{}, err
 		}
 	}
 	if j.options.ForceRecovery {
-		if err := j.force(ctx, board.Port); err != nil {
+		if err := j.forceRecovery(ctx, board.Port); err != nil {
 			return Receipt{}, err
 		}
 	}
@@ -242,13 +244,13 @@ func (j *jetsonJob) flash(ctx context.Context, d Device) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
-	r := j.receipt(d)
+	r := j.newReceipt(d)
 	r.Verdict, r.Logs, r.Seconds, r.Finished = result.Verdict, result.Logs, result.Seconds, time.Now().UTC()
 	return r, nil
 }
 
-// force switches one board into recovery mode, and proves that the right one came.
-func (j *jetsonJob) force(ctx context.Context, port string) error {
+// forceRecovery switches one board into recovery mode, and proves that the right one came.
+func (j *jetsonJob) forceRecovery(ctx context.Context, port string) error {
 	argv, err := tegra.Filled(j.spec.Flash.Recovery.Command, port)
 	if err != nil {
 		return err
@@ -257,19 +259,19 @@ func (j *jetsonJob) force(ctx context.Context, port string) error {
 		if j.spec.Flash.Recovery.SSH == "" {
 			return run.Run(ctx, run.Command{Argv: argv})
 		}
-		return remotely(ctx, j.spec.Flash.Recovery.SSH, argv)
+		return runRemotely(ctx, j.spec.Flash.Recovery.SSH, argv)
 	})
 	if err != nil {
 		return err
 	}
-	return j.suits(port)
+	return j.checkBoard(port)
 }
 
 // reachRelay logs in to the machine of a relay. Tests have their own.
 var reachRelay = target.Reach
 
-// remotely runs a command on another machine.
-func remotely(ctx context.Context, host string, argv []string) error {
+// runRemotely runs a command on another machine.
+func runRemotely(ctx context.Context, host string, argv []string) error {
 	conn, err := reachRelay(ctx, host)
 	if err != nil {
 		return err
@@ -285,16 +287,16 @@ func remotely(ctx context.Context, host string, argv []string) error {
 	return nil
 }
 
-// bench is a private folder beside an artifact in which a package is unpacked and
+// workDir is a private folder beside an artifact in which a package is unpacked and
 // worked on. It goes with the job; that of a job that was killed goes with the next.
-type bench struct {
+type workDir struct {
 	dir, from string
 	lock      *os.File
 }
 
-const benchName = "unpacked-"
+const workDirPrefix = "unpacked-"
 
-func newBench(a images.Artifact) (*bench, error) {
+func newWorkDir(a images.Artifact) (*workDir, error) {
 	beside, err := filepath.Abs(a.Dir())
 	if err != nil {
 		return nil, err
@@ -302,12 +304,12 @@ func newBench(a images.Artifact) (*bench, error) {
 	if strings.ContainsAny(beside, " \t\n") {
 		return nil, fmt.Errorf("%q: NVIDIA's scripts do not work in a folder with a space in its name; move it", beside)
 	}
-	sweepBenches(beside)
-	dir, err := os.MkdirTemp(beside, benchName)
+	sweepWorkDirs(beside)
+	dir, err := os.MkdirTemp(beside, workDirPrefix)
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{dir: dir}
+	b := &workDir{dir: dir}
 	if b.lock, err = os.Create(filepath.Join(dir, "lock")); err == nil {
 		err = lock.Try(b.lock)
 	}
@@ -318,19 +320,19 @@ func newBench(a images.Artifact) (*bench, error) {
 	return b, nil
 }
 
-func (b *bench) close() {
+func (b *workDir) close() {
 	_ = os.RemoveAll(b.dir) // what cannot be removed now, the next job removes
 	if b.lock != nil {
 		b.lock.Close()
 	}
 }
 
-// sweepBenches removes what killed jobs left. A young one may be about to be locked.
-func sweepBenches(dir string) {
+// sweepWorkDirs removes what killed jobs left. A young one may be about to be locked.
+func sweepWorkDirs(dir string) {
 	entries, _ := os.ReadDir(dir) // whose name may have what means something in a pattern
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !e.IsDir() || !strings.HasPrefix(e.Name(), benchName) || time.Since(info.ModTime()) < time.Minute {
+		if err != nil || !e.IsDir() || !strings.HasPrefix(e.Name(), workDirPrefix) || time.Since(info.ModTime()) < time.Minute {
 			continue
 		}
 		old := filepath.Join(dir, e.Name())
@@ -345,8 +347,8 @@ func sweepBenches(dir string) {
 	}
 }
 
-// unpack takes the package apart that the artifact or the user names.
-func (b *bench) unpack(ctx context.Context, r request) (*tegra.Package, string, error) {
+// unpackPackage unpacks the package that the artifact or the user names.
+func (b *workDir) unpackPackage(ctx context.Context, r request) (*tegra.Package, string, error) {
 	source := unpack.Source{Path: r.image.path, SHA256: r.image.sha256}
 	if source.Path == "" {
 		file, err := r.artifact.File(images.Tegraflash)
@@ -375,10 +377,10 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 	if _, err := j.artifact.File(images.Tegraflash); err != nil && j.image.path == "" {
 		return nil // whoever opens the image says what is missing
 	}
-	if j.bench, err = newBench(j.artifact); err != nil {
+	if j.work, err = newWorkDir(j.artifact); err != nil {
 		return err
 	}
-	pkg, _, err := j.bench.unpack(ctx, j.request)
+	pkg, _, err := j.work.unpackPackage(ctx, j.request)
 	if err != nil {
 		return err
 	}
@@ -387,17 +389,17 @@ func (j *imageJob) cardImage(ctx context.Context) error {
 			return err
 		}
 	}
-	card := filepath.Join(j.bench.dir, strings.TrimSuffix(filepath.Base(j.bench.from), filepath.Ext(j.bench.from))+".sdcard")
+	card := filepath.Join(j.work.dir, strings.TrimSuffix(filepath.Base(j.work.from), filepath.Ext(j.work.from))+".sdcard")
 	logs := filepath.Join(images.LogDir(j.artifact.Dir()), "card-"+time.Now().UTC().Format("20060102-150405"))
 	if err := pkg.Card(ctx, card, tegra.Board{Dir: pkg.Dir, Logs: logs, Module: j.spec.Flash.Module}); err != nil {
 		return err
 	}
-	j.image = picked{path: card, name: filepath.Base(card), proof: "the package it was made of"} // which was proved as it was unpacked
+	j.image = provedImage{path: card, name: filepath.Base(card), proof: "the package it was made of"} // which was proved as it was unpacked
 	return nil
 }
 
-// isPackage tells a tegraflash package by the name that Yocto gives it: its content is
-// a tar's, which could as well be meant for a disk.
+// isPackage knows a tegraflash package by the name that Yocto gives it. Its content is a
+// tar archive, which could also be meant for a disk.
 func isPackage(path string) bool {
 	name := filepath.Base(path)
 	return strings.Contains(name, "tegraflash") && slices.ContainsFunc([]string{".zst", ".gz", ".zip", ".tar"}, func(ending string) bool { return strings.HasSuffix(name, ending) })

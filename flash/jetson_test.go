@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"slipway/flash/device"
 	"slipway/flash/target"
 	"slipway/flash/target/sshd"
 	"slipway/flash/tegra"
@@ -68,7 +69,7 @@ type jetsons struct {
 func newJetsons(t *testing.T, boards map[string]string) *jetsons {
 	t.Helper()
 	j := &jetsons{
-		spec:   images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{Tegra, Block}, Chip: "t234"}},
+		spec:   images.Spec{Board: "toy", Flash: images.Flash{Kinds: []string{device.Tegra, device.Block}, Chip: "t234"}},
 		boards: t.TempDir(), sys: t.TempDir(),
 	}
 	before := jetsonHost
@@ -316,7 +317,7 @@ func TestForcedBoardIsAnother(t *testing.T) {
 // through the same pipeline as all disks.
 func TestCardOfAPackage(t *testing.T) {
 	j := newJetsons(t, nil)
-	j.spec.Flash.Kinds = []string{File}
+	j.spec.Flash.Kinds = []string{device.File}
 	out := filepath.Join(t.TempDir(), "card.img")
 	receipts, said, err := j.flash(t.Context(), Options{}, out)
 	if err != nil || len(receipts) != 1 {
@@ -326,7 +327,7 @@ func TestCardOfAPackage(t *testing.T) {
 	if len(data) < 64*mib || !bytes.HasPrefix(data, []byte("xxxx")) || !strings.Contains(said, ".sdcard") {
 		t.Errorf("the card has %d bytes and begins with %q; shown was %q", len(data), data[:4], said)
 	}
-	if strings.Contains(j.left(t), benchName) {
+	if strings.Contains(j.left(t), workDirPrefix) {
 		t.Errorf("left is %q", j.left(t))
 	}
 	// The same package by name.
@@ -355,7 +356,7 @@ func TestFolderThatScriptsCannotUse(t *testing.T) {
 // What a killed flash left beside the artifact goes with the next.
 func TestBenchesOfKilledJobs(t *testing.T) {
 	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
-	dead, alive, young := filepath.Join(j.artifact.Dir(), benchName+"1"), filepath.Join(j.artifact.Dir(), benchName+"2"), filepath.Join(j.artifact.Dir(), benchName+"3")
+	dead, alive, young := filepath.Join(j.artifact.Dir(), workDirPrefix+"1"), filepath.Join(j.artifact.Dir(), workDirPrefix+"2"), filepath.Join(j.artifact.Dir(), workDirPrefix+"3")
 	for _, dir := range []string{dead, alive, young} {
 		lay(t, filepath.Join(dir, "lock"), "")
 	}
@@ -439,7 +440,7 @@ echo SUCCESS > "$3/$1"
 // What would have no effect is refused, before anything is unpacked.
 func TestOptionsOfOtherDevices(t *testing.T) {
 	j := newJetsons(t, map[string]string{"1-2": "SUCCESS"})
-	j.spec.Flash.Kinds = append(j.spec.Flash.Kinds, File)
+	j.spec.Flash.Kinds = append(j.spec.Flash.Kinds, device.File)
 	card := filepath.Join(t.TempDir(), "card.img")
 	for _, tt := range []struct {
 		device string
@@ -471,12 +472,12 @@ func TestForcedPortIsNone(t *testing.T) {
 
 func TestBenchesInAFolderWithBrackets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "build[1]")
-	old := filepath.Join(dir, benchName+"1")
+	old := filepath.Join(dir, workDirPrefix+"1")
 	lay(t, filepath.Join(old, "lock"), "")
 	if err := os.Chtimes(old, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	sweepBenches(dir)
+	sweepWorkDirs(dir)
 	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is still there: %v", old, err)
 	}

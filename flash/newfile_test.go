@@ -1,13 +1,14 @@
 package flash
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/device"
 )
 
 // A name that cannot be that of a file with an image makes none. Each name is tried in
@@ -74,7 +75,7 @@ func TestNamesThatMakeAFile(t *testing.T) {
 			if _, err := Write(t.Context(), spec, a, name, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			same(t, name, read(t, strings.TrimPrefix(name, FilePrefix)), image(t, a))
+			same(t, name, read(t, strings.TrimPrefix(name, device.FilePrefix)), image(t, a))
 		})
 	}
 }
@@ -103,21 +104,5 @@ func TestFileInAnotherPlaceOfDevices(t *testing.T) {
 			t.Errorf("%s: Write = %v; want it refused", path, err)
 			_ = os.Remove(path)
 		}
-	}
-}
-
-// The disk that is there is named.
-func TestNearestDisk(t *testing.T) {
-	m := fake(t, laptop)
-	for name, want := range map[string]string{"dev/sda": "/dev/sda", "/dev/sdaa": "/dev/sda", "root@host:/dev/mmcblk0": "/dev/mmcblk0", "sda": "/dev/sda", "nvme1n2": "/dev/nvme"} {
-		if _, err := m.newFile(name, false); err == nil || !strings.Contains(err.Error(), "did you mean "+want) {
-			t.Errorf("%s: %v; want %s named", name, err, want)
-		}
-	}
-	if _, err := m.newFile("nvme0n1x", false); err == nil || strings.Contains(err.Error(), "nvme0n1?") {
-		t.Errorf("nvme0n1x: %v; want the system's disk not named", err)
-	}
-	if got := fmt.Sprint(m.newFile("file.bin", true)); !strings.Contains(got, "file.bin") {
-		t.Errorf("a file that is meant: %s", got)
 	}
 }

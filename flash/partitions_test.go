@@ -15,15 +15,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"slipway/flash/device"
+	"slipway/flash/device/devicetest"
 	"slipway/images"
 	"slipway/layers/progress"
 )
 
 // impatient waits less for partitions that somebody has open.
 func impatient(t *testing.T) {
-	was := lockPatience
-	t.Cleanup(func() { lockPatience = was })
-	lockPatience = 200 * time.Millisecond
+	was := device.LockPatience
+	t.Cleanup(func() { device.LockPatience = was })
+	device.LockPatience = 200 * time.Millisecond
 }
 
 // foreign is what another program writes into a partition and does not sync.
@@ -72,41 +74,41 @@ func mappedBy(t *testing.T, device string) {
 
 var partitionWays = []wrongWay{
 	{"a partition written by another program", "p1: open for writing by sleep (process ", itself(func(t *testing.T, device, _ string) {
-		held(t, partition(t, device), os.O_WRONLY)
+		devicetest.Hold(t, devicetest.Partition(t, device), os.O_WRONLY)
 	})},
 	{"a partition read by another program", "p1: open by sleep (process ", itself(func(t *testing.T, device, _ string) {
 		impatient(t)
-		held(t, partition(t, device), os.O_RDONLY)
+		devicetest.Hold(t, devicetest.Partition(t, device), os.O_RDONLY)
 	})},
 	{"a partition opened by nobody who can be seen", "a partition of it is in use", itself(func(t *testing.T, device, _ string) {
 		impatient(t)
-		keep(t, partition(t, device), 0)
+		devicetest.Open(t, devicetest.Partition(t, device), 0)
 	})},
 	{"a disk in another program's memory", "open for writing by ", itself(func(t *testing.T, device, _ string) { mappedBy(t, device) })},
-	{"a partition in another program's memory", "p1: open for writing by ", itself(func(t *testing.T, device, _ string) { mappedBy(t, partition(t, device)) })},
+	{"a partition in another program's memory", "p1: open for writing by ", itself(func(t *testing.T, device, _ string) { mappedBy(t, devicetest.Partition(t, device)) })},
 	{"a partition with data that nobody synced, and a reader", "p1: open by sleep (process ", func(t *testing.T, a images.Artifact) error {
 		impatient(t)
-		device, _ := loop(t, littleDevice)
-		node := partition(t, device)
-		held(t, node, os.O_RDONLY)
-		scribble(t, node, 0, foreign)
+		device, _ := devicetest.Loop(t, littleDevice)
+		node := devicetest.Partition(t, device)
+		devicetest.Hold(t, node, os.O_RDONLY)
+		devicetest.Scribble(t, node, 0, foreign)
 		_, err := Write(t.Context(), spec, a, device, byAnswer)
 		return err
 	}},
 	{"a partition opened while the question is asked", "p1: open by sleep (process ", afterwards(func(t *testing.T, device, _ string) {
 		impatient(t)
-		held(t, partition(t, device), os.O_RDONLY)
+		devicetest.Hold(t, devicetest.Partition(t, device), os.O_RDONLY)
 	})},
 	{"a partition mounted while the question is asked", "p1: mounted on ", afterwards(func(t *testing.T, device, file string) {
-		node := partition(t, device)
+		node := devicetest.Partition(t, device)
 		ext4(t, node, file)
 		mountAt(t, node, "ext4", "")
 	})},
 	{"a partition opened for one program alone", "in use by sleep (process ", itself(func(t *testing.T, device, _ string) {
-		held(t, partition(t, device), os.O_RDONLY|unix.O_EXCL)
+		devicetest.Hold(t, devicetest.Partition(t, device), os.O_RDONLY|unix.O_EXCL)
 	})},
 	{"a file with a second loop device over a part of it", "shares its file with /dev/loop", itself(func(t *testing.T, _, file string) {
-		attach(t, "--offset=1048576", file)
+		devicetest.Attach(t, "--offset=1048576", file)
 	})},
 }
 
@@ -126,9 +128,9 @@ func onMedium(t *testing.T, file string) []byte {
 func TestPartitionsCannotBeWrittenMeanwhile(t *testing.T) {
 	a := artifact(t)
 	for _, args := range [][]string{{"--partscan"}, nil} {
-		device, file := loop(t, deviceSize, args...)
-		node := partition(t, device)
-		scribble(t, node, 4096, foreign)
+		device, file := devicetest.Loop(t, deviceSize, args...)
+		node := devicetest.Partition(t, device)
+		devicetest.Scribble(t, node, 4096, foreign)
 		var once sync.Once
 		opened := errors.New("the hook was not called")
 		ctx := progress.With(t.Context(), progress.New(sink(func(progress.Event) {
@@ -156,10 +158,10 @@ func TestPartitionsCannotBeWrittenMeanwhile(t *testing.T) {
 func TestTableThatTheKernelDoesNotRead(t *testing.T) {
 	impatient(t)
 	a := artifact(t)
-	device, file := loop(t, deviceSize, "--partscan")
+	device, file := devicetest.Loop(t, deviceSize, "--partscan")
 	var once sync.Once
 	ctx := progress.With(t.Context(), progress.New(sink(func(progress.Event) {
-		once.Do(func() { held(t, partition(t, device), os.O_RDONLY) })
+		once.Do(func() { devicetest.Hold(t, devicetest.Partition(t, device), os.O_RDONLY) })
 	})))
 	_, err := Write(ctx, spec, a, device, Options{Yes: []string{device}})
 	for _, want := range []string{"the kernel has not read its partition table", "p1: open by sleep", "next: ", "blockdev --rereadpt " + device} {
@@ -173,8 +175,8 @@ func TestTableThatTheKernelDoesNotRead(t *testing.T) {
 // Somebody who looks at a partition for a moment does not stop a flash.
 func TestPartitionReadForAMoment(t *testing.T) {
 	a := little(t)
-	device, file := loop(t, littleDevice)
-	reader := keep(t, partition(t, device), 0)
+	device, file := devicetest.Loop(t, littleDevice)
+	reader := devicetest.Open(t, devicetest.Partition(t, device), 0)
 	go func() {
 		time.Sleep(100 * time.Millisecond)
 		reader.Close()
@@ -187,8 +189,8 @@ func TestPartitionReadForAMoment(t *testing.T) {
 
 // Who is not root cannot have the kernel drop partitions, and is told so.
 func TestDropPartitionsWithoutRights(t *testing.T) {
-	device, file := loop(t, littleDevice)
-	node := partition(t, device)
+	device, file := devicetest.Loop(t, littleDevice)
+	node := devicetest.Partition(t, device)
 	before := read(t, file)
 	a := little(t)
 	cmd := exec.Command("setpriv", "--bounding-set=-sys_admin", os.Args[0], "-test.run=^TestFlashForAnother$")
@@ -231,19 +233,11 @@ func TestFlashForAnother(t *testing.T) {
 func TestRefusalKeepsPartitions(t *testing.T) {
 	impatient(t)
 	a := little(t)
-	device, file := loop(t, littleDevice, "--partscan")
-	mustRun(t, "addpart", device, "2", "8192", "1024")
-	node := partition(t, device)
-	second := filepath.Join(t.TempDir(), "p2")
-	var major, minor uint32
-	number := text(filepath.Join("/sys/class/block", filepath.Base(device)+"p2"), "dev")
-	if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mknod(second, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
-		t.Fatal(err)
-	}
-	held(t, second, os.O_RDONLY)
+	device, file := devicetest.Loop(t, littleDevice, "--partscan")
+	devicetest.MustRun(t, "addpart", device, "2", "8192", "1024")
+	node := devicetest.Partition(t, device)
+	second := devicetest.PartitionNode(t, device+"p2")
+	devicetest.Hold(t, second, os.O_RDONLY)
 	before := read(t, file)
 	if _, err := Write(t.Context(), spec, a, device, Options{Yes: []string{device}}); err == nil || !strings.Contains(err.Error(), "p2: open by sleep") {
 		t.Errorf("Write = %v; want it refused for the second partition", err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/flash/device/devicetest"
 	"slipway/images"
 )
 
@@ -77,7 +78,7 @@ func TestRefusedBeforeTheFirstByte(t *testing.T) {
 			if test.size == 0 {
 				test.size = littleDevice
 			}
-			device, file := loop(t, test.size)
+			device, file := devicetest.Loop(t, test.size)
 			before := read(t, file)
 			o, board := Options{Yes: []string{device}}, spec
 			if test.prepare != nil {

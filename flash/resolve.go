@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"slipway/flash/device"
 	"slipway/flash/fetch"
 	"slipway/flash/sshsig"
 	"slipway/images"
@@ -21,9 +22,9 @@ import (
 	"slipway/layers/progress"
 )
 
-// picked is the image that is written: a file of this machine, whole, with what
-// vouches for it. Nothing of it is taken on before that.
-type picked struct {
+// provedImage is the image that is written: a whole file of this machine, with what proves
+// it. Nothing uses it before it is proved.
+type provedImage struct {
 	path     string // "": the artifact's
 	name     string // as it is called where it comes from
 	sha256   string // "": nobody gave one
@@ -33,12 +34,12 @@ type picked struct {
 	proof    string // what vouches for all of it; "": nothing does
 	origin   string // where it comes from, without passwords; "": the artifact
 	signedBy []string
-	note     string   // what a person should know of how it was picked
+	note     string   // what a person should know of how it was found
 	ignored  []string // signatures that lie beside it, and that nobody verified
 }
 
-// picker finds the image, and proves it before anything else happens.
-type picker struct {
+// imageResolver finds the image, and proves it before anything else happens.
+type imageResolver struct {
 	request
 	lists  []signerList
 	digest string      // what -digest gave
@@ -47,7 +48,7 @@ type picker struct {
 	listed []string    // who signed that
 	mapped []string    // who signed the block map
 	proved []string    // the files of the signatures that were verified
-	picked
+	provedImage
 }
 
 // SignersVariable names the list of signers where -signers is not given.
@@ -60,19 +61,19 @@ type signerList struct {
 	from string
 }
 
-// pick brings the image here and refuses it where its digest or its signature is
+// resolveImage brings the image here and refuses it where its digest or its signature is
 // not what it should be.
-func pick(ctx context.Context, r request) (picked, error) {
-	p := &picker{request: r}
+func resolveImage(ctx context.Context, r request) (provedImage, error) {
+	p := &imageResolver{request: r}
 	for _, step := range []func(context.Context) error{p.readSigners, p.readDigest, p.readImage} {
 		if err := step(ctx); err != nil {
-			return picked{}, err
+			return provedImage{}, err
 		}
 	}
-	return p.picked, nil
+	return p.provedImage, nil
 }
 
-func (p *picker) fetching() fetch.Options {
+func (p *imageResolver) fetchOptions() fetch.Options {
 	dir := p.options.Cache
 	if dir == "" {
 		dir = images.ImageCacheBeside(p.artifact.Dir())
@@ -82,7 +83,7 @@ func (p *picker) fetching() fetch.Options {
 
 // readSigners reads the lists of signers. The board's cannot be replaced: what it
 // does not let through, no option does.
-func (p *picker) readSigners(context.Context) error {
+func (p *imageResolver) readSigners(context.Context) error {
 	if name := p.spec.Flash.Signers; name != "" {
 		data, err := p.spec.File(name)
 		if err != nil {
@@ -106,7 +107,7 @@ func (p *picker) readSigners(context.Context) error {
 	return p.addList(name, from, data)
 }
 
-func (p *picker) addList(name, from string, data []byte) error {
+func (p *imageResolver) addList(name, from string, data []byte) error {
 	list, err := sshsig.ParseSigners(name, data)
 	if err != nil {
 		return err
@@ -117,14 +118,14 @@ func (p *picker) addList(name, from string, data []byte) error {
 
 // readDigest takes a digest, or fetches a list of them. A list that is signed proves
 // what it names.
-func (p *picker) readDigest(ctx context.Context) error {
+func (p *imageResolver) readDigest(ctx context.Context) error {
 	text := p.options.Digest
 	digest, is, err := fetch.ParseDigest(text)
 	if err != nil || is || text == "" {
 		p.digest = digest
 		return err
 	}
-	o, err := fetch.Open(ctx, text, p.fetching())
+	o, err := fetch.Open(ctx, text, p.fetchOptions())
 	if err != nil {
 		return fmt.Errorf("digest: %w", err)
 	}
@@ -142,15 +143,15 @@ func (p *picker) readDigest(ctx context.Context) error {
 		return err
 	}
 	p.sums, p.list = &sums, file.Reference
-	p.listed, err = p.signers(ctx, o, file.Name, file.Path, p.lists)
+	p.listed, err = p.proveSigners(ctx, o, file.Name, file.Path, p.lists)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the image itself may be signed
 	}
 	return err
 }
 
-// wanted is the digest that a file is to have, "" where none was given.
-func (p *picker) wanted(name string) (string, error) {
+// wantedDigest returns the digest that was given for a file; "" where none was.
+func (p *imageResolver) wantedDigest(name string) (string, error) {
 	if p.sums == nil {
 		return p.digest, nil
 	}
@@ -161,16 +162,16 @@ func (p *picker) wanted(name string) (string, error) {
 	return digest, nil
 }
 
-func (p *picker) readImage(ctx context.Context) error {
+func (p *imageResolver) readImage(ctx context.Context) error {
 	if p.options.Image == "" {
 		return p.proveArtifact(ctx)
 	}
-	o, err := fetch.Open(ctx, p.options.Image, p.fetching())
+	o, err := fetch.Open(ctx, p.options.Image, p.fetchOptions())
 	if err != nil {
 		return err
 	}
 	defer o.Close()
-	digest, err := p.wanted(o.Name())
+	digest, err := p.wantedDigest(o.Name())
 	if err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (p *picker) readImage(ctx context.Context) error {
 	case byMap:
 		p.signedBy = p.mapped
 	case !proved:
-		if p.signedBy, err = p.signers(ctx, o, o.Name(), file.Path, p.lists); err != nil {
+		if p.signedBy, err = p.proveSigners(ctx, o, o.Name(), file.Path, p.lists); err != nil {
 			return err
 		}
 	}
@@ -204,7 +205,7 @@ func (p *picker) readImage(ctx context.Context) error {
 		p.proof = "its signature"
 	}
 	p.findIgnored(ctx, o, o.Name())
-	if !p.toDisk() {
+	if !p.writesDisk() {
 		p.mapPath = p.options.BlockMap // only disks have maps; what has none refuses one
 		return nil
 	}
@@ -214,16 +215,16 @@ func (p *picker) readImage(ctx context.Context) error {
 	return p.readMap(ctx, o)
 }
 
-func (p *picker) toDisk() bool {
+func (p *imageResolver) writesDisk() bool {
 	kind := p.devices[0].Kind
-	return kind == File || kind == Block
+	return kind == device.File || kind == device.Block
 }
 
 // findSigned looks for what is signed: the image, or else its block map, whose digests
 // prove all of the image that is written.
-func (p *picker) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
-	_, unsigned := signatures(ctx, o, o.Name(), p.lists)
-	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.toDisk() {
+func (p *imageResolver) findSigned(ctx context.Context, o *fetch.Origin) (byMap bool, err error) {
+	_, unsigned := findSignatures(ctx, o, o.Name(), p.lists)
+	if unsigned == nil || !errors.Is(unsigned, fs.ErrNotExist) || !p.writesDisk() {
 		return false, unsigned
 	}
 	if err := p.readMap(ctx, o); err != nil || len(p.mapped) == 0 {
@@ -241,7 +242,7 @@ var signatureEndings = []string{".asc", ".sig", ".minisig"}
 
 // findIgnored looks for signatures of a file that were not verified, so that the user is
 // told so.
-func (p *picker) findIgnored(ctx context.Context, at besides, name string) {
+func (p *imageResolver) findIgnored(ctx context.Context, at signatureFolder, name string) {
 	for _, ending := range signatureEndings {
 		if _, err := at.Beside(ctx, name+ending); err == nil && !slices.Contains(p.proved, name+ending) {
 			p.ignored = append(p.ignored, name+ending)
@@ -249,15 +250,15 @@ func (p *picker) findIgnored(ctx context.Context, at besides, name string) {
 	}
 }
 
-// besides is where a file and its signature lie.
-type besides interface {
+// signatureFolder holds a file and its signature.
+type signatureFolder interface {
 	Beside(ctx context.Context, name string) (fetch.File, error)
 }
 
-// folder is that of the artifact.
-type folder string
+// artifactFolder is an artifact's folder.
+type artifactFolder string
 
-func (f folder) Beside(_ context.Context, name string) (fetch.File, error) {
+func (f artifactFolder) Beside(_ context.Context, name string) (fetch.File, error) {
 	path := filepath.Join(string(f), name)
 	_, err := os.Stat(path)
 	return fetch.File{Path: path, Name: name}, err
@@ -269,12 +270,12 @@ type signature struct {
 	data []byte
 }
 
-// signatures are those of a file, one for each list of signers. The error is
-// fs.ErrNotExist where one is not there, and says how to sign.
-func signatures(ctx context.Context, at besides, name string, lists []signerList) ([]signature, error) {
+// findSignatures finds a signature of a file for each list of signers. The error is
+// fs.ErrNotExist where there is none, and says how to sign.
+func findSignatures(ctx context.Context, at signatureFolder, name string, lists []signerList) ([]signature, error) {
 	var all []signature
 	for _, list := range lists {
-		s, err := list.find(ctx, at, name)
+		s, err := list.findSignature(ctx, at, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s is not signed, and %s wants that: %w\n  %s", name, list.from, err, list.Hint(name))
 		}
@@ -286,8 +287,8 @@ func signatures(ctx context.Context, at besides, name string, lists []signerList
 	return all, nil
 }
 
-// find takes the first ending of which there is a signature.
-func (l signerList) find(ctx context.Context, at besides, name string) (s signature, err error) {
+// findSignature tries each ending, and reads the first signature that exists.
+func (l signerList) findSignature(ctx context.Context, at signatureFolder, name string) (s signature, err error) {
 	for _, ending := range l.Endings() {
 		var file fetch.File
 		if file, err = at.Beside(ctx, name+ending); errors.Is(err, fs.ErrNotExist) {
@@ -302,9 +303,9 @@ func (l signerList) find(ctx context.Context, at besides, name string) (s signat
 	return s, err
 }
 
-// signers proves that the file at path is signed, for each list, and says by whom.
-func (p *picker) signers(ctx context.Context, at besides, name, path string, lists []signerList) ([]string, error) {
-	all, err := signatures(ctx, at, name, lists)
+// proveSigners proves that the file at path is signed, for each list, and says by whom.
+func (p *imageResolver) proveSigners(ctx context.Context, at signatureFolder, name, path string, lists []signerList) ([]string, error) {
+	all, err := findSignatures(ctx, at, name, lists)
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +346,7 @@ func (c counting) Write(p []byte) (int, error) {
 
 // readMap finds the block map. It says which parts of the image are written, and
 // could leave out any: where somebody vouches for the image, somebody has to for it.
-func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
+func (p *imageResolver) readMap(ctx context.Context, o *fetch.Origin) error {
 	if p.options.BlockMap != "" {
 		return p.readGivenMap(ctx)
 	}
@@ -358,7 +359,7 @@ func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
 			return err
 		}
 		if err := p.proveMap(ctx, o, file); errors.Is(err, fs.ErrNotExist) {
-			p.note = name + p.leftOut()
+			p.note = name + p.leftOutReason()
 			return nil
 		} else if err != nil {
 			return err
@@ -370,8 +371,8 @@ func (p *picker) readMap(ctx context.Context, o *fetch.Origin) error {
 	return nil
 }
 
-func (p *picker) readGivenMap(ctx context.Context) error {
-	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetching())
+func (p *imageResolver) readGivenMap(ctx context.Context) error {
+	o, err := fetch.Open(ctx, p.options.BlockMap, p.fetchOptions())
 	if err != nil {
 		return err
 	}
@@ -380,7 +381,7 @@ func (p *picker) readGivenMap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.proveMap(ctx, o, file); err != nil && !errors.Is(err, errAlone) {
+	if err := p.proveMap(ctx, o, file); err != nil && !errors.Is(err, errMapNotListed) {
 		return err
 	}
 	p.mapPath = file.Path
@@ -390,9 +391,9 @@ func (p *picker) readGivenMap(ctx context.Context) error {
 
 // errAlone is of a map that was found beside an image whose digest was given. A
 // person who names the map vouches for it.
-var errAlone = fmt.Errorf("the digest is of the image alone: %w", fs.ErrNotExist)
+var errMapNotListed = fmt.Errorf("the digest is of the image alone: %w", fs.ErrNotExist)
 
-func (p *picker) leftOut() string {
+func (p *imageResolver) leftOutReason() string {
 	if len(p.lists) > 0 {
 		return " is left out: it is not signed, as the image is."
 	}
@@ -401,7 +402,7 @@ func (p *picker) leftOut() string {
 
 // proveMap returns fs.ErrNotExist for a map that nobody vouches for, but somebody
 // has to.
-func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) error {
+func (p *imageResolver) proveMap(ctx context.Context, at signatureFolder, file fetch.File) error {
 	named := false
 	if p.sums != nil {
 		var want string
@@ -417,17 +418,17 @@ func (p *picker) proveMap(ctx context.Context, at besides, file fetch.File) erro
 	}
 	if len(p.lists) > 0 {
 		var err error
-		p.mapped, err = p.mapSigners(ctx, at, file)
+		p.mapped, err = p.proveMapSigners(ctx, at, file)
 		return err
 	}
 	if p.options.Digest != "" && !named {
-		return errAlone
+		return errMapNotListed
 	}
 	return nil
 }
 
-// mapSigners proves who signed a map, beside it or inside of it.
-func (p *picker) mapSigners(ctx context.Context, at besides, file fetch.File) ([]string, error) {
+// proveMapSigners proves who signed a map, beside it or inside of it.
+func (p *imageResolver) proveMapSigners(ctx context.Context, at signatureFolder, file fetch.File) ([]string, error) {
 	data, err := localfile.Read(file.Path, mapLimit)
 	if err != nil {
 		return nil, err
@@ -445,13 +446,13 @@ func (p *picker) mapSigners(ctx context.Context, at besides, file fetch.File) ([
 		}
 		p.mapText, found = text, append(found, who)
 	}
-	others, err := p.signers(ctx, at, file.Name, file.Path, beside)
+	others, err := p.proveSigners(ctx, at, file.Name, file.Path, beside)
 	return append(found, others...), err
 }
 
 // proveArtifact proves the build's own files, where somebody wants that. Otherwise
 // they are proved by their digests while they are written.
-func (p *picker) proveArtifact(ctx context.Context) error {
+func (p *imageResolver) proveArtifact(ctx context.Context) error {
 	if len(p.lists) > 0 {
 		if err := p.proveDescription(ctx); err != nil {
 			return err
@@ -463,11 +464,11 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 		}
 	}
 	if p.options.Digest != "" {
-		image, err := p.built()
+		image, err := p.builtFile()
 		if err != nil {
 			return fmt.Errorf("%w; -digest is of that, or of what -image names", err)
 		}
-		want, err := p.wanted(filepath.Base(image.Name))
+		want, err := p.wantedDigest(filepath.Base(image.Name))
 		if err != nil {
 			return err
 		}
@@ -476,7 +477,7 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 		}
 	}
 	for _, f := range p.artifact.Files {
-		p.findIgnored(ctx, folder(p.artifact.Dir()), f.Name)
+		p.findIgnored(ctx, artifactFolder(p.artifact.Dir()), f.Name)
 	}
 	if p.options.BlockMap != "" {
 		return p.readGivenMap(ctx)
@@ -484,12 +485,12 @@ func (p *picker) proveArtifact(ctx context.Context) error {
 	return nil
 }
 
-// built is the file of the artifact that such devices are written from.
-func (p *picker) built() (images.File, error) {
+// builtFile returns the artifact's file for devices of this kind.
+func (p *imageResolver) builtFile() (images.File, error) {
 	switch p.devices[0].Kind {
-	case Tegra:
+	case device.Tegra:
 		return p.artifact.File(images.Tegraflash)
-	case RShim:
+	case device.RShim:
 		return p.artifact.File(images.BFB)
 	}
 	image, err := p.artifact.File(images.DiskImage)
@@ -501,7 +502,7 @@ func (p *picker) built() (images.File, error) {
 	return image, err
 }
 
-func (p *picker) proveFile(ctx context.Context, f images.File, want string) error {
+func (p *imageResolver) proveFile(ctx context.Context, f images.File, want string) error {
 	step := progress.Start(ctx, "prove "+f.Name, f.SizeBytes, progress.Bytes)
 	got, err := fetch.SumOf(ctx, p.artifact.Path(f), step.Add)
 	if err == nil && got != want {
@@ -513,13 +514,13 @@ func (p *picker) proveFile(ctx context.Context, f images.File, want string) erro
 
 // proveDescription proves who signed artifact.json, which has the digests of all
 // files, and that it still is the one that was read.
-func (p *picker) proveDescription(ctx context.Context) error {
+func (p *imageResolver) proveDescription(ctx context.Context) error {
 	path := images.ArtifactPath(p.artifact.Dir())
 	data, err := localfile.Read(path, mapLimit)
 	if err != nil {
 		return err
 	}
-	all, err := signatures(ctx, folder(p.artifact.Dir()), images.ArtifactName, p.lists)
+	all, err := findSignatures(ctx, artifactFolder(p.artifact.Dir()), images.ArtifactName, p.lists)
 	if err != nil {
 		return err
 	}
@@ -545,16 +546,16 @@ func (p *picker) proveDescription(ctx context.Context) error {
 	return nil
 }
 
-// vouch writes into receipts where the image is from, and who signed it.
-func (p picked) vouch(receipts []Receipt, err error) ([]Receipt, error) {
+// addOrigin adds to receipts where the image is from and who signed it.
+func (p provedImage) addOrigin(receipts []Receipt, err error) ([]Receipt, error) {
 	for i := range receipts {
 		receipts[i].Origin, receipts[i].SignedBy, receipts[i].Ignored = p.origin, p.signedBy, p.ignored
 	}
 	return receipts, err
 }
 
-// show says where the image comes from and who vouches for it.
-func (p picked) show(w io.Writer) {
+// showOrigin says where the image comes from and who vouches for it.
+func (p provedImage) showOrigin(w io.Writer) {
 	if p.origin != "" {
 		fmt.Fprintf(w, "Image from %s.\n", p.origin)
 	}

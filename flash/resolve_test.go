@@ -24,6 +24,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"slipway/flash/device"
+	"slipway/flash/device/devicetest"
 	"slipway/images"
 )
 
@@ -360,7 +362,7 @@ func newPerson(t *testing.T, name string) person {
 	}
 	dir := t.TempDir()
 	p := person{filepath.Join(dir, "key"), filepath.Join(dir, "allowed_signers")}
-	mustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", p.key)
+	devicetest.MustRun(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", p.key)
 	if err := os.WriteFile(p.list, append([]byte(name+" "), read(t, p.key+".pub")...), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +372,7 @@ func newPerson(t *testing.T, name string) person {
 func (p person) sign(t *testing.T, path string) {
 	t.Helper()
 	os.Remove(path + ".sig") // ssh-keygen asks before it replaces one
-	mustRun(t, "ssh-keygen", "-q", "-Y", "sign", "-f", p.key, "-n", "file", path)
+	devicetest.MustRun(t, "ssh-keygen", "-q", "-Y", "sign", "-f", p.key, "-n", "file", path)
 }
 
 func TestSignedImage(t *testing.T) {
@@ -547,18 +549,18 @@ func TestBuiltFile(t *testing.T) {
 		has    []string
 		want   string
 	}{
-		{File, []string{images.BFB, images.DiskImage, images.Tegraflash}, images.DiskImage},
-		{Block, []string{images.Tegraflash}, images.Tegraflash},
-		{Tegra, []string{images.DiskImage, images.Tegraflash}, images.Tegraflash},
-		{RShim, []string{images.DiskImage, images.BFB}, images.BFB},
-		{Block, []string{images.BFB}, ""},
-		{RShim, []string{images.DiskImage}, ""},
+		{device.File, []string{images.BFB, images.DiskImage, images.Tegraflash}, images.DiskImage},
+		{device.Block, []string{images.Tegraflash}, images.Tegraflash},
+		{device.Tegra, []string{images.DiskImage, images.Tegraflash}, images.Tegraflash},
+		{device.RShim, []string{images.DiskImage, images.BFB}, images.BFB},
+		{device.Block, []string{images.BFB}, ""},
+		{device.RShim, []string{images.DiskImage}, ""},
 	} {
-		p := picker{request: request{devices: []Device{{Kind: test.device}}}}
+		p := imageResolver{request: request{devices: []device.Device{{Kind: test.device}}}}
 		for _, kind := range test.has {
 			p.artifact.Files = append(p.artifact.Files, images.File{Kind: kind, Name: kind})
 		}
-		if got, err := p.built(); got.Kind != test.want || (err == nil) != (test.want != "") {
+		if got, err := p.builtFile(); got.Kind != test.want || (err == nil) != (test.want != "") {
 			t.Errorf("%s from %v = %q, %v; want %q", test.device, test.has, got.Kind, err, test.want)
 		}
 	}

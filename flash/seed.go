@@ -33,7 +33,7 @@ func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	content := filepath.Join(dir, "content")
-	if err := writeTree(content, id.files()); err != nil {
+	if err := writeTree(content, id.seedFiles()); err != nil {
 		return nil, err
 	}
 	image := filepath.Join(dir, "data.img")
@@ -57,8 +57,8 @@ func newSeed(ctx context.Context, part images.Partition, id Identity) (_ *seed, 
 
 func (s *seed) close() { s.file.Close() }
 
-// apply writes the file system to its place and reads it back.
-func (s *seed) apply(ctx context.Context, to []*write.Copy) error {
+// writeTo writes the file system to its place and reads it back.
+func (s *seed) writeTo(ctx context.Context, to []*write.Copy) error {
 	image, err := source.Open(s.file, "data partition")
 	if err != nil {
 		return err

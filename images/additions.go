@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// additions writes a tar of what the image has over its packages: the board's
+// writeAdditions writes a tar of what the image has over its packages: the board's
 // overlay, the hook, whose updates it takes, what systemd must and must not start, and who it is.
 // Overlay files are 0644: a board's folder is embedded, which keeps no modes.
-func additions(w io.Writer, spec Spec, o ours, key string) error {
+func writeAdditions(w io.Writer, spec Spec, o ownFiles, key string) error {
 	t := tar.NewWriter(w)
 	add := func(name string, mode int64, data []byte) error {
-		return entry(t, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode}, data)
+		return writeEntry(t, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode}, data)
 	}
 	link := func(name, target string) error {
-		return entry(t, tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, nil)
+		return writeEntry(t, tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, nil)
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.files)) {
 		if inside, ok := strings.CutPrefix(name, "overlay/"); ok {
@@ -32,7 +32,7 @@ func additions(w io.Writer, spec Spec, o ours, key string) error {
 			}
 		}
 	}
-	units := links(spec.Debian)
+	units := unitLinks(spec.Debian)
 	for _, name := range slices.Sorted(maps.Keys(units)) {
 		if err := link(name, units[name]); err != nil {
 			return err
@@ -81,8 +81,8 @@ func findUnits(root string, spec Spec) error {
 	return nil
 }
 
-// links are the symbolic links by which systemd is told what to start.
-func links(d *Debian) map[string]string {
+// unitLinks returns the symbolic links that tell systemd what to start.
+func unitLinks(d *Debian) map[string]string {
 	const units, generators = "etc/systemd/system", "etc/systemd/system-generators"
 	all := map[string]string{}
 	for _, unit := range d.Mask {
@@ -97,7 +97,7 @@ func links(d *Debian) map[string]string {
 	return all
 }
 
-func entry(t *tar.Writer, h tar.Header, data []byte) error {
+func writeEntry(t *tar.Writer, h tar.Header, data []byte) error {
 	h.Size, h.ModTime, h.Format = int64(len(data)), time.Unix(0, 0), tar.FormatPAX
 	if err := t.WriteHeader(&h); err != nil {
 		return err

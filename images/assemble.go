@@ -22,14 +22,14 @@ const (
 	inodes      = "20000" // of a root slot; each costs 256 bytes of image
 )
 
-// assemble makes the image from a userland and what Slipway adds, in a folder of
+// assembleImage makes the image from a userland and what Slipway adds, in a folder of
 // its own, and moves the finished files into the board's.
-func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, o ours, key string) (Artifact, error) {
+func assembleImage(ctx context.Context, step *progress.Step, spec Spec, opt Options, o ownFiles, key string) (Artifact, error) {
 	if err := ownsOthers(ctx); err != nil {
 		return Artifact{}, err
 	}
 	discardWork(ctx, opt.BoardDir(spec))
-	userlandTar, err := userland(ctx, step, spec, opt)
+	userlandTar, err := makeUserland(ctx, step, spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -37,25 +37,25 @@ func assemble(ctx context.Context, step *progress.Step, spec Spec, opt Options, 
 	if err != nil {
 		return Artifact{}, err
 	}
-	defer discard(ctx, work)
+	defer removeTree(ctx, work)
 	d := disk{spec: spec, dir: work, root: filepath.Join(work, "root"), log: LogPath(opt.BoardDir(spec), "image")}
 	step.Detail("unpacking the userland")
 	added := filepath.Join(work, "additions.tar")
-	if err := writeFile(added, func(f *os.File) error { return additions(f, spec, o, key) }); err != nil {
+	if err := writeFile(added, func(f *os.File) error { return writeAdditions(f, spec, o, key) }); err != nil {
 		return Artifact{}, err
 	}
-	if err := unpack(ctx, spec, userlandTar, added, d.root, d.log); err != nil {
+	if err := unpackUserland(ctx, spec, userlandTar, added, d.root, d.log); err != nil {
 		return Artifact{}, err
 	}
 	if err := findUnits(d.root, spec); err != nil {
 		return Artifact{}, err
 	}
 	step.Detail("making file systems and the boot loader")
-	if err := d.build(ctx); err != nil {
+	if err := d.makeParts(ctx); err != nil {
 		return Artifact{}, err
 	}
 	step.Detail("mapping blocks, hashing")
-	return publish(ctx, d, opt, key)
+	return publishDisk(ctx, d, opt, key)
 }
 
 const workPrefix = "work-"
@@ -65,7 +65,7 @@ const workPrefix = "work-"
 func discardWork(ctx context.Context, dir string) {
 	old, _ := fs.Glob(os.DirFS(dir), workPrefix+"*") // the pattern is well-formed
 	for _, work := range old {
-		discard(ctx, filepath.Join(dir, work))
+		removeTree(ctx, filepath.Join(dir, work))
 	}
 }
 
@@ -81,9 +81,9 @@ func writeFile(name string, write func(*os.File) error) error {
 	return f.Close()
 }
 
-// flush waits until a file is on the disk: whoever finds its description after a
-// power cut must find the file too.
-func flush(name string) error {
+// syncFile waits until a file is on the disk. Who finds its description after a power cut
+// must find the file too.
+func syncFile(name string) error {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -98,21 +98,21 @@ const (
 	probeName = "probe.tar"
 )
 
-// publish describes the files of d and moves them into the board's folder. The
+// publishDisk describes the files of d and moves them into the board's folder. The
 // old description goes first, so that it never speaks of new files.
-func publish(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
-	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Slipway: ThisProgram(), Partitions: d.partitions(), dir: opt.BoardDir(d.spec)}
+func publishDisk(ctx context.Context, d disk, opt Options, key string) (Artifact, error) {
+	a := Artifact{Board: d.spec.Board, Arch: d.spec.Arch, Key: key, Built: time.Now().UTC(), Slipway: ThisProgram(), Partitions: d.layOutPartitions(), dir: opt.BoardDir(d.spec)}
 	if err := mapBlocks(ctx, d.path(diskName), d.path(bmapName)); err != nil {
 		return Artifact{}, err
 	}
 	names := map[string]string{DiskImage: diskName, BlockMap: bmapName}
 	if len(d.spec.Debian.Probe) > 0 {
 		names[Container] = probeName
-		if err := writeFile(d.path(probeName), d.probe); err != nil {
+		if err := writeFile(d.path(probeName), d.writeProbe); err != nil {
 			return Artifact{}, err
 		}
 	}
-	if err := undescribe(a.dir); err != nil {
+	if err := removeDescription(a.dir); err != nil {
 		return Artifact{}, err
 	}
 	for _, kind := range []string{DiskImage, BlockMap, Container} {
@@ -120,11 +120,11 @@ func publish(ctx context.Context, d disk, opt Options, key string) (Artifact, er
 		if !ok {
 			continue
 		}
-		f, err := describe(ctx, d.dir, kind, name)
+		f, err := describeFile(ctx, d.dir, kind, name)
 		if err != nil {
 			return Artifact{}, err
 		}
-		if err := flush(d.path(name)); err != nil {
+		if err := syncFile(d.path(name)); err != nil {
 			return Artifact{}, err
 		}
 		a.Files = append(a.Files, f)
@@ -166,8 +166,8 @@ func (d disk) runProgram(ctx context.Context, argv ...string) error {
 	return run.Run(ctx, run.Command{Argv: argv, Log: d.log, Keep: true})
 }
 
-func (d disk) build(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{d.table, d.rootFS, d.bootFS, d.loader} {
+func (d disk) makeParts(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{d.makeTable, d.makeRootFS, d.makeBootFS, d.installLoader} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -175,8 +175,8 @@ func (d disk) build(ctx context.Context) error {
 	return nil
 }
 
-// partitions lays the board's partitions out behind one free MiB.
-func (d disk) partitions() []Partition {
+// layOutPartitions places the board's partitions after one free MiB.
+func (d disk) layOutPartitions() []Partition {
 	var all []Partition
 	offset := int64(mib)
 	for _, p := range d.spec.Disk.Partitions {
@@ -186,9 +186,9 @@ func (d disk) partitions() []Partition {
 	return all
 }
 
-// partition returns the one with a use and its number, which begins at 1.
-func (d disk) partition(use string) (p Partition, number int) {
-	for i, p := range d.partitions() {
+// partitionFor returns the partition with a use, and its number from 1.
+func (d disk) partitionFor(use string) (p Partition, number int) {
+	for i, p := range d.layOutPartitions() {
 		if p.Use == use {
 			return p, i + 1
 		}
@@ -202,9 +202,9 @@ var partitionTypes = map[string]string{
 	"linux": "0FC63DAF-8483-4772-8E79-3D69D8477DE4",
 }
 
-// table makes the empty disk with its GPT.
-func (d disk) table(ctx context.Context) error {
-	all := d.partitions()
+// makeTable makes the empty disk with its GPT.
+func (d disk) makeTable(ctx context.Context) error {
+	all := d.layOutPartitions()
 	end := all[len(all)-1].OffsetBytes + all[len(all)-1].SizeBytes
 	if err := writeFile(d.path(diskName), func(f *os.File) error { return f.Truncate(end + mib) }); err != nil {
 		return err
@@ -224,9 +224,9 @@ func (d disk) table(ctx context.Context) error {
 	})
 }
 
-func (d disk) rootFS(ctx context.Context) error {
-	p, _ := d.partition(useRoot)
-	return d.ext4(ctx, p, d.root, "-N", inodes)
+func (d disk) makeRootFS(ctx context.Context) error {
+	p, _ := d.partitionFor(useRoot)
+	return d.makeExt4(ctx, p, d.root, "-N", inodes)
 }
 
 // What every file system says of itself, so that the same files make the same one. Boards
@@ -236,8 +236,8 @@ const (
 	fileSystemTime = "1767225600" // the beginning of 2026
 )
 
-// ext4 makes a file system with the content of a folder in a partition.
-func (d disk) ext4(ctx context.Context, p Partition, content string, options ...string) error {
+// makeExt4 makes a file system with the content of a folder in a partition.
+func (d disk) makeExt4(ctx context.Context, p Partition, content string, options ...string) error {
 	argv := []string{
 		"mke2fs", "-q", "-F", "-t", "ext4", "-d", content,
 		// Its checksums begin with the UUID: by another one each build would differ from the
@@ -254,10 +254,10 @@ func (d disk) ext4(ctx context.Context, p Partition, content string, options ...
 	return nil
 }
 
-// bootFS holds what the boot loader reads, and the environment by which RAUC
-// tells it which slot to try, and the one for when a power cut has damaged that. It has
-// no journal, as GRUB writes to it and plays none back.
-func (d disk) bootFS(ctx context.Context) error {
+// makeBootFS makes the file system that the boot loader reads. It has the environment by
+// which RAUC says which slot to try, and a second one for when a power cut has damaged
+// that. It has no journal, as GRUB writes to it and replays none.
+func (d disk) makeBootFS(ctx context.Context) error {
 	dir := d.path("boot")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -274,6 +274,6 @@ func (d disk) bootFS(ctx context.Context) error {
 			return err
 		}
 	}
-	p, _ := d.partition(useBoot)
-	return d.ext4(ctx, p, dir, "-O", "^has_journal")
+	p, _ := d.partitionFor(useBoot)
+	return d.makeExt4(ctx, p, dir, "-O", "^has_journal")
 }

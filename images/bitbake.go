@@ -24,7 +24,7 @@ func buildWithBitbake(ctx context.Context, spec Spec, opt Options) (Artifact, er
 }
 
 func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Options) (Artifact, error) {
-	b, err := newProjectBuild(opt.Ask.of(project), spec, opt)
+	b, err := newProjectBuild(opt.Ask.applyTo(project), spec, opt)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -34,12 +34,12 @@ func buildProject(ctx context.Context, spec Spec, project layers.Project, opt Op
 	if err := layers.Configure(project, b.workspace, b.build); err != nil {
 		return Artifact{}, err
 	}
-	b.warn(ctx)
+	b.warnOfFindings(ctx)
 	record, err := b.runBitbake(ctx, spec, opt)
 	if err != nil || !opt.Ask.makesImages() {
 		return Artifact{}, err
 	}
-	return b.collect(ctx, spec, record, len(opt.Ask.Targets) > 0)
+	return b.collectArtifact(ctx, spec, record, len(opt.Ask.Targets) > 0)
 }
 
 // projectBuild is a project on its way from checkouts to an artifact.
@@ -92,8 +92,8 @@ func commitOf(s layers.State) bitbake.Commit {
 	return c
 }
 
-// of is the project with the targets and the task that are asked for.
-func (a Ask) of(p layers.Project) layers.Project {
+// applyTo returns the project with the targets and the task that are asked for.
+func (a Ask) applyTo(p layers.Project) layers.Project {
 	if len(a.Targets) > 0 {
 		p.Targets = a.Targets
 	}

@@ -38,14 +38,14 @@ var endings = []struct{ kind, ending string }{
 	{BFB, "bfb"},
 }
 
-// collect makes an artifact of what bitbake deployed. Where other targets were
+// collectArtifact makes an artifact of what bitbake deployed. Where other targets were
 // asked for, there may be no image among them: then the earlier artifact stays.
-func (b *projectBuild) collect(ctx context.Context, spec Spec, record bitbake.Record, others bool) (Artifact, error) {
+func (b *projectBuild) collectArtifact(ctx context.Context, spec Spec, record bitbake.Record, others bool) (Artifact, error) {
 	deploy, err := b.deployFolder(ctx, record)
 	if err != nil {
 		return Artifact{}, err
 	}
-	images := b.images(deploy)
+	images := b.findImages(deploy)
 	if len(images) == 0 && others {
 		return Artifact{}, nil
 	}
@@ -53,15 +53,15 @@ func (b *projectBuild) collect(ctx context.Context, spec Spec, record bitbake.Re
 	for _, s := range b.states {
 		a.Layers = append(a.Layers, commitOf(s))
 	}
-	if a.Key, err = b.key(a.Layers); err != nil {
+	if a.Key, err = b.artifactKey(a.Layers); err != nil {
 		return Artifact{}, err
 	}
 	err = progress.Run(ctx, "collect", func(*progress.Step) (string, error) {
-		known := b.unchanged()
-		if err := undescribe(b.dir); err != nil {
+		known := b.unchangedFiles()
+		if err := removeDescription(b.dir); err != nil {
 			return "", err
 		}
-		a.Files, err = b.gather(ctx, deploy, images, known)
+		a.Files, err = b.collectFiles(ctx, deploy, images, known)
 		return fmt.Sprintf("%d files", len(a.Files)), err
 	})
 	if err != nil {
@@ -83,8 +83,8 @@ func (b *projectBuild) deployFolder(ctx context.Context, record bitbake.Record) 
 	return tree.Variable(ctx, "DEPLOY_DIR_IMAGE")
 }
 
-// key is the commits and the configuration that bitbake was given.
-func (b *projectBuild) key(made []bitbake.Commit) (string, error) {
+// artifactKey hashes the commits and the configuration that bitbake was given.
+func (b *projectBuild) artifactKey(made []bitbake.Commit) (string, error) {
 	conf := map[string][]byte{}
 	var err error
 	for _, name := range []string{"local.conf", "bblayers.conf"} {
@@ -101,15 +101,15 @@ func (b *projectBuild) key(made []bitbake.Commit) (string, error) {
 // image is a file that bitbake deployed.
 type image struct{ kind, name string }
 
-// images are one file of each kind in the deploy folder, by the names that Yocto
-// links to the newest build of an image. Images of other configurations (mc:...)
-// are deployed elsewhere and left there.
-func (b *projectBuild) images(deploy string) []image {
+// findImages finds one file of each kind in the deploy folder, by the names that Yocto
+// links to the newest build of an image. Images of other configurations (mc:...) are
+// elsewhere and stay there.
+func (b *projectBuild) findImages(deploy string) []image {
 	var found []image
 	have := map[string]bool{}
 	for _, target := range b.project.Targets {
 		for _, e := range endings {
-			name := deployed(deploy, target+"-"+b.project.Machine, e.ending)
+			name := deployedName(deploy, target+"-"+b.project.Machine, e.ending)
 			if name != "" && !have[e.kind] {
 				have[e.kind] = true
 				found = append(found, image{e.kind, name})
@@ -119,10 +119,9 @@ func (b *projectBuild) images(deploy string) []image {
 	return found
 }
 
-// unchanged are the files of the earlier artifact that nobody has touched since it
-// was described. To read an image of gigabytes again takes longer than a build that
-// finds all done.
-func (b *projectBuild) unchanged() map[string]File {
+// unchangedFiles returns the files of the earlier artifact that did not change since it
+// was described. To hash gigabytes again takes longer than a build that finds all done.
+func (b *projectBuild) unchangedFiles() map[string]File {
 	a, err := OpenArtifact(b.dir)
 	if err != nil {
 		return nil
@@ -140,8 +139,8 @@ func (b *projectBuild) unchanged() map[string]File {
 	return same
 }
 
-// gather takes the images out of the deploy folder.
-func (b *projectBuild) gather(ctx context.Context, deploy string, images []image, known map[string]File) ([]File, error) {
+// collectFiles puts the images of the deploy folder into the board's folder.
+func (b *projectBuild) collectFiles(ctx context.Context, deploy string, images []image, known map[string]File) ([]File, error) {
 	if len(images) == 0 {
 		return nil, fmt.Errorf(`%s: bitbake left no image of %s here that can be flashed; set IMAGE_FSTYPES (wic wic.bmap, or tegraflash)`,
 			deploy, strings.Join(b.project.Targets, ", "))
@@ -161,9 +160,9 @@ func (b *projectBuild) gather(ctx context.Context, deploy string, images []image
 	return files, nil
 }
 
-// deployed is the name of an image's file, "" where there is none. Newer releases
+// deployedName returns the name of an image's file; "" where there is none. Newer releases
 // put .rootfs before the ending.
-func deployed(dir, image, ending string) string {
+func deployedName(dir, image, ending string) string {
 	for _, name := range []string{image + ".rootfs." + ending, image + "." + ending} {
 		if onDisk(filepath.Join(dir, name)) {
 			return name
@@ -192,7 +191,7 @@ func (b *projectBuild) collectFile(ctx context.Context, path, kind string) (File
 	if err := os.Rename(partial, filepath.Join(b.dir, name)); err != nil {
 		return File{}, err
 	}
-	return describe(ctx, b.dir, kind, name)
+	return describeFile(ctx, b.dir, kind, name)
 }
 
 // sameFile says whether two names lead to one file.

@@ -24,9 +24,9 @@ func Lint(p layers.Project, ws layers.Workspace) ([]lint.Finding, error) {
 	return lint.Project(p, ws, BitbakeDirOf(ws))
 }
 
-// warn says before bitbake begins what it would stop at minutes later. bitbake has
-// the last word: the layers may have what the tables do not know of.
-func (b *projectBuild) warn(ctx context.Context) {
+// warnOfFindings warns before bitbake begins of what it would stop at minutes later. The
+// build goes on: the layers may have what the tables do not know.
+func (b *projectBuild) warnOfFindings(ctx context.Context) {
 	say := func(text string) { progress.Start(ctx, "warning", 0, "").End(text, nil) }
 	found, err := Lint(b.project, b.workspace)
 	if err != nil {

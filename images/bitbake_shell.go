@@ -27,7 +27,7 @@ type Shell struct {
 // command line in them: a program and its arguments, without a shell. An empty
 // one is the user's own shell.
 func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, error) {
-	argv, err := words(line)
+	argv, err := splitWords(line)
 	if err != nil {
 		return Shell{}, err
 	}
@@ -67,7 +67,7 @@ func NewShell(ctx context.Context, spec Spec, opt Options, line string) (Shell, 
 // Become turns this process into the shell, which so has the terminal, and whose
 // exit status is that of the command.
 func (s Shell) Become() error {
-	env := s.environ()
+	env := s.mergedEnvironment()
 	if err := os.Chdir(s.Dir); err != nil {
 		return err
 	}
@@ -85,15 +85,15 @@ func (s Shell) Become() error {
 	return syscall.Exec(program, s.Argv, env)
 }
 
-// environ is this process's environment with the shell's over it.
-func (s Shell) environ() []string {
+// mergedEnvironment returns this process's environment, overwritten by the shell's.
+func (s Shell) mergedEnvironment() []string {
 	over := append([]string{"PWD=" + filepath.Clean(s.Dir)}, s.Env...)
 	return (&exec.Cmd{Env: append(os.Environ(), over...)}).Environ()
 }
 
-// words cuts a command line at its spaces. Quotes of either kind keep those in
+// splitWords splits a command line at its spaces. Quotes of either kind keep those in
 // them; nothing else has a meaning.
-func words(line string) ([]string, error) {
+func splitWords(line string) ([]string, error) {
 	var all []string
 	var word strings.Builder
 	begun, quote := false, rune(0)

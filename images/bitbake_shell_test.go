@@ -130,7 +130,7 @@ func TestWords(t *testing.T) {
 		{`$HOME *.bb a\ b; c`, []string{"$HOME", "*.bb", `a\`, "b;", "c"}},
 	}
 	for _, tt := range tests {
-		got, err := words(tt.line)
+		got, err := splitWords(tt.line)
 		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
 			t.Errorf("words(%q), %v (-want +got):\n%s", tt.line, err, diff)
 		}

@@ -219,7 +219,7 @@ func TestCollectReadsWhatChanged(t *testing.T) {
 	b := projectBuild{dir: dir}
 	gather := func() File {
 		t.Helper()
-		files, err := b.gather(t.Context(), deploy, []image{{DiskImage, name}}, b.unchanged())
+		files, err := b.collectFiles(t.Context(), deploy, []image{{DiskImage, name}}, b.unchangedFiles())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -166,8 +166,8 @@ func waitLock(ctx context.Context, path string, waiting func()) (unlock func(), 
 	return func() { f.Close() }, nil
 }
 
-// undescribe removes an artifact's description, before its files change.
-func undescribe(dir string) error {
+// removeDescription removes an artifact's description, before its files change.
+func removeDescription(dir string) error {
 	err := os.Remove(ArtifactPath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -175,8 +175,8 @@ func undescribe(dir string) error {
 	return err
 }
 
-// describe returns the artifact's entry for a file in dir.
-func describe(ctx context.Context, dir, kind, name string) (File, error) {
+// describeFile returns the artifact's entry for a file in dir.
+func describeFile(ctx context.Context, dir, kind, name string) (File, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return File{}, err

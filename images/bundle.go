@@ -43,7 +43,7 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 	step := progress.Start(ctx, "bundle", 0, "")
 	s, err := signingOf(ctx, opt)
 	if err == nil {
-		err = s.signs()
+		err = s.checkSigner()
 	}
 	var key string
 	if err == nil {
@@ -57,7 +57,7 @@ func withBundle(ctx context.Context, spec Spec, opt Options, a Artifact) (Artifa
 		step.Reuse("nothing changed")
 		return a, nil
 	}
-	a, err = bundle{spec, opt, s, a, step}.make(ctx, key)
+	a, err = bundle{spec, opt, s, a, step}.makeBundle(ctx, key)
 	step.End(bundleName, err)
 	return a, err
 }
@@ -79,33 +79,33 @@ type bundle struct {
 	step     *progress.Step
 }
 
-func (b bundle) make(ctx context.Context, key string) (Artifact, error) {
+func (b bundle) makeBundle(ctx context.Context, key string) (Artifact, error) {
 	a := b.artifact
 	work, err := os.MkdirTemp(a.dir, workPrefix)
 	if err != nil {
 		return a, err
 	}
-	defer discard(ctx, work)
+	defer removeTree(ctx, work)
 	content := filepath.Join(work, "content")
-	if err := b.fill(ctx, content); err != nil {
+	if err := b.fillContent(ctx, content); err != nil {
 		return a, err
 	}
-	if err := b.rauc(ctx, work, content); err != nil {
+	if err := b.runRAUC(ctx, work, content); err != nil {
 		return a, err
 	}
-	f, err := describe(ctx, work, Bundle, bundleName)
+	f, err := describeFile(ctx, work, Bundle, bundleName)
 	if err != nil {
 		return a, err
 	}
-	if err := flush(filepath.Join(work, bundleName)); err != nil {
+	if err := syncFile(filepath.Join(work, bundleName)); err != nil {
 		return a, err
 	}
 	f.Key = key
-	return b.publish(work, f)
+	return b.publishBundle(work, f)
 }
 
-// publish puts the bundle where the last one was. It is described again when it is there.
-func (b bundle) publish(work string, f File) (Artifact, error) {
+// publishBundle replaces the last bundle. The artifact describes none while it does.
+func (b bundle) publishBundle(work string, f File) (Artifact, error) {
 	a := b.artifact
 	a.Files = slices.DeleteFunc(slices.Clone(a.Files), func(f File) bool { return f.Kind == Bundle })
 	if err := a.Save(a.dir); err != nil {
@@ -118,9 +118,9 @@ func (b bundle) publish(work string, f File) (Artifact, error) {
 	return a, a.Save(a.dir)
 }
 
-// fill lays out what goes into the bundle: the board's own files, and the root file
+// fillContent writes what goes into the bundle: the board's own files, and the root file
 // system of the disk.
-func (b bundle) fill(ctx context.Context, content string) error {
+func (b bundle) fillContent(ctx context.Context, content string) error {
 	if err := os.Mkdir(content, 0o755); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (b bundle) fill(ctx context.Context, content string) error {
 		if strings.Contains(inside, "/") {
 			return fmt.Errorf("images/boards/%s/%s: a bundle has no folders", b.spec.Board, name)
 		}
-		text := strings.ReplaceAll(string(b.spec.files[name]), versionMark, b.artifact.version())
+		text := strings.ReplaceAll(string(b.spec.files[name]), versionMark, b.artifact.bundleVersion())
 		if err := os.WriteFile(filepath.Join(content, inside), []byte(text), 0o755); err != nil {
 			return err
 		}
@@ -141,9 +141,9 @@ func (b bundle) fill(ctx context.Context, content string) error {
 	return b.copyRoot(ctx, filepath.Join(content, bundleImage))
 }
 
-// version is the artifact's, for RAUC: later builds have larger ones.
-func (a Artifact) version() string {
-	return a.Built.UTC().Format(versionTime) + "+" + short(a.Key)
+// bundleVersion returns the artifact's version for RAUC. Later builds have larger ones.
+func (a Artifact) bundleVersion() string {
+	return a.Built.UTC().Format(versionTime) + "+" + shortKey(a.Key)
 }
 
 func (b bundle) copyRoot(ctx context.Context, to string) error {
@@ -183,13 +183,13 @@ func sparseCopy(to *os.File, from io.Reader, sizeBytes int64) error {
 	return to.Truncate(sizeBytes)
 }
 
-// rauc runs the board's own RAUC, by the board's own dynamic linker and with its
+// runRAUC runs the board's own RAUC, by the board's own dynamic linker and with its
 // libraries, because the building machine may have others. mksquashfs is this machine's.
-func (b bundle) rauc(ctx context.Context, work, content string) error {
+func (b bundle) runRAUC(ctx context.Context, work, content string) error {
 	if err := runsHere(ctx, b.spec); err != nil {
 		return err
 	}
-	packages, err := userland(ctx, b.step, b.spec, b.opt)
+	packages, err := makeUserland(ctx, b.step, b.spec, b.opt)
 	if err != nil {
 		return err
 	}

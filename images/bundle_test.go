@@ -80,7 +80,7 @@ func TestSignersOfEnvironment(t *testing.T) {
 			if err != nil {
 				return
 			}
-			err = s.signs()
+			err = s.checkSigner()
 			if tt.wantSigns == "" && err != nil || tt.wantSigns != "" && (err == nil || !strings.Contains(err.Error(), tt.wantSigns)) {
 				t.Errorf("signs = %v; want %q", err, tt.wantSigns)
 			}
@@ -129,7 +129,7 @@ func TestBundleContent(t *testing.T) {
 	}
 	spec := Spec{Board: "b", files: map[string][]byte{"bundle/manifest.raucm": []byte("version=@VERSION@\n"), "bundle/hook": []byte("#!"), "overlay/x": nil}}
 	content := filepath.Join(dir, "content")
-	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fill(t.Context(), content); err != nil {
+	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fillContent(t.Context(), content); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -143,7 +143,7 @@ func TestBundleContent(t *testing.T) {
 		t.Errorf("the content is %v, %v; want three files", left, err)
 	}
 	spec.files["bundle/a/b"] = nil
-	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fill(t.Context(), filepath.Join(dir, "again")); err == nil || !strings.Contains(err.Error(), "images/boards/b/bundle/a/b") {
+	if err := (bundle{spec: spec, artifact: a, step: progress.Start(t.Context(), "bundle", 0, "")}).fillContent(t.Context(), filepath.Join(dir, "again")); err == nil || !strings.Contains(err.Error(), "images/boards/b/bundle/a/b") {
 		t.Errorf("with a folder: %v; want it refused", err)
 	}
 }

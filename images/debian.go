@@ -33,12 +33,12 @@ func buildDebian(ctx context.Context, spec Spec, opt Options) (Artifact, error) 
 func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 	dir := opt.BoardDir(spec)
 	step := progress.Start(ctx, "build", 0, "")
-	ours, err := makeOurs(ctx, spec, opt)
+	own, err := makeOwnFiles(ctx, spec, opt)
 	if err != nil {
 		step.End("", err)
 		return Artifact{}, err
 	}
-	key, err := imageKey(spec, ours)
+	key, err := imageKey(spec, own)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -46,15 +46,15 @@ func buildImage(ctx context.Context, spec Spec, opt Options) (Artifact, error) {
 		step.Reuse("nothing changed since " + old.Built.Format(time.DateTime))
 		return old, nil
 	}
-	a, err := assemble(ctx, step, spec, opt, ours, key)
-	step.End("image "+short(key), err)
+	a, err := assembleImage(ctx, step, spec, opt, own, key)
+	step.End("image "+shortKey(key), err)
 	return a, err
 }
 
-// ours is what neither a package nor the board's folder has.
-type ours struct{ hook, keyring []byte }
+// ownFiles is what neither a package nor the board's folder has.
+type ownFiles struct{ hook, keyring []byte }
 
-func makeOurs(ctx context.Context, spec Spec, opt Options) (o ours, err error) {
+func makeOwnFiles(ctx context.Context, spec Spec, opt Options) (o ownFiles, err error) {
 	if spec.Debian.Hook != "" {
 		if o.hook, err = compileHook(ctx, spec.Arch, opt.BoardDir(spec)); err != nil {
 			return o, err
@@ -72,9 +72,9 @@ func makeOurs(ctx context.Context, spec Spec, opt Options) (o ours, err error) {
 	return o, nil
 }
 
-func short(key string) string { return key[:12] }
+func shortKey(key string) string { return key[:12] }
 
-func imageKey(spec Spec, o ours) (string, error) {
+func imageKey(spec Spec, o ownFiles) (string, error) {
 	files := map[string][]byte{"\x00hook": o.hook, "\x00keyring": o.keyring}
 	for name, data := range spec.files {
 		files[name] = data
@@ -85,14 +85,14 @@ func imageKey(spec Spec, o ours) (string, error) {
 	}{assembly, spec}, files)
 }
 
-// userland returns a tar of the board's Debian packages. Builds of other boards
-// may want the same one at the same time: one makes it, the others wait.
-func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
-	key, err := hashOf(mmdebstrap(spec, ""), nil)
+// makeUserland makes a tar of the board's Debian packages, or finds it in the cache.
+// Builds of other boards may need it at the same time: one makes it, the others wait.
+func makeUserland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
+	key, err := hashOf(mmdebstrapArgs(spec, ""), nil)
 	if err != nil {
 		return "", err
 	}
-	name := filepath.Join(opt.cacheDir(), "userland-"+short(key))
+	name := filepath.Join(opt.cacheDir(), "userland-"+shortKey(key))
 	tar := name + ".tar"
 	if err := os.MkdirAll(opt.cacheDir(), 0o755); err != nil {
 		return "", err
@@ -111,14 +111,14 @@ func userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) 
 	part := tar + ".part"
 	defer os.Remove(part)
 	err = run.Run(ctx, run.Command{
-		Argv: mmdebstrap(spec, part),
+		Argv: mmdebstrapArgs(spec, part),
 		Log:  LogPath(opt.BoardDir(spec), "mmdebstrap"),
 		Line: func(line string) { step.Detail(strings.TrimPrefix(line, "I: ")) },
 	})
 	if err != nil {
 		return "", err
 	}
-	if err := flush(part); err != nil {
+	if err := syncFile(part); err != nil {
 		return "", err
 	}
 	return tar, os.Rename(part, tar)
@@ -137,7 +137,7 @@ func runsHere(ctx context.Context, spec Spec) error {
 }
 
 // Debian's own mirrors are mmdebstrap's default.
-func mmdebstrap(spec Spec, tar string) []string {
+func mmdebstrapArgs(spec Spec, tar string) []string {
 	d := spec.Debian
 	argv := []string{
 		"mmdebstrap", "--variant=minbase", "--architectures=" + spec.Arch, "--format=tar",
@@ -173,10 +173,10 @@ func ownsOthers(ctx context.Context) error {
 	return nil
 }
 
-// unpack lays the userland without what the board leaves out, and over it what
-// Slipway adds, into root. Devices are the kernel's to make, and a user namespace
-// may make none.
-func unpack(ctx context.Context, spec Spec, tar, additions, root, log string) error {
+// unpackUserland unpacks the userland into root, without what the board leaves out, and
+// what Slipway adds over it. It unpacks no devices: the kernel makes them, and a user
+// namespace may not.
+func unpackUserland(ctx context.Context, spec Spec, tar, additions, root, log string) error {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}
@@ -193,8 +193,8 @@ func unpack(ctx context.Context, spec Spec, tar, additions, root, log string) er
 	return nil
 }
 
-// discard removes a tree that may hold files of other owners, also after a Ctrl-C.
-func discard(ctx context.Context, dir string) {
+// removeTree removes a tree that may hold files of other owners, also after a Ctrl-C.
+func removeTree(ctx context.Context, dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}

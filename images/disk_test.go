@@ -48,7 +48,7 @@ func testDiskOf(t *testing.T, spec Spec) disk {
 // The disk is judged by other programs than those that made it.
 func TestDisk(t *testing.T) {
 	d := testDisk(t)
-	if err := d.build(t.Context()); err != nil {
+	if err := d.makeParts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	image := d.path(diskName)
@@ -81,10 +81,10 @@ func TestSameFilesSameFileSystem(t *testing.T) {
 		if len(sums) > 0 {
 			time.Sleep(1100 * time.Millisecond) // a file system's times are in seconds
 		}
-		if err := errors.Join(d.table(t.Context()), d.rootFS(t.Context())); err != nil {
+		if err := errors.Join(d.makeTable(t.Context()), d.makeRootFS(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		p, _ := d.partition(useRoot)
+		p, _ := d.partitionFor(useRoot)
 		f, err := os.Open(d.path(diskName))
 		if err != nil {
 			t.Fatal(err)
@@ -114,10 +114,10 @@ func TestDiskForUEFI(t *testing.T) {
 	}
 	spec.Disk = arm.Disk
 	d := testDiskOf(t, spec)
-	if err := d.build(t.Context()); err != nil {
+	if err := d.makeParts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := d.partition(useLoader)
+	p, _ := d.partitionFor(useLoader)
 	disk, err := os.Open(d.path(diskName))
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestDiskForUEFI(t *testing.T) {
 
 // at names a partition's file system the way e2fsprogs do.
 func at(d disk, use string) string {
-	p, _ := d.partition(use)
+	p, _ := d.partitionFor(use)
 	return fmt.Sprintf("%s?offset=%d", d.path(diskName), p.OffsetBytes)
 }
 
@@ -162,7 +162,7 @@ func TestDiskTooSmall(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(d.root, "large"), bytes.Repeat([]byte("x"), 9*mib), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err := d.build(t.Context())
+	err := d.makeParts(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "rootA partition (8 MiB") || !strings.Contains(err.Error(), "board.yml") {
 		t.Errorf("build = %v; want the partition, its size and the file to change", err)
 	}
@@ -193,7 +193,7 @@ disk: {firmware: bios, partitions: [{name: l, sizeMiB: 1, use: loader}, {name: b
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := additions(&out, spec, ours{hook: []byte("binary"), keyring: []byte("certificate")}, "key"); err != nil {
+	if err := writeAdditions(&out, spec, ownFiles{hook: []byte("binary"), keyring: []byte("certificate")}, "key"); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -258,7 +258,7 @@ func TestImageKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := func(s Spec, hook, keyring string) string {
-		k, err := imageKey(s, ours{[]byte(hook), []byte(keyring)})
+		k, err := imageKey(s, ownFiles{[]byte(hook), []byte(keyring)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +357,7 @@ func TestUserlandIsWholeOrAbsent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	opt := Options{Dir: t.TempDir()}
-	if _, err := userland(ctx, nil, d.spec, opt); err == nil {
+	if _, err := makeUserland(ctx, nil, d.spec, opt); err == nil {
 		t.Fatal("userland succeeded in a cancelled context")
 	}
 	if left, _ := filepath.Glob(filepath.Join(opt.cacheDir(), "*.tar*")); len(left) > 0 {

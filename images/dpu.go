@@ -77,7 +77,7 @@ func (s Spec) validateDPU() error {
 		return nil
 	}
 	if err := s.DPU.validate(); err != nil {
-		return fmt.Errorf("%s: dpu.%w", s.at("dpu"), err)
+		return fmt.Errorf("%s: dpu.%w", s.placeOf("dpu"), err)
 	}
 	return nil
 }

@@ -37,22 +37,22 @@ const maxTries = 3
 // boots the first slot all the same: a board that may work is better than one that does
 // not try. Whatever fails on the way reboots, and the next try counts.
 func (d disk) grubConfig() string {
-	slots := d.slots()
+	slots := d.rootSlots()
 	var b strings.Builder
 	b.WriteString("set timeout=0\nload_env --file $prefix/" + envName + "\n")
-	fmt.Fprintf(&b, "if [ -z \"$ORDER\" ]; then load_env --file $prefix/%s; fi\nset chosen=\n%s", keptName, prove(slots))
-	b.WriteString(choose(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_TRY" -lt %d`, slot, maxTries) }))
+	fmt.Fprintf(&b, "if [ -z \"$ORDER\" ]; then load_env --file $prefix/%s; fi\nset chosen=\n%s", keptName, proveScript(slots))
+	b.WriteString(chooseScript(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_TRY" -lt %d`, slot, maxTries) }))
 	for _, s := range slots {
 		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s ]; then\n  %[2]s\n  save_env --file $prefix/%[3]s %[1]s_TRY\nfi\n", s.name, countTry(s.name), envName)
 	}
-	b.WriteString(choose(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_PROVED" = 1`, slot) }))
-	b.WriteString(choose(slots, func(string) string { return "" }))
+	b.WriteString(chooseScript(slots, func(slot string) string { return fmt.Sprintf(` -a "$%s_PROVED" = 1`, slot) }))
+	b.WriteString(chooseScript(slots, func(string) string { return "" }))
 	fmt.Fprintf(&b, "if [ -z \"$chosen\" ]; then echo 'no slot is good; booting %[1]s all the same'; set chosen=%[1]s; fi\n", slots[0].name)
 	fmt.Fprintf(&b, "set LAST=$chosen\nsave_env --file $prefix/%s LAST", envName)
 	for _, s := range slots {
 		fmt.Fprintf(&b, " %s_PROVED", s.name)
 	}
-	b.WriteString("\n" + keep(slots))
+	b.WriteString("\n" + keepScript(slots))
 	for _, s := range slots {
 		fmt.Fprintf(&b, "if [ \"$chosen\" = %[1]s ]; then\n  set proved=\n  if [ \"$%[1]s_PROVED\" = 1 ]; then set proved=%[5]s; fi\n"+
 			"  linux (hd0,gpt%[2]d)/vmlinuz %[3]s root=PARTLABEL=%[4]s rauc.slot=%[1]s $proved\nfi\n",
@@ -70,9 +70,9 @@ const (
 	keptName = envName + ".good"
 )
 
-// keep notes a proved slot that is booted as the only good one. GRUB writes into the file
-// as it lies there, so this one is damaged by nothing that the board does.
-func keep(slots []slot) string {
+// keepScript records a proved slot that is booted as the only good one. GRUB overwrites the
+// file in place, so nothing that the board does damages this one.
+func keepScript(slots []slot) string {
 	names, none := "ORDER LAST", ""
 	for _, s := range slots {
 		names += fmt.Sprintf(" %[1]s_OK %[1]s_TRY %[1]s_PROVED", s.name)
@@ -97,12 +97,12 @@ func keep(slots []slot) string {
 // boot. On any other slot the tries go on until somebody does.
 const provedWord = "slipway.proved"
 
-// prove finds out which slots those are, since RAUC says the same of a slot that it has
+// proveScript finds out which slots those are. RAUC says the same of a slot that it has
 // just written as of one that was marked good: it has no tries. If it is the slot that
 // ran, somebody marked it good, as RAUC writes none that runs. If it is first in ORDER
 // and another one ran that is still good, RAUC has just written it: a fallback does not
 // change the order, and who takes an update back marks the slot that ran as bad.
-func prove(slots []slot) string {
+func proveScript(slots []slot) string {
 	var b strings.Builder
 	b.WriteString("set first=\nfor slot in $ORDER; do\n  if [ -z \"$first\" ]; then set first=$slot; fi\ndone\n")
 	for _, s := range slots {
@@ -116,9 +116,9 @@ func prove(slots []slot) string {
 	return b.String()
 }
 
-// choose takes the first slot in ORDER that is good, and of which and holds, unless
-// one is chosen already.
-func choose(slots []slot, and func(slot string) string) string {
+// chooseScript chooses the first slot in ORDER that is good and for which the condition
+// holds, unless one is chosen already.
+func chooseScript(slots []slot, and func(slot string) string) string {
 	var b strings.Builder
 	b.WriteString("for slot in $ORDER; do\n  if [ -z \"$chosen\" ]; then\n")
 	for _, s := range slots {
@@ -147,9 +147,9 @@ type slot struct {
 	number int
 }
 
-func (d disk) slots() []slot {
+func (d disk) rootSlots() []slot {
 	var all []slot
-	for i, p := range d.partitions() {
+	for i, p := range d.layOutPartitions() {
 		if p.Use == useRoot || p.Use == useSpare {
 			all = append(all, slot{string(rune('A' + len(all))), p.Name, i + 1})
 		}
@@ -157,8 +157,8 @@ func (d disk) slots() []slot {
 	return all
 }
 
-// loader puts GRUB where the firmware looks for it.
-func (d disk) loader(ctx context.Context) error {
+// installLoader puts GRUB where the firmware looks for it.
+func (d disk) installLoader(ctx context.Context) error {
 	kind, ok := loaders[d.spec.Disk.Firmware][d.spec.Arch]
 	if !ok {
 		return fmt.Errorf("%s: no boot loader for firmware %s on %s", boardFile(d.spec.Board), d.spec.Disk.Firmware, d.spec.Arch)
@@ -168,7 +168,7 @@ func (d disk) loader(ctx context.Context) error {
 		modules = d.path(path.Join("root", modules))
 	}
 	core := d.path("core.img")
-	if err := d.core(ctx, kind.format, modules, core); err != nil {
+	if err := d.makeCore(ctx, kind.format, modules, core); err != nil {
 		return err
 	}
 	if d.spec.Disk.Firmware == "uefi" {
@@ -177,9 +177,9 @@ func (d disk) loader(ctx context.Context) error {
 	return d.biosLoader(core, path.Join(modules, "boot.img"))
 }
 
-// core makes GRUB's second stage, with just the modules that the disk needs.
-func (d disk) core(ctx context.Context, format, modules, out string) error {
-	_, number := d.partition(useBoot)
+// makeCore makes GRUB's second stage, with just the modules that the disk needs.
+func (d disk) makeCore(ctx context.Context, format, modules, out string) error {
+	_, number := d.partitionFor(useBoot)
 	early := d.path("early.cfg")
 	config := fmt.Sprintf("set root=(hd0,gpt%[1]d)\nset prefix=(hd0,gpt%[1]d)\nnormal /grub.cfg\n", number)
 	if err := os.WriteFile(early, []byte(config), 0o644); err != nil {
@@ -199,7 +199,7 @@ func (d disk) core(ctx context.Context, format, modules, out string) error {
 // media's name, which every firmware tries. With clusters of one sector it is
 // FAT32 from 33 MiB on; with the usual ones firmware would take it for FAT16.
 func (d disk) espLoader(ctx context.Context, core, name string) error {
-	p, _ := d.partition(useLoader)
+	p, _ := d.partitionFor(useLoader)
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
 	for _, argv := range [][]string{
 		{"mkfs.vfat", "-F", "32", "-s", "1", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},
@@ -228,7 +228,7 @@ const (
 // boot.img goes into the first sector and learns where the second stage lies;
 // the second stage's first sector learns where the rest of it lies.
 func (d disk) biosLoader(corePath, bootPath string) error {
-	p, _ := d.partition(useLoader)
+	p, _ := d.partitionFor(useLoader)
 	core, err := os.ReadFile(corePath)
 	if err != nil {
 		return err

@@ -272,11 +272,11 @@ func runGrub(t *testing.T, real, driver string, more map[string]string) string {
 }
 
 func grubDisk(ctx context.Context, d disk, files []string) error {
-	if err := d.table(ctx); err != nil {
+	if err := d.makeTable(ctx); err != nil {
 		return err
 	}
 	const modules = "/usr/lib/grub/i386-pc"
-	p, _ := d.partition(useBoot)
+	p, _ := d.partitionFor(useBoot)
 	at := fmt.Sprintf("%s@@%d", d.path(diskName), p.OffsetBytes)
 	for _, argv := range [][]string{
 		{"mkfs.vfat", "--offset", fmt.Sprint(p.OffsetBytes / sectorBytes), d.path(diskName), fmt.Sprint(p.SizeBytes / 1024)},

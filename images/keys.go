@@ -15,9 +15,9 @@ import (
 
 const maxYAMLErrors = 5
 
-// explain gives each error of the YAML reader its place, and says it in words of the file
-// rather than of our types.
-func explain(file string, err error) error {
+// explainYAML adds to each error of the YAML reader its place, and names keys of the file in
+// place of Go types.
+func explainYAML(file string, err error) error {
 	var all *yaml.LoadErrors
 	var one *yaml.LoadError
 	if errors.As(err, &all) {
@@ -44,7 +44,7 @@ func explainOne(file string, e *yaml.LoadError) error {
 		text = unknownKey(m[1], keysOf(reflect.TypeFor[Spec](), m[2]))
 	}
 	if m := wrongKind.FindStringSubmatch(text); m != nil {
-		text = fmt.Sprintf("want %s, not %s", cmp.Or(wanted[m[3]], "a mapping"), found(m[1], m[2]))
+		text = fmt.Sprintf("want %s, not %s", cmp.Or(wanted[m[3]], "a mapping"), foundText(m[1], m[2]))
 	}
 	if e.Mark.Line == 0 {
 		return fmt.Errorf("%s: %s", file, text)
@@ -90,7 +90,7 @@ var wanted = map[string]string{
 	"[]string": "a list of texts", "[]images.DiskPartition": "a list of mappings",
 }
 
-func found(tag, value string) string {
+func foundText(tag, value string) string {
 	if value != "" {
 		return fmt.Sprintf("%q", value)
 	}
@@ -125,8 +125,9 @@ func nameOf(n *yaml.Node) string {
 	return ""
 }
 
-// at is where a key is written, or the nearest one above it; else the board's file.
-func (s Spec) at(key string) string {
+// placeOf returns where a key is written, or the nearest key above it; else the board's
+// file.
+func (s Spec) placeOf(key string) string {
 	for ; key != ""; key = key[:max(strings.LastIndexByte(key, '.'), 0)] {
 		if place := s.places[key]; place != "" {
 			return place

@@ -67,7 +67,7 @@ func Load(board string) (Spec, error) {
 		return Spec{}, err
 	}
 	if !slices.Contains(names, board) {
-		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, meant(board, names), strings.Join(names, ", "))
+		return Spec{}, fmt.Errorf("unknown board %q%s (have %s)", board, suggestBoards(board, names), strings.Join(names, ", "))
 	}
 	boards, err := fs.Sub(embedded, "boards")
 	if err != nil {
@@ -81,8 +81,8 @@ func Load(board string) (Spec, error) {
 func Nearest(name string, known []string) string {
 	near := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return len(name) < 3 || !strings.Contains(k, name) })
 	if len(near) == 0 && len(known) > 0 {
-		nearest := slices.MinFunc(known, func(a, b string) int { return letters(name, a) - letters(name, b) })
-		if letters(name, nearest) <= min(3, (len(name)+1)/2) {
+		nearest := slices.MinFunc(known, func(a, b string) int { return editDistance(name, a) - editDistance(name, b) })
+		if editDistance(name, nearest) <= min(3, (len(name)+1)/2) {
 			near = []string{nearest}
 		}
 	}
@@ -92,16 +92,16 @@ func Nearest(name string, known []string) string {
 	return strings.Join(near, " or ")
 }
 
-// meant suggests the boards that a name may stand for.
-func meant(name string, boards []string) string {
+// suggestBoards names the boards that a name may stand for.
+func suggestBoards(name string, boards []string) string {
 	if near := Nearest(name, boards); near != "" {
 		return "; did you mean " + near + "?"
 	}
 	return ""
 }
 
-// letters is how many letters must be added, removed or changed to make b of a.
-func letters(a, b string) int {
+// editDistance counts the letters to add, remove or change to make b of a.
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1) // for the part of a so far, and each beginning of b
 	for j := range row {
 		row[j] = j
@@ -123,30 +123,30 @@ func letters(a, b string) int {
 
 // LoadFrom is Load for boards that lie elsewhere than in this binary.
 func LoadFrom(boards fs.FS, board string) (Spec, error) {
-	chain, err := lineage(boards, board)
+	chain, err := lineageOf(boards, board)
 	if err != nil {
 		return Spec{}, err
 	}
 	spec := Spec{}
 	for _, name := range chain { // the extended board first, so that the others overwrite it
 		spec.Default = false // is not inherited
-		if err := decode(boards, name, &spec); err != nil {
+		if err := decodeBoard(boards, name, &spec); err != nil {
 			return Spec{}, err
 		}
 	}
 	spec.Board, spec.lineage = board, chain
 	if spec.Debian == nil {
-		spec.Build = spec.Build.filled()
+		spec.Build = spec.Build.withDefaults()
 	}
-	spec.files, err = overlaid(boards, chain)
+	spec.files, err = overlayFiles(boards, chain)
 	if err != nil {
 		return Spec{}, err
 	}
 	return spec, spec.validate()
 }
 
-// lineage returns the board and those that it extends, the oldest first.
-func lineage(boards fs.FS, board string) ([]string, error) {
+// lineageOf returns the board and those that it extends, the oldest first.
+func lineageOf(boards fs.FS, board string) ([]string, error) {
 	var chain []string
 	for name := board; name != ""; {
 		if slices.Contains(chain, name) {
@@ -154,7 +154,7 @@ func lineage(boards fs.FS, board string) ([]string, error) {
 		}
 		chain = append([]string{name}, chain...)
 		var s Spec
-		if err := decode(boards, name, &s); err != nil {
+		if err := decodeBoard(boards, name, &s); err != nil {
 			return nil, err
 		}
 		name = s.Extends
@@ -164,7 +164,7 @@ func lineage(boards fs.FS, board string) ([]string, error) {
 
 func boardFile(name string) string { return path.Join("images/boards", name, "board.yml") }
 
-func decode(boards fs.FS, name string, into *Spec) error {
+func decodeBoard(boards fs.FS, name string, into *Spec) error {
 	f, err := boards.Open(path.Join(name, "board.yml"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: no such board; add the file or fix the name", boardFile(name))
@@ -178,11 +178,11 @@ func decode(boards fs.FS, name string, into *Spec) error {
 		return err
 	}
 	if err := yaml.Load(data, into, yaml.WithKnownFields()); err != nil {
-		return fmt.Errorf("%w\nnext: correct it; images/boards/README.md lists the keys", explain(boardFile(name), err))
+		return fmt.Errorf("%w\nnext: correct it; images/boards/README.md lists the keys", explainYAML(boardFile(name), err))
 	}
 	var doc yaml.Node
 	if err := yaml.Load(data, &doc); err != nil {
-		return explain(boardFile(name), err)
+		return explainYAML(boardFile(name), err)
 	}
 	if into.places == nil {
 		into.places = map[string]string{}
@@ -193,8 +193,8 @@ func decode(boards fs.FS, name string, into *Spec) error {
 	return nil
 }
 
-// filled has a figure for everything.
-func (n Needs) filled() Needs {
+// withDefaults fills in the figures that the board does not have.
+func (n Needs) withDefaults() Needs {
 	for _, f := range []struct{ figure, otherwise *int }{
 		{&n.Disk.LayersGiB, &defaultNeeds.Disk.LayersGiB},
 		{&n.Disk.DownloadsGiB, &defaultNeeds.Disk.DownloadsGiB},
@@ -208,8 +208,8 @@ func (n Needs) filled() Needs {
 	return n
 }
 
-// overlaid reads the files of the boards, each over those of the one before.
-func overlaid(boards fs.FS, chain []string) (map[string][]byte, error) {
+// overlayFiles reads the files of the boards, each over those of the one before.
+func overlayFiles(boards fs.FS, chain []string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, name := range chain {
 		sub, err := fs.Sub(boards, name)
@@ -250,7 +250,7 @@ func (s Spec) HostAuthorities() (string, error) {
 	}
 	data, err := s.File(s.SSH.HostCA)
 	if err != nil {
-		return "", fmt.Errorf("%s: ssh.hostCA: %w", s.at("ssh.hostCA"), err)
+		return "", fmt.Errorf("%s: ssh.hostCA: %w", s.placeOf("ssh.hostCA"), err)
 	}
 	return string(data), nil
 }

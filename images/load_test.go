@@ -202,7 +202,7 @@ func TestMeant(t *testing.T) {
 		"raspberry": "",
 		"i":         "", // too many
 	} {
-		if got := meant(name, boards); got != want {
+		if got := suggestBoards(name, boards); got != want {
 			t.Errorf("meant(%q) = %q; want %q", name, got, want)
 		}
 	}

@@ -22,9 +22,9 @@ import (
 // smoke suites.
 const ProbeImage = "slipway/probe:latest"
 
-// probe writes an OCI archive of a container made of files of the image itself,
+// writeProbe writes an OCI archive of a container made of files of the image itself,
 // so that it fits the board's processor and C library without a registry.
-func (d disk) probe(out *os.File) error {
+func (d disk) writeProbe(out *os.File) error {
 	layer, err := d.probeLayer()
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func writeLayout(out *os.File, index []byte, blobs map[digest.Digest][]byte) err
 	}
 	t := tar.NewWriter(out)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := entry(t, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, files[name]); err != nil {
+		if err := writeEntry(t, tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644}, files[name]); err != nil {
 			return err
 		}
 	}
@@ -84,13 +84,13 @@ func (d disk) probeLayer() ([]byte, error) {
 	var layer bytes.Buffer
 	t := tar.NewWriter(&layer)
 	for _, dir := range []string{"bin", "lib", "lib64"} { // as merged-/usr systems have them
-		if err := entry(t, tar.Header{Typeflag: tar.TypeSymlink, Name: dir, Linkname: "usr/" + dir, Mode: 0o777}, nil); err != nil {
+		if err := writeEntry(t, tar.Header{Typeflag: tar.TypeSymlink, Name: dir, Linkname: "usr/" + dir, Mode: 0o777}, nil); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.spec.files)) {
 		if inside, ok := strings.CutPrefix(name, "container/"); ok {
-			if err := entry(t, tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: 0o644}, d.spec.files[name]); err != nil {
+			if err := writeEntry(t, tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: 0o644}, d.spec.files[name]); err != nil {
 				return nil, err
 			}
 		}
@@ -119,7 +119,7 @@ func (d disk) probeFiles(t *tar.Writer, pattern string) error {
 		if err != nil {
 			return err
 		}
-		if err := entry(t, tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: 0o755}, data); err != nil {
+		if err := writeEntry(t, tar.Header{Typeflag: tar.TypeReg, Name: inside, Mode: 0o755}, data); err != nil {
 			return err
 		}
 	}

@@ -41,7 +41,7 @@ func ThisProgram() Program {
 		return p
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		return recorded(info)
+		return recordedProgram(info)
 	}
 	return Program{Version: unknown, Commit: unknown}
 }
@@ -57,8 +57,8 @@ func parseDescribed(text string) (Program, bool) {
 	return p, err == nil && (len(id) == 20 || len(id) == 32)
 }
 
-// recorded is what the go command recorded.
-func recorded(info *debug.BuildInfo) Program {
+// recordedProgram returns what the go command recorded.
+func recordedProgram(info *debug.BuildInfo) Program {
 	p := Program{Version: unknown, Commit: unknown}
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		p.Version = v

@@ -30,12 +30,12 @@ func TestParseDescribed(t *testing.T) {
 func TestRecordedByGo(t *testing.T) {
 	info := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.modified", Value: "true"}}}
 	info.Main.Version = "v1.0.1"
-	if got := recorded(info); got != (Program{"v1.0.1", "abc", true}) {
+	if got := recordedProgram(info); got != (Program{"v1.0.1", "abc", true}) {
 		t.Errorf("recorded = %+v", got)
 	}
 	info = &debug.BuildInfo{}
 	info.Main.Version = "(devel)"
-	if got := recorded(info); got != (Program{unknown, unknown, false}) {
+	if got := recordedProgram(info); got != (Program{unknown, unknown, false}) {
 		t.Errorf("nothing recorded = %+v; want it unknown", got)
 	}
 }

@@ -73,7 +73,7 @@ func (s Spec) validateRig() error {
 		err = s.rigScripts()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: rig: %w", s.at("rig"), err)
+		return fmt.Errorf("%s: rig: %w", s.placeOf("rig"), err)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (r Rig) validate() error {
 // Userland is a folder with the board's Debian packages, unpacked. It is whole or
 // absent, and made again when the board names other packages.
 func Userland(ctx context.Context, step *progress.Step, spec Spec, opt Options) (string, error) {
-	tar, err := userland(ctx, step, spec, opt)
+	tar, err := makeUserland(ctx, step, spec, opt)
 	if err != nil {
 		return "", err
 	}

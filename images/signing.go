@@ -36,33 +36,33 @@ func signingOf(ctx context.Context, opt Options) (signing, error) {
 		return s, fmt.Errorf("%s and %s belong together, and one of them is not set", keyVariable, certVariable)
 	}
 	if s != (signing{}) {
-		return s, s.whole()
+		return s, s.checkKeyring()
 	}
 	dir := opt.keyDir()
 	cert := filepath.Join(dir, "update.cert.pem")
 	s = signing{keyring: cert, key: filepath.Join(dir, "update.key.pem"), cert: cert}
-	return s, s.make(ctx, dir)
+	return s, s.makeKey(ctx, dir)
 }
 
-// whole refuses a signer whom the board could not trust.
-func (s signing) whole() error {
+// checkKeyring refuses a signer that no keyring makes the board trust.
+func (s signing) checkKeyring() error {
 	if s.keyring == "" {
 		return fmt.Errorf("%s is set, and %s is not: a board takes the bundles only of those whose certificates are in its keyring", certVariable, keyringVariable)
 	}
 	return nil
 }
 
-// signs says whether there is a key, besides the keyring.
-func (s signing) signs() error {
+// checkSigner refuses a keyring without a key to sign with.
+func (s signing) checkSigner() error {
 	if s.key == "" {
 		return fmt.Errorf("%s is set; a bundle is signed with %s and %s, which are not", keyringVariable, keyVariable, certVariable)
 	}
 	return nil
 }
 
-// make makes the development key, once. Its certificate appears last, so that one that is
-// there has its key.
-func (s signing) make(ctx context.Context, dir string) error {
+// makeKey makes the development key, once. It writes the certificate last, so that a
+// certificate has its key.
+func (s signing) makeKey(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

@@ -1,11 +1,23 @@
 // Package images turns a board's name into built files. It does not touch
 // hardware; see flash.
 //
-// Words. A board is a kind of hardware, by name. An image is what a board runs.
-// An artifact is the files that one build made, described by artifact.json. A
-// target is one device that can be reached. A suite is a list of checks that are
-// run on a target to prove it; a report is what came of it. Layers and recipes
-// are Yocto's.
+// One word has one meaning in the whole tree:
+//   - board: a kind of hardware, or of virtual machine, by name
+//   - spec: what board.yml says of a board
+//   - image: what a board runs: boot loader, kernel, root file system
+//   - layer: a folder of recipes and configuration for bitbake
+//   - recipe: how bitbake builds one piece of software
+//   - artifact: the files of one build, described by artifact.json
+//   - device: what an image is written to: a disk, a file, a Jetson in recovery mode, an rshim
+//   - target: a running board that SSH reaches
+//   - slot: one of two root partitions: the board runs one, an update writes the other
+//   - bundle: an update, signed
+//   - check: one statement about a target, and how to prove it
+//   - suite: a file with a list of checks
+//   - report: the results of a suite or of a whole run
+//   - host: where a target is reached: an address, or an alias of ~/.ssh/config
+//   - fleet: the hosts of an inventory, which one command is run on
+//   - rig: a BlueField of network namespaces on this machine
 package images
 
 import "slipway/images/cache"

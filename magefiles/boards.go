@@ -12,6 +12,7 @@ import (
 	"slipway/ci/doctor"
 	"slipway/ci/report"
 	"slipway/flash"
+	devices "slipway/flash/device"
 	"slipway/images"
 )
 
@@ -209,7 +210,7 @@ func Flash(ctx context.Context, board, device string,
 			Image: given(image, ""), BlockMap: given(blockMap, ""), Digest: given(digest, ""), Signers: given(signers, ""),
 			Holes: given(holes, ""), Blind: given(blind, false), ForceRecovery: given(forceRecovery, false), Config: given(config, ""),
 			PKC: given(pkc, ""), SBK: given(sbk, ""), Raw: given(raw, false),
-			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: flash.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
+			Yes: list(given(yes, "")), DryRun: given(dryRun, false), Confirm: devices.Ask(os.Stdin, os.Stderr), Out: os.Stderr,
 		}, given(json, false))
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"slipway/flash"
+	"slipway/flash/device"
 	"slipway/flash/source"
 	"slipway/images"
 	"slipway/images/bmap"
@@ -109,7 +109,7 @@ func makeInputs(ctx context.Context, dir string, sizeBytes int64, wanted func(ke
 func cardBoard() (string, error) {
 	spec, err := images.First("is flashed by a card, and as a file", func(spec images.Spec) bool {
 		kinds := spec.Flash.Kinds
-		return spec.Machine == nil && slices.Contains(kinds, flash.Block) && slices.Contains(kinds, flash.File)
+		return spec.Machine == nil && slices.Contains(kinds, device.Block) && slices.Contains(kinds, device.File)
 	})
 	return spec.Board, err
 }

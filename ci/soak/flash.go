@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"slipway/flash"
+	"slipway/flash/device"
 	"slipway/images"
 	"slipway/images/bmap"
 	"slipway/layers/run"
@@ -102,7 +102,7 @@ func newSoakedFlash(ctx context.Context, dir string, opt Options) (*soakedFlash,
 // cardBoard is a board that is flashed by a card, whoever signed the image.
 func cardBoard() (string, error) {
 	spec, err := images.First("is flashed by a card", func(spec images.Spec) bool {
-		return spec.Machine == nil && spec.Flash.Signers == "" && slices.Contains(spec.Flash.Kinds, flash.Block)
+		return spec.Machine == nil && spec.Flash.Signers == "" && slices.Contains(spec.Flash.Kinds, device.Block)
 	})
 	return spec.Board, err
 }

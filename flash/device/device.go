@@ -1,10 +1,14 @@
-package flash
+// Package device finds the devices that images can be written to from this machine. It
+// says what is on them and what uses them, has a person confirm them, and opens them for
+// one flash alone. It writes none of them; see flash.
+package device
 
 import (
 	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 
@@ -60,10 +64,10 @@ type Content struct {
 	Uses          []string `json:"uses,omitempty"` // mounted on /media/card, swap, ...
 }
 
-// Devices lists what can be flashed on this machine, and what is refused: cards and
+// List lists what can be flashed on this machine, and what is refused: cards and
 // disks, Jetsons in recovery mode, rshims, and those of the files that are there.
-func Devices(ctx context.Context, files ...string) ([]Device, error) {
-	return here.list(ctx, files)
+func List(ctx context.Context, files ...string) ([]Device, error) {
+	return here.listAll(ctx, files)
 }
 
 // Table prints devices for people.
@@ -71,46 +75,46 @@ func Table(w io.Writer, devices []Device) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "DEVICE\tSIZE\tBUS\tMODEL\tSERIAL\tHOLDS\tNOTE")
 	for _, d := range devices {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Path, d.size(), d.Bus, d.Model, d.Serial, d.holds(), d.note())
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.contentSummary(), d.noteText())
 	}
 	return tw.Flush()
 }
 
-func (d Device) size() string {
+func (d Device) sizeOrChip() string {
 	if d.Kind == Tegra || d.Kind == RShim {
 		return d.Chip
 	}
-	return sizeText(d.SizeBytes)
+	return SizeText(d.SizeBytes)
 }
 
-// holds is what would be lost, in a few words.
-func (d Device) holds() string {
+// contentSummary says in a few words what would be lost.
+func (d Device) contentSummary() string {
 	var all []string
 	if d.Content.Type != "" {
-		all = append(all, labelled(d.Content))
+		all = append(all, labelText(d.Content))
 	}
 	for _, p := range d.Partitions {
-		all = append(all, strings.TrimSpace(p.Name+" "+labelled(p.Content)))
+		all = append(all, strings.TrimSpace(p.Name+" "+labelText(p.Content)))
 	}
 	return strings.Join(all, ", ")
 }
 
-func labelled(c probe.Content) string {
+func labelText(c probe.Content) string {
 	if c.Label == "" {
 		return c.Type
 	}
 	return fmt.Sprintf("%s %q", c.Type, c.Label)
 }
 
-func (d Device) note() string {
+func (d Device) noteText() string {
 	switch {
 	case d.Refused != "":
 		return "refused: " + d.Refused
-	case d.fixed() && d.Serial == "":
+	case d.isFixed() && d.Serial == "":
 		return "refused: not removable, and without a serial to name it by"
-	case d.guard() != "":
-		_, what := d.token()
-		return d.guard() + ": written only when named by " + what
+	case d.guardReason() != "":
+		_, what := d.confirmationToken()
+		return d.guardReason() + ": written only when named by " + what
 	case d.Twin != "":
 		return "has the serial of " + d.Twin + ": named by its port, " + d.Port
 	case d.Kind == Tegra && d.Console != "":
@@ -121,21 +125,35 @@ func (d Device) note() string {
 	return cmp.Or(d.Unread, strings.Join(d.Faults, "; "))
 }
 
-// fixed tells a disk that may well be somebody's only one.
-func (d Device) fixed() bool {
+// isFixed is true for a disk that may be somebody's only one.
+func (d Device) isFixed() bool {
 	return d.Kind == Block && d.Bus != "loop" && !d.Removable
 }
 
-// describe shows what is about to be overwritten.
-func (d Device) describe(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.size())
+// IsCalled says whether a name that was given is the device's.
+func (d Device) IsCalled(name string) bool {
+	abs, err := filepath.Abs(strings.TrimPrefix(name, FilePrefix))
+	return name == d.Path || err == nil && (abs == d.Path || abs == d.Given)
+}
+
+// SameAs says whether two paths lead to one device.
+func (d Device) SameAs(other Device) bool {
+	return d.Path == other.Path || d.Number != "" && d.Number == other.Number
+}
+
+// Exists is false for a file that is still to be made.
+func (d Device) Exists() bool { return d.exists }
+
+// Describe shows what is about to be overwritten.
+func (d Device) Describe(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s, %s", d.Path, d.Kind, d.sizeOrChip())
 	for _, field := range []struct{ name, value string }{
 		{"bus", d.Bus},
 		{"model", d.Model},
 		{"serial", d.Serial},
 		{"port", d.Port},
 		{"table", d.Table},
-		{"as", labelled(d.Content)},
+		{"as", labelText(d.Content)},
 	} {
 		if field.value != "" {
 			fmt.Fprintf(w, ", %s %s", field.name, field.value)
@@ -143,12 +161,12 @@ func (d Device) describe(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	if d.Given != "" {
-		fmt.Fprintf(w, "  given as %s\n", printable(d.Given))
+		fmt.Fprintf(w, "  given as %s\n", printableText(d.Given))
 	}
 	for _, p := range d.Partitions {
 		fmt.Fprintf(w, "  %s\n", p)
 	}
-	for _, note := range append([]string{d.Unread, d.guard()}, d.Faults...) {
+	for _, note := range append([]string{d.Unread, d.guardReason()}, d.Faults...) {
 		if note != "" {
 			fmt.Fprintf(w, "  note: %s\n", note)
 		}
@@ -156,20 +174,21 @@ func (d Device) describe(w io.Writer) {
 }
 
 func (c Content) String() string {
-	fields := []string{c.Name, " " + sizeText(c.SizeBytes)}
+	fields := []string{c.Name, " " + SizeText(c.SizeBytes)}
 	if c.Title != "" {
 		fields = append(fields, fmt.Sprintf("%q", c.Title))
 	}
 	if c.Content.Type != "" {
-		fields = append(fields, labelled(c.Content))
+		fields = append(fields, labelText(c.Content))
 	}
 	return strings.Join(fields, " ")
 }
 
-// exactText is a size to compare with another one that can look the same.
-func exactText(n int64) string { return fmt.Sprintf("%s (%d bytes)", sizeText(n), n) }
+// ExactSize is a size to compare with another one that can look the same.
+func ExactSize(n int64) string { return fmt.Sprintf("%s (%d bytes)", SizeText(n), n) }
 
-func sizeText(n int64) string {
+// SizeText writes a size for people.
+func SizeText(n int64) string {
 	const units = "KMGTP"
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)

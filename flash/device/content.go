@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"cmp"
@@ -18,31 +18,31 @@ import (
 // takes minutes for each of a hundred places.
 const patience = 30 * time.Second
 
-// look reads what is on a device: its table, labels and file systems.
-func (m machine) look(dir string, d *Device) {
+// readContent reads what is on a device: its table, labels and file systems.
+func (m machine) readContent(dir string, d *Device) {
 	path := filepath.Join(m.nodes, filepath.Base(d.Path))
 	if m.nodes == "" || d.SizeBytes == 0 {
 		return
 	}
 	key := fmt.Sprintf("%s %s %d", d.Number, d.sequence, d.SizeBytes)
-	a, known := m.memory.get(key)
+	a, known := m.cache.get(key)
 	if !known {
 		if a, known = m.probeContent(path, d.SizeBytes, int(d.SectorBytes)); !known {
 			d.Refused = cmp.Or(d.Refused, "does not answer: it could not be read in time")
 			return
 		}
-		m.memory.keep(key, a)
+		m.cache.keep(key, a)
 	}
-	d.fill(filepath.Base(dir), a.disk)
+	d.fillContent(filepath.Base(dir), a.disk)
 	m.refuseByContent(d)
-	d.Unread = unread(a.err)
+	d.Unread = unreadReason(a.err)
 }
 
 // probeContent reads a device, if it answers in time.
 func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer, bool) {
 	answered := make(chan answer, 1)
 	go func() {
-		disk, err := probed(path, sizeBytes, sector)
+		disk, err := probeFile(path, sizeBytes, sector)
 		answered <- answer{disk, err}
 	}()
 	limit := time.NewTimer(cmp.Or(m.patience, patience))
@@ -55,7 +55,7 @@ func (m machine) probeContent(path string, sizeBytes int64, sector int) (answer,
 	}
 }
 
-func probed(path string, sizeBytes int64, sector int) (probe.Disk, error) {
+func probeFile(path string, sizeBytes int64, sector int) (probe.Disk, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return probe.Disk{}, err
@@ -64,19 +64,19 @@ func probed(path string, sizeBytes int64, sector int) (probe.Disk, error) {
 	return probe.Read(f, sizeBytes, sector)
 }
 
-func unread(err error) string {
+func unreadReason(err error) string {
 	switch {
 	case err == nil:
 		return ""
 	case errors.Is(err, fs.ErrPermission):
 		return "what is on it may not be read: run this as root, and outside of a container that withholds the device"
 	}
-	return printable(err.Error())
+	return printableText(err.Error())
 }
 
-// fill puts what was read beside what the kernel says. The kernel may not have read
-// the table (a loop device without partitions, sectors of another size).
-func (d *Device) fill(name string, disk probe.Disk) {
+// fillContent adds what was read to what the kernel says. The kernel may not have read
+// the table: of a loop device without partitions, or with sectors of another size.
+func (d *Device) fillContent(name string, disk probe.Disk) {
 	d.Content = disk.Content
 	if disk.Table == nil {
 		return
@@ -99,8 +99,8 @@ func (d *Device) fill(name string, disk probe.Disk) {
 	}
 }
 
-// contents are the disk's own content, and those of its partitions.
-func (d *Device) contents() []Content {
+// allContents returns the disk's own content, then that of each partition.
+func (d *Device) allContents() []Content {
 	whole := Content{Name: filepath.Base(d.Path), SizeBytes: d.SizeBytes, Content: d.Content}
 	return append([]Content{whole}, d.Partitions...)
 }

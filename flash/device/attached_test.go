@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/device/devicetest"
 )
 
 // A Jetson on a hub with the serial adapter of its debug port, and another serial
@@ -34,7 +36,7 @@ sys/devices/pci0/usb1/1-6/idProduct = 7020
 `
 
 func TestListJetsons(t *testing.T) {
-	got, err := fake(t, recovering).list(t.Context(), nil)
+	got, err := fake(t, recovering).listAll(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +57,8 @@ DEV_INFO        BlueField-2(Rev 1)
 
 func TestListRShims(t *testing.T) {
 	m := fake(t, "")
-	put(t, filepath.Join(m.nodes, "rshim0/misc"), misc)
-	got, err := m.list(t.Context(), nil)
+	devicetest.Put(t, filepath.Join(m.nodes, "rshim0/misc"), misc)
+	got, err := m.listAll(t.Context(), nil)
 	want := []Device{{Path: "/dev/rshim0", Kind: RShim, Bus: "pcie", Port: "pcie-0000:03:00.2", Chip: "BlueField-2(Rev 1)"}}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Device{})); diff != "" || err != nil {
 		t.Errorf("list: %v (-want +got):\n%s", err, diff)
@@ -71,8 +73,8 @@ func TestListSilentRShim(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(pipe), 0o755), unix.Mkfifo(pipe, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	keep(t, pipe, 0)
-	got, err := m.list(t.Context(), nil)
+	devicetest.Open(t, pipe, 0)
+	got, err := m.listAll(t.Context(), nil)
 	if err != nil || len(got) != 1 || got[0].Path != "/dev/rshim1" || got[0].Unread == "" {
 		t.Errorf("list = %+v, %v; want to be told that rshim1 does not answer", got, err)
 	}
@@ -81,12 +83,12 @@ func TestListSilentRShim(t *testing.T) {
 func TestListVirtualDisks(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk.img")
-	put(t, disk, "")
+	devicetest.Put(t, disk, "")
 	if err := os.Truncate(disk, 8*mib); err != nil {
 		t.Fatal(err)
 	}
-	scribble(t, disk, 512, lvmLabel())
-	got, err := fake(t, "").list(t.Context(), []string{disk, filepath.Join(dir, "none.img"), dir})
+	devicetest.Scribble(t, disk, 512, devicetest.LvmLabel())
+	got, err := fake(t, "").listAll(t.Context(), []string{disk, filepath.Join(dir, "none.img"), dir})
 	if err != nil || len(got) != 1 || got[0].Path != disk || got[0].Kind != File || got[0].SizeBytes != 8*mib || got[0].Content.Type != "LVM2_member" {
 		t.Errorf("list = %+v, %v; want %s alone, with what is on it", got, err, disk)
 	}
@@ -94,15 +96,15 @@ func TestListVirtualDisks(t *testing.T) {
 
 // What is on a real device is shown, by the kernel's partitions and by the table's.
 func TestDevicesShowsContent(t *testing.T) {
-	device, _ := loop(t, 8*mib)
-	mustRun(t, e2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-L", "my card", device)
-	all, err := Devices(t.Context())
+	device, _ := devicetest.Loop(t, 8*mib)
+	devicetest.MustRun(t, devicetest.E2fs(t, "mke2fs"), "-q", "-F", "-t", "ext4", "-L", "my card", device)
+	all, err := List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range all {
 		if d.Path == device {
-			if d.Content.Type != "ext4" || d.Label != "my card" || d.holds() != `ext4 "my card"` {
+			if d.Content.Type != "ext4" || d.Label != "my card" || d.contentSummary() != `ext4 "my card"` {
 				t.Errorf("device = %+v; want ext4 with its label", d)
 			}
 			return
@@ -114,11 +116,11 @@ func TestDevicesShowsContent(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	m := fake(t, laptop+stick+"/sda1/start = 2048")
 	node := filepath.Join(m.nodes, "sda")
-	scribble(t, node, 446, []byte("\x00\x00\x00\x00\x0c\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x82\x00\x00\x00\x00\x10\x00\x00\x00\x04\x00\x00"))
-	scribble(t, node, 510, []byte("\x55\xaa"))
-	scribble(t, node, 2*mib+4096-10, []byte("SWAPSPACE2"))
-	scribble(t, node, 2*mib+1052, []byte("old\x1b[2Jswap"))
-	dir, err := m.dir("sda")
+	devicetest.Scribble(t, node, 446, []byte("\x00\x00\x00\x00\x0c\x00\x00\x00\x00\x08\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x82\x00\x00\x00\x00\x10\x00\x00\x00\x04\x00\x00"))
+	devicetest.Scribble(t, node, 510, []byte("\x55\xaa"))
+	devicetest.Scribble(t, node, 2*mib+4096-10, []byte("SWAPSPACE2"))
+	devicetest.Scribble(t, node, 2*mib+1052, []byte("old\x1b[2Jswap"))
+	dir, err := m.sysfsDir("sda")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +130,7 @@ func TestDescribe(t *testing.T) {
 	}
 	d.Given = "/dev/disk/by-id/usb-SanDisk"
 	var b strings.Builder
-	d.describe(&b)
+	d.Describe(&b)
 	got, want := strings.Split(strings.TrimSpace(b.String()), "\n"), []string{
 		"/dev/sda: block, 1.0 GiB, bus usb, model SanDisk Ultra[31m, serial 4C530001, port usb:1-2, table dos",
 		"  given as /dev/disk/by-id/usb-SanDisk",

@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"os"
@@ -8,7 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"slipway/flash/device/devicetest"
 )
+
+const mib = 1 << 20
 
 // fake lays out a machine as its kernel would: below /sys/devices by bus, with
 // links in /sys/class/block. Its lines are "path = content" or "path -> target".
@@ -24,9 +28,9 @@ func fake(t *testing.T, lines string) machine {
 	for line := range strings.Lines(lines) {
 		line = strings.TrimSpace(line)
 		if name, target, ok := strings.Cut(line, " -> "); ok {
-			link(t, root, name, target)
+			devicetest.Link(t, root, name, target)
 		} else if name, content, ok := strings.Cut(line, " = "); ok {
-			put(t, filepath.Join(root, name), strings.ReplaceAll(content, `\n`, "\n")+"\n")
+			devicetest.Put(t, filepath.Join(root, name), strings.ReplaceAll(content, `\n`, "\n")+"\n")
 		}
 	}
 	numbers, err := filepath.Glob(filepath.Join(m.sys, "class/block/*/dev"))
@@ -38,35 +42,14 @@ func fake(t *testing.T, lines string) machine {
 		if err != nil {
 			t.Fatal(err)
 		}
-		link(t, "", filepath.Join(m.sys, "dev/block", text(dir, "dev")), dir)
+		devicetest.Link(t, "", filepath.Join(m.sys, "dev/block", readAttribute(dir, "dev")), dir)
 		node := filepath.Join(m.nodes, filepath.Base(dir))
-		put(t, node, "")
-		if err := os.Truncate(node, sectors(dir)); err != nil {
+		devicetest.Put(t, node, "")
+		if err := os.Truncate(node, sizeBytes(dir)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return m
-}
-
-func put(t *testing.T, path, content string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func link(t *testing.T, root, name, target string) {
-	t.Helper()
-	path := filepath.Join(root, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(root, target), path); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A laptop with two NVMe disks, a card reader with a card, and a USB stick with
@@ -126,7 +109,7 @@ proc/swaps = Filename Type Size Used Priority
 const stick = "sys/devices/pci0/usb1/1-2/1-2:1.0/host4/target4:0:0/4:0:0:0/block/sda"
 
 func TestDevices(t *testing.T) {
-	got, err := fake(t, laptop).devices(t.Context())
+	got, err := fake(t, laptop).listBlockDevices(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,36 +149,37 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-func TestAgree(t *testing.T) {
+func TestConfirm(t *testing.T) {
 	card := Device{Path: "/dev/sda", Kind: Block, Bus: "usb", Serial: "4C53", Removable: true, exists: true}
 	disk := Device{Path: "/dev/nvme0n1", Kind: Block, Bus: "nvme", Serial: "S4EW", exists: true}
 	nameless := Device{Path: "/dev/vda", Kind: Block, Bus: "virtio", exists: true}
 	unlabelled := Device{Path: "/dev/sdb", Kind: Block, Bus: "usb", Removable: true, exists: true}
-	yes := func([]Device) error { return nil }
+	agree := func([]Device) error { return nil }
 	tests := []struct {
 		name    string
 		device  Device
-		options Options
+		yes     []string
+		ask     func([]Device) error
 		wantErr string
 	}{
-		{name: "card by its serial", device: card, options: Options{Yes: []string{"4C53"}}},
-		{name: "card by answer", device: card, options: Options{Confirm: yes}},
-		{name: "card by its path", device: card, options: Options{Yes: []string{"/dev/sda"}}, wantErr: "its serial"},
-		{name: "card by another's serial, though answered", device: card, options: Options{Yes: []string{"4C54"}, Confirm: yes}, wantErr: "confirmed as"},
+		{name: "card by its serial", device: card, yes: []string{"4C53"}},
+		{name: "card by answer", device: card, ask: agree},
+		{name: "card by its path", device: card, yes: []string{"/dev/sda"}, wantErr: "its serial"},
+		{name: "card by another's serial, though answered", device: card, yes: []string{"4C54"}, ask: agree, wantErr: "confirmed as"},
 		{name: "card unasked", device: card, wantErr: "not confirmed"},
-		{name: "card without a serial by its path", device: unlabelled, options: Options{Yes: []string{"/dev/sdb"}}},
-		{name: "card without a serial by another path", device: unlabelled, options: Options{Yes: []string{"/dev/sdc"}}, wantErr: "its path"},
+		{name: "card without a serial by its path", device: unlabelled, yes: []string{"/dev/sdb"}},
+		{name: "card without a serial by another path", device: unlabelled, yes: []string{"/dev/sdc"}, wantErr: "its path"},
 		{name: "card without a serial, unasked", device: unlabelled, wantErr: `its path, "/dev/sdb"`},
-		{name: "disk by its serial", device: disk, options: Options{Yes: []string{"S4EW"}}},
-		{name: "disk by answer", device: disk, options: Options{Confirm: yes}, wantErr: "not removable"},
-		{name: "disk without a serial", device: nameless, options: Options{Confirm: yes}, wantErr: "not removable"},
-		{name: "disk without a serial by its path", device: nameless, options: Options{Yes: []string{"/dev/vda"}}, wantErr: "confirmed as"},
+		{name: "disk by its serial", device: disk, yes: []string{"S4EW"}},
+		{name: "disk by answer", device: disk, ask: agree, wantErr: "not removable"},
+		{name: "disk without a serial", device: nameless, ask: agree, wantErr: "not removable"},
+		{name: "disk without a serial by its path", device: nameless, yes: []string{"/dev/vda"}, wantErr: "confirmed as"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			err := test.options.agree(t.Context(), []Device{test.device})
+			err := Confirm(t.Context(), []Device{test.device}, test.yes, test.ask)
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
-				t.Errorf("agree = %v; want an error with %q", err, test.wantErr)
+				t.Errorf("confirm = %v; want an error with %q", err, test.wantErr)
 			}
 		})
 	}

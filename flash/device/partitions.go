@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"context"
@@ -23,13 +23,13 @@ import (
 // dropPartitions has the kernel write out and forget the partitions of a disk. It
 // changes nothing on the disk, and fails where somebody has one of them open.
 func dropPartitions(ctx context.Context, f *os.File, d Device) error {
-	dir, err := here.dirOf(d.Number)
+	dir, err := here.sysfsDirOf(d.Number)
 	if err != nil {
 		return err
 	}
-	err = patiently(ctx, func() error { return rereadOnce(f) })
+	err = retryWhileBusy(ctx, func() error { return rereadOnce(f) })
 	if err == nil || errors.Is(err, unix.EACCES) {
-		err = patiently(ctx, func() error { return dropOnce(f, dir) })
+		err = retryWhileBusy(ctx, func() error { return dropOnce(f, dir) })
 	}
 	if err == nil {
 		err = flushCache(f)
@@ -42,8 +42,8 @@ func dropPartitions(ctx context.Context, f *os.File, d Device) error {
 }
 
 func dropOnce(f *os.File, dir string) error {
-	for _, p := range partitions(dir) {
-		n, err := strconv.Atoi(text(p, "partition"))
+	for _, p := range partitionDirs(dir) {
+		n, err := strconv.Atoi(readAttribute(p, "partition"))
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
@@ -86,34 +86,35 @@ func rereadOnce(f *os.File) error {
 	return err
 }
 
-// rereadTable has the kernel read the table that was written.
-func rereadTable(ctx context.Context, f *os.File, d Device) error {
-	err := patiently(ctx, func() error { return rereadOnce(f) })
+// RereadTable has the kernel read the table that was written.
+func (c *Claimed) RereadTable(ctx context.Context) error {
+	c.reread = true
+	err := retryWhileBusy(ctx, func() error { return rereadOnce(c.File) })
 	if err == nil {
 		return nil
 	}
-	dir, wrong := here.dirOf(d.Number)
+	dir, wrong := here.sysfsDirOf(c.device.Number)
 	switch {
 	case wrong != nil:
 		return errors.Join(err, wrong)
-	case errors.Is(err, unix.EACCES) && len(partitions(dir)) == 0:
+	case errors.Is(err, unix.EACCES) && len(partitionDirs(dir)) == 0:
 		return nil // whoever is not root had no old partitions in the kernel; udev reads the new ones
 	}
-	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: unplug and plug in %s, or run: blockdev --rereadpt %[2]s", here.partitionsHeld(dir, err), d.Path)
+	return fmt.Errorf("the image is written and proved, but the kernel has not read its partition table: %w\nnext: unplug and plug in %s, or run: blockdev --rereadpt %[2]s", here.partitionsHeld(dir, err), c.device.Path)
 }
 
-// patiently tries again while udev, or another program that looks at each disk, has a
-// partition open for a moment.
-func patiently(ctx context.Context, try func() error) error {
+// retryWhileBusy tries again while udev, or another program that looks at each disk, has a
+// partition open.
+func retryWhileBusy(ctx context.Context, try func() error) error {
 	for began := time.Now(); ; {
 		err := try()
-		if !errors.Is(err, unix.EBUSY) || time.Since(began) > lockPatience {
+		if !errors.Is(err, unix.EBUSY) || time.Since(began) > LockPatience {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(lockPatience / 100):
+		case <-time.After(LockPatience / 100):
 		}
 	}
 }
@@ -127,14 +128,14 @@ func (m machine) partitionsHeld(dir string, err error) error {
 		return err
 	}
 	var held []string
-	u, _ := m.uses() // the programs say enough
-	for _, p := range partitions(dir) {
-		found := m.claims(p, u)
-		if open := m.openers([]string{text(p, "dev")}, false); len(open) > 0 {
-			found = append(found, "open"+by(open))
+	u, _ := m.findUses() // the programs say enough
+	for _, p := range partitionDirs(dir) {
+		found := m.findClaims(p, u)
+		if open := m.findOpeners([]string{readAttribute(p, "dev")}, false); len(open) > 0 {
+			found = append(found, "open"+byPrograms(open))
 		}
 		if len(found) > 0 {
-			held = append(held, m.node(filepath.Base(p))+": "+strings.Join(found, ", "))
+			held = append(held, m.nodePath(filepath.Base(p))+": "+strings.Join(found, ", "))
 		}
 	}
 	if len(held) == 0 {

@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"bufio"
@@ -18,11 +18,11 @@ import (
 type uses map[string][]string
 
 // system are the places from which a machine runs.
-var system = []string{"/", "/usr", "/boot", "/boot/efi", "/boot/firmware", "/efi", "/nix", "/sysroot"}
+var systemMounts = []string{"/", "/usr", "/boot", "/boot/efi", "/boot/firmware", "/efi", "/nix", "/sysroot"}
 
-const ofSystem = "holds the running system: "
+const systemPrefix = "holds the running system: "
 
-func (m machine) uses() (uses, error) {
+func (m machine) findUses() (uses, error) {
 	found := uses{}
 	if err := m.addAllMounts(found); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (m machine) uses() (uses, error) {
 	return found, nil
 }
 
-func (u uses) add(number, what string) {
+func (u uses) addUse(number, what string) {
 	if number != "" && !slices.Contains(u[number], what) {
 		u[number] = append(u[number], what)
 	}
@@ -51,9 +51,9 @@ func (m machine) addAllMounts(u uses) error {
 		return fmt.Errorf("find out what is mounted: %w", err)
 	}
 	m.addMounts(u, string(data), "")
-	seen := map[string]bool{m.namespace("self"): true, "": true}
-	for _, process := range m.processes() {
-		namespace := m.namespace(process)
+	seen := map[string]bool{m.mountNamespace("self"): true, "": true}
+	for _, process := range m.listProcesses() {
+		namespace := m.mountNamespace(process)
 		if seen[namespace] && process != "1" {
 			continue
 		}
@@ -61,7 +61,7 @@ func (m machine) addAllMounts(u uses) error {
 		// to what it has mounted.
 		if data, err := os.ReadFile(filepath.Join(m.proc, process, "mountinfo")); err == nil {
 			seen[namespace] = true
-			of := m.program(process)
+			of := m.programName(process)
 			if process == "1" {
 				of = ""
 			}
@@ -71,8 +71,8 @@ func (m machine) addAllMounts(u uses) error {
 	return nil
 }
 
-// processes are the numbers of all that run, the first process first.
-func (m machine) processes() []string {
+// listProcesses returns the numbers of all processes, the smallest first.
+func (m machine) listProcesses() []string {
 	entries, _ := os.ReadDir(m.proc) // without it, there are none to be seen
 	var all []int
 	for _, e := range entries {
@@ -88,7 +88,7 @@ func (m machine) processes() []string {
 	return names
 }
 
-func (m machine) namespace(process string) string {
+func (m machine) mountNamespace(process string) string {
 	name, err := os.Readlink(filepath.Join(m.proc, process, "ns/mnt"))
 	if err != nil {
 		return ""
@@ -96,9 +96,9 @@ func (m machine) namespace(process string) string {
 	return name
 }
 
-// program is a process for people.
-func (m machine) program(process string) string {
-	return fmt.Sprintf("%s (process %s)", text(filepath.Join(m.proc, process), "comm"), process)
+// programName names a process for people.
+func (m machine) programName(process string) string {
+	return fmt.Sprintf("%s (process %s)", readAttribute(filepath.Join(m.proc, process), "comm"), process)
 }
 
 // addMounts reads lines like
@@ -115,37 +115,37 @@ func (m machine) addMounts(u uses, mountinfo, of string) {
 		if !ok || len(f) < 5 || len(from) < 2 {
 			continue
 		}
-		at := unescape(f[4])
-		what := "mounted on " + printable(at)
+		at := unescapePath(f[4])
+		what := "mounted on " + printableText(at)
 		switch {
 		case of != "":
 			what += " for " + of
-		case slices.Contains(system, at):
-			what = ofSystem + at
+		case slices.Contains(systemMounts, at):
+			what = systemPrefix + at
 		}
 		for _, device := range m.behindMount(f[2], from) {
 			if of == "" || len(u[device]) == 0 {
-				u.add(device, what)
+				u.addUse(device, what)
 			}
 		}
 	}
 }
 
-// behindMount are the numbers of the devices that a mount lies on. File systems over
-// several disks have a number of their own, and so has one that is laid over others.
+// behindMount returns the numbers of the devices that a mount lies on. A file system
+// over several disks has a number of its own, and so has an overlay.
 func (m machine) behindMount(number string, from []string) []string {
 	if !strings.HasPrefix(number, "0:") {
 		return []string{number}
 	}
 	var found []string
-	for source := range strings.SplitSeq(unescape(from[1]), ":") { // bcachefs names all its disks
+	for source := range strings.SplitSeq(unescapePath(from[1]), ":") { // bcachefs names all its disks
 		found = append(found, m.numberOf(source))
 	}
 	if from[0] != "overlay" || len(from) < 3 {
 		return found
 	}
 	for option := range strings.SplitSeq(from[2], ",") {
-		key, folders, _ := strings.Cut(unescape(option), "=")
+		key, folders, _ := strings.Cut(unescapePath(option), "=")
 		if key == "lowerdir" || key == "upperdir" {
 			for folder := range strings.SplitSeq(folders, ":") {
 				found = append(found, m.numberOf(folder))
@@ -159,7 +159,7 @@ func (m machine) behindMount(number string, from []string) []string {
 func (m machine) addSwaps(u uses, swaps string) {
 	for i, line := range slices.Collect(strings.Lines(swaps)) {
 		if f := strings.Fields(line); i > 0 && len(f) > 0 {
-			u.add(m.numberOf(unescape(f[0])), "swap")
+			u.addUse(m.numberOf(unescapePath(f[0])), "swap")
 		}
 	}
 }
@@ -172,11 +172,11 @@ func (m machine) addBtrfs(u uses) {
 		members, _ := filepath.Glob(filepath.Join(dir, "*", "dev"))
 		all := []string{"part of a btrfs that is mounted"}
 		for _, member := range members {
-			all = append(all, u[text(filepath.Dir(member), "dev")]...)
+			all = append(all, u[readAttribute(filepath.Dir(member), "dev")]...)
 		}
 		for _, member := range members {
 			for _, what := range all {
-				u.add(text(filepath.Dir(member), "dev"), what)
+				u.addUse(readAttribute(filepath.Dir(member), "dev"), what)
 			}
 		}
 	}
@@ -188,14 +188,14 @@ func (m machine) addLoops(u uses) {
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
 	for range 2 {                                                        // a live system is a loop on a loop
 		for _, dir := range loops {
-			path := text(dir, "loop/backing_file")
-			for _, what := range u[text(dir, "dev")] {
-				if strings.HasPrefix(what, ofSystem) {
-					u.add(m.numberOf(path), what)
+			path := readAttribute(dir, "loop/backing_file")
+			for _, what := range u[readAttribute(dir, "dev")] {
+				if strings.HasPrefix(what, systemPrefix) {
+					u.addUse(m.numberOf(path), what)
 				}
 			}
 			if m.isDevice(path) {
-				u.add(m.numberOf(path), "behind "+m.node(filepath.Base(dir)))
+				u.addUse(m.numberOf(path), "behind "+m.nodePath(filepath.Base(dir)))
 			}
 		}
 	}
@@ -221,7 +221,7 @@ func (m machine) numberOf(path string) string {
 		path = real
 	}
 	if name, ok := strings.CutPrefix(path, m.dev+"/"); ok {
-		if n := text(filepath.Join(m.sys, "class/block", strings.ReplaceAll(name, "/", "!")), "dev"); n != "" {
+		if n := readAttribute(filepath.Join(m.sys, "class/block", strings.ReplaceAll(name, "/", "!")), "dev"); n != "" {
 			return n
 		}
 	}
@@ -230,56 +230,55 @@ func (m machine) numberOf(path string) string {
 		return ""
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
-		return number(st.Rdev)
+		return numberText(st.Rdev)
 	}
-	return number(st.Dev)
+	return numberText(st.Dev)
 }
 
-// unescape undoes the octal escapes in which the kernel writes blanks in paths.
-func unescape(s string) string {
+// unescapePath undoes the octal escapes in which the kernel writes blanks in paths.
+func unescapePath(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
 // opener is a program that has a block device open.
 type opener struct{ number, program string }
 
-// openers are the programs that have a device with one of these numbers open, or map
-// it, this one aside. With writing, those that only read (udev looks at each new disk)
-// are left out.
-func (m machine) openers(numbers []string, writing bool) []opener {
+// findOpeners finds the other programs that have a device with one of these numbers open
+// or mapped. With writing, it leaves out those that only read: udev reads each new disk.
+func (m machine) findOpeners(numbers []string, writing bool) []opener {
 	var found []opener
 	self := strconv.Itoa(os.Getpid())
-	for _, process := range m.processes() {
+	for _, process := range m.listProcesses() {
 		if process == self {
 			continue
 		}
-		open := append(m.opened(process, numbers, writing), m.mapped(process, numbers, writing)...)
+		open := append(m.openNumbers(process, numbers, writing), m.mappedNumbers(process, numbers, writing)...)
 		slices.Sort(open)
 		for _, number := range slices.Compact(open) {
-			if !writing || !m.passing(process, number) {
-				found = append(found, opener{number, m.program(process)})
+			if !writing || !m.isLosetupProbe(process, number) {
+				found = append(found, opener{number, m.programName(process)})
 			}
 		}
 	}
 	return found
 }
 
-// opened are those of the numbers that a process has open.
-func (m machine) opened(process string, numbers []string, writing bool) (found []string) {
+// openNumbers returns those of the numbers that a process has open.
+func (m machine) openNumbers(process string, numbers []string, writing bool) (found []string) {
 	dir := filepath.Join(m.proc, process, "fd")
 	files, _ := os.ReadDir(dir) // gone, or another user's
 	for _, f := range files {
 		n := blockNumber(filepath.Join(dir, f.Name()))
-		if slices.Contains(numbers, n) && (!writing || m.writable(process, f.Name())) {
+		if slices.Contains(numbers, n) && (!writing || m.isOpenForWriting(process, f.Name())) {
 			found = append(found, n)
 		}
 	}
 	return found
 }
 
-// mapped are those of the numbers that a process has in its memory. It can have closed
-// the file since.
-func (m machine) mapped(process string, numbers []string, writing bool) (found []string) {
+// mappedNumbers returns those of the numbers that a process maps. It may have closed the
+// file since.
+func (m machine) mappedNumbers(process string, numbers []string, writing bool) (found []string) {
 	maps, _ := os.ReadFile(filepath.Join(m.proc, process, "maps")) // gone, or another user's
 	for line := range strings.Lines(string(maps)) {
 		f := strings.Fields(line) // 7f10-7f20 rw-s 00000000 00:06 345 /dev/sdb1
@@ -293,11 +292,11 @@ func (m machine) mapped(process string, numbers []string, writing bool) (found [
 	return found
 }
 
-// passing is losetup, which opens other loop devices for writing than it gives a file,
-// in search of a free one.
-func (m machine) passing(process, number string) bool {
+// isLosetupProbe is true for losetup, which opens loop devices for writing while it looks
+// for a free one.
+func (m machine) isLosetupProbe(process, number string) bool {
 	const loops = "7:"
-	return strings.HasPrefix(number, loops) && text(filepath.Join(m.proc, process), "comm") == "losetup"
+	return strings.HasPrefix(number, loops) && readAttribute(filepath.Join(m.proc, process), "comm") == "losetup"
 }
 
 // blockNumber is the number of the block device that an open file is; "" where it is
@@ -309,11 +308,11 @@ func blockNumber(path string) string {
 	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return ""
 	}
-	return number(unix.Mkdev(st.Rdev_major, st.Rdev_minor))
+	return numberText(unix.Mkdev(st.Rdev_major, st.Rdev_minor))
 }
 
-// writable asks how a process has opened a file; the kernel says it in octal.
-func (m machine) writable(process, fd string) bool {
+// isOpenForWriting reads how a process has opened a file. The kernel writes that in octal.
+func (m machine) isOpenForWriting(process, fd string) bool {
 	f, err := os.Open(filepath.Join(m.proc, process, "fdinfo", fd))
 	if err != nil {
 		return false
@@ -328,8 +327,8 @@ func (m machine) writable(process, fd string) bool {
 	return false
 }
 
-// pools are the ZFS pools in use; their disks have no holders in sysfs.
-func (m machine) pools() []string {
+// zfsPools lists the ZFS pools in use. Their disks have no holders in sysfs.
+func (m machine) zfsPools() []string {
 	entries, _ := os.ReadDir(filepath.Join(m.proc, "spl/kstat/zfs")) // without ZFS there are none
 	var names []string
 	for _, e := range entries {
@@ -340,8 +339,8 @@ func (m machine) pools() []string {
 	return names
 }
 
-// by names the programs that have a device open.
-func by(openers []opener) string {
+// byPrograms names the programs that have a device open.
+func byPrograms(openers []opener) string {
 	if len(openers) == 0 {
 		return "" // the kernel itself, or another user's program
 	}

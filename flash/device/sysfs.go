@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"cmp"
@@ -23,18 +23,18 @@ type machine struct {
 	sys, proc, dev string
 	nodes          string        // where the devices of dev are opened; "" reads none of them
 	patience       time.Duration // with a device that does not answer
-	memory         *memory       // of what was read; nil reads again each time
+	cache          *contentCache // of what was read; nil reads again each time
 }
 
 var here = machine{sys: "/sys", proc: "/proc", dev: "/dev", nodes: "/dev"}
 
-// list is all that can be flashed from this machine, and what is refused.
-func (m machine) list(ctx context.Context, files []string) ([]Device, error) {
-	found, err := m.devices(ctx)
+// listAll lists the devices of all kinds, also those that are refused.
+func (m machine) listAll(ctx context.Context, files []string) ([]Device, error) {
+	found, err := m.listBlockDevices(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, add := range []func() ([]Device, error){m.jetsons, m.rshims, func() ([]Device, error) { return m.virtual(files) }} {
+	for _, add := range []func() ([]Device, error){m.listJetsons, m.listRShims, func() ([]Device, error) { return m.listFiles(files) }} {
 		more, err := add()
 		if err != nil {
 			return nil, err
@@ -44,28 +44,28 @@ func (m machine) list(ctx context.Context, files []string) ([]Device, error) {
 	return found, nil
 }
 
-// devices are the block devices, and what is on them.
-func (m machine) devices(ctx context.Context) ([]Device, error) {
-	uses, err := m.uses()
+// listBlockDevices lists the block devices with their content.
+func (m machine) listBlockDevices(ctx context.Context) ([]Device, error) {
+	uses, err := m.findUses()
 	if err != nil {
 		return nil, err
 	}
-	found, err := m.disks(uses)
+	found, err := m.listDisks(uses)
 	if err != nil {
 		return nil, err
 	}
 	for i := range found {
-		found[i].Twin = twin(found[i], found)
+		found[i].Twin = twinOf(found[i], found)
 	}
 	var g errgroup.Group // a slow card does not hold up the others
 	for i := range found {
 		d := &found[i]
 		g.Go(func() error {
-			dir, err := m.dir(filepath.Base(d.Path))
+			dir, err := m.sysfsDir(filepath.Base(d.Path))
 			if err != nil || context.Cause(ctx) != nil || strings.HasPrefix(filepath.Base(d.Path), "sr") {
 				return nil // pulled out meanwhile, or a drive that would start to turn
 			}
-			m.look(dir, d)
+			m.readContent(dir, d)
 			return nil
 		})
 	}
@@ -73,40 +73,40 @@ func (m machine) devices(ctx context.Context) ([]Device, error) {
 	return found, context.Cause(ctx)
 }
 
-// disks are the block devices, by what the kernel says.
-func (m machine) disks(u uses) ([]Device, error) {
+// listDisks lists the block devices as sysfs shows them.
+func (m machine) listDisks(u uses) ([]Device, error) {
 	entries, err := os.ReadDir(filepath.Join(m.sys, "class/block"))
 	if err != nil {
 		return nil, fmt.Errorf("list block devices: %w", err)
 	}
 	var found []Device
 	for _, e := range entries {
-		dir, err := m.dir(e.Name())
+		dir, err := m.sysfsDir(e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // pulled out meanwhile
 		}
 		if err != nil {
 			return nil, err
 		}
-		if m.listed(dir) {
-			found = append(found, m.device(dir, u))
+		if m.isListed(dir) {
+			found = append(found, m.readDevice(dir, u))
 		}
 	}
 	slices.SortFunc(found, func(a, b Device) int { return cmp.Compare(a.Path, b.Path) })
 	return found, nil
 }
 
-// twin finds another device with the same serial: two slots of one reader, two disks
+// findTwin finds another device with the same serial: two slots of one reader, two disks
 // of one NVMe controller, two cheap readers whose maker gave all of them the same one.
-func (m machine) twin(d Device) string {
-	all, err := m.disks(uses{})
+func (m machine) findTwin(d Device) string {
+	all, err := m.listDisks(uses{})
 	if err != nil {
 		return ""
 	}
-	return twin(d, all)
+	return twinOf(d, all)
 }
 
-func twin(d Device, all []Device) string {
+func twinOf(d Device, all []Device) string {
 	for _, other := range all {
 		if d.Serial != "" && other.Serial == d.Serial && other.Number != d.Number && other.SizeBytes > 0 {
 			return other.Path
@@ -115,51 +115,51 @@ func twin(d Device, all []Device) string {
 	return ""
 }
 
-// listed leaves out partitions, which their disks show, and what is no device at
-// the moment: loop devices without a file, memory disks, hidden paths to a disk.
-func (m machine) listed(dir string) bool {
+// isListed is false for partitions, which are listed with their disks, and for what is
+// no device at the moment: loop devices without a file, memory disks, hidden paths.
+func (m machine) isListed(dir string) bool {
 	name := filepath.Base(dir)
-	if present(dir, "partition") || text(dir, "hidden") == "1" || strings.HasPrefix(name, "ram") {
+	if hasAttribute(dir, "partition") || readAttribute(dir, "hidden") == "1" || strings.HasPrefix(name, "ram") {
 		return false
 	}
-	return !strings.HasPrefix(name, "loop") || present(dir, "loop/backing_file")
+	return !strings.HasPrefix(name, "loop") || hasAttribute(dir, "loop/backing_file")
 }
 
-// dir is the kernel's own folder of a device, below that of the bus it hangs on.
-func (m machine) dir(name string) (string, error) {
+// sysfsDir returns a device's folder in sysfs, below that of its bus.
+func (m machine) sysfsDir(name string) (string, error) {
 	return filepath.EvalSymlinks(filepath.Join(m.sys, "class/block", name))
 }
 
-func (m machine) device(dir string, uses uses) Device {
+func (m machine) readDevice(dir string, uses uses) Device {
 	d := Device{
-		Path:      m.node(filepath.Base(dir)),
+		Path:      m.nodePath(filepath.Base(dir)),
 		Kind:      Block,
-		Bus:       bus(dir),
-		Number:    text(dir, "dev"),
-		SizeBytes: sectors(dir),
+		Bus:       busOf(dir),
+		Number:    readAttribute(dir, "dev"),
+		SizeBytes: sizeBytes(dir),
 		// A card in a computer's own reader counts as fixed for the kernel.
-		Removable: text(dir, "removable") == "1" || text(dir, "device/type") == "SD",
+		Removable: readAttribute(dir, "removable") == "1" || readAttribute(dir, "device/type") == "SD",
 		exists:    true,
-		sequence:  text(dir, "diskseq"),
+		sequence:  readAttribute(dir, "diskseq"),
 	}
-	d.SectorBytes, _ = strconv.ParseInt(text(dir, "queue/logical_block_size"), 10, 32) // 0: not known
-	d.Model, d.Serial = identity(dir, d.Bus)
-	d.Port = m.port(dir, d.Bus)
-	for _, p := range partitions(dir) {
+	d.SectorBytes, _ = strconv.ParseInt(readAttribute(dir, "queue/logical_block_size"), 10, 32) // 0: not known
+	d.Model, d.Serial = modelAndSerial(dir, d.Bus)
+	d.Port = m.portOf(dir, d.Bus)
+	for _, p := range partitionDirs(dir) {
 		d.Partitions = append(d.Partitions, Content{
-			Name: filepath.Base(p), SizeBytes: sectors(p), Uses: m.claims(p, uses), OffsetBytes: counted(p, "start"),
+			Name: filepath.Base(p), SizeBytes: sizeBytes(p), Uses: m.findClaims(p, uses), OffsetBytes: sectorsInBytes(p, "start"),
 		})
 	}
-	d.Refused = m.refusal(dir, d, uses)
+	d.Refused = m.refusalReason(dir, d, uses)
 	return d
 }
 
-// node is a device's path below /dev; the kernel writes "/" in names as "!".
-func (m machine) node(name string) string {
+// nodePath returns a device's path below /dev. The kernel writes "/" in names as "!".
+func (m machine) nodePath(name string) string {
 	return filepath.Join(m.dev, strings.ReplaceAll(name, "!", "/"))
 }
 
-func bus(dir string) string {
+func busOf(dir string) string {
 	for _, b := range []struct{ mark, bus string }{
 		{"/usb", "usb"},
 		{"/mmc_host/", "mmc"},
@@ -176,31 +176,30 @@ func bus(dir string) string {
 	return ""
 }
 
-func identity(dir, bus string) (model, serial string) {
+func modelAndSerial(dir, bus string) (model, serial string) {
 	switch bus {
 	case "loop":
-		return text(dir, "loop/backing_file"), ""
+		return readAttribute(dir, "loop/backing_file"), ""
 	case "mmc":
-		return text(dir, "device/name"), text(dir, "device/serial")
+		return readAttribute(dir, "device/name"), readAttribute(dir, "device/serial")
 	case "usb":
 		serial = usbSerial(dir)
 	}
-	if vendor := text(dir, "device/vendor"); bus != "virtio" && vendor != "ATA" {
+	if vendor := readAttribute(dir, "device/vendor"); bus != "virtio" && vendor != "ATA" {
 		model = vendor
 	}
-	model = strings.TrimSpace(model + " " + text(dir, "device/model"))
-	return model, cmp.Or(serial, text(dir, "serial"), text(dir, "device/serial"), vpdSerial(dir))
+	model = strings.TrimSpace(model + " " + readAttribute(dir, "device/model"))
+	return model, cmp.Or(serial, readAttribute(dir, "serial"), readAttribute(dir, "device/serial"), vpdSerial(dir))
 }
 
-// port is where a device is plugged in: the same after a restart, another one for
-// another card.
-func (m machine) port(dir, bus string) string {
+// portOf returns where a device is plugged in. It is the same after a restart.
+func (m machine) portOf(dir, bus string) string {
 	switch usb := usbDevice(dir); {
 	case bus == "loop":
 		return ""
 	case usb != "":
 		// A reader with several slots is one USB device.
-		if lun := filepath.Base(resolved(dir, "device")); lunOf(lun) != "0" {
+		if lun := filepath.Base(resolveLink(dir, "device")); lunOf(lun) != "0" {
 			return "usb:" + filepath.Base(usb) + "/" + lunOf(lun)
 		}
 		return "usb:" + filepath.Base(usb)
@@ -221,7 +220,7 @@ func lunOf(address string) string {
 	return "0"
 }
 
-func resolved(dir, name string) string {
+func resolveLink(dir, name string) string {
 	path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
 	if err != nil {
 		return ""
@@ -231,12 +230,12 @@ func resolved(dir, name string) string {
 
 // usbSerial is the serial of the USB device that dir hangs on: the one on the
 // label. The disk behind a USB bridge may have another or none.
-func usbSerial(dir string) string { return text(usbDevice(dir), "serial") }
+func usbSerial(dir string) string { return readAttribute(usbDevice(dir), "serial") }
 
 // usbDevice is the folder of the USB device that dir hangs on.
 func usbDevice(dir string) string {
 	for ; len(dir) > 1; dir = filepath.Dir(dir) {
-		if present(dir, "idVendor") {
+		if hasAttribute(dir, "idVendor") {
 			return dir
 		}
 	}
@@ -249,10 +248,10 @@ func vpdSerial(dir string) string {
 	if err != nil || len(page) < 4 {
 		return ""
 	}
-	return printable(string(page[4:]))
+	return printableText(string(page[4:]))
 }
 
-func partitions(dir string) []string {
+func partitionDirs(dir string) []string {
 	found, _ := filepath.Glob(filepath.Join(dir, "*", "partition")) // the pattern is well-formed
 	for i := range found {
 		found[i] = filepath.Dir(found[i])
@@ -263,33 +262,33 @@ func partitions(dir string) []string {
 	return found
 }
 
-func sectors(dir string) int64 { return counted(dir, "size") }
+func sizeBytes(dir string) int64 { return sectorsInBytes(dir, "size") }
 
-// counted reads a number of sectors; the kernel's have 512 bytes on every disk.
-func counted(dir, name string) int64 {
-	n, err := strconv.ParseInt(text(dir, name), 10, 54)
+// sectorsInBytes reads a number of sectors. The kernel's have 512 bytes on every disk.
+func sectorsInBytes(dir, name string) int64 {
+	n, err := strconv.ParseInt(readAttribute(dir, name), 10, 54)
 	if err != nil || n < 0 {
 		return 0
 	}
 	return n * 512
 }
 
-func present(dir, name string) bool {
+func hasAttribute(dir, name string) bool {
 	_, err := os.Lstat(filepath.Join(dir, name))
 	return err == nil
 }
 
-// text reads an attribute; one that is not there is empty. What devices say of
-// themselves goes to terminals, so it is stripped of control characters.
-func text(dir, name string) string {
+// readAttribute reads an attribute; "" where there is none. Devices choose the text and
+// terminals show it, so it has no control characters.
+func readAttribute(dir, name string) string {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
 		return ""
 	}
-	return printable(string(data))
+	return printableText(string(data))
 }
 
-func printable(s string) string {
+func printableText(s string) string {
 	const longest = 256
 	s = strings.ToValidUTF8(s[:min(len(s), longest)], "")
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
@@ -300,7 +299,7 @@ func printable(s string) string {
 	}, s))
 }
 
-// number is how the kernel writes a device's number.
-func number(rdev uint64) string {
+// numberText writes a device's number as the kernel does: major:minor.
+func numberText(rdev uint64) string {
 	return fmt.Sprintf("%d:%d", unix.Major(rdev), unix.Minor(rdev))
 }

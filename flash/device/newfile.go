@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"cmp"
@@ -20,27 +20,27 @@ const FilePrefix = "file:"
 // imageEndings are those of names that can only mean a file with a plain image.
 var imageEndings = []string{".img", ".image", ".raw", ".wic", ".disk", ".dd", ".bin", ".sdcard", ".sdimg", ".hddimg", ".direct"}
 
-// newFile is a virtual disk that is not there yet. A device that is mistyped, unplugged
-// or another machine's must not become a file: the card would stay as it is.
+// newFile describes a virtual disk that does not exist yet. It refuses names of devices
+// that are mistyped, unplugged or another machine's: the card would stay as it is.
 func (m machine) newFile(name string, meant bool) (Device, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return Device{}, err
 	}
 	if m.amongDevices(path) {
-		return Device{}, fmt.Errorf("no such device\nnext: %s", m.suggest(name))
+		return Device{}, fmt.Errorf("no such device\nnext: %s", m.suggestDisk(name))
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return Device{}, fmt.Errorf("%s is a link to nothing\nnext: %s", path, m.suggest(name))
+		return Device{}, fmt.Errorf("%s is a link to nothing\nnext: %s", path, m.suggestDisk(name))
 	}
-	if why := strange(name); why != "" && !meant {
-		return Device{}, fmt.Errorf("%s\nnext: %s; to make a file of that name: %s%s", why, m.suggest(name), FilePrefix, name)
+	if why := strangeNameReason(name); why != "" && !meant {
+		return Device{}, fmt.Errorf("%s\nnext: %s; to make a file of that name: %s%s", why, m.suggestDisk(name), FilePrefix, name)
 	}
 	return Device{Path: path, Kind: File}, nil
 }
 
-// strange says why a name is none of a file with an image.
-func strange(name string) string {
+// strangeNameReason says why no file with an image has such a name; "" where one may.
+func strangeNameReason(name string) string {
 	host, _, remote := strings.Cut(name, ":")
 	switch {
 	case strings.TrimSpace(name) != name:
@@ -90,14 +90,14 @@ func deviceOf(dir string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Dev
 }
 
-// suggest names the disk that was perhaps meant, if it may be written.
-func (m machine) suggest(name string) string {
+// suggestDisk names the disk that was perhaps meant, if it can be written.
+func (m machine) suggestDisk(name string) string {
 	const list = "devices lists what can be written"
-	u, err := m.uses()
+	u, err := m.findUses()
 	if err != nil {
 		return list
 	}
-	disks, _ := m.disks(u) // without them there is nothing to name
+	disks, _ := m.listDisks(u) // without them there is nothing to name
 	var names []string
 	for _, d := range disks {
 		if d.Refused == "" {
@@ -109,5 +109,5 @@ func (m machine) suggest(name string) string {
 	if near == "" {
 		return list
 	}
-	return fmt.Sprintf("did you mean %s? %s", m.node(strings.ReplaceAll(near, " or ", " or "+m.dev+"/")), list)
+	return fmt.Sprintf("did you mean %s? %s", m.nodePath(strings.ReplaceAll(near, " or ", " or "+m.dev+"/")), list)
 }

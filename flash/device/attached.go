@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"cmp"
@@ -14,24 +14,24 @@ import (
 	"slipway/flash/tegra"
 )
 
-// jetsons are the boards in recovery mode.
-func (m machine) jetsons() ([]Device, error) {
+// listJetsons lists the boards in recovery mode.
+func (m machine) listJetsons() ([]Device, error) {
 	waiting, err := tegra.List(m.sys)
 	var found []Device
 	for _, r := range waiting {
 		port := "usb:" + r.Port
 		found = append(found, Device{
 			Path: port, Kind: Tegra, Bus: "usb", Model: r.Module, Chip: r.Chip, Port: port,
-			Serial: text(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), Console: m.console(r.Port), exists: true,
+			Serial: readAttribute(filepath.Join(m.sys, "bus/usb/devices", r.Port), "serial"), Console: m.findConsole(r.Port), exists: true,
 		})
 	}
 	return found, err
 }
 
-// console is the serial line of a board's debug port: that of an adapter on the hub
-// which the board hangs on itself. Boards without such a hub have it on a port of its
-// own, and nothing says which.
-func (m machine) console(port string) string {
+// findConsole finds the serial line of a board's debug port: that of an adapter on the
+// board's own hub. Boards without such a hub have it on another port, and nothing says
+// which.
+func (m machine) findConsole(port string) string {
 	hub, _, nested := cutLast(port, ".")
 	if !nested {
 		return ""
@@ -46,7 +46,7 @@ func (m machine) console(port string) string {
 		}
 		adapter, _, ok := cutLast(filepath.Base(usbDevice(device)), ".")
 		if ok && adapter == hub {
-			return m.node(filepath.Base(line))
+			return m.nodePath(filepath.Base(line))
 		}
 	}
 	return ""
@@ -60,29 +60,29 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// rshims are the BlueFields of this machine.
-func (m machine) rshims() ([]Device, error) {
+// listRShims lists the BlueFields of this machine.
+func (m machine) listRShims() ([]Device, error) {
 	if m.nodes == "" {
 		return nil, nil
 	}
 	misc, _ := filepath.Glob(filepath.Join(m.nodes, "rshim*", "misc")) // the pattern is well-formed
 	var found []Device
 	for _, path := range misc {
-		d := Device{Path: m.node(filepath.Base(filepath.Dir(path))), Kind: RShim, exists: true}
+		d := Device{Path: m.nodePath(filepath.Base(filepath.Dir(path))), Kind: RShim, exists: true}
 		said, err := readInTime(path, cmp.Or(m.patience, patience))
-		d.Unread = unread(err)
-		d.Port, d.Chip = field(said, "DEV_NAME"), field(said, "DEV_INFO")
+		d.Unread = unreadReason(err)
+		d.Port, d.Chip = rshimField(said, "DEV_NAME"), rshimField(said, "DEV_INFO")
 		d.Bus, _, _ = strings.Cut(d.Port, "-")
 		found = append(found, d)
 	}
 	return found, nil
 }
 
-// field is a line's value in what an rshim says of itself: a name, blanks, the value.
-func field(said, name string) string {
+// rshimField returns the value of a line of an rshim's file misc: a name, blanks, the value.
+func rshimField(said, name string) string {
 	for line := range strings.Lines(said) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
-			return printable(strings.Join(f[1:], " "))
+			return printableText(strings.Join(f[1:], " "))
 		}
 	}
 	return ""
@@ -115,19 +115,19 @@ func readInTime(path string, limit time.Duration) (string, error) {
 	}
 }
 
-// virtual are the files that are there, of those that boards would use.
-func (m machine) virtual(files []string) ([]Device, error) {
+// listFiles lists the virtual disks that exist.
+func (m machine) listFiles(files []string) ([]Device, error) {
 	var found []Device
 	for _, path := range files {
 		info, err := os.Stat(path)
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		d, err := m.file(path, info)
+		d, err := m.fileDevice(path, info)
 		if err != nil {
-			d.Unread = unread(err)
-		} else if disk, err := probed(path, d.SizeBytes, 512); err == nil {
-			d.fill(filepath.Base(path), disk)
+			d.Unread = unreadReason(err)
+		} else if disk, err := probeFile(path, d.SizeBytes, 512); err == nil {
+			d.fillContent(filepath.Base(path), disk)
 		}
 		found = append(found, d)
 	}

@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"slipway/flash/device/devicetest"
 )
 
 // watched runs a watch of this machine until told has seen what it wants.
@@ -32,7 +34,7 @@ func watched(t *testing.T, want func(Change) (done bool)) {
 
 // A loop device comes, gets a file system, and goes.
 func TestWatch(t *testing.T) {
-	present, _ := loop(t, mib)
+	present, _ := devicetest.Loop(t, mib)
 	coming, file := "", filepath.Join(t.TempDir(), "card")
 	if err := os.WriteFile(file, make([]byte, 8*mib), 0o600); err != nil {
 		t.Fatal(err)
@@ -41,15 +43,15 @@ func TestWatch(t *testing.T) {
 	watched(t, func(c Change) bool {
 		switch {
 		case c.Device.Path == present && c.Action == "present":
-			coming = attach(t, file)
+			coming = devicetest.Attach(t, file)
 		case c.Device.Path != coming || c.Device.Model != file: // another test's
 		case c.Action == "added":
 			actions = append(actions, "added")
-			mustRun(t, e2fs(t, "mke2fs"), "-q", "-F", "-L", "CARD", coming)
+			devicetest.MustRun(t, devicetest.E2fs(t, "mke2fs"), "-q", "-F", "-L", "CARD", coming)
 			announce(t, coming)
 		case c.Action == "changed" && c.Device.Label == "CARD":
 			actions = append(actions, "changed")
-			detach(t, coming)
+			devicetest.Detach(t, coming)
 		case c.Action == "removed":
 			actions = append(actions, "removed")
 			return true
@@ -81,11 +83,11 @@ func TestWatchChanges(t *testing.T) {
 	var told []string
 	var known []Device
 	for _, m := range machines {
-		now, err := m.list(t.Context(), nil)
+		now, err := m.listAll(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range changes(known, now) {
+		for _, c := range compareLists(known, now) {
 			told = append(told, c.Action+" "+c.Device.Path)
 		}
 		told = append(told, "-")
@@ -104,11 +106,11 @@ func TestWatchChanges(t *testing.T) {
 
 func TestWatchEnds(t *testing.T) {
 	broken := errors.New("broken pipe")
-	if err := fake(t, laptop).watch(t.Context(), nil, func(Change) error { return broken }, func() {}); !errors.Is(err, broken) {
+	if err := fake(t, laptop).watchDevices(t.Context(), nil, func(Change) error { return broken }, func() {}); !errors.Is(err, broken) {
 		t.Errorf("watch = %v; want what its reader said", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := fake(t, laptop).watch(ctx, nil, func(Change) error { return nil }, cancel); err != nil {
+	if err := fake(t, laptop).watchDevices(ctx, nil, func(Change) error { return nil }, cancel); err != nil {
 		t.Errorf("watch = %v; want nothing at its end", err)
 	}
 }
@@ -130,16 +132,16 @@ func TestChangePrints(t *testing.T) {
 // A watch must not read disks again as long as nothing happened to them.
 func TestWatchReadsOnce(t *testing.T) {
 	m := fake(t, laptop)
-	m.memory = &memory{}
+	m.cache = &contentCache{}
 	for range 2 {
-		got, err := m.devices(t.Context())
+		got, err := m.listBlockDevices(t.Context())
 		if err != nil || got[3].Content.Type != "" {
 			t.Fatalf("devices = %+v, %v", got, err)
 		}
-		scribble(t, filepath.Join(m.nodes, "sda"), 512, lvmLabel())
+		devicetest.Scribble(t, filepath.Join(m.nodes, "sda"), 512, devicetest.LvmLabel())
 	}
-	m.memory.forget()
-	if got, err := m.devices(t.Context()); err != nil || got[3].Content.Type != "LVM2_member" {
+	m.cache.forget()
+	if got, err := m.listBlockDevices(t.Context()); err != nil || got[3].Content.Type != "LVM2_member" {
 		t.Errorf("devices = %+v, %v; want sda read again", got[3], err)
 	}
 }

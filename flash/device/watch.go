@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"context"
@@ -34,27 +34,27 @@ const (
 // second; why is told by the error that refused is called with.
 func Watch(ctx context.Context, files []string, refused func(error), each func(Change) error) error {
 	m := here
-	m.memory = &memory{}
+	m.cache = &contentCache{}
 	every := seldom
-	events, err := listen(ctx, m.memory)
+	events, err := listenForEvents(ctx, m.cache)
 	if err != nil {
 		every = often
 		refused(err)
 	}
-	return m.watch(ctx, files, each, func() { pause(ctx, events, every) })
+	return m.watchDevices(ctx, files, each, func() { waitForEvents(ctx, events, every) })
 }
 
-func (m machine) watch(ctx context.Context, files []string, each func(Change) error, wait func()) error {
+func (m machine) watchDevices(ctx context.Context, files []string, each func(Change) error, wait func()) error {
 	var known []Device
 	for first := true; ctx.Err() == nil; first = false {
-		now, err := m.list(ctx, files)
+		now, err := m.listAll(ctx, files)
 		if ctx.Err() != nil {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		for _, c := range changes(known, now) {
+		for _, c := range compareLists(known, now) {
 			if first {
 				c.Action = "present"
 			}
@@ -68,9 +68,9 @@ func (m machine) watch(ctx context.Context, files []string, each func(Change) er
 	return nil // the end of a watch is no failure
 }
 
-// listen hears of all that has to do with devices which can be flashed. What is on
-// them has to be read again then.
-func listen(ctx context.Context, m *memory) (<-chan struct{}, error) {
+// listenForEvents receives the kernel's events about devices that can be flashed. Each
+// event empties the cache, since a device's content may be another one.
+func listenForEvents(ctx context.Context, m *contentCache) (<-chan struct{}, error) {
 	l, err := uevent.Listen()
 	if err != nil {
 		return nil, err
@@ -97,9 +97,9 @@ func listen(ctx context.Context, m *memory) (<-chan struct{}, error) {
 	return events, nil
 }
 
-// pause ends when something happened and the flurry of events is over, or after a
-// while.
-func pause(ctx context.Context, events <-chan struct{}, every time.Duration) {
+// waitForEvents ends once something happened and the flurry of events is over, or after
+// the given time.
+func waitForEvents(ctx context.Context, events <-chan struct{}, every time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(every):
@@ -111,43 +111,44 @@ func pause(ctx context.Context, events <-chan struct{}, every time.Duration) {
 	}
 }
 
-// changes compares two lists. What has the path of another device is another device.
-func changes(before, now []Device) []Change {
+// compareLists says what changed between two lists. A device at the path of another one is
+// a new device.
+func compareLists(before, now []Device) []Change {
 	var all []Change
 	when := time.Now().UTC()
 	old := map[string]Device{}
 	for _, d := range before {
-		old[d.id()] = d
+		old[d.identityKey()] = d
 	}
 	current := map[string]bool{}
 	for _, d := range now {
-		current[d.id()] = true
+		current[d.identityKey()] = true
 	}
 	for _, d := range before {
-		if !current[d.id()] {
+		if !current[d.identityKey()] {
 			all = append(all, Change{when, "removed", d})
 		}
 	}
 	for _, d := range now {
-		was, known := old[d.id()]
+		was, known := old[d.identityKey()]
 		switch {
 		case !known:
 			all = append(all, Change{when, "added", d})
-		case was.json() != d.json():
+		case was.jsonText() != d.jsonText():
 			all = append(all, Change{when, "changed", d})
 		}
 	}
 	return all
 }
 
-func (d Device) id() string {
+func (d Device) identityKey() string {
 	if d.Kind == File {
 		return d.Path // its time changes with what is in it
 	}
 	return fmt.Sprintf("%s %s %s %s", d.Path, d.Number, d.sequence, d.Serial)
 }
 
-func (d Device) json() string {
+func (d Device) jsonText() string {
 	data, err := json.Marshal(d)
 	if err != nil {
 		return err.Error() // the same for both that are compared
@@ -159,13 +160,13 @@ func (d Device) json() string {
 func (c Change) Print(w io.Writer) error {
 	mark := map[string]string{"present": " ", "added": "+", "removed": "-", "changed": "~"}[c.Action]
 	d := c.Device
-	_, err := fmt.Fprintf(w, "%s %s  %s  %s  %s %s  %s  %s\n", mark, d.Path, d.size(), d.Bus, d.Model, d.Serial, d.holds(), d.note())
+	_, err := fmt.Fprintf(w, "%s %s  %s  %s  %s %s  %s  %s\n", mark, d.Path, d.sizeOrChip(), d.Bus, d.Model, d.Serial, d.contentSummary(), d.noteText())
 	return err
 }
 
-// memory keeps what was read of the devices, as a watch must not read them again and
-// again: disks would never come to rest.
-type memory struct {
+// contentCache keeps what was read of the devices. A watch that read them each second
+// would never let disks come to rest.
+type contentCache struct {
 	mu   sync.Mutex
 	read map[string]answer
 }
@@ -176,7 +177,7 @@ type answer struct {
 	err  error
 }
 
-func (m *memory) get(key string) (answer, bool) {
+func (m *contentCache) get(key string) (answer, bool) {
 	if m == nil {
 		return answer{}, false
 	}
@@ -186,7 +187,7 @@ func (m *memory) get(key string) (answer, bool) {
 	return a, ok
 }
 
-func (m *memory) keep(key string, a answer) {
+func (m *contentCache) keep(key string, a answer) {
 	if m == nil {
 		return
 	}
@@ -198,7 +199,7 @@ func (m *memory) keep(key string, a answer) {
 	m.read[key] = a
 }
 
-func (m *memory) forget() {
+func (m *contentCache) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.read = nil

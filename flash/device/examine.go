@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"errors"
@@ -16,11 +16,14 @@ import (
 	"slipway/flash/rshim"
 )
 
-// examine finds out what path names. It follows links, so that names like
+// Examine finds out what path names on this machine.
+func Examine(path string) (Device, error) { return here.examineName(path) }
+
+// examineName finds out what path names. It follows links, so that names like
 // /dev/disk/by-id/... can be used.
-func (m machine) examine(path string) (Device, error) {
+func (m machine) examineName(path string) (Device, error) {
 	path, meant := strings.CutPrefix(path, FilePrefix)
-	if kind := special(path); kind != "" && !meant {
+	if kind := specialKind(path); kind != "" && !meant {
 		return Device{Path: strings.TrimSuffix(path, "/"), Kind: kind, exists: true}, nil
 	}
 	if path == "" && meant {
@@ -40,11 +43,11 @@ func (m machine) examine(path string) (Device, error) {
 	var d Device
 	switch info.Mode().Type() {
 	case 0:
-		d, err = m.file(real, info)
+		d, err = m.fileDevice(real, info)
 	case fs.ModeDevice:
-		d, err = m.block(info.Sys().(*syscall.Stat_t).Rdev)
+		d, err = m.blockDevice(info.Sys().(*syscall.Stat_t).Rdev)
 	default:
-		err = fmt.Errorf("%s is neither a file nor a block device, but %s", path, m.instead(real, info.Mode()))
+		err = fmt.Errorf("%s is neither a file nor a block device, but %s", path, m.describeNoDisk(real, info.Mode()))
 	}
 	if err == nil && meant && d.Kind != File {
 		err = fmt.Errorf("%s is a device, and %s names a file", path, FilePrefix)
@@ -55,8 +58,8 @@ func (m machine) examine(path string) (Device, error) {
 	return d, err
 }
 
-// instead says what path names, and which name was perhaps meant.
-func (m machine) instead(path string, mode fs.FileMode) string {
+// describeNoDisk says what kind of file a path names, and which disk was perhaps meant.
+func (m machine) describeNoDisk(path string, mode fs.FileMode) string {
 	switch {
 	case mode.IsDir():
 		return "a folder"
@@ -70,8 +73,8 @@ func (m machine) instead(path string, mode fs.FileMode) string {
 	name := filepath.Base(path)
 	found, _ := filepath.Glob(filepath.Join(m.sys, "class/block", name+"n*")) // a controller's name has no meaning in a pattern
 	for _, disk := range found {
-		if !present(disk, "partition") {
-			disks = append(disks, m.node(filepath.Base(disk)))
+		if !hasAttribute(disk, "partition") {
+			disks = append(disks, m.nodePath(filepath.Base(disk)))
 		}
 	}
 	if strings.HasPrefix(name, "nvme") && len(disks) > 0 {
@@ -80,8 +83,8 @@ func (m machine) instead(path string, mode fs.FileMode) string {
 	return device + "; devices lists what can be written"
 }
 
-// special recognises the names of devices that are no files.
-func special(path string) string {
+// specialKind recognises the names of devices that are no files.
+func specialKind(path string) string {
 	switch {
 	case rshim.Is(path):
 		return RShim
@@ -91,16 +94,16 @@ func special(path string) string {
 	return ""
 }
 
-func (m machine) block(rdev uint64) (Device, error) {
-	dir, err := m.dirOf(number(rdev))
+func (m machine) blockDevice(rdev uint64) (Device, error) {
+	dir, err := m.sysfsDirOf(numberText(rdev))
 	if err != nil {
 		return Device{}, err
 	}
 	return m.blockAt(dir)
 }
 
-// dirOf is the kernel's own folder of the device with a number.
-func (m machine) dirOf(number string) (string, error) {
+// sysfsDirOf returns the folder in sysfs of the device with a number.
+func (m machine) sysfsDirOf(number string) (string, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Join(m.sys, "dev/block", number))
 	if err != nil {
 		return "", fmt.Errorf("the kernel does not know block device %s (was it pulled out?): %w", number, err)
@@ -109,36 +112,36 @@ func (m machine) dirOf(number string) (string, error) {
 }
 
 func (m machine) blockAt(dir string) (Device, error) {
-	u, err := m.uses()
+	u, err := m.findUses()
 	if err != nil {
 		return Device{}, err
 	}
-	d := m.device(dir, u)
-	d.Twin = m.twin(d)
+	d := m.readDevice(dir, u)
+	d.Twin = m.findTwin(d)
 	if d.Refused == "" {
-		m.look(dir, &d)
+		m.readContent(dir, &d)
 	}
-	if writers := m.writers(dir, d); len(writers) > 0 && d.Refused == "" {
+	if writers := m.findWriters(dir, d); len(writers) > 0 && d.Refused == "" {
 		d.Refused = "in use: " + strings.Join(writers, "; ")
 	}
 	return d, nil
 }
 
-// writers are the programs that have a disk, or a partition of it, open for writing.
-func (m machine) writers(dir string, d Device) (found []string) {
+// findWriters finds the programs that have a disk or a partition of it open for writing.
+func (m machine) findWriters(dir string, d Device) (found []string) {
 	names := map[string]string{d.Number: ""}
-	for _, p := range partitions(dir) {
-		names[text(p, "dev")] = filepath.Base(p) + ": "
+	for _, p := range partitionDirs(dir) {
+		names[readAttribute(p, "dev")] = filepath.Base(p) + ": "
 	}
-	for _, o := range m.openers(slices.Collect(maps.Keys(names)), true) {
+	for _, o := range m.findOpeners(slices.Collect(maps.Keys(names)), true) {
 		found = append(found, names[o.number]+"open for writing by "+o.program)
 	}
 	return found
 }
 
-// file is a virtual disk that will be replaced, unless a loop device or a virtual
-// machine has it.
-func (m machine) file(path string, info fs.FileInfo) (Device, error) {
+// fileDevice describes a virtual disk. It is refused where a loop device, a swap or a
+// virtual machine uses it.
+func (m machine) fileDevice(path string, info fs.FileInfo) (Device, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return Device{}, err
@@ -153,36 +156,36 @@ func (m machine) file(path string, info fs.FileInfo) (Device, error) {
 	}
 	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
 	for _, dir := range loops {
-		if behind, err := os.Stat(text(dir, "loop/backing_file")); err == nil && os.SameFile(behind, info) {
-			d.Refused = "behind " + m.node(filepath.Base(dir)) + "; detach that first"
+		if behind, err := os.Stat(readAttribute(dir, "loop/backing_file")); err == nil && os.SameFile(behind, info) {
+			d.Refused = "behind " + m.nodePath(filepath.Base(dir)) + "; detach that first"
 		}
 	}
 	if d.Refused == "" && m.swapsTo(info) {
 		d.Refused = "in use: swap"
 	}
 	if d.Refused == "" {
-		d.Refused, err = locked(path)
+		d.Refused, err = lockReason(path)
 	}
 	return d, err
 }
 
-// swapsTo tells a file that the machine swaps to.
+// swapsTo is true where the machine swaps to the file.
 func (m machine) swapsTo(info fs.FileInfo) bool {
 	swaps, _ := os.ReadFile(filepath.Join(m.proc, "swaps")) // without it, nothing swaps
 	for line := range strings.Lines(string(swaps)) {
 		path, _, _ := strings.Cut(line, " ")
-		if behind, err := os.Stat(unescape(path)); err == nil && os.SameFile(behind, info) {
+		if behind, err := os.Stat(unescapePath(path)); err == nil && os.SameFile(behind, info) {
 			return true
 		}
 	}
 	return false
 }
 
-const inUse = "in use by a program that has locked it; stop the virtual machine first"
+const lockedText = "in use by a program that has locked it; stop the virtual machine first"
 
-// locked asks whether a program holds a lock on the file, as QEMU does on the
-// disks of a running machine.
-func locked(path string) (string, error) {
+// lockReason says that a program has locked the file, as QEMU locks the disks of a
+// running machine; "" where none has.
+func lockReason(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -193,7 +196,7 @@ func locked(path string) (string, error) {
 		return "", nil // a file system without locks has none held
 	}
 	if lock.Type != unix.F_UNLCK {
-		return inUse, nil
+		return lockedText, nil
 	}
 	return "", nil
 }

@@ -1,4 +1,4 @@
-package flash
+package device
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"slipway/flash/device/devicetest"
 )
 
 // mute is a file whose server says nothing about it any more, until the test has ended.
@@ -59,12 +61,12 @@ func TestOpenersAskNoServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sleeper(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{f} })
+	devicetest.Sleep(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{f} })
 	f.Close()
 	file.quiet.Store(true)
 	t.Cleanup(func() { close(file.ended) })
 	found := make(chan []opener, 1)
-	go func() { found <- here.openers([]string{"259:1048575"}, false) }()
+	go func() { found <- here.findOpeners([]string{"259:1048575"}, false) }()
 	select {
 	case programs := <-found:
 		if len(programs) > 0 {

@@ -1,0 +1,59 @@
+package flash
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/flash/device"
+	"slipway/images"
+)
+
+// defaultLargestGiB is more than cards for boards have, and less than most disks that
+// somebody keeps something on.
+const defaultLargestGiB = 512
+
+// admitDevice refuses a device that must not be written, or not for this board.
+func admitDevice(spec images.Spec, d device.Device) error {
+	if !slices.Contains(spec.Flash.Kinds, d.Kind) {
+		return fmt.Errorf("it is a device of kind %s; board.yml names for this board: %s (flash.kinds)", d.Kind, strings.Join(spec.Flash.Kinds, ", "))
+	}
+	if flashers[d.Kind] == nil {
+		return fmt.Errorf("this version has no flasher for devices of kind %s (it has: %s)", d.Kind, strings.Join(slices.Sorted(maps.Keys(flashers)), ", "))
+	}
+	if d.Refused != "" {
+		return fmt.Errorf("refused: %s", d.Refused)
+	}
+	largest := int64(cmp.Or(spec.Flash.LargestGiB, defaultLargestGiB))
+	if d.Kind == device.Block && d.SizeBytes > largest<<30 {
+		return fmt.Errorf("refused: it has %s, and nothing over %d GiB is written for board %s: that would be somebody's disk rather than a card; where it is not, set flash.largestGiB in images/boards/%s/board.yml", device.ExactSize(d.SizeBytes), largest, spec.Board, spec.Board)
+	}
+	if d.Kind == device.File && d.Exists() {
+		return overArtifact(spec, d.Path)
+	}
+	return nil
+}
+
+// overArtifact refuses files of an artifact, whose image would be written over
+// itself, and another board's virtual disk, which lies below its artifact.
+func overArtifact(spec images.Spec, path string) error {
+	dir := filepath.Dir(path)
+	for _, dir := range []string{dir, filepath.Dir(dir)} {
+		a, err := images.ReadArtifact(dir)
+		if err != nil {
+			continue // most folders have none
+		}
+		for _, f := range a.Files {
+			if a.Path(f) == path {
+				return fmt.Errorf("refused: it belongs to the artifact in %s; name a device, or a file that is to become a virtual disk", a.Dir())
+			}
+		}
+		if a.Board != spec.Board {
+			return fmt.Errorf("refused: it lies with the artifact of board %s, and this one is for %s", a.Board, spec.Board)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package device
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// confirmationToken returns the name that confirms a device where no person is asked, and
+// what kind of name that is. Another card can have the same path by now, so a path
+// confirms only what has nothing better.
+func (d Device) confirmationToken() (token, what string) {
+	switch {
+	case d.Kind != Block || d.Bus == "loop":
+		return d.Path, "its path"
+	case d.Twin != "":
+		return d.Port, fmt.Sprintf("its port (%s has the same serial)", d.Twin)
+	case d.Serial != "" || d.isFixed():
+		return d.Serial, "its serial"
+	}
+	return d.Path, "its path"
+}
+
+// guardReason says why an answer to a question does not confirm a device, but only its
+// token; "" where an answer does.
+func (d Device) guardReason() string {
+	if d.isFixed() {
+		return "not removable"
+	}
+	return d.Guarded
+}
+
+// Confirm makes sure that the user means these very devices: by what names them in
+// yes, or else by the answer to ask, which may be nil.
+func Confirm(ctx context.Context, devices []Device, yes []string, ask func([]Device) error) error {
+	if len(yes) > 0 {
+		return checkConfirmed(devices, yes)
+	}
+	var open []Device
+	for _, d := range devices {
+		token, what := d.confirmationToken()
+		switch {
+		case !d.exists:
+		case d.guardReason() != "":
+			return fmt.Errorf("%s: %s, so it is written only when confirmed by %s, %q; nothing was written", d.Path, d.guardReason(), what, token)
+		case ask == nil:
+			return fmt.Errorf("%s: not confirmed: confirm it by %s, %q; nothing was written", d.Path, what, token)
+		default:
+			open = append(open, d)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return askUser(ctx, ask, open)
+}
+
+// checkConfirmed compares the devices with what confirms them. A name of none of them
+// was meant for another device, so that something is wrong.
+func checkConfirmed(devices []Device, yes []string) error {
+	for _, d := range devices {
+		if token, what := d.confirmationToken(); !slices.ContainsFunc(yes, d.isConfirmedBy) {
+			return fmt.Errorf("confirmed as %q, but %s of %s is %q; nothing was written", strings.Join(yes, ", "), what, d.Path, token)
+		}
+	}
+	for _, name := range yes {
+		if !slices.ContainsFunc(devices, func(d Device) bool { return d.isConfirmedBy(name) }) {
+			return fmt.Errorf("confirmed as %q, which is none of the devices; nothing was written", name)
+		}
+	}
+	return nil
+}
+
+func (d Device) isConfirmedBy(yes string) bool {
+	token, _ := d.confirmationToken()
+	return yes != "" && (yes == token || d.Kind == File && samePath(yes, d.Path))
+}
+
+func samePath(a, b string) bool {
+	if real, err := filepath.EvalSymlinks(a); err == nil {
+		a = real
+	}
+	a, err := filepath.Abs(a)
+	return err == nil && a == b
+}
+
+// askUser does not wait for an answer any longer once the context has ended.
+func askUser(ctx context.Context, ask func([]Device) error, devices []Device) error {
+	answer := make(chan error, 1)
+	go func() { answer <- ask(devices) }()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Ask returns a question for Confirm: a person at a terminal types the devices' names.
+func Ask(in io.Reader, out io.Writer) func([]Device) error {
+	lines := bufio.NewReader(io.LimitReader(in, 4096))
+	return func(devices []Device) error {
+		var paths, names []string
+		for _, d := range devices {
+			paths, names = append(paths, d.Path), append(names, filepath.Base(d.Path))
+		}
+		want := strings.Join(names, " ")
+		fmt.Fprintf(out, "All that is on %s will be lost. Type %s to go on: ", strings.Join(paths, ", "), want)
+		line, err := lines.ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if typed := strings.TrimSpace(line); !slices.Equal(splitNames(typed), splitNames(want)) {
+			return fmt.Errorf("not confirmed: %q was typed, not %s; nothing was written", typed, want)
+		}
+		return nil
+	}
+}
+
+func splitNames(names string) []string {
+	return strings.FieldsFunc(names, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
+}

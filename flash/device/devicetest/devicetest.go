@@ -1,0 +1,271 @@
+// Package devicetest makes devices for tests: loop devices over files, their partitions,
+// programs that have them open.
+package devicetest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"slipway/layers/run"
+)
+
+// attribute is what sysfs says of a device; "" where it says nothing.
+func attribute(device, name string) string {
+	data, _ := os.ReadFile(filepath.Join("/sys/class/block", filepath.Base(device), name))
+	return strings.TrimSpace(string(data))
+}
+
+// MustRun runs a program that a test is set up with.
+func MustRun(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Loop attaches a file full of what a former owner left. Where it goes, its
+// tests' mounts must have gone before.
+func Loop(t *testing.T, size int64, args ...string) (device, file string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for loop devices")
+	}
+	if _, err := exec.LookPath("losetup"); err != nil {
+		t.Skip("losetup is missing (Debian package mount)")
+	}
+	file = filepath.Join(t.TempDir(), "device")
+	if err := os.WriteFile(file, bytes.Repeat([]byte{0xa5}, int(size)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	device = Attach(t, append(args, file)...)
+	return device, file
+}
+
+// Attach attaches a loop device by losetup, which args are for.
+func Attach(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("losetup", append([]string{"--find", "--show"}, args...)...).CombinedOutput()
+	device := strings.TrimSpace(string(out))
+	if err != nil {
+		t.Skipf("no loop device: %v: %s", err, device)
+	}
+	// A test that was killed may have left it so; the kernel keeps that for the next file.
+	if !slices.Contains(args, "--read-only") && attribute(device, "ro") == "1" {
+		MustRun(t, "blockdev", "--setrw", device)
+	}
+	ClearPartitions(t, device)
+	t.Cleanup(func() { // unless it is somebody else's by now
+		if behind := backing(device); behind != "" && strings.HasPrefix(behind, args[len(args)-1]) {
+			_ = exec.Command("losetup", "--detach", device).Run()
+		}
+	})
+	return device
+}
+
+// ClearPartitions removes partitions that a test gave a loop device; the kernel would
+// keep them for the next file. Whoever looks at them at the moment holds them.
+func ClearPartitions(t *testing.T, device string) {
+	t.Helper()
+	pattern := filepath.Join("/sys/class/block", filepath.Base(device)+"p*")
+	eventually(t, "the partitions of "+device+" to go", func() bool {
+		left, _ := filepath.Glob(pattern)
+		for _, p := range left {
+			_ = exec.Command("delpart", device, attribute(p, "partition")).Run()
+		}
+		return len(left) == 0
+	})
+}
+
+// backing is the file behind a loop device.
+func backing(device string) string {
+	return attribute(device, "loop/backing_file")
+}
+
+// Detach waits until the loop device has gone: whoever reads it at the moment (udev)
+// holds it back.
+func Detach(t *testing.T, device string) {
+	t.Helper()
+	file := backing(device)
+	MustRun(t, "losetup", "--detach", device)
+	eventually(t, device+" to go", func() bool { return backing(device) != file })
+}
+
+// Reattach gives a loop device another file. Until then, its number is free for
+// anybody, the tests of another package among them.
+func Reattach(t *testing.T, device, file string) {
+	t.Helper()
+	eventually(t, device+" to be free", func() bool { return exec.Command("losetup", device, file).Run() == nil })
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("waited a minute for %s", what)
+		}
+	}
+}
+
+// Open holds a file open until the test ends.
+func Open(t *testing.T, path string, flags int) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR|flags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// Sparse attaches a sparse file.
+func Sparse(t *testing.T, size int64, args ...string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for loop devices")
+	}
+	file := filepath.Join(t.TempDir(), "sparse")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, size); err != nil {
+		t.Fatal(err)
+	}
+	return Attach(t, append(args, file)...)
+}
+
+// Sleep is a program that runs until the test ends.
+func Sleep(t *testing.T, change func(*exec.Cmd)) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sleep", "3600")
+	change(cmd)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// Hold opens a device in another program.
+func Hold(t *testing.T, device string, flags int) {
+	t.Helper()
+	f, err := os.OpenFile(device, flags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	Sleep(t, func(c *exec.Cmd) { c.ExtraFiles = []*os.File{f} })
+	f.Close()
+}
+
+// Partition makes a partition of a loop device, which the kernel knows.
+func Partition(t *testing.T, device string) string {
+	t.Helper()
+	if _, err := exec.LookPath("addpart"); err != nil {
+		t.Skip("addpart is missing (Debian package util-linux)")
+	}
+	MustRun(t, "addpart", device, "1", "2048", "6144")
+	t.Cleanup(func() { ClearPartitions(t, device) })
+	return PartitionNode(t, device+"p1")
+}
+
+// PartitionNode is a node of a partition's own, since not each machine has somebody who
+// makes them.
+func PartitionNode(t *testing.T, device string) string {
+	t.Helper()
+	number := attribute(device, "dev")
+	var major, minor uint32
+	if _, err := fmt.Sscanf(number, "%d:%d", &major, &minor); err != nil {
+		t.Fatalf("%s has no partition: %v", device, err)
+	}
+	node := filepath.Join(t.TempDir(), filepath.Base(device))
+	if err := unix.Mknod(node, unix.S_IFBLK|0o600, int(unix.Mkdev(major, minor))); err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// Scribble writes into what a device holds.
+func Scribble(t *testing.T, path string, off int64, p []byte) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(p, off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// LvmLabel is what makes a disk a part of a volume group.
+func LvmLabel() []byte {
+	p := make([]byte, 512)
+	copy(p, "LABELONE")
+	p[20] = 32
+	copy(p[24:], "LVM2 001abcdefghijklmnopqrstuvwxyzABCDEF")
+	return p
+}
+
+// Put writes a file, and makes its folder.
+func Put(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Link makes a link below root, and its folder.
+func Link(t *testing.T, root, name, target string) {
+	t.Helper()
+	path := filepath.Join(root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(root, target), path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// E2fs is the path of a program of e2fsprogs.
+func E2fs(t *testing.T, name string) string {
+	t.Helper()
+	path, err := run.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is missing (Debian package e2fsprogs)", name)
+	}
+	return path
+}
+
+// ZfsProperties are a pool's, as they lie on each of its disks.
+func ZfsProperties() []byte {
+	word := func(n uint32) string { return string([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) }
+	return []byte("\x01\x01\x00\x00" + word(0) + word(1) +
+		word(32) + word(48) + word(4) + "name" + word(9) + word(1) + word(4) + "tank" +
+		word(40) + word(48) + word(9) + "pool_guid\x00\x00\x00" + word(8) + word(1) + word(0) + word(7))
+}
+
+// MdSuperblock is that of a RAID of version 1.2.
+func MdSuperblock() []byte {
+	p := make([]byte, 256)
+	copy(p, "\xfc\x4e\x2b\xa9\x01")
+	copy(p[16:], "0123456789abcdefnas:0"[:16])
+	copy(p[32:], "nas:0")
+	p[144] = 8
+	return p
+}

@@ -1,0 +1,136 @@
+package device
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// findClaims lists the uses of a device or a partition, also those by way of LVM,
+// encryption, RAID, multipath and bcache.
+func (m machine) findClaims(dir string, u uses) []string {
+	found := slices.Clone(u[readAttribute(dir, "dev")])
+	holders, _ := os.ReadDir(filepath.Join(dir, "holders")) // one that has no such folder has no holders
+	for _, h := range holders {
+		holder, err := m.sysfsDir(h.Name())
+		if err != nil {
+			holder = filepath.Join(dir, "holders", h.Name())
+		}
+		title := h.Name()
+		if name := readAttribute(holder, "dm/name"); name != "" {
+			title += " (" + name + ")"
+		}
+		found = append(found, m.findClaims(holder, u)...)
+		found = append(found, "part of "+title)
+	}
+	return found
+}
+
+// fileSharer finds another loop device over the file of this one.
+func (m machine) fileSharer(dir string) string {
+	mine, err := os.Stat(readAttribute(dir, "loop/backing_file"))
+	if err != nil {
+		return ""
+	}
+	loops, _ := filepath.Glob(filepath.Join(m.sys, "class/block/loop*")) // the pattern is well-formed
+	for _, other := range loops {
+		theirs, err := os.Stat(readAttribute(other, "loop/backing_file"))
+		if err == nil && os.SameFile(mine, theirs) && filepath.Base(other) != filepath.Base(dir) {
+			return m.nodePath(filepath.Base(other))
+		}
+	}
+	return ""
+}
+
+// bootArea is one of the small disks beside a memory card or an eMMC.
+var bootArea = regexp.MustCompile(`^(mmcblk\d+)(boot\d+|rpmb|gp\d+)$`)
+
+// refusalReason says why a device is never written, whatever the user wants.
+func (m machine) refusalReason(dir string, d Device, u uses) string {
+	name := filepath.Base(dir)
+	switch {
+	case m.isDevice(readAttribute(dir, "loop/backing_file")):
+		// What speaks against that device would not be seen here.
+		return "a loop device over " + readAttribute(dir, "loop/backing_file") + "; name that itself"
+	case m.fileSharer(dir) != "":
+		// Each has a page cache of its own, of which the other knows nothing.
+		return "it shares its file with " + m.fileSharer(dir) + "; detach one of them"
+	case hasAttribute(dir, "partition"):
+		return "a partition; name the whole disk, " + m.nodePath(filepath.Base(filepath.Dir(dir)))
+	case readAttribute(dir, "hidden") == "1":
+		return "one of several paths to a disk; name the disk itself"
+	case bootArea.MatchString(name):
+		return "a boot area of " + m.nodePath(bootArea.FindStringSubmatch(name)[1]) + "; name that itself"
+	case strings.Contains(dir, "/virtual/block/") && d.Bus != "loop":
+		return "not a disk, but something that the kernel makes of disks or memory"
+	case strings.HasPrefix(name, "sr"):
+		return "an optical drive"
+	case strings.HasPrefix(name, "fd"):
+		return "a floppy drive"
+	case d.SizeBytes == 0:
+		return "no medium in it"
+	case readAttribute(dir, "ro") == "1":
+		return "read-only; look for a write-protect switch"
+	}
+	return m.useReason(dir, d, u)
+}
+
+// useReason says that a device is the system's disk, or what else uses it; "" for neither.
+func (m machine) useReason(dir string, d Device, u uses) string {
+	claims := m.findClaims(dir, u)
+	for _, p := range d.Partitions {
+		for _, use := range p.Uses {
+			claims = append(claims, p.Name+": "+use)
+		}
+	}
+	for _, c := range claims {
+		if _, reason, ok := strings.Cut(c, systemPrefix); ok {
+			return systemPrefix + reason
+		}
+	}
+	if len(claims) > 0 {
+		return "in use: " + strings.Join(claims, "; ")
+	}
+	return ""
+}
+
+// refuseByContent adds what speaks against a device once its content is known.
+func (m machine) refuseByContent(d *Device) {
+	pools := m.zfsPools()
+	for _, c := range d.allContents() {
+		if c.Part == "" {
+			continue
+		}
+		if c.Content.Type == "zfs_member" && slices.Contains(pools, c.Label) && d.Refused == "" {
+			d.Refused = fmt.Sprintf("in use: %s: part of %s", c.Name, c.Part)
+		}
+		// Not in use at the moment: a disk of a NAS that is being fixed.
+		d.Guarded = cmp.Or(d.Guarded, fmt.Sprintf("%s is a part of %s", c.Name, c.Part))
+	}
+}
+
+// checkUnchanged refuses a device that is not the one that was shown and confirmed.
+func (d Device) checkUnchanged(now Device) error {
+	if now.Refused != "" {
+		return fmt.Errorf("refused: %s", now.Refused)
+	}
+	for _, f := range []struct{ what, then, now string }{
+		{"number", d.Number, now.Number},
+		{"serial", d.Serial, now.Serial},
+		{"port", d.Port, now.Port},
+		{"size", ExactSize(d.SizeBytes), ExactSize(now.SizeBytes)},
+		{"place in the kernel's count of disks", d.sequence, now.sequence},
+	} {
+		if f.then != f.now {
+			return fmt.Errorf("it is not the device any more that was shown and confirmed: its %s was %q, and is %q; nothing was written", f.what, f.then, f.now)
+		}
+	}
+	if now.Guarded != d.Guarded {
+		return fmt.Errorf("what is on it is not what was shown and confirmed: %s; nothing was written", cmp.Or(now.Guarded, d.Guarded))
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package flash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"slipway/flash/device"
+	"slipway/flash/write"
+	"slipway/images"
+	"slipway/layers/progress"
+)
+
+// deviceWriter writes an imageJob's image to one device or virtual disk.
+type deviceWriter struct {
+	job      *imageJob
+	device   device.Device
+	claimed  *device.Claimed // the block device
+	readOnly *os.File        // the device of a dry run
+	pending  *device.Pending // what will be the virtual disk
+	disk     *write.Disk
+	copy     *write.Copy
+	step     *progress.Step
+	saved    []string // what the device began and ended with
+	receipt  Receipt
+	err      error
+}
+
+func (j *imageJob) newReceipt(d device.Device) Receipt {
+	r := Receipt{
+		Board: j.artifact.Board, Key: j.artifact.Key, Device: d,
+		Image: filepath.Base(j.file.Name()), Form: j.source.Form(),
+		ImageSHA256: j.sha256, MapSHA256: j.mapSum, ImageBytes: j.size,
+		Holes: j.options.Holes, DryRun: j.options.DryRun, Raw: j.options.Raw,
+	}
+	if j.image.path != "" {
+		r.Image, r.Key = j.image.name, "" // the key is of what the artifact was made of
+	}
+	if r.Holes == "" {
+		r.Holes = write.Zero
+	}
+	if j.options.Identity != nil {
+		r.HostKey = j.options.Identity.Fingerprint()
+	}
+	return r
+}
+
+// openDevice opens the device for this flash alone. It writes nothing, but gives a new
+// virtual disk its size.
+func (w *deviceWriter) openDevice(ctx context.Context) (err error) {
+	o := write.CopyOptions{Count: w.countBytes, Detail: w.showDetail}
+	if w.device.Kind == device.File {
+		if w.pending, err = newDisk(w.job, w.device); err != nil {
+			return withKind(ctx, ErrRefused, err) // nothing was written
+		}
+		o.Fresh = true
+		return w.copyTo(w.pending.File, o)
+	}
+	if w.claimed, err = device.Claim(ctx, w.device); err != nil {
+		return err
+	}
+	o.Marked, o.Save = true, w.saveReplaced
+	return w.copyTo(w.claimed.File, o)
+}
+
+// openReadOnly opens the device for a comparison. A virtual disk is made anew, so it has
+// nothing to compare.
+func (w *deviceWriter) openReadOnly(context.Context) (err error) {
+	path, o := w.device.Path, write.CopyOptions{Dry: true, Marked: true, Count: w.countBytes, Detail: w.showDetail}
+	if w.device.Kind == device.File {
+		path, o = os.DevNull, write.CopyOptions{Dry: true, Fresh: true, Count: w.countBytes, Detail: w.showDetail}
+	}
+	if w.readOnly, err = os.Open(path); err != nil {
+		return err
+	}
+	return w.copyTo(w.readOnly, o)
+}
+
+func (w *deviceWriter) copyTo(f *os.File, o write.CopyOptions) (err error) {
+	if w.disk, err = write.OpenDisk(f); err != nil {
+		return err
+	}
+	w.copy, err = write.NewCopy(w.disk, o)
+	return err
+}
+
+func (w *deviceWriter) close() {
+	if w.disk != nil {
+		w.disk.Close()
+	}
+	if w.claimed != nil {
+		w.claimed.Close()
+	}
+	if w.readOnly != nil {
+		w.readOnly.Close()
+	}
+	if w.pending != nil {
+		w.pending.Close()
+	}
+}
+
+func (w *deviceWriter) startProgress(ctx context.Context, o write.Options) {
+	name := "flash"
+	if len(w.job.writers) > 1 {
+		name += " " + filepath.Base(w.device.Path)
+	}
+	w.step = progress.Start(ctx, name, o.Work(), progress.Bytes)
+}
+
+func (w *deviceWriter) countBytes(n int64)     { w.step.Add(n) }
+func (w *deviceWriter) showDetail(what string) { w.step.Detail(what) }
+
+// giveUp ends one device of a flash that goes on with the others.
+func (w *deviceWriter) giveUp(began time.Time, err error) {
+	w.err, w.receipt.Seconds, w.receipt.Finished = err, time.Since(began).Seconds(), time.Now().UTC()
+	w.close()
+	w.disk, w.claimed, w.readOnly, w.pending, w.copy = nil, nil, nil, nil, nil
+}
+
+// finishReceipt ends the device's progress bar and fills its receipt.
+func (w *deviceWriter) finishReceipt(began time.Time, err error) {
+	took, done := time.Since(began), w.copy.Result()
+	w.err = err
+	r := &w.receipt
+	r.WrittenBytes, r.LeftBytes, r.VerifiedBytes, r.ZeroedBytes = done.Written, done.Left, done.Verified, done.Zeroed
+	r.Seconds, r.Finished = took.Seconds(), time.Now().UTC()
+	if r.Seconds > 0 {
+		r.BytesPerSecond = int64(float64(done.Written+done.Left) / r.Seconds)
+	}
+	r.Saved = w.saved
+	w.step.End(fmt.Sprintf("%s in %.1f s", w.resultText(done), r.Seconds), err)
+}
+
+func (w *deviceWriter) resultText(r write.Result) string {
+	what := fmt.Sprintf("%s written to %s and read back", device.SizeText(r.Written), w.device.Path)
+	switch {
+	case w.job.options.DryRun:
+		what = fmt.Sprintf("%s on %s differ", device.SizeText(r.Written), w.device.Path)
+	case w.job.options.Blind:
+		what = fmt.Sprintf("%s written to %s, and not read back", device.SizeText(r.Written), w.device.Path)
+	}
+	if r.Left > 0 {
+		what += fmt.Sprintf(", %s were there already", device.SizeText(r.Left))
+	}
+	return what
+}
+
+// completeDevice writes what makes the device whole, and has the kernel read its table.
+func (w *deviceWriter) completeDevice(ctx context.Context) error {
+	err := withKind(ctx, ErrDevice, w.copy.Complete(ctx))
+	if err == nil && w.pending != nil {
+		err = w.pending.Replace()
+	}
+	if state := w.unfinishedState(); err != nil && state != "" {
+		err = fmt.Errorf("%w\n  %s", err, state)
+	}
+	if err == nil && w.claimed != nil {
+		err = w.claimed.RereadTable(ctx)
+	}
+	return err
+}
+
+// unfinishedState says how an unfinished flash leaves the device; "" where there is nothing
+// to say.
+func (w *deviceWriter) unfinishedState() string {
+	if w.claimed == nil || w.copy == nil {
+		return ""
+	}
+	if !w.copy.Touched() {
+		return w.device.Path + " is as it was: nothing was written to it"
+	}
+	return w.device.Path + " is not whole: its first and last MiB, with the partition table, are zeroed; flash it again, which goes on where this ended"
+}
+
+func (w *deviceWriter) recordProof(p write.Proof) {
+	r := &w.receipt
+	if p.SHA256 != "" {
+		r.UnpackedSHA256 = p.SHA256
+	}
+	r.Ranges, r.ReadBack = p.Ranges, !w.job.options.Blind && !w.job.options.DryRun
+}
+
+// keepSaved is how many flashes' partition tables are kept beside an artifact.
+const keepSaved = 8
+
+// saveReplaced saves an end of the device beside the artifact. dd puts it back.
+func (w *deviceWriter) saveReplaced(old []byte, off int64) error {
+	dir := images.ReplacedDir(w.job.artifact.Dir())
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	name := fmt.Sprintf("%s-%s-at-%d.bin", time.Now().UTC().Format("20060102T150405Z"), filepath.Base(w.device.Path), off)
+	path := filepath.Join(dir, name)
+	if err := writeSynced(path, old); err != nil {
+		return err
+	}
+	w.saved = append(w.saved, path)
+	return pruneOldest(dir, 2*max(keepSaved, len(w.job.writers)))
+}
+
+// writeSynced leaves no file where it fails, as on a full disk.
+func writeSynced(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// pruneOldest removes the oldest files of a folder, whose names begin with their time.
+// Another device that is flashed at the same time may prune it too.
+func pruneOldest(dir string, keep int) error {
+	entries, err := os.ReadDir(dir)
+	for i := 0; err == nil && i < len(entries)-keep; i++ {
+		if err = os.Remove(filepath.Join(dir, entries[i].Name())); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	return err
+}
