@@ -2,11 +2,11 @@ package ci
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -306,22 +306,6 @@ func TestReportIsRemovedFirst(t *testing.T) {
 	}
 }
 
-func TestWhoMayLogIn(t *testing.T) {
-	refused := fmt.Errorf("%w by root@h", target.ErrLogin)
-	if err := whoMayLogIn(images.Spec{Board: "b"}, refused); !errors.Is(err, target.ErrLogin) || !strings.Contains(err.Error(), "SLIPWAY_ROOT_LOGIN=1") {
-		t.Errorf("a board of bitbake's = %v; want how it is opened", err)
-	}
-	for name, spec := range map[string]images.Spec{"a board of Debian's": {Debian: &images.Debian{}}, "another error": {}} {
-		err := refused
-		if spec.Debian == nil {
-			err = io.EOF
-		}
-		if got := whoMayLogIn(spec, err); got != err {
-			t.Errorf("%s: %v; want %v as it was", name, got, err)
-		}
-	}
-}
-
 func TestStartOfWhatIsNotVirtual(t *testing.T) {
 	opt, noDisk := images.Options{Dir: t.TempDir()}, images.Spec{Board: "b", Machine: &images.Machine{}}
 	if err := StartVirtual(t.Context(), io.Discard, opt, noDisk); err == nil || !strings.HasSuffix(err.Error(), "then flash b "+filepath.Join(opt.MachineDir(noDisk), "disk.img")) {
@@ -330,37 +314,6 @@ func TestStartOfWhatIsNotVirtual(t *testing.T) {
 	err := StartVirtual(t.Context(), io.Discard, images.Options{Dir: t.TempDir()}, images.Spec{Board: "b"})
 	if err == nil || !strings.Contains(err.Error(), "images/boards/b/board.yml describes no virtual machine") {
 		t.Errorf("StartVirtual = %v; want why not", err)
-	}
-}
-
-// A name that is wrong is said before a board is asked, with where to look for it.
-func TestFilesThatAreNotHere(t *testing.T) {
-	dir := t.TempDir()
-	lost, below := filepath.Join(dir, "etcc"), filepath.Join(dir, "no/such/etc")
-	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: dir}
-	for _, tt := range []struct{ name, next string }{{lost, dir}, {below, dir}, {"no-such-folder", "."}, {"no/such", "."}} {
-		_, report := report.ReadReports(tt.name)
-		for what, err := range map[string]error{
-			"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, "/etc", FilesOptions{}),
-			"deploy:config": DeployConfig(t.Context(), io.Discard, opt, spec, "root@127.0.0.1:1", tt.name, ConfigOptions{}),
-			"report":        report,
-		} {
-			want := fmt.Sprintf("read %q on this machine: no such file or directory\nnext: ls %s", tt.name, tt.next)
-			if err == nil || !strings.HasSuffix(err.Error(), want) {
-				t.Errorf("%s of %s: %v; want %s", what, tt.name, err, want)
-			}
-		}
-	}
-}
-
-// A deploy that broke off does not report its plan as done.
-func TestShowFilesOfBrokenDeploy(t *testing.T) {
-	for err, want := range map[string]string{"": "1 changes in /opt; deploy:undo", "it broke off": "some of these 1 changes in /opt may be made; deploy:undo"} {
-		var out strings.Builder
-		done := filesDone{Changes: []target.Change{{Path: "a", Kind: target.Added}}, Undo: "an ID", Error: err}
-		if err := showFiles(&out, done, "/opt", FilesOptions{}); err != nil || !strings.Contains(out.String(), "\n"+want) {
-			t.Errorf("showFiles with error %q: %v,\n%s; want %q", done.Error, err, out.String(), want)
-		}
 	}
 }
 
@@ -413,6 +366,18 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 		}
 		if left, _ := filepath.Glob(filepath.Join(dir, "id_ed25519*")); len(left) > 0 {
 			t.Errorf("%s: a dry run made %v", name, left)
+		}
+	}
+}
+
+// A stage that ends as the board is lost says what to do about that, whatever a failed
+// check would say.
+func TestStageOfLostBoard(t *testing.T) {
+	for want, err := range map[string]error{lostNext: report.Because(t.Context(), report.ErrUnreachable, io.EOF), "each check says": report.ErrFailed} {
+		var r report.Report
+		_ = runStage(t.Context(), &r, stage{"smoke", func(context.Context) (string, error) { return "", err }, "each check says"})
+		if got := r.Stages[0].Next; got != want {
+			t.Errorf("%v: next is %q; want %q", err, got, want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func readCommand(e *entry) probe {
 // exitStatus is 0 unless the suite says otherwise.
 func (e *entry) exitStatus() matcher {
 	if e.Fields["exit-status"] == nil {
-		return matcher{words: "0", test: func(v any) (bool, error) { return v == 0, nil }}
+		return equals(0)
 	}
 	return e.matcher("exit-status", numberValue)
 }

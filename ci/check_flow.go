@@ -46,15 +46,7 @@ func wantDPU(ctx context.Context, s *session, program string) error {
 	if s.dpu == nil {
 		return missing("the board's board.yml has no section dpu")
 	}
-	return wantProgram(ctx, s, program)
-}
-
-func wantProgram(ctx context.Context, s *session, program string) error {
-	why, err := s.lacking(ctx, need{kind: "command", name: program})
-	if err == nil && why != "" {
-		err = missing(why)
-	}
-	return err
+	return s.wantProgram(ctx, program)
 }
 
 func (c flow) Inspect(ctx context.Context, s *session) (f finding, err error) {

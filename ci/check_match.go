@@ -45,6 +45,11 @@ func (m matcher) misses(value any) []string {
 	return misses
 }
 
+// equals is the matcher of one number.
+func equals(n int) matcher {
+	return matcher{words: strconv.Itoa(n), test: func(v any) (bool, error) { return v == n, nil }}
+}
+
 // holds says whether value matches, or why that cannot be said.
 func (m matcher) holds(value any) (bool, error) {
 	for _, part := range m.all {

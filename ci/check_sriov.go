@@ -35,7 +35,7 @@ func (s sriov) Next() string {
 }
 
 func (c sriov) Inspect(ctx context.Context, s *session) (f finding, err error) {
-	if err := wantProgram(ctx, s, "devlink"); err != nil {
+	if err := s.wantProgram(ctx, "devlink"); err != nil {
 		return f, err
 	}
 	device, err := s.output(ctx, "readlink", "-f", "/sys/class/net/"+c.pf+"/device")

@@ -79,7 +79,7 @@ func (steering) Next() string {
 
 func (c steering) Inspect(ctx context.Context, s *session) (f finding, err error) {
 	program := map[bool]string{true: "mlx_hw_steering_dump", false: "mlx_steering_dump"}[c.hardware]
-	if err := wantProgram(ctx, s, program); err != nil {
+	if err := s.wantProgram(ctx, program); err != nil {
 		return f, err
 	}
 	pid := ""

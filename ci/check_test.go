@@ -177,7 +177,7 @@ func FuzzBoardAnswers(f *testing.F) {
 		mounts := parseMountinfo(text)
 		var found finding
 		disk{labels: []string{"a"}, root: []string{"b"}}.layout(&found, parsePartitions(text), mounts)
-		_ = file{size: matcher{test: func(v any) (bool, error) { return v == 8, nil }}}.stat(&found, text)
+		_ = file{size: equals(8)}.stat(&found, text)
 		bootedSlot(text)
 		if id := identityOf(map[string]string{"/etc/os-release": text, "/proc/uptime": text}); len(id.OS) > len(text) {
 			t.Fatalf("identityOf made %d bytes of %d", len(id.OS), len(text))

@@ -1,12 +1,10 @@
 package ci
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,46 +12,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
-	"slipway/flash/target/sshd"
 	"slipway/images"
-	"slipway/layers/run"
 )
-
-// startBoard runs a real server that the user's configuration calls "board", with the
-// alias serial-7 for its host key. ssh finds the home folder by itself, so it is called
-// by another name with -F. The key is returned as known_hosts files have it.
-func startBoard(t *testing.T, settings ...string) (key, known string) {
-	t.Helper()
-	program, err := exec.LookPath("ssh")
-	if _, missing := os.Stat(sshd.Program); err != nil || missing != nil {
-		t.Skip("ssh or sshd is missing: install the Debian packages openssh-client and openssh-server")
-	}
-	s, err := sshd.New(t.TempDir(), settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Stop)
-	dir := t.TempDir()
-	known = filepath.Join(dir, "known_hosts")
-	config := fmt.Sprintf("Host board\n\tHostName 127.0.0.1\n\tPort %d\n\tHostKeyAlias serial-7\n\tIdentityFile %s\n\tUserKnownHostsFile %s\n\tGlobalKnownHostsFile none\n", s.Port, s.Identity, known)
-	for name, text := range map[string]string{"config": config, "ssh": "#!/bin/sh\nexec " + program + " -F " + filepath.Join(dir, "config") + " \"$@\"\n"} {
-		if err := run.WriteProgram(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	t.Setenv("HOME", dir)
-	t.Setenv("SSH_AUTH_SOCK", "")
-	line, err := os.ReadFile(s.KnownHosts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, key, _ = strings.Cut(strings.TrimSpace(string(line)), " ")
-	return key, known
-}
 
 // What proves a board: a key that its flash recorded by the serial, or a fingerprint
 // that a person gave. Nothing else does.
@@ -111,5 +71,21 @@ func TestReach(t *testing.T) {
 	spec.SSH.HostCA = "ssh-ed25519 !"
 	if err := reach(); err == nil || !strings.Contains(err.Error(), "no public key") {
 		t.Errorf("Reach with a broken hostCA = %v", err)
+	}
+}
+
+func TestWhoMayLogIn(t *testing.T) {
+	refused := fmt.Errorf("%w by root@h", target.ErrLogin)
+	if err := whoMayLogIn(images.Spec{Board: "b"}, refused); !errors.Is(err, target.ErrLogin) || !strings.Contains(err.Error(), "SLIPWAY_ROOT_LOGIN=1") {
+		t.Errorf("a board of bitbake's = %v; want how it is opened", err)
+	}
+	for name, spec := range map[string]images.Spec{"a board of Debian's": {Debian: &images.Debian{}}, "another error": {}} {
+		err := refused
+		if spec.Debian == nil {
+			err = io.EOF
+		}
+		if got := whoMayLogIn(spec, err); got != err {
+			t.Errorf("%s: %v; want %v as it was", name, got, err)
+		}
 	}
 }

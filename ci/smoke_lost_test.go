@@ -124,15 +124,3 @@ func TestBoardThatRestartsByItself(t *testing.T) {
 		judgeLoss(t, r, err)
 	}
 }
-
-// A stage that ends as the board is lost says what to do about that, whatever a failed
-// check would say.
-func TestStageOfLostBoard(t *testing.T) {
-	for want, err := range map[string]error{lostNext: report.Because(t.Context(), report.ErrUnreachable, io.EOF), "each check says": report.ErrFailed} {
-		var r report.Report
-		_ = runStage(t.Context(), &r, stage{"smoke", func(context.Context) (string, error) { return "", err }, "each check says"})
-		if got := r.Stages[0].Next; got != want {
-			t.Errorf("%v: next is %q; want %q", err, got, want)
-		}
-	}
-}

@@ -203,7 +203,10 @@ func junitText(t *testing.T, r report.Report) string {
 
 func wantFailedStage(t *testing.T, r report.Report, saw, next string) {
 	t.Helper()
-	smoke := find(r, "smoke")
+	var smoke report.Stage
+	if i := slices.IndexFunc(r.Stages, func(s report.Stage) bool { return s.Name == "smoke" }); i >= 0 {
+		smoke = r.Stages[i]
+	}
 	if smoke.Status != report.Failed || !strings.Contains(smoke.Saw, saw) || !strings.Contains(smoke.Next, next) {
 		t.Errorf("stage smoke is %+v; want it failed, with %q seen and %q next", smoke, saw, next)
 	}

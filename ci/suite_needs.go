@@ -141,3 +141,12 @@ func (s *session) remember(n need, has bool) {
 	}
 	s.has[n] = has
 }
+
+// wantProgram says what a board lacks that has no such program.
+func (s *session) wantProgram(ctx context.Context, program string) error {
+	why, err := s.lacking(ctx, need{kind: "command", name: program})
+	if err == nil && why != "" {
+		err = missing(why)
+	}
+	return err
+}

@@ -14,6 +14,8 @@ import (
 
 	"slipway/ci/report"
 	"slipway/flash/target"
+	"slipway/flash/target/sshd"
+	"slipway/layers/run"
 )
 
 // here is this machine as a board: real programs, without the connection.
@@ -73,4 +75,40 @@ func writeSuite(t *testing.T, files map[string]string) string {
 		}
 	}
 	return filepath.Join(dir, "main.yml")
+}
+
+// startBoard runs a real server that the user's configuration calls "board", with the
+// alias serial-7 for its host key. ssh finds the home folder by itself, so it is called
+// by another name with -F. The key is returned as known_hosts files have it.
+func startBoard(t *testing.T, settings ...string) (key, known string) {
+	t.Helper()
+	program, err := exec.LookPath("ssh")
+	if _, missing := os.Stat(sshd.Program); err != nil || missing != nil {
+		t.Skip("ssh or sshd is missing: install the Debian packages openssh-client and openssh-server")
+	}
+	s, err := sshd.New(t.TempDir(), settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	dir := t.TempDir()
+	known = filepath.Join(dir, "known_hosts")
+	config := fmt.Sprintf("Host board\n\tHostName 127.0.0.1\n\tPort %d\n\tHostKeyAlias serial-7\n\tIdentityFile %s\n\tUserKnownHostsFile %s\n\tGlobalKnownHostsFile none\n", s.Port, s.Identity, known)
+	for name, text := range map[string]string{"config": config, "ssh": "#!/bin/sh\nexec " + program + " -F " + filepath.Join(dir, "config") + " \"$@\"\n"} {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("HOME", dir)
+	t.Setenv("SSH_AUTH_SOCK", "")
+	line, err := os.ReadFile(s.KnownHosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, key, _ = strings.Cut(strings.TrimSpace(string(line)), " ")
+	return key, known
 }
