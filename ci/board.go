@@ -13,6 +13,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"slipway/ci/reach"
+	"slipway/ci/suite"
+
 	"slipway/ci/report"
 	"slipway/flash"
 	"slipway/flash/device"
@@ -206,7 +209,7 @@ func summary(d target.Deployed) string {
 // SmokeOn runs Smoke on the board that host leads to, and writes the report beside
 // the artifact, where there is one: also of a board that could not be reached. A spec
 // without a board's name has suites alone, and nothing is written for it.
-func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...SmokeOption) (report.Report, error) {
+func SmokeOn(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, pin string, how ...suite.Option) (report.Report, error) {
 	dir, a, err := artifactOf(opt, spec)
 	if err == nil && dir != "" {
 		err = report.Remove(dir)
@@ -235,21 +238,21 @@ func artifactOf(opt images.Options, spec images.Spec) (dir string, a images.Arti
 	return dir, a, err
 }
 
-func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...SmokeOption) (report.Report, error) {
+func reachAndSmoke(ctx context.Context, opt images.Options, spec images.Spec, a images.Artifact, host, pin string, how ...suite.Option) (report.Report, error) {
 	named := spec
 	named.Board = cmp.Or(spec.Board, host)
 	r := report.New(named)
-	if _, err := loadSuites(spec); err != nil { // before the board is asked anything
+	if _, err := suite.LoadAll(spec); err != nil { // before the board is asked anything
 		err = report.Because(ctx, report.ErrWrong, err)
-		r.AddFailure("smoke", err, suitesNext)
+		r.AddFailure("smoke", err, suite.SuitesNext)
 		return r, err
 	}
-	conn, err := Reach(ctx, opt, spec, host, pin)
+	conn, err := reach.Reach(ctx, opt, spec, host, pin)
 	if err != nil {
 		r.AddFailure("connect", err, "correct that, then run smoke again")
 		r.ElapsedMS = time.Since(r.Started).Milliseconds()
 		return r, err
 	}
 	defer conn.Close()
-	return Smoke(ctx, conn, named, a, how...)
+	return suite.Run(ctx, conn, named, a, how...)
 }

@@ -16,6 +16,11 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/deploy"
+	"slipway/ci/reach"
+	"slipway/ci/suite"
+	"slipway/ci/suite/suitetest"
+
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"slipway/ci/report"
@@ -223,12 +228,12 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 	archive := ocitest.Archive(t, "x.tar", ocitest.Docker(t, "x:1", ocitest.Config(v1.Platform{OS: "linux", Architecture: "amd64"}, v1.ImageConfig{})))
 	for _, host := range []string{"toy", "root@" + l.Addr().String()} {
 		for name, err := range map[string]error{
-			"deploy:config":    DeployConfig(t.Context(), io.Discard, opt, spec, host, config, ConfigOptions{}),
-			"deploy:container": DeployContainer(t.Context(), io.Discard, opt, spec, host, archive, ContainerOptions{}),
-			"deploy:run":       RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, target.Container{}, ContainerOptions{}),
-			"deploy:clean":     CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, ContainerOptions{}),
-			"deploy:files":     DeployFiles(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", FilesOptions{}),
-			"deploy:undo":      UndoDeploy(t.Context(), io.Discard, opt, spec, host, UndoOptions{}),
+			"deploy:config":    deploy.Config(t.Context(), io.Discard, opt, spec, host, config, deploy.ConfigOptions{}),
+			"deploy:container": deploy.Container(t.Context(), io.Discard, opt, spec, host, archive, deploy.ContainerOptions{}),
+			"deploy:run":       deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, host, target.Container{}, deploy.ContainerOptions{}),
+			"deploy:clean":     deploy.CleanContainers(t.Context(), io.Discard, opt, spec, host, nil, deploy.ContainerOptions{}),
+			"deploy:files":     deploy.Files(t.Context(), io.Discard, opt, spec, host, t.TempDir(), "/opt", deploy.FilesOptions{}),
+			"deploy:undo":      deploy.Undo(t.Context(), io.Discard, opt, spec, host, deploy.UndoOptions{}),
 		} {
 			if got := report.ExitStatus(err); got != 3 {
 				t.Errorf("%s of %s: status %d, %v; want 3", name, host, got, err)
@@ -243,17 +248,17 @@ func TestStatusOfABoardThatIsNotReached(t *testing.T) {
 // The same for a board that is lost in the middle: here its first command ends the connection.
 func TestStatusOfABoardThatIsLost(t *testing.T) {
 	t.Setenv("CI", "1") // no questions
-	key, known := startBoard(t, "ForceCommand kill -9 $PPID")
+	key, known := suitetest.StartBoard(t, "ForceCommand kill -9 $PPID")
 	if err := os.WriteFile(known, []byte("serial-7 "+key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
 	for name, err := range map[string]error{
-		"deploy:config": DeployConfig(t.Context(), io.Discard, opt, spec, "board", sysctlConfig(t), ConfigOptions{}),
-		"deploy:run":    RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", target.Container{}, ContainerOptions{}),
-		"deploy:clean":  CleanContainers(t.Context(), io.Discard, opt, spec, "board", nil, ContainerOptions{}),
-		"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", FilesOptions{}),
-		"deploy:undo":   UndoDeploy(t.Context(), io.Discard, opt, spec, "board", UndoOptions{}),
+		"deploy:config": deploy.Config(t.Context(), io.Discard, opt, spec, "board", sysctlConfig(t), deploy.ConfigOptions{}),
+		"deploy:run":    deploy.RunContainer(t.Context(), io.Discard, io.Discard, opt, spec, "board", target.Container{}, deploy.ContainerOptions{}),
+		"deploy:clean":  deploy.CleanContainers(t.Context(), io.Discard, opt, spec, "board", nil, deploy.ContainerOptions{}),
+		"deploy:files":  deploy.Files(t.Context(), io.Discard, opt, spec, "board", t.TempDir(), "/opt", deploy.FilesOptions{}),
+		"deploy:undo":   deploy.Undo(t.Context(), io.Discard, opt, spec, "board", deploy.UndoOptions{}),
 	} {
 		if got := report.ExitStatus(err); got != 3 || !strings.HasSuffix(err.Error(), "the board does not answer any more") {
 			t.Errorf("%s: status %d, %v; want 3", name, got, err)
@@ -277,9 +282,9 @@ func TestStatusOfABoardYMLThatIsWrong(t *testing.T) {
 	spec, opt := images.Spec{Board: "toy"}, images.Options{Dir: t.TempDir()}
 	spec.SSH.HostCA = "nobody.pub"
 	for name, err := range map[string]error{
-		"deploy:config": DeployConfig(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", sysctlConfig(t), ConfigOptions{}),
-		"deploy:files":  DeployFiles(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", t.TempDir(), "/opt", FilesOptions{}),
-		"deploy:undo":   UndoDeploy(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", UndoOptions{}),
+		"deploy:config": deploy.Config(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", sysctlConfig(t), deploy.ConfigOptions{}),
+		"deploy:files":  deploy.Files(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", t.TempDir(), "/opt", deploy.FilesOptions{}),
+		"deploy:undo":   deploy.Undo(t.Context(), io.Discard, opt, spec, "root@127.0.0.1", deploy.UndoOptions{}),
 	} {
 		if got := report.ExitStatus(err); got != 5 {
 			t.Errorf("%s: status %d, %v; want 5", name, got, err)
@@ -339,7 +344,7 @@ func TestArtifactOfAnotherBoard(t *testing.T) {
 	}
 	_, flashed := flashAll(t.Context(), spec, opt, []string{"disk.img"}, flash.Options{})
 	_, smoked := SmokeOn(t.Context(), io.Discard, opt, spec, "127.0.0.1:1", "")
-	deployed := OnBoard(t.Context(), opt, spec, "127.0.0.1:1", nil)
+	deployed := reach.OnBoard(t.Context(), opt, spec, "127.0.0.1:1", nil)
 	for what, err := range map[string]error{"flash": flashed, "smoke": smoked, "deploy": deployed} {
 		if err == nil || !strings.Contains(err.Error(), `of board "other", not of b`) {
 			t.Errorf("%s = %v; want it refused", what, err)
@@ -373,7 +378,7 @@ func TestFlashNeedsDataPartition(t *testing.T) {
 // A stage that ends as the board is lost says what to do about that, whatever a failed
 // check would say.
 func TestStageOfLostBoard(t *testing.T) {
-	for want, err := range map[string]error{lostNext: report.Because(t.Context(), report.ErrUnreachable, io.EOF), "each check says": report.ErrFailed} {
+	for want, err := range map[string]error{suite.LostNext: report.Because(t.Context(), report.ErrUnreachable, io.EOF), "each check says": report.ErrFailed} {
 		var r report.Report
 		_ = runStage(t.Context(), &r, stage{"smoke", func(context.Context) (string, error) { return "", err }, "each check says"})
 		if got := r.Stages[0].Next; got != want {

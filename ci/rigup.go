@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"slipway/ci/suite"
+
 	"slipway/ci/report"
 	softrig "slipway/ci/rig"
 	"slipway/flash/target"
@@ -30,7 +32,7 @@ type RigOptions struct {
 	Out   io.Writer // for what a person should read
 	Keep  bool      // leave the rig on until the context ends
 	Above []string  // layers of the root above those that are built
-	How   []SmokeOption
+	How   []suite.Option
 }
 
 // UpRig takes a board of namespaces from nothing to a report: packages, userland and
@@ -87,7 +89,7 @@ func sshArguments(a target.Address, argv ...string) []string {
 		a.User + "@" + a.Host,
 	}
 	if len(argv) > 0 {
-		line = append(line, "--", shellLine(argv))
+		line = append(line, "--", suite.ShellLine(argv))
 	}
 	return line
 }
@@ -168,8 +170,8 @@ func (u *rigUp) smoke(ctx context.Context) (saw string, err error) {
 	}
 	defer func() { err = errors.Join(err, transcript.Close()) }()
 	// A restart would end it: there is nothing that would switch it on again.
-	how := slices.Concat(u.opt.How, []SmokeOption{Transcribed(transcript), Reboots(false)})
-	proved, err := Smoke(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
+	how := slices.Concat(u.opt.How, []suite.Option{suite.Transcribed(transcript), suite.Reboots(false)})
+	proved, err := suite.Run(ctx, conn, u.spec, images.NoArtifact(u.spec, u.dir), how...)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks) + ", of software", err
 }

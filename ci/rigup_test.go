@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"slipway/ci/suite/suitetest"
+
 	"golang.org/x/sys/unix"
 
 	"slipway/ci/report"
@@ -35,7 +37,7 @@ func smallRig(t *testing.T, suite string) *rigUp {
 	spec := images.Spec{Board: "small-rig", Rig: &images.Rig{
 		Ports:  []images.RigPort{{Name: "p0", Address: "192.0.2.254/24"}},
 		Places: []images.RigPlace{{Name: "leaf1", Port: "p0", Address: "192.0.2.1/24"}},
-	}, Suites: []string{writeSuite(t, map[string]string{"main.yml": suite})}}
+	}, Suites: []string{suitetest.WriteSuite(t, map[string]string{"main.yml": suite})}}
 	spec.SSH.User = "root"
 	return &rigUp{spec: spec, opt: RigOptions{Out: io.Discard}, dir: dir, report: report.New(spec), layers: []string{"/"}}
 }

@@ -11,6 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"slipway/ci/reach"
+	"slipway/ci/suite"
+
 	"slipway/ci/report"
 	"slipway/flash"
 	"slipway/flash/qemu"
@@ -102,7 +105,7 @@ func runStage(ctx context.Context, r *report.Report, s stage) error {
 		err = fmt.Errorf("%s: stopped: %w", s.name, context.Cause(ctx))
 		result.Status, result.Saw, result.Next = report.Failed, err.Error(), "run it again; what is finished is kept"
 	case s.name == "smoke" && errors.Is(err, report.ErrUnreachable): // no check says what to do
-		result.Status, result.Saw, result.Next = report.Failed, err.Error(), lostNext
+		result.Status, result.Saw, result.Next = report.Failed, err.Error(), suite.LostNext
 	case err != nil:
 		result.Status, result.Saw, result.Next = report.Failed, err.Error(), s.next
 	}
@@ -243,7 +246,7 @@ func (u *up) logIn(ctx context.Context, vm *qemu.VM, step *progress.Step) (err e
 	defer stop(nil)
 	select {
 	case <-ready:
-		u.conn, err = target.WaitDial(watched, Address(u.opt.Build, u.spec, vm), bootLimit)
+		u.conn, err = target.WaitDial(watched, reach.Address(u.opt.Build, u.spec, vm), bootLimit)
 	case <-watched.Done():
 	}
 	if watched.Err() != nil {
@@ -297,11 +300,11 @@ func (u *up) watch(ctx context.Context, stop context.CancelCauseFunc, vm *qemu.V
 
 func (u *up) deploy(ctx context.Context) (string, error) {
 	deployed, err := target.Deploy(ctx, u.conn, u.spec, u.artifact)
-	return summary(deployed), orLost(ctx, u.conn, err)
+	return summary(deployed), reach.OrLost(ctx, u.conn, err)
 }
 
 func (u *up) smoke(ctx context.Context) (string, error) {
-	proved, err := Smoke(ctx, u.conn, u.spec, u.artifact)
+	proved, err := suite.Run(ctx, u.conn, u.spec, u.artifact)
 	u.report.Identity, u.report.Suites, u.report.Logs = proved.Identity, proved.Suites, proved.Logs
 	return report.CountWords(proved.Counts().Checks), err
 }

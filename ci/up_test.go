@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/ci/reach"
+
 	"github.com/google/go-cmp/cmp"
 
 	"slipway/ci/report"
@@ -220,7 +222,7 @@ func find(r report.Report, stage string) report.Stage {
 
 func (r rig) onBoard(t *testing.T, argv ...string) {
 	t.Helper()
-	err := OnBoard(t.Context(), r.opt.Build, r.spec, r.spec.Board, func(ctx context.Context, c *target.Conn, _ images.Spec, _ images.Artifact) error {
+	err := reach.OnBoard(t.Context(), r.opt.Build, r.spec, r.spec.Board, func(ctx context.Context, c *target.Conn, _ images.Spec, _ images.Artifact) error {
 		result, err := c.Run(ctx, argv...)
 		if err == nil && result.Status != 0 {
 			err = fmt.Errorf("status %d: %s", result.Status, result.Stderr)

@@ -14,6 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"slipway/ci/reach"
+	"slipway/ci/suite"
+
 	"slipway/ci/report"
 	boardupdate "slipway/flash/target/update"
 
@@ -85,7 +88,7 @@ func Update(ctx context.Context, opt images.Options, spec images.Spec, host, bun
 	u.begin(host, bundle)
 	err := u.installBundle(ctx, func(ctx context.Context) (err error) {
 		if err = u.lookHere(ctx); err == nil { // before the board is asked anything
-			u.conn, err = Reach(ctx, opt, spec, host)
+			u.conn, err = reach.Reach(ctx, opt, spec, host)
 		}
 		return err
 	})
@@ -137,7 +140,7 @@ func newUpdating(spec images.Spec, artifact images.Artifact, how UpdateOptions) 
 	}
 	u.restart = func(ctx context.Context) error { return u.conn.Reboot(ctx, restartLimit) }
 	u.prove = func(ctx context.Context) (report.Report, error) {
-		return Smoke(ctx, u.conn, spec, artifact, Reboots(false))
+		return suite.Run(ctx, u.conn, spec, artifact, suite.Reboots(false))
 	}
 	return u
 }
@@ -158,7 +161,7 @@ func (u *updating) installBundle(ctx context.Context, connect func(context.Conte
 		err = runStage(ctx, record, stage{"connect", func(ctx context.Context) (string, error) { return "", connect(ctx) }, "fix that, then run update again"})
 	}
 	if err == nil {
-		defer hurry(u.conn, u.how.Now)()
+		defer reach.Hurry(u.conn, u.how.Now)()
 	}
 	err = u.stages(ctx, err, []stage{
 		{"preflight", u.preflight, "fix what was refused, then run update again"},
@@ -261,7 +264,7 @@ func (u *updating) preflight(ctx context.Context) (string, error) {
 // lookHere reads what is on this machine: the suites and the bundle.
 func (u *updating) lookHere(ctx context.Context) (err error) {
 	if !u.how.NoReboot {
-		if _, err := loadSuites(u.spec); err != nil { // or the new system could not be proved
+		if _, err := suite.LoadAll(u.spec); err != nil { // or the new system could not be proved
 			return report.Because(ctx, report.ErrWrong, err)
 		}
 	}
@@ -403,7 +406,7 @@ func telling(step *progress.Step) func(percent int, text string) {
 // lost says whether something failed because the board is out of reach, or was: Smoke
 // connects again itself.
 func (u *updating) lost(ctx context.Context, err error) bool {
-	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, report.ErrUnreachable) || !Answers(ctx, u.conn, 0)
+	return errors.Is(err, boardupdate.ErrLost) || errors.Is(err, report.ErrUnreachable) || !suite.Answers(ctx, u.conn, 0)
 }
 
 // resume connects again and asks the engine whether it got to its end without us, also
@@ -583,7 +586,7 @@ func (u *updating) rollBack(ctx context.Context) (string, error) {
 // logs keeps what a system has to say: the last of its journal, and its kernel's
 // messages where it is the one that runs. boot is journalctl's count.
 func (u *updating) logs(ctx context.Context, system, boot string) {
-	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, suite.DefaultTimeout)
 	defer cancel()
 	asked := map[string][]string{
 		system + ": journal": {"journalctl", "--boot=" + boot, "--no-pager", "--quiet", "--lines=300", "--output=short-monotonic"},
@@ -604,10 +607,10 @@ func (u *updating) askLast(ctx context.Context) {
 	if u.engine == nil || u.outcome.System != UnknownSystem && ctx.Err() == nil {
 		return
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), alive)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.Alive)
 	defer cancel()
 	status, err := u.engine.Status(limited)
-	if err != nil && ctx.Err() == nil && u.conn.Redial(ctx, alive) == nil {
+	if err != nil && ctx.Err() == nil && u.conn.Redial(ctx, suite.Alive) == nil {
 		status, err = u.engine.Status(ctx)
 	}
 	if err == nil {

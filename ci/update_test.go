@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"slipway/ci/suite"
+
 	"slipway/ci/report"
 	"slipway/flash/target"
 	"slipway/flash/target/sudotest"
@@ -24,7 +26,7 @@ import (
 // service is started again as if the boot loader's slot ran.
 func onRAUC(t *testing.T, r *updatetest.RAUC, conn *target.Conn, bundle string) *updating {
 	u := &updating{
-		spec: images.Spec{Board: "test", Suites: Suites()[:1]}, conn: conn, pause: 10 * time.Millisecond,
+		spec: images.Spec{Board: "test", Suites: suite.Names()[:1]}, conn: conn, pause: 10 * time.Millisecond,
 		how: UpdateOptions{Out: io.Discard},
 		restart: func(context.Context) error {
 			r.Restart(t)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"slipway/ci/reach"
+
 	"slipway/flash/qemu"
 	"slipway/flash/target"
 	"slipway/images"
@@ -64,7 +66,7 @@ func StopVirtual(ctx context.Context, w io.Writer, opt images.Options, spec imag
 			return spec.Board + " is off: the plug was pulled", vm.Stop()
 		}
 		s.Detail("shutting down")
-		err := shutDown(ctx, Address(opt, spec, vm))
+		err := shutDown(ctx, reach.Address(opt, spec, vm))
 		if err == nil {
 			err = vm.WaitOff(ctx, shutdownLimit)
 		}
@@ -102,7 +104,7 @@ func SSHVirtual(opt images.Options, spec images.Spec) error {
 	if err != nil {
 		return fmt.Errorf("%w; install it: %s", err, host.AptLine([]string{"openssh-client"}))
 	}
-	return syscall.Exec(ssh, sshArguments(Address(opt, spec, vm)), os.Environ())
+	return syscall.Exec(ssh, sshArguments(reach.Address(opt, spec, vm)), os.Environ())
 }
 
 // ConsoleVirtual joins a terminal to a virtual board's serial line.

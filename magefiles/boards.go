@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 
+	suites "slipway/ci/suite"
+
 	"slipway/ci"
 	"slipway/ci/doctor"
 	"slipway/ci/report"
@@ -218,7 +220,7 @@ func Flash(ctx context.Context, board, device string,
 // Suites lists the suites that Slipway brings along, and what a suite can ask a board.
 //
 // ci/suites.md shows each section with an example.
-func Suites() error { return ci.ShowSuites(os.Stdout) }
+func Suites() error { return suites.Show(os.Stdout) }
 
 // Smoke runs a board's suites, or those of -suite, on a running board and writes the
 // report.
@@ -248,7 +250,7 @@ func Smoke(ctx context.Context, board, host string,
 	return runPatiently(asRoot(ctx, become), func(ctx context.Context, now <-chan struct{}) error {
 		spec, err := smokeSpec(ctx, board, host, list(given(suite, "")))
 		return firstError(errors.Join(wrong, err), func() error {
-			how := []ci.SmokeOption{ci.Until(now), ci.Reboots(!given(noReboot, false))}
+			how := []suites.Option{suites.Until(now), suites.Reboots(!given(noReboot, false))}
 			r, err := ci.SmokeOn(ctx, os.Stderr, options, spec, host, given(pin, ""), how...)
 			return show(r, err, form)
 		})

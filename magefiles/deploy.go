@@ -7,6 +7,9 @@ import (
 	"os"
 	"time"
 
+	"slipway/ci/deploy"
+	"slipway/ci/reach"
+
 	"github.com/magefile/mage/mg"
 
 	"slipway/ci"
@@ -38,7 +41,7 @@ func (Deploy) Board(ctx context.Context, board, host string,
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	return runPaced(asRoot(ctx, become), board, rate, func(ctx context.Context, spec images.Spec) error {
-		return ci.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
+		return reach.OnBoard(ctx, options, spec, host, func(ctx context.Context, c *target.Conn, spec images.Spec, a images.Artifact) error {
 			return ci.Deploy(ctx, os.Stdout, c, spec, a)
 		}, given(pin, ""))
 	})
@@ -65,7 +68,7 @@ func (Deploy) Container(ctx context.Context, board, host, image string,
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	return runPaced(asRoot(ctx, become), board, rate, func(ctx context.Context, spec images.Spec) error {
-		return ci.DeployContainer(ctx, os.Stdout, options, spec, host, image, ci.ContainerOptions{
+		return deploy.Container(ctx, os.Stdout, options, spec, host, image, deploy.ContainerOptions{
 			Name: given(name, ""), Engine: given(engine, ""), Namespace: given(namespace, "slipway"), Prune: given(prune, false), JSON: given(json, false),
 		})
 	})
@@ -97,10 +100,10 @@ func (Deploy) Run(ctx context.Context, board, host, image string,
 	return withSignals(asRoot(ctx, become), func(ctx context.Context) error {
 		spec, err := load(ctx, board)
 		return report.OfContainer(firstError(err, func() error {
-			return ci.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{
+			return deploy.RunContainer(ctx, os.Stdout, os.Stderr, options, spec, host, target.Container{
 				Image: image, Argv: rest(given(argv, "")), Env: list(given(env, "")), Mounts: list(given(mounts, "")), GPUs: given(gpus, ""),
 				HostNet: given(hostNet, false), Detach: given(detach, false), Timeout: time.Duration(given(limit, 0)) * time.Second,
-			}, ci.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
+			}, deploy.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
 		}))
 	})
 }
@@ -116,8 +119,8 @@ func (Deploy) Clean(ctx context.Context, board, host string,
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	return runFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec) error {
-		return ci.CleanContainers(ctx, os.Stdout, options, spec, host, words(given(names, "")),
-			ci.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
+		return deploy.CleanContainers(ctx, os.Stdout, options, spec, host, words(given(names, "")),
+			deploy.ContainerOptions{Engine: given(engine, ""), Namespace: given(namespace, "slipway")})
 	})
 }
 
@@ -137,7 +140,7 @@ func (Deploy) Files(ctx context.Context, board, host, folder, dest string,
 ) error {
 	return paced(asRoot(ctx, become), rate, func(ctx context.Context) error {
 		return runPatientlyFor(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-			return ci.DeployFiles(ctx, os.Stdout, options, spec, host, folder, dest, ci.FilesOptions{
+			return deploy.Files(ctx, os.Stdout, options, spec, host, folder, dest, deploy.FilesOptions{
 				DirOptions: target.DirOptions{Owner: given(owner, ""), Delete: given(Delete, false), DryRun: given(dryRun, false)},
 				Restart:    words(given(restart, "")), Watch: settle, JSON: given(json, false), Now: now,
 			})
@@ -166,7 +169,7 @@ func (Deploy) Service(ctx context.Context, board, host, files string,
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	return runPatientlyFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-		return ci.DeployFiles(ctx, os.Stdout, options, spec, host, files, given(to, "/etc/systemd/system"), ci.FilesOptions{
+		return deploy.Files(ctx, os.Stdout, options, spec, host, files, given(to, "/etc/systemd/system"), deploy.FilesOptions{
 			DirOptions: target.DirOptions{Owner: "0:0", DryRun: given(dryRun, false)}, Restart: words(given(restart, "")),
 			Watch: time.Duration(given(watch, 3)) * time.Second, Keep: given(keep, false), JSON: given(json, false), Now: now,
 		})
@@ -192,7 +195,7 @@ func (Deploy) Config(ctx context.Context, board, host, file string,
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	return runPatientlyFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
-		return ci.DeployConfig(ctx, os.Stdout, options, spec, host, file, ci.ConfigOptions{
+		return deploy.Config(ctx, os.Stdout, options, spec, host, file, deploy.ConfigOptions{
 			Keep: given(keep, false), DryRun: given(dryRun, false), JSON: given(json, false), Now: now,
 		})
 	})
@@ -212,7 +215,7 @@ func (Deploy) Undo(ctx context.Context, board, host string,
 	become *bool, // run programs on the board as root, by sudo (or SLIPWAY_BECOME=sudo)
 ) error {
 	return runFor(asRoot(ctx, become), board, func(ctx context.Context, spec images.Spec) error {
-		return ci.UndoDeploy(ctx, os.Stdout, options, spec, host, ci.UndoOptions{
+		return deploy.Undo(ctx, os.Stdout, options, spec, host, deploy.UndoOptions{
 			ID: given(id, ""), List: given(list, false), Force: given(force, false), JSON: given(json, false),
 		})
 	})

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 
+	suites "slipway/ci/suite"
+
 	"github.com/magefile/mage/mg"
 
 	"slipway/ci"
@@ -34,7 +36,7 @@ func (Rig) Up(ctx context.Context,
 	form, wrong := report.FormOf(given(as, ""), false)
 	return runForRig(ctx, board, func(ctx context.Context, spec images.Spec, now <-chan struct{}) error {
 		return firstError(wrong, func() error {
-			report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: os.Stderr, Keep: given(keep, false), How: []ci.SmokeOption{ci.Until(now)}})
+			report, err := ci.UpRig(ctx, spec, ci.RigOptions{Build: options, Out: os.Stderr, Keep: given(keep, false), How: []suites.Option{suites.Until(now)}})
 			return show(report, err, form)
 		})
 	})

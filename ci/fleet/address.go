@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"slipway/ci"
+	"slipway/ci/reach"
+
 	"slipway/flash/target"
 	"slipway/images"
 	"slipway/layers/progress"
@@ -40,7 +41,7 @@ func (p *plan) address(ctx context.Context, j *job) (target.Address, error) {
 			a.HostKeyAlias = j.access.Serial
 		}
 	}
-	err = ci.Vouch(p.opt, p.spec, &a)
+	err = reach.Vouch(p.opt, p.spec, &a)
 	return a, err
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/suite"
+
 	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/flash/target"
@@ -72,7 +74,7 @@ func (t *turn) broken(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || t.conn.Lost() {
 		return t.conn.Lost()
 	}
-	return !ci.Answers(ctx, t.conn, 0)
+	return !suite.Answers(ctx, t.conn, 0)
 }
 
 // limited is a board's time, from its connection to its last check.
@@ -214,7 +216,7 @@ func (t *turn) smoke(ctx context.Context) error {
 	if t.ask.Unproved || t.bundle != nil {
 		return nil
 	}
-	r, err := ci.Smoke(t.watched(ctx, "smoke"), t.conn, t.spec, t.artifact)
+	r, err := suite.Run(t.watched(ctx, "smoke"), t.conn, t.spec, t.artifact)
 	t.add(r)
 	return err
 }

@@ -12,9 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"slipway/ci/suite"
+
 	"golang.org/x/sys/unix"
 
-	"slipway/ci"
 	"slipway/ci/report"
 	"slipway/flash/target"
 	boardupdate "slipway/flash/target/update"
@@ -231,7 +232,7 @@ func (p *plan) openBundle(ctx context.Context) error {
 // them.
 func (p *plan) openSuites(ctx context.Context) (err error) {
 	if !p.ask.Unproved {
-		if p.suites, err = ci.SuitesDigest(p.spec); err != nil {
+		if p.suites, err = suite.Digest(p.spec); err != nil {
 			return report.Because(ctx, report.ErrWrong, err)
 		}
 		p.work.Sent = append(p.work.Sent, Sent{"suites", fmt.Sprint(p.spec.Suites), p.suites})
@@ -244,7 +245,7 @@ func (p *plan) unchanged(ctx context.Context) error {
 	if err := p.filesUnchanged(ctx); err != nil || p.ask.Unproved {
 		return err
 	}
-	digest, err := ci.SuitesDigest(p.spec)
+	digest, err := suite.Digest(p.spec)
 	if err == nil && digest != p.suites {
 		err = errChanged
 	}

@@ -231,7 +231,7 @@ func openBench(ctx context.Context, w io.Writer, kind string) (*bench, error) {
 func decides(spec images.Spec, layers []string, script string) ([]byte, error) {
 	described, err := json.Marshal(spec)
 	all := fmt.Appendf(nil, "%q %q %q", described, layers, script)
-	for _, pattern := range []string{"ci/*.go", "ci/rig/*.go", "ci/suites/" + spec.Suites[0] + ".yml"} {
+	for _, pattern := range []string{"ci/*.go", "ci/suite/*.go", "ci/suite/match/*.go", "ci/offload/*.go", "ci/reach/*.go", "ci/rig/*.go", "ci/suite/suites/" + spec.Suites[0] + ".yml"} {
 		files, gerr := filepath.Glob(pattern)
 		err = errors.Join(err, gerr)
 		for _, file := range files {

@@ -232,8 +232,8 @@ func TestMutationsDigest(t *testing.T) {
 		{"nothing", func() {}},
 		{"a check", func() { write("ci/check_flow.go", "1") }},
 		{"the rig's code", func() { write("ci/rig/rig.go", "1") }},
-		{"the suite", func() { write("ci/suites/suite.yml", "1") }},
-		{"the suite again", func() { write("ci/suites/suite.yml", "2") }},
+		{"the suite", func() { write("ci/suite/suites/suite.yml", "1") }},
+		{"the suite again", func() { write("ci/suite/suites/suite.yml", "2") }},
 		{"the board", func() { spec.Board = "b" }},
 		{"the driver", func() { layers[0] = "drivers-2" }},
 		{"the script", func() { script = "make again" }},
@@ -248,7 +248,7 @@ func TestMutationsDigest(t *testing.T) {
 		seen[digest] = tt.name
 	}
 	all, err := decides(spec, layers, script)
-	write("ci/suites/other.yml", "1")
+	write("ci/suite/suites/other.yml", "1")
 	write("ci/check_flow_test.go", "1")
 	if again, _ := decides(spec, layers, script); err != nil || !bytes.Equal(again, all) {
 		t.Errorf("another suite, or a test, changes the digest; %v", err)

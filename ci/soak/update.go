@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"slipway/ci/reach"
+
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -410,7 +412,7 @@ func (s *soakedUpdate) runScript(ctx context.Context, script string) (string, er
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
 	for {
-		conn, err := ci.Reach(ctx, s.build, s.spec, s.spec.Board)
+		conn, err := reach.Reach(ctx, s.build, s.spec, s.spec.Board)
 		if err == nil {
 			defer conn.Close()
 			r, err := conn.Run(ctx, "sh", "-c", script)

@@ -1,0 +1,143 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"slipway/images/strict"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/flash/target"
+
+	"slipway/layers/localfile"
+)
+
+// configFiles are files that lie beside the configuration, each with its place there.
+type configFiles []placedFile
+
+type placedFile struct {
+	place string
+	wantFile
+	restart []string
+}
+
+const (
+	maxConfigFileBytes = 1 << 20
+	configWatch        = 3 * time.Second // how long units have to run on
+)
+
+func readConfigFiles(f *configFile, n *yaml.Node) (configPart, error) {
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
+		return nil, f.at(n, "files must be a mapping of 1 to %d places on the board", maxConfigLines)
+	}
+	var all configFiles
+	places := said{}
+	for key := range strict.Pairs(n) {
+		places[key.Value] = key
+	}
+	for key, value := range strict.Pairs(n) {
+		if !boardPath(key.Value) {
+			return nil, f.at(key, "%q is no place on the board, such as /etc/app.conf", key.Value)
+		}
+		for dir := path.Dir(key.Value); dir != "/"; dir = path.Dir(dir) {
+			if above := places[dir]; above != nil {
+				return nil, f.at(key, "%s lies in what line %d makes a file: %s", key.Value, above.Line, dir)
+			}
+		}
+		e, err := strict.NewEntry(f.name, "files", []string{"from", "mode", "owner", "restart"}, key, value)
+		if err != nil {
+			return nil, err
+		}
+		one := placedFile{place: key.Value, restart: e.List("restart")}
+		one.data = f.beside(e, "from")
+		one.owner = e.Text("owner", "")
+		mode, err := strconv.ParseUint(e.Text("mode", "0644"), 8, 12)
+		if err != nil {
+			e.Fail(e.Fields["mode"], "mode must be one in octal, in quotes, such as \"0640\"")
+		}
+		if one.mode = os.FileMode(mode); one.mode.Perm() != one.mode {
+			e.Fail(e.Fields["mode"], "mode must be at most 0777")
+		}
+		if err := (target.Rights{Owner: one.owner}).Check(); err != nil {
+			e.Fail(e.Fields["owner"], "%v", err)
+		}
+		if err := target.CheckUnits(one.restart); err != nil {
+			e.Fail(e.Fields["restart"], "%v", err)
+		}
+		if e.Err != nil {
+			return nil, e.Err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// beside reads a file that an attribute names, relative to the configuration. A link that
+// leads out of there is not followed: a configuration that somebody gave you shall not
+// bring your own files to a board.
+func (f *configFile) beside(e *strict.Entry, key string) []byte {
+	name, n := e.Text(key, ""), e.Fields[key]
+	switch {
+	case e.Err != nil:
+		return nil
+	case name == "":
+		e.Fail(e.Key, "%s needs %q, a file beside this one", e.Name, key)
+		return nil
+	case !filepath.IsLocal(name):
+		e.Fail(n, "%s must be a file beside this one or below, not %q", key, name)
+		return nil
+	}
+	data, err := f.readBeside(name)
+	if err != nil {
+		e.Fail(n, "%v", err)
+	}
+	return data
+}
+
+// readBeside reads a regular file beside this one: opening a pipe may wait for ever.
+func (f *configFile) readBeside(name string) ([]byte, error) {
+	root, err := os.OpenRoot(filepath.Dir(f.name))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("open %s: not a regular file", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	from, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return localfile.ReadAll(from, name, maxConfigFileBytes)
+}
+
+func (c configFiles) plan(_ context.Context, p *configPlan) error {
+	var units []string
+	files := map[string][]string{}
+	for _, one := range c {
+		p.files[one.place] = one.wantFile
+		for _, unit := range one.restart {
+			if files[unit] == nil {
+				units = append(units, unit)
+			}
+			files[unit] = append(files[unit], one.place)
+		}
+	}
+	for _, unit := range units { // each once, however many of its files changed
+		p.after = append(p.after, afterwards{files: files[unit], unit: unit, do: func(ctx context.Context, _ func(string) bool) (string, error) {
+			return unit + " was restarted", p.conn.Restart(ctx, []string{unit}, configWatch)
+		}})
+	}
+	return nil
+}

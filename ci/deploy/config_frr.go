@@ -1,0 +1,233 @@
+package deploy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/images/strict"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/layers/plaintext"
+)
+
+const (
+	frrUnit    = "frr.service"
+	frrDaemons = "/etc/frr/daemons"
+	frrConfig  = "/etc/frr/frr.conf"
+)
+
+// frr is which routing daemons run, and their one configuration.
+type frr struct {
+	file    *configFile
+	node    *yaml.Node
+	daemons map[string]string // yes or no
+	config  []byte
+	local   string // where the configuration lies here
+}
+
+var daemonPattern = regexp.MustCompile(`^[a-z][a-z0-9]{1,30}$`)
+
+func readFRR(f *configFile, n *yaml.Node) (configPart, error) {
+	e, err := f.entry("frr", n, "daemons", "config")
+	if err != nil {
+		return nil, err
+	}
+	r := frr{file: f, node: n, daemons: map[string]string{}}
+	if list := e.Fields["daemons"]; list != nil {
+		if err := r.readDaemons(e, list); err != nil {
+			return nil, err
+		}
+	}
+	if e.Fields["config"] != nil {
+		r.config = f.beside(e, "config")
+		r.local = filepath.Join(filepath.Dir(f.name), e.Text("config", ""))
+	}
+	if len(r.daemons) == 0 && r.config == nil {
+		e.Fail(n, "frr needs daemons, a config, or both")
+	}
+	return r, e.Err
+}
+
+// readDaemons takes a list of daemons that shall run, or a mapping with yes and no.
+func (r frr) readDaemons(e *strict.Entry, n *yaml.Node) error {
+	words := map[string]string{"yes": "yes", "true": "yes", "on": "yes", "no": "no", "false": "no", "off": "no"}
+	if n.Kind == yaml.SequenceNode {
+		for _, name := range e.List("daemons") {
+			r.daemons[name] = "yes"
+		}
+	}
+	if n.Kind == yaml.MappingNode {
+		for key, value := range strict.Pairs(n) {
+			r.daemons[key.Value] = words[strings.ToLower(value.Value)]
+		}
+	}
+	for name, word := range r.daemons {
+		if !daemonPattern.MatchString(name) || word == "" {
+			return r.file.at(n, "daemons: %q must be a daemon's name, with yes or no in a mapping", name)
+		}
+	}
+	if len(r.daemons) == 0 {
+		return r.file.at(n, "daemons must be a list such as [bgpd, bfdd], or a mapping such as {bgpd: yes, ospfd: no}")
+	}
+	return e.Err
+}
+
+func (r frr) plan(ctx context.Context, p *configPlan) error {
+	text, there, err := p.boardText(ctx, frrDaemons)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return r.file.at(r.node, "the board has no %s: FRR is not installed there", frrDaemons)
+	}
+	text, err = setDaemons(text, r.daemons)
+	if err != nil {
+		return r.file.at(r.node, "%v", err)
+	}
+	usual := wantFile{mode: 0o640, owner: "frr:frr"}
+	if err := p.asItIs(ctx, frrDaemons, []byte(text), usual); err != nil {
+		return err
+	}
+	if r.config != nil {
+		if err := r.prove(ctx, p.conn); err != nil {
+			return err
+		}
+		if err := p.asItIs(ctx, frrConfig, r.config, usual); err != nil {
+			return err
+		}
+	}
+	return r.startFRR(ctx, p)
+}
+
+// startFRR lets FRR run, now and after each boot, with what it was given.
+func (r frr) startFRR(ctx context.Context, p *configPlan) error {
+	first := len(p.settings)
+	if err := p.set(ctx, target.AtBoot, frrUnit, "enabled"); err != nil {
+		return err
+	}
+	before := len(p.settings)
+	if err := p.set(ctx, target.Service, frrUnit, "active"); err != nil {
+		return err
+	}
+	a := afterwards{files: []string{frrDaemons, frrConfig}, always: len(p.settings) > first, do: func(ctx context.Context, changed func(string) bool) (string, error) {
+		return frrAnswers(ctx, p.conn)
+	}}
+	if len(p.settings) == before { // it runs, and reads its files when it is told to
+		a.unit, a.do = frrUnit, func(ctx context.Context, changed func(string) bool) (string, error) {
+			return tellFRR(ctx, p.conn, changed(frrDaemons))
+		}
+	}
+	p.after = append(p.after, a)
+	return nil
+}
+
+// asItIs enters a file, with the mode and owner that it has on the board already. Where
+// that is a link, they are those of the file which it leads to.
+func (p *configPlan) asItIs(ctx context.Context, name string, data []byte, otherwise wantFile) error {
+	r, err := p.conn.Run(ctx, "stat", "-L", "-c", "%a %u:%g", name)
+	if err != nil {
+		return err
+	}
+	mode, owner, _ := strings.Cut(strings.TrimSpace(string(r.Stdout)), " ")
+	if bits, bad := strconv.ParseUint(mode, 8, 9); r.Status == 0 && bad == nil {
+		otherwise.mode, otherwise.owner = os.FileMode(bits), owner
+	}
+	otherwise.data = data
+	p.files[name] = otherwise
+	return nil
+}
+
+// setDaemons changes the lines of the daemons that are named, and no byte else.
+func setDaemons(text string, want map[string]string) (string, error) {
+	left := maps.Clone(want)
+	var all []string
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		body := strings.TrimRight(line, "\r\n")
+		name, value, found := strings.Cut(strings.TrimRight(body, " \t"), "=")
+		isDaemon := found && daemonPattern.MatchString(name) && (value == "yes" || value == "no")
+		if word, wanted := want[name]; isDaemon && wanted {
+			delete(left, name)
+			if word != value {
+				line = name + "=" + word + line[len(body):]
+			}
+		}
+		if isDaemon {
+			all = append(all, name)
+		}
+		b.WriteString(line)
+	}
+	if len(left) > 0 {
+		slices.Sort(all)
+		return "", fmt.Errorf("the board's FRR has no daemon %q (%s has %s)", slices.Sorted(maps.Keys(left))[0], frrDaemons, plaintext.Clean(strings.Join(slices.Compact(all), ", "), report.MaxSawBytes))
+	}
+	return b.String(), nil
+}
+
+// proveScript has FRR read a configuration that it does not take.
+const proveScript = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && cat >"$t" && vtysh -C -f "$t"`
+
+var frrLine = regexp.MustCompile(`(?m)^line (\d{1,6}): (.*)$`)
+
+// prove asks the board's own FRR whether it understands the configuration. It says so
+// also where its exit status does not.
+func (r frr) prove(ctx context.Context, conn *target.Conn) error {
+	out, err := conn.Feed(ctx, bytes.NewReader(r.config), "sh", "-c", proveScript)
+	if err != nil {
+		return err
+	}
+	said := string(out.Stdout) + string(out.Stderr)
+	switch m := frrLine.FindStringSubmatch(said); {
+	case m != nil:
+		return fmt.Errorf("%s:%s: the board's FRR refuses it: %s", r.local, m[1], plaintext.Clean(m[2], report.MaxSawBytes))
+	case out.Status != 0:
+		return fmt.Errorf("%s: vtysh -C on the board ended with status %d: %s", r.local, out.Status, plaintext.Clean(said, report.MaxSawBytes))
+	}
+	return nil
+}
+
+// tellFRR has it read its files. A reload keeps sessions, but starts no daemons; and not
+// every board has the program for it.
+func tellFRR(ctx context.Context, conn *target.Conn, otherDaemons bool) (string, error) {
+	note := "FRR was restarted, as its set of daemons changed"
+	if !otherDaemons {
+		r, err := conn.Run(ctx, "systemctl", "reload", frrUnit)
+		if err != nil {
+			return "", err
+		}
+		if r.Status == 0 {
+			_, err := frrAnswers(ctx, conn)
+			return "FRR was reloaded", err
+		}
+		note = "FRR was restarted, as it could not be reloaded (frr-pythontools has what that takes)"
+	}
+	if err := conn.Restart(ctx, []string{frrUnit}, configWatch); err != nil {
+		return "", err
+	}
+	_, err := frrAnswers(ctx, conn)
+	return note, err
+}
+
+// frrAnswers proves that it runs, and has a configuration.
+func frrAnswers(ctx context.Context, conn *target.Conn) (string, error) {
+	if is, err := conn.Setting(ctx, target.Service, frrUnit); err != nil || is != "active" {
+		return "", cmp.Or(err, fmt.Errorf("FRR does not run; on the board: journalctl -u %s", frrUnit))
+	}
+	r, err := conn.Run(ctx, "vtysh", "-c", "show running-config")
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("FRR runs, and does not show its configuration: status %d: %s", r.Status, plaintext.Clean(string(r.Stderr), report.MaxSawBytes))
+	}
+	return "", err
+}

@@ -1,0 +1,202 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/images/strict"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/layers/plaintext"
+)
+
+// maxConfigLines is more than a section has.
+const maxConfigLines = 500
+
+// modules are loaded at once and at each boot, by systemd's modules-load.d.
+type modules []string
+
+var modulePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$`)
+
+func readModules(f *configFile, n *yaml.Node) (configPart, error) {
+	e := &strict.Entry{File: f.name, Fields: map[string]*yaml.Node{"modules": n}}
+	m := modules(e.List("modules"))
+	for i, name := range m {
+		if !modulePattern.MatchString(name) {
+			e.Fail(n.Content[i], "%q is no name of a kernel module", name)
+		}
+	}
+	if len(m) == 0 || len(m) > maxConfigLines {
+		e.Fail(n, "modules needs a list of 1 to %d names", maxConfigLines)
+	}
+	return m, e.Err
+}
+
+func (m modules) plan(ctx context.Context, p *configPlan) error {
+	for _, name := range m {
+		if err := p.set(ctx, target.Module, name, "loaded"); err != nil {
+			return err
+		}
+	}
+	p.own("/etc/modules-load.d/slipway.conf", m...)
+	return nil
+}
+
+// sysctl is a value of the kernel's, set at once and at each boot, by sysctl.d.
+type sysctl struct{ name, value string }
+
+type sysctls struct {
+	file *configFile
+	node *yaml.Node
+	all  []sysctl
+}
+
+var (
+	sysctlPattern = regexp.MustCompile(`^[a-z0-9_][A-Za-z0-9_@:-]*([./][A-Za-z0-9_@:-]+){1,11}$`)
+	sysctlValue   = regexp.MustCompile(`^[!-~]([ -~]{0,998}[!-~])?$`)
+)
+
+func readSysctls(f *configFile, n *yaml.Node) (configPart, error) {
+	s := sysctls{file: f, node: n}
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 || len(n.Content) > 2*maxConfigLines {
+		return nil, f.at(n, "sysctl must be a mapping of 1 to %d names and values, such as net.core.rmem_max: 26214400", maxConfigLines)
+	}
+	places := said{}
+	for key, value := range strict.Pairs(n) {
+		if !sysctlPattern.MatchString(key.Value) {
+			return nil, f.at(key, "%q is no name of a sysctl", key.Value)
+		}
+		if err := places.once(f, sysctl{name: key.Value}.place(), key); err != nil {
+			return nil, err
+		}
+		words := strings.Join(strings.Fields(value.Value), " ")
+		if value.Kind != yaml.ScalarNode || !sysctlValue.MatchString(words) {
+			return nil, f.at(value, "%s must be a number or a text, not %s", key.Value, strict.KindOf(value))
+		}
+		s.all = append(s.all, sysctl{key.Value, words})
+	}
+	return s, nil
+}
+
+// place is where the kernel has it. As for sysctl itself, where the first separator is
+// a slash, dots belong to names.
+func (s sysctl) place() string {
+	if i := strings.IndexAny(s.name, "./"); s.name[i] == '/' {
+		return "/proc/sys/" + s.name
+	}
+	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(s.name)
+}
+
+func (s sysctls) plan(ctx context.Context, p *configPlan) error {
+	var lines []string
+	for _, one := range s.all {
+		err := p.set(ctx, target.KernelValue, one.place(), one.value)
+		if errors.Is(err, target.ErrNoSetting) {
+			err = s.file.at(s.node, "%s: %v; if a module brings it, deploy that first", one.name, err)
+		}
+		if err != nil {
+			return err
+		}
+		lines = append(lines, one.name+" = "+one.value)
+	}
+	p.own("/etc/sysctl.d/90-slipway.conf", lines...)
+	return nil
+}
+
+// hugepages are counts by size. Those of the default size are set at each boot by
+// sysctl.d, and others by tmpfiles.d; the kernel's command line is left alone.
+type hugepages struct {
+	file  *configFile
+	sizes []hugepageSize
+}
+
+type hugepageSize struct {
+	node  *yaml.Node
+	text  string
+	kib   int64
+	count string
+}
+
+const maxHugepages = 1 << 30
+
+var hugepageUnits = map[string]int64{"k": 1, "M": 1 << 10, "G": 1 << 20}
+
+func readHugepages(f *configFile, n *yaml.Node) (configPart, error) {
+	h := hugepages{file: f}
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		return nil, f.at(n, "hugepages must be a mapping of sizes and counts, such as {2M: 512, 1G: 4}")
+	}
+	sizes := said{}
+	for key, value := range strict.Pairs(n) {
+		size := strings.TrimRight(key.Value, "kMG")
+		number, err := strconv.ParseInt(size, 10, 32)
+		unit, known := hugepageUnits[strings.TrimPrefix(key.Value, size)]
+		if err != nil || !known || number < 1 || number*unit > 1<<30 {
+			return nil, f.at(key, "%q is no size of a page, such as 64k, 2M or 1G", key.Value)
+		}
+		if err := sizes.once(f, strconv.FormatInt(number*unit, 10), key); err != nil {
+			return nil, err
+		}
+		count, err := strconv.ParseInt(value.Value, 10, 64)
+		if err != nil || value.ShortTag() != "!!int" || count < 0 || count > maxHugepages {
+			return nil, f.at(value, "%s must be a count of pages, from 0 to %d, not %s", key.Value, maxHugepages, strict.KindOf(value))
+		}
+		h.sizes = append(h.sizes, hugepageSize{key, key.Value, number * unit, strconv.FormatInt(count, 10)})
+	}
+	return h, nil
+}
+
+// pagesScript prints the default size, and the sizes that the kernel has.
+const pagesScript = `sed -n 's/^Hugepagesize: *\([0-9]*\) kB$/\1/p' /proc/meminfo; echo
+for d in /sys/kernel/mm/hugepages/hugepages-*kB; do d=${d##*-}; echo "${d%kB}"; done`
+
+func (h hugepages) plan(ctx context.Context, p *configPlan) error {
+	r, err := p.conn.Run(ctx, "sh", "-c", pagesScript)
+	if err != nil {
+		return err
+	}
+	normal, sizes, _ := strings.Cut(string(r.Stdout), "\n\n")
+	has := slices.DeleteFunc(strings.Fields(sizes), func(kib string) bool { return kib == "*" })
+	var sysctlLines, tmpfileLines []string
+	for _, s := range h.sizes {
+		kib := strconv.FormatInt(s.kib, 10)
+		if !slices.Contains(has, kib) {
+			return h.file.at(s.node, "the board's kernel has no pages of %s (has these of KiB: %s)", s.text, plaintext.Clean(strings.Join(has, ", "), report.MaxSawBytes))
+		}
+		place := "/sys/kernel/mm/hugepages/hugepages-" + kib + "kB/nr_hugepages"
+		if err := p.set(ctx, target.KernelValue, place, s.count); err != nil {
+			return err
+		}
+		p.hints[place] = s.text + ": where it is fewer, memory is not free in pieces of this size (restart the board and deploy soon after, or ask for fewer); where it is more, programs hold them"
+		if kib == strings.TrimSpace(normal) {
+			sysctlLines = append(sysctlLines, "vm.nr_hugepages = "+s.count)
+		} else {
+			tmpfileLines = append(tmpfileLines, "w "+place+" - - - - "+s.count)
+		}
+	}
+	if len(sysctlLines) > 0 {
+		p.own("/etc/sysctl.d/90-slipway-hugepages.conf", sysctlLines...)
+	}
+	if len(tmpfileLines) == 0 {
+		return nil
+	}
+	p.own("/etc/tmpfiles.d/slipway-hugepages.conf", tmpfileLines...)
+	return p.needs(ctx, "systemd-tmpfiles", "hugepages of another size than the board's own are set by it at each boot")
+}
+
+// needs refuses a board that lacks a program.
+func (p *configPlan) needs(ctx context.Context, program, why string) error {
+	r, err := p.conn.Run(ctx, "sh", "-c", `command -v "$1"`, "sh", program)
+	if err == nil && r.Status != 0 {
+		err = fmt.Errorf("the board has no %s: %s", program, why)
+	}
+	return err
+}

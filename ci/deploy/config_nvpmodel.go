@@ -1,0 +1,115 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/layers/plaintext"
+)
+
+// nvpmodel is a Jetson's power mode, by its number or its name. The program keeps it
+// over boots itself.
+type nvpmodel struct {
+	file *configFile
+	node *yaml.Node
+	mode string
+}
+
+var modeNamePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_ .+-]{0,63}$`)
+
+func readNvpmodel(f *configFile, n *yaml.Node) (configPart, error) {
+	e, err := f.entry("nvpmodel", n, "mode")
+	if err != nil {
+		return nil, err
+	}
+	m := nvpmodel{f, n, e.Text("mode", "")}
+	if !modeNamePattern.MatchString(m.mode) {
+		e.Fail(n, "nvpmodel needs a mode, its number or its name, such as {mode: MAXN}")
+	}
+	return m, e.Err
+}
+
+// powerModes are the modes that a board has: numbers with names, in the order of its
+// file.
+type powerModes []powerMode
+
+type powerMode struct{ number, name string }
+
+var powerModePattern = regexp.MustCompile(`(?m)^\s*<\s*POWER_MODEL\s+ID=(\d{1,4})\s+NAME=(\S{1,64})\s*>`)
+
+func parsePowerModes(text string) (all powerModes) {
+	for _, m := range powerModePattern.FindAllStringSubmatch(text, 100) {
+		all = append(all, powerMode{m[1], m[2]})
+	}
+	return all
+}
+
+// number is that of a mode which a person names.
+func (all powerModes) number(mode string) (string, bool) {
+	if n, err := strconv.Atoi(mode); err == nil {
+		mode = strconv.Itoa(n)
+	}
+	for _, m := range all {
+		if m.number == mode || strings.EqualFold(m.name, mode) {
+			return m.number, true
+		}
+	}
+	return "", false
+}
+
+func (all powerModes) String() string {
+	names := make([]string, len(all))
+	for i, m := range all {
+		names[i] = m.number + " " + m.name
+	}
+	return strings.Join(names, ", ")
+}
+
+var activeModePattern = regexp.MustCompile(`(?m)^(\d{1,4})\s*$`)
+
+func (m nvpmodel) plan(ctx context.Context, p *configPlan) error {
+	if err := p.needs(ctx, "nvpmodel", "it is a Jetson's, of the package nvidia-l4t-nvpmodel or tegra-nvpmodel"); err != nil {
+		return m.file.at(m.node, "%v", err)
+	}
+	text, _, err := p.boardText(ctx, "/etc/nvpmodel.conf")
+	if err != nil {
+		return err
+	}
+	modes := parsePowerModes(text)
+	number, known := modes.number(m.mode)
+	if !known {
+		return m.file.at(m.node, "the board has no power mode %q (has %s)", m.mode, plaintext.Clean(modes.String(), report.MaxSawBytes))
+	}
+	before := len(p.settings)
+	if err := p.set(ctx, target.PowerMode, "mode", number); err != nil || len(p.settings) == before {
+		return err
+	}
+	p.after = append(p.after, afterwards{always: true, do: func(ctx context.Context, _ func(string) bool) (string, error) {
+		return powerModeNow(ctx, p.conn, number)
+	}})
+	return nil
+}
+
+// powerModeNow says whether a mode is in force, or waits for a restart: then nvpmodel
+// has it written down alone.
+func powerModeNow(ctx context.Context, conn *target.Conn, want string) (string, error) {
+	r, err := conn.Run(ctx, "nvpmodel", "-q")
+	if err != nil {
+		return "", err
+	}
+	is := activeModePattern.FindStringSubmatch(string(r.Stdout))
+	if r.Status != 0 || is == nil {
+		return "", fmt.Errorf("nvpmodel -q ended with status %d and said %s", r.Status, plaintext.Clean(string(r.Stdout), report.MaxSawBytes))
+	}
+	if is[1] == want {
+		return "", nil
+	}
+	return fmt.Sprintf("power mode %s begins with the next restart of the board; %s is in force until then", want, is[1]), nil
+}

@@ -1,0 +1,199 @@
+package deploy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/ci/reach"
+
+	"golang.org/x/term"
+
+	"slipway/ci/report"
+	"slipway/flash/fetch"
+	"slipway/flash/oci"
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// ContainerOptions says which engine of a board is meant, and how an image is brought
+// to it.
+type ContainerOptions struct {
+	Engine    string // the first of target.Engines that answers if not given
+	Namespace string // of containerd
+	Name      string // on the board; the image's own if not given
+	Prune     bool   // remove images that came from here and that nothing uses
+	JSON      bool
+}
+
+// Container brings a container's image to a board's engine.
+func Container(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, image string, o ContainerOptions) error {
+	if o.Name != "" {
+		full, err := oci.FullName(o.Name)
+		if err != nil {
+			return err
+		}
+		o.Name = full
+	}
+	source, err := openImage(ctx, opt, image)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
+		pushed, err := pushImage(ctx, e, source, o)
+		if err != nil {
+			return err
+		}
+		if o.JSON {
+			return plaintext.WriteJSON(w, pushed)
+		}
+		return showPushed(w, pushed)
+	})
+}
+
+func withEngine(ctx context.Context, opt images.Options, spec images.Spec, host string, o ContainerOptions,
+	work func(context.Context, target.Engine) error,
+) error {
+	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
+		e, err := target.OpenEngine(ctx, conn, o.Engine, o.Namespace)
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		return work(ctx, e)
+	})
+}
+
+// RunContainer runs a container on a board, with its outputs passed on to ours. An
+// image that lies here, or in a registry, is brought there first.
+func RunContainer(ctx context.Context, stdout, stderr io.Writer, opt images.Options, spec images.Spec, host string, c target.Container, o ContainerOptions) error {
+	var source *fetch.Container
+	if elsewhere(c.Image) {
+		var err error
+		if source, err = openImage(ctx, opt, c.Image); err != nil {
+			return err
+		}
+		defer source.Close()
+	}
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
+		if err := tellLeft(ctx, stderr, e, spec, host); err != nil {
+			return err
+		}
+		if source != nil {
+			pushed, err := pushImage(ctx, e, source, o)
+			if err != nil {
+				return err
+			}
+			c.Image = pushed.Image
+		}
+		c.Out = &target.Outputs{Stdout: forOutput(stdout), Stderr: forOutput(stderr)}
+		exit, err := e.Run(ctx, c)
+		if err != nil {
+			return err
+		}
+		if c.Detach {
+			_, err = fmt.Fprintf(stdout, "%s\n", exit.Name)
+			return err
+		}
+		if exit.Status != 0 {
+			return report.ContainerFailed{Status: exit.Status}
+		}
+		return nil
+	})
+}
+
+// elsewhere says whether an image is named by where it lies, and not by its name on
+// the board.
+func elsewhere(image string) bool {
+	file, _, _ := strings.Cut(image, "#")
+	_, err := os.Stat(file)
+	return err == nil || strings.Contains(image, "://") || strings.HasPrefix(image, "oci-dir:")
+}
+
+// tellLeft names containers that are there still, as one may be of a run whose
+// connection was lost, and may hold what this one wants.
+func tellLeft(ctx context.Context, w io.Writer, e target.Engine, spec images.Spec, host string) error {
+	left, err := e.Left(ctx)
+	for _, l := range left {
+		fmt.Fprintf(w, "%s of %s is there, %s since %s; deploy:clean %s %s removes it\n",
+			l.Name, l.Image, l.State, l.Started.Local().Format(time.DateTime), spec.Board, host)
+	}
+	return err
+}
+
+// CleanContainers removes the containers of runs that are there still: those that are
+// named, or all.
+func CleanContainers(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, names []string, o ContainerOptions) error {
+	return withEngine(ctx, opt, spec, host, o, func(ctx context.Context, e target.Engine) error {
+		left, err := e.Left(ctx)
+		if err != nil {
+			return err
+		}
+		chosen := slices.DeleteFunc(slices.Clone(left), func(l target.Left) bool { return len(names) > 0 && !slices.Contains(names, l.Name) })
+		if len(chosen) < len(names) {
+			return fmt.Errorf("not all of %q are containers of deploy:run; these are: %v", names, left)
+		}
+		for _, l := range chosen {
+			if err := e.Remove(ctx, l.Name); err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "removed %s of %s\n", l.Name, l.Image)
+		}
+		if len(chosen) == 0 {
+			fmt.Fprintln(w, "no containers of deploy:run are there")
+		}
+		return nil
+	})
+}
+
+// forOutput takes what could move a cursor or more out of what goes to a terminal; a
+// file or a pipe gets all.
+func forOutput(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return shown{w}
+	}
+	return w
+}
+
+type shown struct{ io.Writer }
+
+func (p shown) Write(b []byte) (int, error) {
+	_, err := io.WriteString(p.Writer, plaintext.Printable(string(b)))
+	return len(b), err
+}
+
+// openImage opens an image before the board is asked for anything.
+func openImage(ctx context.Context, opt images.Options, text string) (*fetch.Container, error) {
+	return fetch.OpenContainer(ctx, text, fetch.Options{Dir: opt.ImageCacheDir()})
+}
+
+func pushImage(ctx context.Context, e target.Engine, source *fetch.Container, o ContainerOptions) (target.Pushed, error) {
+	image, err := source.Image(ctx, e.Platform())
+	if err != nil {
+		return target.Pushed{}, err
+	}
+	pushed, err := e.Push(ctx, image, cmp.Or(o.Name, image.Name))
+	if err == nil && o.Prune {
+		pushed.Pruned, err = e.Prune(ctx, pushed.Image)
+	}
+	return pushed, err
+}
+
+func showPushed(w io.Writer, p target.Pushed) error {
+	fmt.Fprintf(w, "%s (%s) is in the board's %s: %d of %d layers sent, %.1f MiB\n",
+		p.Image, p.Platform, p.Engine, p.SentLayers, p.Layers, float64(p.SentBytes)/(1<<20))
+	if p.Replaced != "" {
+		fmt.Fprintf(w, "it took the name from %s\n", p.Replaced)
+	}
+	for _, name := range p.Pruned {
+		fmt.Fprintf(w, "removed %s, which nothing used\n", name)
+	}
+	return nil
+}

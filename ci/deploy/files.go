@@ -1,0 +1,176 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"slipway/ci/reach"
+
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/localfile"
+	"slipway/layers/plaintext"
+)
+
+// FilesOptions says how files are brought to a board.
+type FilesOptions struct {
+	target.DirOptions
+	Restart []string      // units, afterwards
+	Watch   time.Duration // how long they have to run on
+	Keep    bool          // also where a unit does not come up
+	JSON    bool
+	Now     <-chan struct{} // closed when even putting back shall end
+}
+
+// filesDone is what came of it.
+type filesDone struct {
+	Undo    string          `json:"undo,omitempty"` // the ID by which it can be undone
+	Changes []target.Change `json:"changes"`
+	Undone  bool            `json:"undone,omitempty"`
+	Error   string          `json:"error,omitempty"`
+}
+
+// Files brings a folder, or one file, to a folder on a board, restarts units, and
+// undoes all of it where one of them does not come up.
+func Files(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host, local, remote string, o FilesOptions) error {
+	folder, remove, err := asFolder(local)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
+		defer reach.Hurry(conn, o.Now)()
+		var done filesDone
+		var err error
+		done.Changes, done.Undo, err = conn.DeployDir(ctx, folder, remote, o.DirOptions, o.Restart)
+		if err == nil && len(o.Restart) > 0 && !o.DryRun {
+			err = restart(ctx, conn, &done, o)
+		}
+		if err != nil {
+			done.Error = err.Error()
+		}
+		return errors.Join(err, showFiles(w, done, remote, o))
+	})
+}
+
+// asFolder is a folder of one file where that is what was named.
+func asFolder(local string) (folder string, remove func(), err error) {
+	info, err := os.Stat(local)
+	if err != nil {
+		return "", nil, localfile.NotHere(local, err)
+	}
+	if info.IsDir() {
+		return local, func() {}, nil
+	}
+	if folder, err = os.MkdirTemp("", "slipway-deploy"); err != nil {
+		return "", nil, err
+	}
+	remove = func() { os.RemoveAll(folder) }
+	data, err := localfile.Read(local, math.MaxInt64-1)
+	if err == nil {
+		name := filepath.Join(folder, filepath.Base(local))
+		err = errors.Join(os.WriteFile(name, data, 0o600), os.Chmod(name, info.Mode().Perm()))
+	}
+	if err != nil {
+		remove()
+	}
+	return folder, remove, err
+}
+
+// restart undoes the deploy where a unit does not run: the board stays as it worked.
+func restart(ctx context.Context, conn *target.Conn, done *filesDone, o FilesOptions) error {
+	err := conn.Restart(ctx, o.Restart, o.Watch)
+	if !errors.Is(err, target.ErrUnit) || o.Keep || done.Undo == "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putBackLimit)
+	defer cancel()
+	if _, failed := conn.UndoDeploy(ctx, done.Undo, false); failed != nil {
+		return errors.Join(err, failed)
+	}
+	done.Undone = true
+	if failed := conn.Restart(ctx, o.Restart, 0); failed != nil {
+		return errors.Join(err, fmt.Errorf("all files were put back, and still: %w", failed))
+	}
+	return fmt.Errorf("%w\n  all files were put back as they were, and the units run with them", err)
+}
+
+func showFiles(w io.Writer, done filesDone, remote string, o FilesOptions) error {
+	if o.JSON {
+		return plaintext.WriteJSON(w, done)
+	}
+	for _, c := range done.Changes {
+		fmt.Fprintf(w, "%-13s  %q\n", c.Kind, c.Path)
+	}
+	switch {
+	case o.DryRun:
+		fmt.Fprintf(w, "%d changes in %s; nothing was done\n", len(done.Changes), remote)
+	case done.Undo != "" && done.Error != "" && !done.Undone:
+		fmt.Fprintf(w, "some of these %d changes in %s may be made; deploy:undo puts back what was there (-id=%s)\n", len(done.Changes), remote, done.Undo)
+	case done.Undo != "" && !done.Undone:
+		fmt.Fprintf(w, "%d changes in %s; deploy:undo puts back what was there (-id=%s)\n", len(done.Changes), remote, done.Undo)
+	case len(done.Changes) == 0 && done.Error == "":
+		fmt.Fprintf(w, "%s is as it should be\n", remote)
+	}
+	return nil
+}
+
+// UndoOptions says what is undone.
+type UndoOptions struct {
+	ID    string // the last one if not given
+	List  bool   // only show what could be
+	Force bool   // also what somebody changed since
+	JSON  bool
+}
+
+// Undo puts back what a deploy of files replaced, and restarts its units.
+func Undo(ctx context.Context, w io.Writer, opt images.Options, spec images.Spec, host string, o UndoOptions) error {
+	return reach.Connected(ctx, opt, spec, host, func(conn *target.Conn) error {
+		if o.List {
+			all, err := conn.Undos(ctx)
+			if err != nil {
+				return err
+			}
+			return showUndos(w, all, o.JSON)
+		}
+		u, err := undoAndRestart(ctx, conn, o.ID, o.Force)
+		if err != nil {
+			return err
+		}
+		if o.JSON {
+			return plaintext.WriteJSON(w, u)
+		}
+		_, err = fmt.Fprintf(w, "%q is as it was before %s: %d names\n", u.Root, u.ID, len(u.Entries)+len(u.Settings))
+		return err
+	})
+}
+
+// undoAndRestart has units read what was put back, also where the board did not take one
+// of the settings: they shall run as before all the same.
+func undoAndRestart(ctx context.Context, conn *target.Conn, id string, force bool) (target.Undo, error) {
+	u, err := conn.UndoDeploy(ctx, id, force)
+	if (err == nil || errors.Is(err, target.ErrSetting)) && len(u.Units) > 0 {
+		err = errors.Join(err, conn.Restart(ctx, u.Units, 0))
+	}
+	return u, err
+}
+
+func showUndos(w io.Writer, all []target.Undo, asJSON bool) error {
+	if asJSON {
+		return plaintext.WriteJSON(w, all)
+	}
+	for _, u := range all {
+		fmt.Fprintf(w, "%s  %s  %q  %d names  %s\n", u.ID, u.Started.Local().Format(time.DateTime), u.Root, len(u.Entries)+len(u.Settings), strings.Join(u.Units, " "))
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(w, "no deploy can be undone")
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package offload
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	endian "encoding/binary" // binary is a kind of check
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"slipway/ci/suite"
+
+	"slipway/ci/report"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// capture is a tcpdump that runs, and what it has seen of packets with a mark.
+type capture struct {
+	what   string // for a person
+	mark   []byte
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // once it is done
+	more   chan<- struct{}
+
+	mu   sync.Mutex
+	seen map[int][]arrival // by sample
+}
+
+// arrival is one packet of a sample's.
+type arrival struct {
+	captured
+	number int
+}
+
+// strangeVLAN is one that no rule is for.
+const strangeVLAN = 3333
+
+// start begins tcpdump, and waits until it listens. It sees what has an address of the
+// check's as its source, the check's type of Ethernet, or its tag.
+func (c *capture) start(ctx context.Context, s *suite.Session, p images.Peer, direction string, sources []string) error {
+	if err := wantThere(ctx, s, p, "tcpdump"); err != nil {
+		return err
+	}
+	ctx, c.cancel = context.WithCancel(ctx)
+	c.done, c.seen = make(chan struct{}), map[int][]arrival{}
+	errs := &awaited{want: "listening on", seen: make(chan struct{})}
+	argv := there(p, "tcpdump", "-i", p.Interface, "-n", "-p", "-U", "--immediate-mode", "-Q", direction, "-s", "2048", "-w", "-")
+	for _, source := range sources {
+		argv = append(argv, "src", "host", source, "or")
+	}
+	argv = append(argv, "ether", "proto", strconv.Itoa(etherOther), "or", "vlan", strconv.Itoa(strangeVLAN))
+	out, in := io.Pipe()
+	go func() {
+		defer close(c.done)
+		_, c.err = s.Stream(ctx, nil, in, errs, argv...)
+		in.Close()
+	}()
+	go func() { out.CloseWithError(readPackets(out, c.addFrame)) }()
+	select {
+	case <-errs.seen:
+		return nil
+	case <-c.done:
+		err := fmt.Errorf("tcpdump on %s ended: %s", p.Interface, cmp.Or(plaintext.Clean(errs.String(), 500), "no output"))
+		return errors.Join(err, c.err)
+	}
+}
+
+func (c *capture) stop() {
+	if c.cancel != nil {
+		c.cancel()
+		<-c.done
+	}
+}
+
+// A mark is followed by the numbers of the sample and of the packet in it.
+const (
+	markBytes   = 8
+	markedBytes = markBytes + 4
+)
+
+func marked(mark []byte, sample, number int) []byte {
+	b := endian.BigEndian.AppendUint16(bytes.Clone(mark), uint16(sample))
+	return endian.BigEndian.AppendUint16(b, uint16(number))
+}
+
+func (c *capture) addFrame(p captured) {
+	_, after, found := bytes.Cut(p.frame, c.mark)
+	if !found || len(after) < markedBytes-markBytes || len(p.frame) < etherBytes {
+		return
+	}
+	sample := int(endian.BigEndian.Uint16(after))
+	c.mu.Lock()
+	c.seen[sample] = append(c.seen[sample], arrival{p, int(endian.BigEndian.Uint16(after[2:]))})
+	c.mu.Unlock()
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
+}
+
+// of returns the packets of a sample in the order in which they arrived.
+func (c *capture) of(sample int) []arrival {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[sample][:len(c.seen[sample]):len(c.seen[sample])]
+}
+
+// awaited keeps the beginning of what is written, and tells when it holds a text.
+type awaited struct {
+	want string
+	seen chan struct{}
+
+	mu    sync.Mutex
+	text  []byte
+	found bool
+}
+
+func (a *awaited) Write(b []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.text = append(a.text, b[:min(len(b), report.MaxSawBytes-len(a.text))]...)
+	if !a.found && strings.Contains(string(a.text), a.want) {
+		a.found = true
+		close(a.seen)
+	}
+	return len(b), nil
+}
+
+func (a *awaited) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return string(a.text)
+}

@@ -1,0 +1,357 @@
+package offload
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/ci/suite"
+
+	"slipway/ci/report"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// flow is a rule that the ports themselves keep to, by dpdk-testpmd.
+type flow struct {
+	aim
+	group int64 // of the rules; packets get there by a jump from group 0
+	plain bool  // the rule has not the attribute transfer, and gives packets to testpmd
+}
+
+func readFlow(e *suite.Entry) suite.Probe {
+	e.Limit = 2 * time.Minute
+	transfer := e.Flag("transfer")
+	c := flow{aim: readAim(e), group: e.Number("group", 0, 0, math.MaxUint32-1), plain: transfer != nil && !*transfer}
+	if c.anyProtocol {
+		e.Fail(e.Key, "any-protocol is for pbr: a rule of testpmd's has one protocol")
+	}
+	if c.group > 0 && c.plain || c.allFields && (c.group > 0 || c.plain) {
+		e.Fail(e.Key, "a check takes only one of group, transfer: false and all-fields")
+	}
+	return c
+}
+
+// Alone: DPDK takes the ports for itself.
+func (flow) Alone() bool { return true }
+
+func (flow) Next() string {
+	return "on the board: dpdk-testpmd with the arguments of eal in board.yml, -- -i, and its flow create, flow query and flow list by hand"
+}
+
+// wantDPU says why a board cannot be asked for its offload by a program.
+func wantDPU(ctx context.Context, s *suite.Session, program string) error {
+	if s.DPU == nil {
+		return suite.Missing("the board's board.yml has no section dpu")
+	}
+	return s.WantProgram(ctx, program)
+}
+
+func (c flow) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
+	if err := wantDPU(ctx, s, "dpdk-testpmd"); err != nil {
+		return f, err
+	}
+	var t *traffic
+	if why := noTraffic(s.DPU); why == "" {
+		if t, err = startTraffic(ctx, s, s.DPU); err != nil {
+			return f, err
+		}
+		defer t.stop()
+	} else {
+		f.Fact(why)
+	}
+	err = withTestpmd(ctx, s, s.DPU, func(pmd *testpmd) error { return c.prove(ctx, &f, pmd, s.DPU, t) })
+	return f, err
+}
+
+// prove takes a rule through its life.
+func (c flow) prove(ctx context.Context, f *suite.Finding, pmd *testpmd, d *images.DPU, t *traffic) error {
+	ports, err := readPorts(f, pmd, d)
+	if err != nil {
+		return err
+	}
+	out := ports[1]
+	if t == nil {
+		f.Proves = report.ProvesParts
+		return c.withoutTraffic(f, pmd, out)
+	}
+	if c.group > 0 && d.Other == nil {
+		return suite.Missing("dpu in the board's board.yml has no other; devices differ in what they do with packets that no rule of a group takes")
+	}
+	l := flowLife{flow: c, f: f, pmd: pmd, t: t, rules: c.rules(d, t, out), made: map[string]int{}}
+	return l.runSteps(ctx)
+}
+
+const theRule, theWider, theJump, theDrop = "the rule", "the wider rule", "the jump", "the rule of another group"
+
+// rules are testpmd's commands that make them.
+func (c flow) rules(d *images.DPU, t *traffic, out dpdkPort) map[string]string {
+	from, group := d.From.Address, fmt.Sprintf("group %d ", c.group)
+	all := map[string]string{
+		theRule:  routeRule(group, c.pattern(d).testpmd(from), t.toMAC.String(), out),
+		theWider: routeRule(group+"priority 1 ", wider.testpmd(from), t.otherMAC.String(), out),
+		theDrop:  fmt.Sprintf("flow create 0 group %d ingress transfer pattern %s / end actions drop / end", c.group+1, wider.testpmd(from)),
+		theJump:  fmt.Sprintf("flow create 0 ingress transfer pattern %s / end actions jump group %d / end", wider.testpmd(from), c.group),
+	}
+	if c.plain {
+		all[theRule] = fmt.Sprintf("flow create 0 ingress pattern %s / end actions queue index 0 / count / end", c.pattern(d).testpmd(from))
+	}
+	return all
+}
+
+// step makes a rule, or destroys it, or flushes all, and then sends packets, if it says which rules these must
+// keep to.
+type step struct {
+	does, rule string
+	then       *ruleset
+}
+
+const toMake, toDestroy, toFlush = "make", "destroy", "flush"
+
+var none, first, second, both = &ruleset{}, &ruleset{rule: true}, &ruleset{wide: true}, &ruleset{rule: true, wide: true}
+
+// The wider rule is older: only its priority puts it behind the rule.
+var routeSteps = []step{
+	{toMake, theWider, nil}, {toMake, theRule, both}, {toDestroy, theRule, second}, {toDestroy, theWider, none},
+}
+
+// Rules of a group take packets only while a rule of group 0 jumps there. One of another group
+// takes none.
+var groupSteps = []step{
+	{toMake, theDrop, nil},
+	{toMake, theWider, nil},
+	{toMake, theRule, none},
+	{toMake, theJump, both},
+	{toDestroy, theRule, second},
+	{toDestroy, theJump, none},
+	{toMake, theJump, nil},
+	{toFlush, "", none},
+}
+
+// A rule without transfer has what the wider one leaves, though that is younger and has a lower
+// priority.
+var plainSteps = []step{
+	{toMake, theRule, first}, {toMake, theWider, both}, {toDestroy, theWider, first}, {toDestroy, theRule, none},
+}
+
+func (c flow) steps() []step {
+	switch {
+	case c.group > 0:
+		return groupSteps
+	case c.plain:
+		return plainSteps
+	}
+	return routeSteps
+}
+
+// flowLife is a rule on its way through the steps.
+type flowLife struct {
+	flow
+	f   *suite.Finding
+	pmd *testpmd
+	t   *traffic
+
+	rules map[string]string
+	made  map[string]int // their numbers
+}
+
+func (l *flowLife) runSteps(ctx context.Context) error {
+	if l.plain {
+		if _, err := l.pmd.do("set fwd macswap"); err != nil {
+			return err
+		}
+	}
+	if err := l.compare(ctx, *none); err != nil || !l.f.OK() {
+		return err
+	}
+	before, err := l.pmd.memory()
+	if err != nil {
+		return err
+	}
+	for _, s := range l.steps() {
+		if err := l.runStep(ctx, s); err != nil || !l.f.OK() {
+			return err
+		}
+	}
+	after, err := l.pmd.memory()
+	if l.f.Proves == report.ProvesSoftware { // drivers of hardware keep memory for the next rule
+		l.f.Expect(after == before, "memory as before: "+before, "once the rules were destroyed: "+after)
+	}
+	return err
+}
+
+func (l *flowLife) runStep(ctx context.Context, s step) error {
+	if s.rule == theWider && l.t.dpu.Other == nil {
+		return nil
+	}
+	do := map[string]func(string) error{toMake: l.make, toDestroy: l.destroy, toFlush: l.flush}[s.does]
+	if err := do(s.rule); err != nil || !l.f.OK() || s.then == nil {
+		return err
+	}
+	return l.compare(ctx, *s.then)
+}
+
+// make makes a rule. testpmd sends packets back while there is one that gives it some.
+func (l *flowLife) make(rule string) error {
+	number, err := l.pmd.create(l.rules[rule])
+	if err != nil {
+		l.f.Expect(false, "a rule that the driver takes", err.Error())
+		return nil
+	}
+	l.made[rule] = number
+	if l.plain && rule == theRule {
+		_, err = l.pmd.do("start")
+	}
+	return err
+}
+
+// flush takes all rules away.
+func (l *flowLife) flush(string) error {
+	clear(l.made)
+	_, err := l.pmd.do("flow flush 0")
+	return err
+}
+
+// destroy takes a rule away. Of one that gives packets to testpmd, each must have arrived there.
+func (l *flowLife) destroy(rule string) error {
+	number := l.made[rule]
+	delete(l.made, rule)
+	if l.plain && rule == theRule {
+		out, err := l.pmd.do("stop")
+		if err != nil {
+			return err
+		}
+		want, got := strconv.FormatInt(l.t.rule.packets, 10), firstGroup(packetsReceived, out)
+		l.f.Expect(got == want, "testpmd receives "+want+" packets", "testpmd received "+cmp.Or(got, "no")+" packets")
+	}
+	return destroy(l.f, l.pmd, number)
+}
+
+// compare sends packets of all kinds, and compares the counters with what was sent.
+func (l *flowLife) compare(ctx context.Context, rules ruleset) error {
+	rules.plain, rules.wide = l.plain, rules.wide && l.t.dpu.Other != nil
+	if err := l.t.prove(ctx, l.f, l.aim, rules); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name string
+		want tally
+	}{{theRule, l.t.rule}, {theWider, l.t.wide}} {
+		number, there := l.made[c.name]
+		if !there {
+			continue
+		}
+		if err := expectCount(ctx, l.f, c.name, c.want, func() (tally, error) { return l.pmd.count(0, number) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ports notes whose drivers work for a board's ports.
+func readPorts(f *suite.Finding, pmd *testpmd, d *images.DPU) ([]dpdkPort, error) {
+	ports, err := pmd.ports(d)
+	if err != nil {
+		return nil, err
+	}
+	in, out := ports[0], ports[1]
+	f.Proves = driverProof(in.driver, out.driver)
+	f.Fact(fmt.Sprintf("port 0 %s is %s, port 1 %s is %s", d.Ports[0], in.driver, d.Ports[1], out.driver))
+	return ports, nil
+}
+
+// routeRule is that of the posts on offloaded policy based routing: what matches goes to
+// another next hop, as a router would send it.
+func routeRule(attributes, pattern, next string, out dpdkPort) string {
+	return fmt.Sprintf("flow create 0 ingress %stransfer pattern %s / end actions dec_ttl / set_mac_src mac_addr %s / set_mac_dst mac_addr %s / port_id id %d / count / end",
+		attributes, pattern, out.mac, next, out.number)
+}
+
+// testpmd is the pattern in testpmd's words, for packets from an address.
+func (p pattern) testpmd(source string) string {
+	text := "eth / ipv4 src is " + source
+	if p.target.IsValid() {
+		text += " dst is " + p.target.String()
+	}
+	if p.toPort == 0 {
+		return fmt.Sprintf("%s proto is %d", text, p.protocol)
+	}
+	text += map[byte]string{protocolUDP: " / udp", protocolTCP: " / tcp"}[p.protocol]
+	if p.fromPort > 0 {
+		text += fmt.Sprintf(" src is %d", p.fromPort)
+	}
+	return fmt.Sprintf("%s dst is %d", text, p.toPort)
+}
+
+// withoutTraffic shows that a rule can be made, asked for and taken away.
+func (c flow) withoutTraffic(f *suite.Finding, pmd *testpmd, out dpdkPort) error {
+	attributes, fate := fmt.Sprintf("group %d ingress transfer", c.group), fmt.Sprintf("port_id id %d", out.number)
+	if c.plain {
+		attributes, fate = "ingress", "queue index 0"
+	}
+	rule, err := pmd.create(fmt.Sprintf("flow create 0 %s pattern eth / ipv4 / udp dst is %d / end actions %s / count / end", attributes, c.port, fate))
+	if err != nil {
+		f.Expect(false, "a rule that the driver takes", err.Error())
+		return nil
+	}
+	if _, err := pmd.count(0, rule); err != nil {
+		f.Expect(false, "a count", err.Error())
+	}
+	return destroy(f, pmd, rule)
+}
+
+// counterLag is how long hardware may take to bring a counter up to date.
+const counterLag = 5 * time.Second
+
+// count wants a rule's counter to be what was sent. That of hardware may be a moment late, and
+// hold the checksums of the frames too.
+func expectCount(ctx context.Context, f *suite.Finding, name string, want tally, read func() (tally, error)) error {
+	patience := counterLag
+	if f.Proves == report.ProvesSoftware {
+		patience = 0
+	}
+	var got tally
+	var unread error
+	err := suite.WaitUntil(ctx, patience, counterLag/50, func() (bool, error) {
+		got, unread = read()
+		return unread != nil || got.packets >= want.packets && got.bytes >= want.bytes, nil
+	})
+	if err == nil && unread == nil {
+		var again tally
+		if again, unread = read(); again != got {
+			unread = fmt.Errorf("%s counts %d packets and %d bytes, and when asked again %d and %d", name, got.packets, got.bytes, again.packets, again.bytes)
+		}
+	}
+	if unread != nil {
+		f.Expect(false, name+"'s count", unread.Error())
+		return err
+	}
+	right := got == want || f.Proves != report.ProvesSoftware && got == tally{want.packets, want.bytes + frameCheck*want.packets}
+	f.Expect(right, fmt.Sprintf("%s counts %d packets, %d bytes", name, want.packets, want.bytes), fmt.Sprintf("%s counts %d packets, %d bytes", name, got.packets, got.bytes))
+	return err
+}
+
+// frameCheck is the bytes of a frame's own checksum.
+const frameCheck = 4
+
+// destroy takes the rule away, and wants it to be gone.
+func destroy(f *suite.Finding, pmd *testpmd, rule int) error {
+	out, err := pmd.do(fmt.Sprintf("flow destroy 0 rule %d", rule))
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(out, fmt.Sprintf("Flow rule #%d destroyed", rule)) {
+		f.Expect(false, "the rule is destroyed", cmp.Or(plaintext.FirstLine(out), "flow destroy said nothing"))
+	}
+	out, err = pmd.do(fmt.Sprintf("flow query 0 %d count", rule))
+	if err != nil {
+		return err
+	}
+	gone := strings.Contains(out, fmt.Sprintf("Flow rule #%d not found", rule))
+	f.Expect(gone, "no rule is left to ask", plaintext.Either(gone, fmt.Sprintf("rule %d is gone", rule), "the rule still answers: "+plaintext.FirstLine(out)))
+	return nil
+}

@@ -1,0 +1,208 @@
+package offload
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/ci/suite"
+
+	"slipway/images/strict"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// mldev is a test of DPDK's dpdk-test-mldev, with the model that board.yml names.
+type mldev struct {
+	test                string
+	wrong               bool // with the wrong reference: it must fail
+	repetitions         int64
+	tolerance           *float64 // in percent
+	latency, throughput suite.Limits
+}
+
+// mldevTests are those that dpdk-test-mldev has, and whether they take a model, or run it.
+var mldevTests = map[string]struct{ model, inference bool }{
+	"device_ops": {}, "model_ops": {model: true},
+	"inference_ordered": {inference: true}, "inference_interleave": {inference: true},
+}
+
+func readMldev(e *suite.Entry) suite.Probe {
+	e.Limit = 2 * time.Minute
+	m := mldev{test: e.Text("test", e.Name), repetitions: e.Number("repetitions", 1000, 1, 10_000_000), tolerance: e.Decimal("tolerance")}
+	kind, known := mldevTests[m.test]
+	if !known {
+		e.Fail(e.Key, "unknown test %q of dpdk-test-mldev (have device_ops, model_ops, inference_ordered, inference_interleave)", m.test)
+	}
+	if wrong := e.Flag("wrong"); suite.IsTrue(wrong) {
+		if m.wrong = true; !kind.inference {
+			e.Fail(e.Key, "wrong is for tests of inference: others compare nothing")
+		}
+	}
+	if t := m.tolerance; t != nil && (*t < 0 || *t > 100) {
+		e.Fail(e.Fields["tolerance"], "tolerance must be a percentage from 0 to 100")
+	}
+	m.latency, m.throughput = suite.Limits{Max: e.Decimal("max-latency")}, suite.Limits{Min: e.Decimal("min-throughput")}
+	m.latency.Within = e.Percent("within")
+	m.throughput.Within = m.latency.Within
+	return m
+}
+
+// Alone: what is measured is not to be slowed down by other checks.
+func (mldev) Alone() bool { return true }
+
+func (mldev) Next() string {
+	return "on the board: dpdk-test-mldev with the arguments of dpu.inference.eal in board.yml, -- --debug and the same --test. It wants three cores of EAL's: --lcores 0@0,1@0,2@1"
+}
+
+func (m mldev) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
+	if err := wantDPU(ctx, s, "dpdk-test-mldev"); err != nil {
+		return f, err
+	}
+	i := s.DPU.Inference
+	switch {
+	case i == nil:
+		return f, suite.Missing("the board's board.yml has no dpu.inference")
+	case m.wrong && i.Wrong == "":
+		return f, suite.Missing("dpu.inference in the board's board.yml names no wrong reference")
+	}
+	dir := "/tmp/slipway-" + rand.Text() // for the output that the test writes
+	if _, err := s.Output(ctx, "mkdir", "-m", "700", dir); err != nil {
+		return f, err
+	}
+	defer func() {
+		if left := s.RemoveFolder(ctx, dir); err == nil {
+			err = left
+		}
+	}()
+	r, err := s.Board.Run(ctx, m.argv(*i, dir)...)
+	if err != nil {
+		return f, err
+	}
+	m.checkResult(&f, r, sharedCPU(i.EAL))
+	return f, nil
+}
+
+func (m mldev) argv(i images.Inference, dir string) []string {
+	argv := slices.Concat([]string{"dpdk-test-mldev"}, i.EAL, []string{"--", "--debug", "--test=" + m.test})
+	switch kind := mldevTests[m.test]; {
+	case kind.model:
+		return append(argv, "--models="+i.Model)
+	case !kind.inference:
+		return argv
+	}
+	reference := i.Reference
+	if m.wrong {
+		reference = i.Wrong
+	}
+	argv = append(argv, "--filelist="+strings.Join([]string{i.Model, i.Input, dir + "/output", reference}, ","))
+	if i.OtherInput != "" && !m.wrong {
+		argv = append(argv, "--filelist="+strings.Join([]string{cmp.Or(i.OtherModel, i.Model), i.OtherInput, dir + "/other-output", i.OtherReference}, ","))
+	}
+	argv = append(argv, fmt.Sprintf("--repetitions=%d", m.repetitions), "--stats")
+	if m.tolerance != nil {
+		argv = append(argv, fmt.Sprintf("--tolerance=%g", *m.tolerance))
+	}
+	return argv
+}
+
+// checkResult holds what the program printed against what is wanted. Its status alone would
+// not do: that of a test that the device does not support is 0.
+func (m mldev) checkResult(f *suite.Finding, r target.Result, shared string) {
+	seen := parseMldev(string(r.Stdout))
+	if seen.driver != "" {
+		f.Fact(fmt.Sprintf("device 0 is %s", seen.driver))
+		f.Proves = driverProof(seen.driver)
+	}
+	passed, failed := seen.result == "Success" && r.Status == 0, seen.result == "Failed" && r.Status != 0
+	switch {
+	case m.wrong && failed:
+		f.Fact("a wrong reference is found out: Result: Failed")
+	case m.wrong:
+		f.Expect(false, "Result: Failed, as the reference is wrong", suite.Describe(r))
+	case passed:
+		f.Fact("Result: Success")
+		m.measure(f, seen, shared)
+	default:
+		f.Expect(false, "Result: Success", suite.Describe(r))
+	}
+	if seen.result == "Unsupported" {
+		f.Next = "the device lacks what this test needs; leave the test out, or take a driver that has it"
+	}
+}
+
+// measure reads the figures, which only tests that run the model have. Lcores that share
+// a CPU wait for the kernel's scheduler, so that latency was 84 µs to 20 ms there: such
+// figures say nothing of the device, and no limit passes by them.
+func (m mldev) measure(f *suite.Finding, seen mldevOutput, shared string) {
+	if !mldevTests[m.test].inference {
+		return
+	}
+	if shared != "" {
+		reason := "not measured: " + shared + " (dpu.inference.eal)"
+		if m.latency.Max == nil && m.throughput.Min == nil {
+			f.Fact("latency and throughput: " + reason)
+			return
+		}
+		f.Expect(false, "latency and throughput", reason)
+		f.Next = "give each lcore a CPU of its own in dpu.inference.eal of board.yml, as --lcores=0@0,1@1,2@2, or take max-latency and min-throughput out of the suite"
+		return
+	}
+	if seen.latencyNS == nil || seen.perSecond == nil {
+		f.Expect(false, "latency and throughput", "the output has none")
+		return
+	}
+	m.latency.Read(f, report.Metric{Name: "latency", Unit: "µs", Value: *seen.latencyNS / 1000})
+	m.throughput.Read(f, report.Metric{Name: "throughput", Unit: "inferences/s", Value: *seen.perSecond})
+}
+
+// mldevOutput is what dpdk-test-mldev says of a test.
+type mldevOutput struct {
+	result, driver       string
+	latencyNS, perSecond *float64
+}
+
+var (
+	mldevResult = regexp.MustCompile(`(?m)^Result: (Success|Failed|Unsupported)\s*$`)
+	mldevDriver = regexp.MustCompile(`(?m)^\s*driver\s+: (\S{1,64})\s*$`)
+	mldevTime   = regexp.MustCompile(`(?m)^\s*Average End-to-End Latency \(ns\)\s*= (\d{1,18})\s*$`)
+	mldevRate   = regexp.MustCompile(`(?m)^\s*Average Throughput \(inferences / second\)\s*= (\d{1,18})\s*$`)
+)
+
+// parseMldev reads the output. Where it tells several results, none counts.
+func parseMldev(text string) (o mldevOutput) {
+	text = plaintext.Escapes.ReplaceAllString(text, "")
+	if all := mldevResult.FindAllStringSubmatch(text, 2); len(all) == 1 {
+		o.result = all[0][1]
+	}
+	if m := mldevDriver.FindStringSubmatch(text); m != nil {
+		o.driver = m[1]
+	}
+	o.latencyNS, o.perSecond = oneNumber(mldevTime, text), oneNumber(mldevRate, text)
+	return o
+}
+
+// oneNumber is what the one group of a pattern finds, or nil.
+func oneNumber(pattern *regexp.Regexp, text string) *float64 {
+	v, err := strict.Finite(firstGroup(pattern, text))
+	if err != nil {
+		return nil
+	}
+	return &v
+}
+
+// firstGroup is what a pattern's first group matches, or nothing.
+func firstGroup(pattern *regexp.Regexp, text string) string {
+	if m := pattern.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	return ""
+}

@@ -1,0 +1,455 @@
+package offload
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/ci/suite"
+
+	"slipway/ci/report"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// pbr is policy based routing that FRR hands to the ports through a plugin of zebra's.
+type pbr struct {
+	aim
+	plugin  string
+	daemons string // their folder
+	wider   bool   // an older rule, behind the one that is proved, takes all UDP elsewhere
+	group   bool   // the next hop is one of a group, and changes once the rule is there
+	churn   churn  // of rules, in place of packets
+	cases   string // a file of the board with rules, in place of packets
+}
+
+var plugins = map[string]plugin{
+	"dpdk": {
+		module: "dplane_dpdk", ports: "show dplane dpdk port json", flow: "show dplane dpdk pbr flows",
+		readPorts: parsePluginPorts, readFlows: parseFlows, args: func(d *images.DPU) []string { return d.EAL },
+	},
+	"doca": {
+		module: "dplane_doca", ports: "show dplane doca port json", flow: "show dplane doca pbr flow json",
+		readPorts: parseDOCAPorts, readFlows: parseDOCAFlows, args: func(d *images.DPU) []string { return d.DOCA },
+	},
+}
+
+func readPBR(e *suite.Entry) suite.Probe {
+	e.Limit = 3 * time.Minute
+	p := pbr{
+		aim: readAim(e), plugin: e.Text("plugin", "dpdk"), daemons: e.Text("daemons", "/usr/lib/frr"),
+		wider: suite.IsTrue(e.Flag("wider")), group: suite.IsTrue(e.Flag("group")), cases: e.Text("cases", ""),
+		churn: churn{rules: int(e.Number("rules", 0, 0, maxRules)), rounds: int(e.Number("rounds", minRounds, minRounds, 10_000)), maxGrowth: 1024},
+	}
+	if _, known := plugins[p.plugin]; !known {
+		e.Fail(e.Key, "unknown plugin %q (have dpdk, doca)", p.plugin)
+	}
+	if !strings.HasPrefix(p.daemons, "/") || strings.ContainsAny(p.daemons, "\x00 ") {
+		e.Fail(e.Key, "daemons must be an absolute path on the board, not %q", p.daemons)
+	}
+	if p.cases != "" && (!strings.HasPrefix(p.cases, "/") || p.churn.rules > 0) {
+		e.Fail(e.Key, "cases must be a file of the board, by its absolute path, and not beside rules")
+	}
+	if most := e.Decimal("max-growth"); most != nil {
+		p.churn.maxGrowth = *most
+	}
+	return p
+}
+
+// Alone: the plugin takes the ports for itself.
+func (pbr) Alone() bool { return true }
+
+func (p pbr) Next() string {
+	return "on the board: vtysh -c \"" + plugins[p.plugin].ports + "\" -c \"show pbr map\" -c \"" + plugins[p.plugin].flow +
+		"\". zebra wants -M with the arguments of eal, or of doca, in board.yml, and FRR the patches of recipes/dynamic-layers/networking-layer/frr"
+}
+
+func (p pbr) Inspect(ctx context.Context, s *suite.Session) (f suite.Finding, err error) {
+	if err := wantDPU(ctx, s, "vtysh"); err != nil {
+		return f, err
+	}
+	if p.plugin == "doca" && len(s.DPU.DOCA) == 0 {
+		return f, suite.Missing("the board's board.yml has no dpu.doca")
+	}
+	r, err := startFRR(ctx, s, plugins[p.plugin], p.daemons)
+	defer func() { err = errors.Join(err, r.close(ctx)) }()
+	if err != nil {
+		return f, err
+	}
+	if err := p.ports(ctx, &f, r); err != nil || !f.OK() {
+		return f, err
+	}
+	if why := noTraffic(s.DPU); why != "" {
+		f.Fact(why)
+		f.Proves = report.ProvesParts
+		return f, nil
+	}
+	if err := r.vacant(ctx); err != nil {
+		return f, err
+	}
+	switch {
+	case p.cases != "":
+		return f, r.runCases(ctx, &f, p.cases)
+	case p.churn.rules > 0:
+		return f, p.churn.runRounds(ctx, &f, r)
+	}
+	if (p.wider || p.group) && s.DPU.Other == nil {
+		return f, suite.Missing("the board's board.yml has no dpu.other")
+	}
+	t, err := startTraffic(ctx, s, s.DPU)
+	if err != nil {
+		return f, err
+	}
+	defer t.stop()
+	return f, p.prove(ctx, &f, r, t)
+}
+
+var pbrInterface = regexp.MustCompile(`(?m)^\s*(\S{1,15})\(\d+\) with pbr-policy (\S+)`)
+
+// vacant leaves alone a board whose ports have a policy already: the check's would replace
+// it.
+func (r *router) vacant(ctx context.Context) error {
+	out, err := r.vtysh(ctx, "show pbr interface")
+	for _, m := range pbrInterface.FindAllStringSubmatch(out, -1) {
+		if slices.Contains(r.DPU.Ports, m[1]) {
+			return suite.Missing(fmt.Sprintf("the port %s has a policy, which the check would replace: withdraw it first (no pbr-policy %s)", m[1], plaintext.Clean(m[2], 64)))
+		}
+	}
+	return err
+}
+
+// ports wants the plugin to have those of board.yml.
+func (p pbr) ports(ctx context.Context, f *suite.Finding, r *router) error {
+	said, err := r.vtysh(ctx, r.plugin.ports)
+	if err != nil {
+		return err
+	}
+	drivers := map[string]string{}
+	for _, port := range r.plugin.readPorts(said) {
+		drivers[port.iface] = port.driver
+	}
+	var names []string
+	for _, name := range r.DPU.Ports {
+		driver := drivers[name]
+		f.Expect(driver != "", "a port "+name, plaintext.Either(driver != "", name+" is "+driver, "the plugin has no port "+name+":\n"+plaintext.Clean(said, 500)+"\n"+r.words()))
+		names = append(names, driver)
+	}
+	f.Proves = driverProof(names...)
+	return nil
+}
+
+// policy is rules for what comes in by one port. What they are for goes to another next
+// hop, as in the post.
+type policy struct{ name, port, from, nexthop string }
+
+// onward is for packets on their way, and back for those that come from there.
+func onward(d *images.DPU) policy {
+	return policy{"slipway-check", d.Ports[0], d.From.Address, d.To.Address}
+}
+
+func back(d *images.DPU) policy {
+	return policy{"slipway-back", d.Ports[1], d.To.Address, d.From.Address}
+}
+
+// sequence is a rule for what matches.
+func (p policy) sequence(seq int, matches ...string) []string {
+	return slices.Concat([]string{fmt.Sprintf("pbr-map %s seq %d", p.name, seq)}, matches, []string{"set nexthop " + p.nexthop, "exit"})
+}
+
+func (p policy) without(seq int) string { return fmt.Sprintf("no pbr-map %s seq %d", p.name, seq) }
+
+// rule is a rule for one port of UDP.
+func (p policy) rule(seq int, port uint16) []string {
+	return p.sequence(seq, pattern{protocol: protocolUDP, toPort: port}.pbr(p)...)
+}
+
+// pbr is the pattern in the words of a pbr-map.
+func (p pattern) pbr(way policy) []string {
+	all := []string{"match src-ip " + way.from + "/32"}
+	if p.protocol > 0 {
+		all = append(all, "match ip-protocol "+map[byte]string{protocolUDP: "udp", protocolTCP: "tcp"}[p.protocol])
+	}
+	if p.target.IsValid() {
+		all = append(all, fmt.Sprintf("match dst-ip %s/32", p.target))
+	}
+	if p.fromPort > 0 {
+		all = append(all, fmt.Sprintf("match src-port %d", p.fromPort))
+	}
+	if p.toPort > 0 {
+		all = append(all, fmt.Sprintf("match dst-port %d", p.toPort))
+	}
+	return all
+}
+
+func (p policy) apply() []string {
+	return []string{"interface " + p.port, "pbr-policy " + p.name, "exit"}
+}
+
+func (p policy) withdraw() []string {
+	return []string{"interface " + p.port, "no pbr-policy " + p.name, "exit"}
+}
+
+// forget leaves nothing of it.
+func (p policy) forget() []string { return append(p.withdraw(), "no pbr-map "+p.name) }
+
+// prove takes a rule through its life.
+func (p pbr) prove(ctx context.Context, f *suite.Finding, r *router, t *traffic) (err error) {
+	if err := t.prove(ctx, f, p.aim, ruleset{}); err != nil || !f.OK() {
+		return err
+	}
+	dns := onward(r.DPU)
+	if err := r.meet(ctx, dns); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.leave(ctx, p.forget(dns))) }()
+	if p.wider {
+		if err := p.widen(ctx, r, dns); err != nil {
+			return err
+		}
+	}
+	if err := p.configure(ctx, r, dns); err != nil {
+		return err
+	}
+	if err := p.installed(ctx, f, r); err != nil || !f.OK() {
+		return err
+	}
+	if err := p.compare(ctx, f, r, t, ruleset{rule: true, wide: p.wider}); err != nil || !f.OK() {
+		return err
+	}
+	if p.wider {
+		if err := p.narrow(ctx, f, r, t, dns); err != nil || !f.OK() {
+			return err
+		}
+	}
+	if err := r.configure(ctx, p.forget(dns)...); err != nil {
+		return err
+	}
+	if err := gone(ctx, f, r); err != nil || !f.OK() {
+		return err
+	}
+	return t.prove(ctx, f, p.aim, ruleset{})
+}
+
+// configure makes the rule. zebra is told last to look for next hops: it must do so for rules
+// that are there.
+func (p pbr) configure(ctx context.Context, r *router, dns policy) error {
+	rule := dns.sequence(ruleSeq, p.pattern(r.DPU).pbr(dns)...)
+	if p.group {
+		return p.configureGroup(ctx, r, dns, rule)
+	}
+	return r.configure(ctx, append(slices.Concat(rule, dns.apply()), "pbr nexthop-resolve")...)
+}
+
+func (p pbr) forget(dns policy) []string {
+	if p.group {
+		return append(dns.forget(), "no nexthop-group "+hopGroup)
+	}
+	return dns.forget()
+}
+
+const hopGroup = "slipway-check"
+
+// configureGroup makes the rule with a group of next hops, which leads to other at first. The
+// rule stays as it is when the group changes, and its flow must not.
+func (p pbr) configureGroup(ctx context.Context, r *router, dns policy, rule []string) error {
+	first := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
+	if err := r.meet(ctx, first); err != nil {
+		return err
+	}
+	rule[len(rule)-2] = "set nexthop-group " + hopGroup // in place of the next hop
+	group := []string{"pbr nexthop-resolve", "nexthop-group " + hopGroup, "nexthop " + first.nexthop, "exit"}
+	if err := r.configure(ctx, slices.Concat(group, rule, dns.apply())...); err != nil {
+		return err
+	}
+	if err := r.leadsTo(ctx, first.nexthop); err != nil {
+		return err
+	}
+	if err := r.configure(ctx, "nexthop-group "+hopGroup, "nexthop "+dns.nexthop, "no nexthop "+first.nexthop, "exit"); err != nil {
+		return err
+	}
+	return r.leadsTo(ctx, dns.nexthop)
+}
+
+// leadsTo waits until zebra has a rule for this next hop. Where it never does, packets show
+// what that means.
+func (r *router) leadsTo(ctx context.Context, nexthop string) error {
+	return suite.WaitUntil(ctx, flowPatience, frrPause, func() (bool, error) {
+		said, err := r.vtysh(ctx, r.plugin.flow)
+		return strings.Contains(said, " nh: "+nexthop+" "), err
+	})
+}
+
+// narrow takes the rule away and keeps the wider one, which must get its packets.
+func (p pbr) narrow(ctx context.Context, f *suite.Finding, r *router, t *traffic, dns policy) error {
+	if err := r.configure(ctx, dns.without(ruleSeq)); err != nil {
+		return err
+	}
+	if err := p.lost(ctx, f, r); err != nil || !f.OK() {
+		return err
+	}
+	return p.compare(ctx, f, r, t, ruleset{wide: true})
+}
+
+// widen has a rule for all UDP made before the one that is proved, which has a lower number:
+// of two rules that match, the first is to be done.
+func (p pbr) widen(ctx context.Context, r *router, dns policy) error {
+	all := policy{dns.name, dns.port, dns.from, r.DPU.Other.Address}
+	if err := r.meet(ctx, all); err != nil {
+		return err
+	}
+	if err := r.configure(ctx, slices.Concat([]string{"pbr nexthop-resolve"}, all.sequence(widerSeq, wider.pbr(all)...), all.apply())...); err != nil {
+		return err
+	}
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(wideFlow(flows, all.port)) > 0 })
+	if err == nil && len(wideFlow(flows, all.port)) == 0 {
+		err = fmt.Errorf("the rule for all UDP has no flow:\n%s", plaintext.Clean(said, 2000))
+	}
+	return err
+}
+
+// The wider rule has the higher number: it is asked later.
+const ruleSeq, widerSeq = 10, 20
+
+func wideFlow(flows []pbrFlow, port string) []pbrFlow { return counted(of(flows, port, widerSeq), "") }
+
+// compare sends packets of all kinds, and compares the flows' counters with what was sent.
+func (p pbr) compare(ctx context.Context, f *suite.Finding, r *router, t *traffic, rules ruleset) error {
+	if err := t.prove(ctx, f, p.aim, rules); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		there bool
+		name  string
+		want  tally
+		which func([]pbrFlow) []pbrFlow
+	}{
+		{rules.rule, "the flow", t.rule, func(flows []pbrFlow) []pbrFlow { return counted(flows, strconv.Itoa(int(p.port))) }},
+		{rules.wide, "the wider rule's flow", t.wide, func(flows []pbrFlow) []pbrFlow { return wideFlow(flows, r.DPU.Ports[0]) }},
+	} {
+		if !c.there {
+			continue
+		}
+		err := expectCount(ctx, f, c.name, c.want, func() (tally, error) {
+			said, err := r.vtysh(ctx, r.plugin.flow)
+			mine := c.which(r.plugin.readFlows(said))
+			if err == nil && len(mine) != 1 {
+				err = fmt.Errorf("%d flows, not one:\n%s", len(mine), plaintext.Clean(said, 2000))
+			}
+			if err != nil {
+				return tally{}, err
+			}
+			return mine[0].tally, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kernelRules are those for what comes in by the board's ports.
+func (r *router) kernelRules(ctx context.Context) (all []string, err error) {
+	out, err := r.Output(ctx, "ip", "rule", "show")
+	for _, line := range plaintext.Lines(out) {
+		if slices.ContainsFunc(r.DPU.Ports, func(port string) bool { return strings.Contains(line, " iif "+port+" ") }) {
+			all = append(all, line)
+		}
+	}
+	return all, err
+}
+
+// meet makes the kernel ask for the MAC address of a next hop: zebra takes it from there.
+func (r *router) meet(ctx context.Context, p policy) error {
+	_, err := r.Output(ctx, "bash", "-c", `echo hello > "/dev/udp/$1/9"`, "bash", p.nexthop)
+	if err != nil {
+		return fmt.Errorf("send a packet to the next hop: %w", err)
+	}
+	return nil
+}
+
+// forget takes the check's rules away, also from a zebra that goes on.
+func (r *router) forget(ctx context.Context, all ...policy) error {
+	var commands []string
+	for _, p := range all {
+		commands = append(commands, p.forget()...)
+	}
+	return r.leave(ctx, commands)
+}
+
+// leave gives the last commands, also when the check was ended.
+func (r *router) leave(ctx context.Context, commands []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), suite.TeardownLimit)
+	defer cancel()
+	return r.configure(ctx, commands...)
+}
+
+// installed wants the rule to be a flow of its own, and the kernel to have the same rule: a
+// packet that no flow takes must go the same way.
+func (p pbr) installed(ctx context.Context, f *suite.Finding, r *router) error {
+	port := strconv.Itoa(int(p.port))
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) > 0 })
+	there := len(counted(flows, port)) == 1
+	f.Expect(there, "one flow for port "+port, plaintext.Either(there, "the rule has a flow", "the rule has no flow of its own:\n"+cmp.Or(plaintext.Clean(said, 2000), "(nothing)")))
+	if err != nil || !there {
+		return err
+	}
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return p.named(rules) })
+	named := p.named(rules)
+	f.Expect(named, "a rule of the kernel's for port "+port, plaintext.Either(named, "the kernel has the rule too",
+		"the kernel's own rules do not name the rule's ports, so that they take more (FRR without our patch kernel-ports):\n"+strings.Join(rules, "\n")))
+	return err
+}
+
+// named says whether one of the kernel's rules names the ports that the rule does.
+func (p pbr) named(rules []string) bool {
+	ports := fmt.Sprintf(" dport %d ", p.port)
+	if p.allFields {
+		ports = fmt.Sprintf(" sport %d%s", sourcePort, ports)
+	}
+	return slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule+" ", ports) })
+}
+
+func (r *router) kernelRulesUntil(ctx context.Context, wanted func([]string) bool) (rules []string, err error) {
+	err = suite.WaitUntil(ctx, flowPatience, frrPause, func() (bool, error) {
+		rules, err = r.kernelRules(ctx)
+		return err == nil && wanted(rules), err
+	})
+	return rules, err
+}
+
+// lost wants the rule to have no flow any more, and the kernel no rule.
+func (p pbr) lost(ctx context.Context, f *suite.Finding, r *router) error {
+	port := strconv.Itoa(int(p.port))
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, port)) == 0 })
+	none := len(counted(flows, port)) == 0
+	f.Expect(none, "no flow for port "+port+" once the rule is gone", plaintext.Either(none, "the rule's flow is gone", "its flow is left:\n"+plaintext.Clean(said, 2000)))
+	if err != nil || !none {
+		return err
+	}
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return !p.named(rules) })
+	if p.named(rules) {
+		f.Expect(false, "no rule of the kernel's for port "+port, "the kernel has it still:\n"+strings.Join(rules, "\n"))
+	}
+	return err
+}
+
+// gone wants no flow to be left, nor a rule of the kernel's.
+func gone(ctx context.Context, f *suite.Finding, r *router) error {
+	flows, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool { return len(counted(flows, "")) == 0 })
+	none := len(counted(flows, "")) == 0
+	f.Expect(none, "no flow once the rule is gone", plaintext.Either(none, "the flow is gone", "flows are left:\n"+plaintext.Clean(said, 2000)))
+	if err != nil || !none {
+		return err
+	}
+	rules, err := r.kernelRulesUntil(ctx, func(rules []string) bool { return len(rules) == 0 })
+	if len(rules) > 0 {
+		f.Expect(false, "no rule of the kernel's once the policy is gone", "the kernel has rules still:\n"+strings.Join(rules, "\n"))
+	}
+	return err
+}

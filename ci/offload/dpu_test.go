@@ -1,0 +1,518 @@
+package offload
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	endian "encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"slipway/ci/suite"
+	"slipway/ci/suite/suitetest"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/images"
+)
+
+// The addresses of the played DPU: its port p0, where packets come from, and the two
+// machines behind it.
+const (
+	portMAC            = "02:00:00:00:00:0a"
+	vfMAC, p0MAC       = "02:00:00:00:00:01", "02:00:00:00:00:02"
+	leaf1MAC, leaf2MAC = "02:00:00:00:01:01", "02:00:00:00:01:02"
+	leaf1IP, leaf2IP   = "192.0.2.1", "192.0.2.2"
+	vfIP               = "198.51.100.2"
+)
+
+var playedSpec = images.DPU{
+	EAL: []string{"--no-huge", "--vdev=net_swflow0,iface=pf0vf0"}, Ports: []string{"pf0vf0", "p0"},
+	From:  &images.Peer{Run: []string{"in", "vf0"}, Interface: "eth0", Address: vfIP},
+	To:    &images.Peer{Run: []string{"in", "leaf2"}, Interface: "eth0", Address: leaf2IP},
+	Other: &images.Peer{Run: []string{"in", "leaf1"}, Interface: "eth0", Address: leaf1IP},
+}
+
+// playedDPU is a board that no package provides: ports that keep to a rule and a wider one. It
+// says what testpmd, tcpdump and vtysh say, and has faults to be found.
+type playedDPU struct {
+	driver string
+	faults map[string]bool
+	plays  suitetest.Recorded // what else it is asked
+
+	zebra   bool                  // runs
+	rules   map[string][]*pbrRule // of policies
+	applied map[string]bool       // policies
+	stuck   int                   // flows that nobody took away
+	left    int                   // of what the kernel should not have any more
+	grow    int                   // KiB, each time that its memory is looked at
+	size    int
+	objects int
+
+	mu         sync.Mutex
+	rule, wide *playedRule
+	jump, drop *playedRule
+	created    int                  // rules of testpmd's
+	received   int                  // packets of testpmd's
+	sent       int                  // packets for the rule
+	captures   map[string]io.Writer // by peer, or port
+	ear        io.Writer            // of the socket at leaf2
+	kept       []byte               // a frame that goes out behind the next
+}
+
+// pbrRule is one of a policy's. A plugin that does not offload it says why.
+type pbrRule struct {
+	seq  int
+	port uint16 // 0: any
+	why  string
+}
+
+type playedRule struct {
+	number int
+	port   uint16 // 0: any
+	group  bool   // of another group than 0
+	plain  bool   // without transfer
+	tally
+}
+
+func (d *playedDPU) faulty(what string) bool { return d.faults[what] }
+
+// session is one with the played board.
+func (d *playedDPU) session(spec *images.DPU) *suite.Session {
+	d.captures = map[string]io.Writer{}
+	return &suite.Session{Board: d, DPU: spec, Stream: d.stream, Terminal: d.terminal}
+}
+
+func (d *playedDPU) Run(ctx context.Context, argv ...string) (target.Result, error) {
+	line := strings.Join(argv, " ")
+	peer := ""
+	if argv[0] == "in" {
+		peer, line = argv[1], strings.Join(argv[2:], " ")
+	}
+	answer := target.Result{}
+	switch {
+	case strings.HasSuffix(line, " --version"):
+		if d.faults["no "+strings.Fields(line)[0]] {
+			answer.Status = 127
+		}
+	case strings.HasPrefix(line, "sh -c command -v"):
+		if d.faults["no "+argv[len(argv)-1]] {
+			answer.Status = 127
+		}
+	case line == "cat /proc/77/status":
+		d.size += d.grow
+		answer.Stdout = fmt.Appendf(nil, "Name:\tzebra\nVmRSS:\t   %d kB\n", 20480+d.size)
+	case line == "cat /sys/class/net/p0/address":
+		answer.Stdout = []byte(p0MAC + "\n")
+	case line == "cat /sys/class/net/pf0vf0/address":
+		answer.Stdout = []byte(portMAC + "\n")
+	case argv[0] == "vtysh":
+		return d.vtysh(argv)
+	case argv[0] == "ip":
+		answer.Stdout = []byte(d.kernel(argv[1]))
+	case line == "cat /sys/class/net/eth0/address":
+		answer.Stdout = []byte(map[string]string{"vf0": vfMAC, "leaf1": leaf1MAC, "leaf2": leaf2MAC}[peer] + "\n")
+	case strings.HasPrefix(line, "bash -c echo hello"):
+	default:
+		return d.plays.Run(ctx, argv...)
+	}
+	return answer, nil
+}
+
+// forward moves a frame as the rules say, or else as the kernel does.
+func (d *playedDPU) forward(frame []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	rule := d.match(frame)
+	if rule != nil && rule == d.drop {
+		return
+	}
+	if rule == nil {
+		d.slow(frame)
+		return
+	}
+	if rule.packets++; d.faulty("counts twice") {
+		rule.packets++
+	}
+	if rule.bytes += int64(len(frame)); d.faulty("counts no headers") {
+		rule.bytes -= etherBytes
+	}
+	if rule.plain {
+		if !d.faulty("loses them") {
+			d.received++
+		}
+		back := swapped(frame)
+		if d.faulty("damages what it receives") {
+			back[len(back)-1] ^= 1
+		}
+		if !d.faulty("sends nothing back") {
+			d.deliver("vf0", back)
+		}
+		if d.faulty("tells the kernel") {
+			d.slow(frame)
+		}
+		return
+	}
+	leaf, mac := "leaf2", leaf2MAC
+	if rule == d.wide {
+		leaf, mac = "leaf1", leaf1MAC
+	}
+	d.sent++
+	out := d.damage(routed(frame, parseMAC(p0MAC), parseMAC(mac)))
+	if out != nil {
+		d.deliver(leaf, out)
+	}
+	if d.faulty("sends it twice") {
+		d.deliver(leaf, out)
+	}
+	if d.faulty("floods") && leaf == "leaf2" {
+		d.deliver("leaf1", out)
+	}
+	if d.faulty("sends a copy") {
+		d.slow(frame)
+	}
+	if d.faulty("tells the kernel") {
+		d.deliver("pf0vf0", frame)
+	}
+	if d.faulty("sends it back") {
+		d.deliver("vf0", out)
+	}
+}
+
+// match is the rule for a frame.
+func (d *playedDPU) match(frame []byte) *playedRule {
+	if endian.BigEndian.Uint16(frame[12:]) == etherTagged {
+		if !d.faulty("takes tags") {
+			return nil
+		}
+		frame = slices.Concat(frame[:12], frame[16:])
+	}
+	if endian.BigEndian.Uint16(frame[12:]) != etherIPv4 && !d.faulty("takes any type") {
+		return nil
+	}
+	ip := frame[etherBytes:]
+	body := ip[headerBytes(frame):]
+	if d.faulty("does not know options") {
+		body = ip[ipv4Bytes:]
+	}
+	fragment := endian.BigEndian.Uint16(ip[ipFragment:])&^dontFragment != 0
+	switch {
+	case ip[ipTTL] == 0 && d.faulty("takes TTL 0"):
+	case ip[ipTTL] <= 1 && !d.faulty("takes TTL 1") && (d.rule == nil || !d.rule.plain):
+		return nil
+	case ip[ipProtocol] != protocolUDP && !(ip[ipProtocol] == protocolTCP && d.faulty("moves TCP too")), !bytes.Equal(ip[12:16], netip.MustParseAddr(vfIP).AsSlice()) && !d.faulty("takes any source"):
+		return nil
+	}
+	port := endian.BigEndian.Uint16(body[2:])
+	if d.faulty("ignores a bit of ports") {
+		port |= 4
+	}
+	if d.drop != nil && d.jump != nil && d.faulty("mixes groups") {
+		return d.drop
+	}
+	if d.faulty("does the older rule") && d.wide != nil {
+		return d.wide
+	}
+	takes := d.rule != nil && (d.rule.port == port && (!fragment || d.faulty("takes fragments")) || d.faulty("takes any port"))
+	switch jumps := d.jump != nil && !d.faulty("does not jump") || d.faulty("jumps by itself"); {
+	case takes && d.rule.plain && (d.wide == nil || ip[ipTTL] <= 1 || d.faulty("does plain rules first")):
+		return d.rule
+	case d.wide != nil && d.wide.group && !jumps:
+		return nil
+	case takes && !d.rule.plain:
+		return d.rule
+	case ip[ipTTL] <= 1:
+		return nil
+	}
+	return d.wide
+}
+
+// damage is what a fault makes of a frame on its way out.
+func (d *playedDPU) damage(out []byte) []byte {
+	ip := etherBytes
+	switch {
+	case d.faulty("keeps the source"):
+		copy(out[6:], parseMAC(vfMAC))
+	case d.faulty("keeps the destination"):
+		copy(out, parseMAC(portMAC))
+	case d.faulty("sets a wrong MAC"):
+		out[5] ^= 0x40
+	case d.faulty("keeps the TTL"):
+		out[ip+ipTTL]++
+		sumHeader(out[ip : ip+headerBytes(out)])
+	case d.faulty("makes checksums") && bytes.Equal(out[ip+headerBytes(out)+udpChecksum:][:2], []byte{0, 0}):
+		out[ip+headerBytes(out)+udpChecksum] = 1
+	case d.faulty("loses long ones") && len(out) > 1500:
+		return nil
+	case d.faulty("keeps the checksum"):
+		out[ip+ipChecksum] ^= 1
+	case d.faulty("breaks the sum of UDP"):
+		out[ip+headerBytes(out)+udpChecksum] ^= 1
+	case d.faulty("breaks the payload"):
+		out[len(out)-1] ^= 1
+	case d.faulty("cuts a byte"):
+		out = out[:len(out)-1]
+	case d.faulty("adds a byte"):
+		out = append(out, 0)
+	case d.faulty("loses every 20th") && d.sent%20 == 0:
+		return nil
+	case d.faulty("swaps two"):
+		out, d.kept = d.kept, out
+		if d.sent%2 == 0 {
+			d.deliver("leaf2", d.kept)
+			d.kept = nil
+		}
+	}
+	return out
+}
+
+// slow is the kernel's way.
+func (d *playedDPU) slow(frame []byte) {
+	if frame[etherBytes+ipTTL] == 1 && d.faulty("damages what is over") {
+		frame = slices.Concat(parseMAC(leaf2MAC), frame[6:])
+	}
+	d.deliver("pf0vf0", frame)
+	if endian.BigEndian.Uint16(frame[12:]) != etherIPv4 || frame[etherBytes+ipTTL] <= 1 {
+		return
+	}
+	frame = unpadded(frame)
+	leaf, mac := "leaf1", leaf1MAC
+	if netip.AddrFrom4([4]byte(frame[etherBytes+16:])) == netip.MustParseAddr(leaf2IP) {
+		leaf, mac = "leaf2", leaf2MAC
+	}
+	out := routed(frame, parseMAC(p0MAC), parseMAC(mac))
+	d.deliver("p0", out)
+	d.deliver(leaf, out)
+}
+
+// deliver shows a frame to a capture, and to the socket if it is for that.
+func (d *playedDPU) deliver(place string, b []byte) {
+	if w := d.captures[place]; w != nil {
+		w.Write(record(b))
+	}
+	if place != "leaf2" || d.ear == nil || len(b) < etherBytes+ipv4Bytes || netip.AddrFrom4([4]byte(b[etherBytes+16:])) != netip.MustParseAddr(leaf2IP) {
+		return
+	}
+	fmt.Fprintf(d.ear, "%x\n", b[etherBytes+headerBytes(b)+udpBytes:])
+}
+
+func parseMAC(text string) net.HardwareAddr {
+	m, _ := net.ParseMAC(text)
+	return m
+}
+
+// python is a program of a peer's: the socket that listens, or what sends.
+func (d *playedDPU) python(ctx context.Context, place string, stdin io.Reader, stdout io.Writer) (int, error) {
+	text, _ := io.ReadAll(stdin)
+	if string(text) == listener {
+		if d.faulty("no socket") {
+			return 1, nil
+		}
+		d.mu.Lock()
+		d.ear = stdout
+		d.mu.Unlock()
+		io.WriteString(stdout, "ready\n")
+		<-ctx.Done()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.ear = nil
+		return 0, context.Cause(ctx)
+	}
+	for _, line := range strings.Fields(strings.Split(string(text), `"""`)[1]) {
+		frame, err := hex.DecodeString(line)
+		if err != nil {
+			return 1, err
+		}
+		if place == "leaf2" && !d.faulty("takes any port's") {
+			d.deliver("p0", frame)
+			continue
+		}
+		d.forward(frame)
+		if d.ear != nil {
+			fmt.Fprintln(stdout, map[bool]int{true: 300_000, false: 700}[d.faulty("is late") && d.rule != nil])
+		}
+	}
+	return 0, nil
+}
+
+func record(b []byte) []byte {
+	head := endian.LittleEndian.AppendUint32(make([]byte, 8), uint32(len(b)))
+	return append(endian.LittleEndian.AppendUint32(head, uint32(len(b))), b...)
+}
+
+var captureHeader = endian.LittleEndian.AppendUint32([]byte("\xd4\xc3\xb2\xa1\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00"), 1)
+
+// stream is what runs until it is ended: tcpdump, daemons, and a peer's Python.
+func (d *playedDPU) stream(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (int, error) {
+	if strings.HasSuffix(argv[0], "/zebra") || strings.HasSuffix(argv[0], "/pbrd") {
+		return d.daemon(ctx, stdout, argv)
+	}
+	if slices.Contains(argv, "python3") {
+		return d.python(ctx, argv[1], stdin, stdout)
+	}
+	place := argv[1]
+	if argv[0] == "tcpdump" {
+		place = argv[2]
+	}
+	if d.faults["tcpdump fails"] {
+		io.WriteString(stderr, "tcpdump: eth0: No such device exists\n")
+		return 1, nil
+	}
+	stdout.Write(captureHeader)
+	d.mu.Lock()
+	d.captures[place] = stdout
+	d.mu.Unlock()
+	io.WriteString(stderr, "tcpdump: listening on eth0, link-type EN10MB (Ethernet), snapshot length 2048 bytes\n")
+	<-ctx.Done()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.captures, place)
+	return 0, context.Cause(ctx)
+}
+
+// terminal is dpdk-testpmd of DPDK 22.11.
+func (d *playedDPU) terminal(_ context.Context, talk func(io.Writer, io.Reader) error, argv ...string) error {
+	in, keys := io.Pipe()
+	screen, out := io.Pipe()
+	defer screen.Close()
+	defer keys.Close()
+	go func() {
+		defer out.Close()
+		io.WriteString(out, "EAL: Detected CPU lcores: 2\r\nInteractive-mode selected\r\n")
+		if d.faults["does not start"] {
+			io.WriteString(out, "EAL: Error - exiting with code: 1\r\n  Cause: Cannot init EAL: Permission denied\r\n")
+			return
+		}
+		io.WriteString(out, "\x1b[0mDone\r\ntestpmd> ")
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			if lines.Text() == "quit" {
+				return
+			}
+			fmt.Fprintf(out, "%s\r\n%stestpmd> ", lines.Text(), strings.ReplaceAll(d.answer(lines.Text()), "\n", "\r\n"))
+		}
+	}()
+	return talk(keys, screen)
+}
+
+var (
+	udpPort    = regexp.MustCompile(`udp dst is (\d+) `)
+	ruleNumber = regexp.MustCompile(` 0 (?:rule )?(\d+)\b`)
+)
+
+func (d *playedDPU) answer(line string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	words := strings.Fields(line)
+	switch {
+	case words[0] == "dump_socket_mem":
+		objects := 93
+		if d.faulty("leaks rules") {
+			objects += d.created
+		}
+		return fmt.Sprintf("Socket 0: size(M) total: 256.000000 alloc: 19.300000(7.539%%) free: 236.700000 \tcount alloc: %-4d free: 3\n"+
+			"Total   : size(M) total: 256.000000 alloc: 19.300000(7.539%%) free: 236.700000 \tcount alloc: %-4d free: 3\n", objects, objects)
+	case words[0] == "dump_mempool":
+		if d.faulty("leaks buffers") {
+			return fmt.Sprintf("  common_pool_count=%d\n", 1788-d.received)
+		}
+		return "mempool <mb_pool_0>@0x1003bdc40\n  size=2048\n  internal cache infos:\n    cache_size=250\n    cache_count[0]=260\n    total_cache_count=260\n  common_pool_count=1788\n  no statistics available\n"
+	case words[0] == "stop":
+		return fmt.Sprintf("Telling cores to stop...\n  ---------------------- Forward statistics for port 0  ----------------------\n  RX-packets: %-14d RX-dropped: 0             RX-total: %-14d\n", d.received, d.received)
+	case words[0] == "set", words[0] == "start":
+		return ""
+	case words[0] == "show":
+		return "Number of available ports: 2\nPort MAC Address       Name         Driver         Status   Link\n" +
+			fmt.Sprintf("0    %s net_swflow0  %s     up       25 Gbps\n1    %s net_swflow1  %s     up       25 Gbps\n", strings.ToUpper(portMAC), d.driver, p0MAC, d.driver)
+	case d.faults["refuses"] && words[1] == "create":
+		return "port_flow_complain(): Caught PMD error type 16 (specific action): cause: 0x7ffd, no such action: Operation not supported\n"
+	case words[1] == "flush":
+		if !d.faulty("does not flush") {
+			d.rule, d.wide, d.jump, d.drop = nil, nil, nil, nil
+		}
+		return ""
+	case words[1] == "create":
+		return d.create(line)
+	}
+	number, _ := strconv.Atoi(ruleNumber.FindStringSubmatch(line)[1])
+	rule := new(*playedRule)
+	for _, made := range []**playedRule{&d.rule, &d.wide, &d.jump} {
+		if *made != nil && (*made).number == number {
+			rule = made
+		}
+	}
+	switch {
+	case words[1] == "query" && (*rule != nil || d.faulty("answers for ever")):
+		return d.query(*rule)
+	case words[1] == "query":
+		return fmt.Sprintf("Flow rule #%d not found\n", number)
+	case d.faulty("destroys the other rule") && rule == &d.rule && d.wide != nil:
+		d.wide = nil
+	case !d.faulty("keeps the rule"):
+		*rule = nil
+	}
+	return fmt.Sprintf("Flow rule #%d destroyed\n", number)
+}
+
+func (d *playedDPU) create(line string) string {
+	rule := &playedRule{number: d.created, group: strings.Contains(line, "group 1 "), plain: !strings.Contains(line, " transfer ")}
+	d.created++
+	if m := udpPort.FindStringSubmatch(line); m != nil {
+		port, _ := strconv.Atoi(m[1])
+		rule.port, d.rule = uint16(port), rule
+	} else if strings.Contains(line, " drop ") {
+		d.drop = rule
+	} else if strings.Contains(line, "jump group 1 ") {
+		d.jump = rule
+	} else {
+		d.wide = rule
+	}
+	return fmt.Sprintf("Flow rule #%d created\n", rule.number)
+}
+
+func (d *playedDPU) query(rule *playedRule) string {
+	var t tally
+	if rule != nil {
+		t = rule.tally
+	}
+	if d.faulty("knows nothing yet") {
+		t = tally{}
+	}
+	if d.faulty("forgets its count") && rule != nil {
+		rule.tally = tally{}
+	}
+	return fmt.Sprintf("COUNT:\n hits_set: 1\n bytes_set: 1\n hits: %d\n bytes: %d\n", t.packets, t.bytes)
+}
+
+// prove runs the one check of a suite on the played board.
+func (d *playedDPU) prove(t *testing.T, spec *images.DPU, suite string) report.CheckResult {
+	t.Helper()
+	return proveOn(t, d.session(spec), suite)
+}
+
+// proveOn runs the one check of a suite in a session.
+func proveOn(t *testing.T, s *suite.Session, text string) report.CheckResult {
+	t.Helper()
+	loaded, err := suite.Load(suitetest.WriteSuite(t, map[string]string{"main.yml": text}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.RunCheck(t.Context(), loaded.Checks[0])[0]
+}
+
+// shorten keeps tests from waiting for what does not arrive: the played board is never
+// late.
+func shorten(t *testing.T) {
+	was, arrival, flows, settle := lull, arrivalTime, flowPatience, settlePatience
+	lull, arrivalTime, flowPatience, settlePatience = 20*time.Millisecond, 200*time.Millisecond, 0, 0
+	t.Cleanup(func() { lull, arrivalTime, flowPatience, settlePatience = was, arrival, flows, settle })
+}

@@ -1,0 +1,76 @@
+package offload
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// maxLcore is above the numbers of lcores and CPUs that DPDK is built for.
+const maxLcore = 4095
+
+// lcoreGroup is one part of EAL's --lcores: lcores, and the CPUs that each may run on.
+var lcoreGroup = regexp.MustCompile(`(\([\d,-]+\)|\d+(?:-\d+)?)(?:@(\([\d,-]+\)|\d+(?:-\d+)?))?(?:,|$)`)
+
+// sharedCPU says which two lcores of EAL's arguments may run on one CPU, or nothing. EAL
+// gives each lcore a CPU of its own unless --lcores says otherwise. Where lcores share a
+// CPU, the kernel's scheduler decides what a packet or an inference waits for.
+func sharedCPU(eal []string) string {
+	owner := map[int]int{}
+	for _, m := range lcoreGroup.FindAllStringSubmatch(lcoreMap(eal), -1) {
+		lcores, cpus := numbers(m[1]), numbers(m[2])
+		if m[2] == "" && strings.HasPrefix(m[1], "(") {
+			cpus = lcores // a group without CPUs runs on those of its own numbers
+		}
+		for _, lcore := range lcores {
+			own := cpus
+			if len(own) == 0 {
+				own = []int{lcore}
+			}
+			for _, cpu := range own {
+				if other, taken := owner[cpu]; taken && other != lcore {
+					return fmt.Sprintf("lcores %d and %d share CPU %d", other, lcore, cpu)
+				}
+				owner[cpu] = lcore
+			}
+		}
+	}
+	return ""
+}
+
+// lcoreMap is the value of --lcores, or of -l, which newer releases read in the same way.
+func lcoreMap(eal []string) string {
+	for i, word := range eal {
+		if value, found := strings.CutPrefix(word, "--lcores="); found {
+			return value
+		}
+		if (word == "--lcores" || word == "-l") && i+1 < len(eal) {
+			return eal[i+1]
+		}
+		if value, found := strings.CutPrefix(word, "-l"); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// numbers reads EAL's sets, as 3, 0-2 or (0,4-6). What is no set is left to EAL, which
+// refuses it.
+func numbers(set string) (all []int) {
+	for part := range strings.SplitSeq(strings.Trim(set, "()"), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		if err != nil || err2 != nil || max(from, to) > maxLcore {
+			continue
+		}
+		for n := min(from, to); n <= max(from, to); n++ {
+			all = append(all, n)
+		}
+	}
+	return all
+}

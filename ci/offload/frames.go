@@ -1,0 +1,255 @@
+package offload
+
+import (
+	"bytes"
+	endian "encoding/binary" // binary is a kind of check
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+const (
+	etherBytes = 14
+	ipv4Bytes  = 20 // without options
+	udpBytes   = 8
+	tcpBytes   = 20 // without options
+
+	etherIPv4   = 0x0800
+	etherTagged = 0x8100
+	etherOther  = 0x88b5 // for experiments: nobody forwards it
+	protocolTCP = 6
+	protocolUDP = 17
+
+	protocolUDPLite = 136 // has UDP's ports where UDP has them
+
+	dontFragment, moreFragments = 0x4000, 0x2000
+)
+
+// Where fields lie in the header of IPv4, and in those of UDP and TCP.
+const (
+	ipTOS, ipTotal, ipID, ipFragment, ipTTL, ipProtocol, ipChecksum = 1, 2, 4, 6, 8, 9, 10
+
+	udpChecksum, tcpChecksum = 6, 16
+)
+
+// etherMTU is what an interface takes of IPv4 at least.
+const etherMTU = 1500
+
+// The sums of UDP and TCP that a packet may have. Nobody on its way looks at them.
+const (
+	rightSum = iota
+	noSum    // zero: of UDP there is none
+	onesSum  // all ones: UDP's other zero
+	wrongSum
+)
+
+// datagram is a packet that a check sends. The check makes the whole frame, so that it knows
+// each byte that must arrive.
+type datagram struct {
+	source, target   netip.Addr
+	protocol         byte
+	fromPort, toPort uint16
+	ttl, tos         byte
+	whole            bool   // not to be fragmented
+	options          []byte // of IPv4, in whole words
+	flags            byte   // of TCP
+	sum              int    // of UDP or TCP
+	checksum         uint16 // of the header of IPv4, not 0xffff: the identification is chosen to make it so
+	payload          []byte
+}
+
+// frame is the packet as it is sent by Ethernet.
+func (d datagram) frame(from, to net.HardwareAddr) []byte {
+	ip := append(make([]byte, ipv4Bytes), d.options...)
+	ip[0] = 4<<4 | byte(len(ip)/4)
+	body := d.body()
+	endian.BigEndian.PutUint16(ip[ipTotal:], uint16(len(ip)+len(body)))
+	ip[ipTOS], ip[ipTTL], ip[ipProtocol] = d.tos, d.ttl, d.protocol
+	if d.whole {
+		endian.BigEndian.PutUint16(ip[ipFragment:], dontFragment)
+	}
+	copy(ip[12:], d.source.AsSlice())
+	copy(ip[16:], d.target.AsSlice())
+	endian.BigEndian.PutUint16(ip[ipID:], sumOf(^d.checksum, checksum(ip)))
+	endian.BigEndian.PutUint16(ip[ipChecksum:], checksum(ip))
+	return slices.Concat(to, from, []byte{etherIPv4 >> 8, etherIPv4 & 255}, ip, body)
+}
+
+// layer4Bytes is how long the header of UDP or TCP is.
+func (d datagram) layer4Bytes() int {
+	if d.protocol == protocolTCP {
+		return tcpBytes
+	}
+	return udpBytes
+}
+
+// body is what follows the header of IPv4, with its checksum.
+func (d datagram) body() []byte {
+	header, at := make([]byte, d.layer4Bytes()), udpChecksum
+	if d.protocol == protocolTCP {
+		at = tcpChecksum
+		header[12], header[13] = tcpBytes/4<<4, d.flags
+	} else {
+		endian.BigEndian.PutUint16(header[4:], uint16(udpBytes+len(d.payload)))
+	}
+	endian.BigEndian.PutUint16(header, d.fromPort)
+	endian.BigEndian.PutUint16(header[2:], d.toPort)
+	body := append(header, d.payload...)
+	pseudo := slices.Concat(d.source.AsSlice(), d.target.AsSlice(), []byte{0, d.protocol, byte(len(body) >> 8), byte(len(body))})
+	sum := checksum(append(pseudo, body...))
+	switch {
+	case d.sum == noSum:
+		sum = 0
+	case d.sum == wrongSum:
+		sum ^= 0x5a5a
+	case d.sum == onesSum:
+		endian.BigEndian.PutUint16(body[len(header)+markedBytes:], sum) // where the payload has zero
+		sum = 0xffff
+	case sum == 0 && d.protocol == protocolUDP:
+		sum = 0xffff // zero means that there is none
+	}
+	endian.BigEndian.PutUint16(body[at:], sum)
+	return body
+}
+
+// split makes two fragments of a frame without options; the first has so many bytes after
+// the header of IPv4, a multiple of 8.
+func split(frame []byte, first int) [][]byte {
+	head, body := frame[:etherBytes+ipv4Bytes], frame[etherBytes+ipv4Bytes:]
+	piece := func(body []byte, place uint16) []byte {
+		b := slices.Concat(head, body)
+		ip := b[etherBytes : etherBytes+ipv4Bytes]
+		endian.BigEndian.PutUint16(ip[ipTotal:], uint16(ipv4Bytes+len(body)))
+		endian.BigEndian.PutUint16(ip[ipFragment:], place)
+		sumHeader(ip)
+		return b
+	}
+	return [][]byte{piece(body[:first], moreFragments), piece(body[first:], uint16(first/8))}
+}
+
+// tagged is the frame with a tag of 802.1Q.
+func tagged(frame []byte, vlan uint16) []byte {
+	return slices.Concat(frame[:12], []byte{etherTagged >> 8, etherTagged & 255, byte(vlan >> 8), byte(vlan)}, frame[12:])
+}
+
+// routed is a frame without a tag as a router sends it on.
+func routed(frame []byte, from, to net.HardwareAddr) []byte {
+	b := slices.Concat(to, from, frame[12:])
+	ip := b[etherBytes : etherBytes+headerBytes(b)]
+	ip[ipTTL]--
+	sumHeader(ip)
+	return b
+}
+
+// swapped is the frame as testpmd sends it back.
+func swapped(frame []byte) []byte { return slices.Concat(frame[6:12], frame[:6], frame[12:]) }
+
+// unpadded is the frame without what follows its packet of IPv4: the kernel cuts that off.
+func unpadded(frame []byte) []byte {
+	return frame[:etherBytes+int(endian.BigEndian.Uint16(frame[etherBytes+ipTotal:]))]
+}
+
+// headerBytes is how long the header of IPv4 in a frame without a tag is.
+func headerBytes(frame []byte) int { return int(frame[etherBytes]&15) * 4 }
+
+func sumHeader(ip []byte) {
+	endian.BigEndian.PutUint16(ip[ipChecksum:], 0)
+	endian.BigEndian.PutUint16(ip[ipChecksum:], checksum(ip))
+}
+
+// checksum is that of IPv4, UDP and TCP: of bytes that hold their own it is 0.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(endian.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		sum += uint32(b[len(b)-1]) << 8
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+// sumOf adds as checksums do.
+func sumOf(a, b uint16) uint16 {
+	sum := uint32(a) + uint32(b)
+	return uint16(sum>>16 + sum&0xffff)
+}
+
+// stretch is bytes of a frame that have a name.
+type stretch struct {
+	name     string
+	from, to int
+	show     func([]byte) string
+}
+
+// partsOf are those of a frame without a tag. What is in two of them has the name of the first.
+func partsOf(frame []byte) []stretch {
+	ip := etherBytes
+	body := ip + headerBytes(frame)
+	all := []stretch{
+		{"the destination MAC", 0, 6, mac},
+		{"the source MAC", 6, 12, mac},
+		{"the TTL", ip + ipTTL, ip + ipTTL + 1, oneByte},
+		{"the checksum of the IPv4 header", ip + ipChecksum, ip + ipChecksum + 2, hexadecimal},
+		{"the IPv4 header", ip, body, hexadecimal},
+	}
+	if endian.BigEndian.Uint16(frame[ip+ipFragment:])&0x1fff != 0 {
+		return append(all, stretch{"the fragment", body, len(frame), hexadecimal})
+	}
+	name, at, size := "UDP", udpChecksum, udpBytes
+	if frame[ip+ipProtocol] == protocolTCP {
+		name, at, size = "TCP", tcpChecksum, tcpBytes
+	}
+	return append(all,
+		stretch{"the checksum of " + name, body + at, body + at + 2, hexadecimal},
+		stretch{"the " + name + " header", body, body + size, hexadecimal},
+		stretch{"the payload", body + size, len(frame), hexadecimal})
+}
+
+func mac(b []byte) string         { return net.HardwareAddr(b).String() }
+func oneByte(b []byte) string     { return fmt.Sprint(b[0]) }
+func hexadecimal(b []byte) string { return fmt.Sprintf("%#x", b[:min(len(b), 24)]) }
+
+// difference is a part of a frame that is not as wanted, and how.
+type difference struct{ part, text string }
+
+// differences compares a frame with what was wanted, byte by byte.
+func differences(want []byte, got captured) (all []difference) {
+	if got.size != len(want) {
+		all = append(all, difference{"length", fmt.Sprintf("the frame has %d bytes, not %d", got.size, len(want))})
+	}
+	if len(got.frame) < len(want) {
+		return append(all, difference{"cut", fmt.Sprintf("the capture has %d of its %d bytes", len(got.frame), len(want))})
+	}
+	seen := make([]bool, len(want))
+	for _, p := range partsOf(want) {
+		w, g := bytes.Clone(want[p.from:p.to]), bytes.Clone(got.frame[p.from:p.to])
+		for i := range w {
+			if seen[p.from+i] {
+				g[i] = w[i]
+			}
+			seen[p.from+i] = true
+		}
+		if !bytes.Equal(w, g) {
+			at := firstDifference(w, g)
+			if len(w) > 24 {
+				w, g = w[at:], g[at:]
+			}
+			all = append(all, difference{p.name, fmt.Sprintf("%s is %s, not %s", p.name, p.show(g), p.show(w))})
+		}
+	}
+	return all
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return len(a)
+}

@@ -1,0 +1,266 @@
+package offload
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/ci/suite"
+
+	"slipway/ci/report"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// plugin is a dataplane plugin of zebra's that offloads policy based routing.
+type plugin struct {
+	module      string // of zebra's -M
+	ports, flow string // commands of vtysh, and what reads their output
+	readPorts   func(string) []frrPort
+	readFlows   func(string) []pbrFlow
+	args        func(*images.DPU) []string // for the module, joined by spaces
+}
+
+// router is zebra and pbrd with a plugin: those that run on the board already, or two of the
+// check's own, with sockets of their own.
+type router struct {
+	*suite.Session
+	plugin plugin
+	dir    string // of their sockets; "": the board's own daemons
+	zebra  *daemon
+	stop   []func()
+}
+
+const (
+	frrPatience = 20 * time.Second // for a daemon that starts
+	frrPause    = 200 * time.Millisecond
+)
+
+// flowPatience is for a rule or a counter.
+var flowPatience = 20 * time.Second
+
+// startFRR finds zebra with the plugin, or else starts one. What it returns is to be
+// closed, also with an error.
+func startFRR(ctx context.Context, s *suite.Session, p plugin, folder string) (*router, error) {
+	r := &router{Session: s, plugin: p}
+	if _, err := r.vtysh(ctx, p.ports); err == nil {
+		return r, nil
+	}
+	dir := "/tmp/slipway-" + rand.Text()
+	if _, err := s.Output(ctx, "install", "-d", "-m", "700", "-o", "frr", "-g", "frr", dir); err != nil {
+		return r, err
+	}
+	r.dir = dir
+	if _, err := s.Output(ctx, "touch", dir+"/zebra.conf", dir+"/pbrd.conf"); err != nil {
+		return r, err
+	}
+	r.zebra = r.daemon(ctx, folder+"/zebra", "-M", p.module+":"+strings.Join(p.args(s.DPU), " "))
+	if err := r.ready(ctx, r.zebra, p.ports); err != nil {
+		return r, err
+	}
+	return r, r.ready(ctx, r.daemon(ctx, folder+"/pbrd"), "show pbr map")
+}
+
+// daemon runs one of FRR's in the foreground. It becomes the user frr, and would be root
+// only where root is in the group frrvty.
+func (r *router) daemon(ctx context.Context, program string, args ...string) *daemon {
+	name := program[strings.LastIndex(program, "/")+1:]
+	file := r.dir + "/" + name
+	argv := append([]string{
+		program, "-f", file + ".conf", "-i", file + ".pid", "-z", r.dir + "/zserv.api", "--vty_socket", r.dir,
+		"-P", "0", "--log", "stdout",
+	}, args...)
+	ctx, cancel := context.WithCancel(ctx)
+	d := &daemon{name: name, done: make(chan struct{}), out: &awaited{seen: make(chan struct{})}}
+	go func() {
+		defer close(d.done)
+		_, d.err = r.Stream(ctx, nil, d.out, d.out, argv...)
+	}()
+	r.stop = append(r.stop, func() {
+		cancel()
+		<-d.done
+	})
+	return d
+}
+
+type daemon struct {
+	name string
+	out  *awaited
+	done chan struct{}
+	err  error // once it is done
+}
+
+// words are what a zebra of the check's own printed, EAL's and the drivers' among it: a
+// driver that may not have its port says so there, and EAL goes on without.
+func (r *router) words() string {
+	if r.zebra == nil {
+		return "(nothing; zebra's log has what DPDK said when it started)"
+	}
+	return cmp.Or(plaintext.Clean(r.zebra.out.String(), report.MaxSawBytes/2), "(nothing)")
+}
+
+// close ends what was started, the last first.
+func (r *router) close(ctx context.Context) error {
+	for _, stop := range slices.Backward(r.stop) {
+		stop()
+	}
+	if r.dir == "" {
+		return nil
+	}
+	return r.RemoveFolder(ctx, r.dir)
+}
+
+// ready waits until a daemon answers a command.
+func (r *router) ready(ctx context.Context, d *daemon, command string) error {
+	var refused error
+	err := suite.WaitUntil(ctx, frrPatience, frrPause, func() (bool, error) {
+		if _, refused = r.vtysh(ctx, command); refused == nil {
+			return true, nil
+		}
+		select {
+		case <-d.done:
+			return false, errors.Join(fmt.Errorf("%s ended: %s", d.name, cmp.Or(plaintext.Clean(d.out.String(), report.MaxSawBytes/2), "no output")), d.err)
+		default:
+			return false, nil
+		}
+	})
+	if err == nil && refused != nil {
+		err = fmt.Errorf("%s does not answer: %w", d.name, refused)
+	}
+	return err
+}
+
+// vtyshError is what vtysh prints of a command that was refused; that of 10.3 ends with 0 all
+// the same.
+var vtyshError = regexp.MustCompile(`(?m)^% \S`)
+
+// vtyshRefusal is a command that this FRR does not take.
+type vtyshRefusal struct{ said string }
+
+func (r vtyshRefusal) Error() string { return r.said }
+
+// vtysh gives commands, one after another.
+func (r *router) vtysh(ctx context.Context, commands ...string) (string, error) {
+	argv := []string{"vtysh"}
+	if r.dir != "" {
+		argv = append(argv, "--vty_socket", r.dir)
+	}
+	for _, c := range commands {
+		argv = append(argv, "-c", c)
+	}
+	out, err := r.Output(ctx, argv...)
+	if vtyshError.MatchString(out) {
+		err = vtyshRefusal{fmt.Sprintf("%s: %s", suite.ShellLine(argv), plaintext.Clean(out, report.MaxSawBytes/2))}
+	}
+	return out, err
+}
+
+// configure gives commands in FRR's configuration.
+func (r *router) configure(ctx context.Context, commands ...string) error {
+	_, err := r.vtysh(ctx, append([]string{"configure terminal"}, commands...)...)
+	return err
+}
+
+// flowsUntil asks for the flows until they are as wanted, or are unlikely to become so.
+func (r *router) flowsUntil(ctx context.Context, patience time.Duration, wanted func([]pbrFlow) bool) (flows []pbrFlow, said string, err error) {
+	err = suite.WaitUntil(ctx, patience, frrPause, func() (bool, error) {
+		said, err = r.vtysh(ctx, r.plugin.flow)
+		flows = r.plugin.readFlows(said)
+		return err == nil && wanted(flows), err
+	})
+	return flows, said, err
+}
+
+// frrPort is a port that the plugin uses.
+type frrPort struct{ number, driver, iface string }
+
+const maxPorts = 64
+
+// parsePluginPorts reads "show dplane dpdk port json".
+func parsePluginPorts(text string) (all []frrPort) {
+	var said struct {
+		Ports []struct {
+			Port              uint16
+			Used              bool
+			Driver, Interface string
+		}
+	}
+	if json.Unmarshal([]byte(text), &said) != nil {
+		return nil
+	}
+	for _, p := range said.Ports[:min(len(said.Ports), maxPorts)] {
+		if p.Used {
+			all = append(all, frrPort{number: strconv.Itoa(int(p.Port)), driver: p.Driver, iface: p.Interface})
+		}
+	}
+	return all
+}
+
+// pbrFlow is a rule as zebra shows it, with the counter of its flow.
+type pbrFlow struct {
+	iface   string
+	seq     int
+	port    string // destination, "" for any
+	counted bool   // it has a flow
+	refused string // why it has none, by the plugin
+	tally
+}
+
+const (
+	maxFlows  = 10_000
+	maxReason = 200
+)
+
+var (
+	flowStats = regexp.MustCompile(`^\s*DPDK stats: packets (\d{1,19}) bytes (\d{1,19})\s*$`)
+	flowPort  = regexp.MustCompile(`^\s*DST Port Match: (\d{1,5})\s*$`)
+	flowSeq   = regexp.MustCompile(`^\s*Seq (\d{1,9}) pri \d+\s*$`)
+	flowNone  = regexp.MustCompile(`^\s*DPDK: not offloaded: (.*)$`)
+)
+
+// parseFlows reads "show dplane dpdk pbr flows".
+func parseFlows(text string) (all []pbrFlow) {
+	for _, line := range plaintext.Lines(strings.ReplaceAll(text, "\r", "")) {
+		if name, ok := strings.CutPrefix(line, "Rules if "); ok && len(all) < maxFlows {
+			all = append(all, pbrFlow{iface: plaintext.Clean(strings.TrimSpace(name), 64)})
+			continue
+		}
+		if len(all) == 0 {
+			continue
+		}
+		f := &all[len(all)-1]
+		if m := flowPort.FindStringSubmatch(line); m != nil {
+			f.port = m[1]
+		}
+		if m := flowSeq.FindStringSubmatch(line); m != nil {
+			f.seq, _ = strconv.Atoi(m[1])
+		}
+		if m := flowNone.FindStringSubmatch(line); m != nil {
+			f.refused = plaintext.Clean(strings.TrimSpace(m[1]), maxReason)
+		}
+		if m := flowStats.FindStringSubmatch(line); m != nil {
+			f.packets, _ = strconv.ParseInt(m[1], 10, 64)
+			f.bytes, _ = strconv.ParseInt(m[2], 10, 64)
+			f.counted = true
+		}
+	}
+	return all
+}
+
+// counted are the flows for a port, or with "" all.
+func counted(flows []pbrFlow, port string) (some []pbrFlow) {
+	for _, f := range flows {
+		if f.counted && (port == "" || f.port == port) {
+			some = append(some, f)
+		}
+	}
+	return some
+}

@@ -1,0 +1,54 @@
+package offload
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"slipway/layers/plaintext"
+)
+
+// docaDriver stands where DPDK names its driver: DOCA Flow has nothing else to work with.
+const docaDriver = "doca_flow"
+
+// parseDOCAPorts reads "show dplane doca port json".
+func parseDOCAPorts(text string) (all []frrPort) {
+	var said struct {
+		Ports []struct {
+			Port      uint16
+			Interface string
+		}
+	}
+	if json.Unmarshal([]byte(text), &said) != nil {
+		return nil
+	}
+	for _, p := range said.Ports[:min(len(said.Ports), maxPorts)] {
+		all = append(all, frrPort{number: strconv.Itoa(int(p.Port)), driver: docaDriver, iface: p.Interface})
+	}
+	return all
+}
+
+// parseDOCAFlows reads "show dplane doca pbr flow json". A rule that is the kernel's alone
+// is in it too, with the reason.
+func parseDOCAFlows(text string) (all []pbrFlow) {
+	var said struct {
+		Flows []struct {
+			In      string
+			Seq     int
+			DstPort uint16
+			Packets int64
+			Bytes   int64
+			Refused string
+		}
+	}
+	if json.Unmarshal([]byte(text), &said) != nil {
+		return nil
+	}
+	for _, f := range said.Flows[:min(len(said.Flows), maxFlows)] {
+		flow := pbrFlow{iface: plaintext.Clean(f.In, 64), seq: f.Seq, refused: plaintext.Clean(f.Refused, maxReason), counted: f.Refused == "" && f.Packets >= 0, tally: tally{f.Packets, f.Bytes}}
+		if f.DstPort > 0 {
+			flow.port = strconv.Itoa(int(f.DstPort))
+		}
+		all = append(all, flow)
+	}
+	return all
+}

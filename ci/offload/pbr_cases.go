@@ -1,0 +1,212 @@
+package offload
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/ci/suite"
+
+	"slipway/layers/plaintext"
+)
+
+// ruleCase is a rule, and what becomes of it.
+type ruleCase struct {
+	line    int
+	seq     int      // its place among the file's rules, and its number in a policy
+	matches []string // commands of a pbr-map
+	taken   bool     // it becomes flows
+	kernel  string   // why it is the kernel's alone
+	back    bool     // the kernel refuses it, and the ports have it no more
+}
+
+const maxCaseBytes = 500
+
+// parseCases reads lines of rules, states and outcomes, with | between. Those that are
+// about other interfaces than the board's ports are left out.
+func parseCases(text string) (all []ruleCase, err error) {
+	for i, line := range plaintext.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		parts := strings.Split(line, "|")
+		if len(line) > maxCaseBytes || len(parts) != 3 || len(all) == maxRules/2 {
+			return nil, fmt.Errorf("line %d: want a rule, its state and what comes of it, with | between; %d bytes a line and %d rules at most", i+1, maxCaseBytes, maxRules/2)
+		}
+		c := ruleCase{line: i + 1}
+		for match := range strings.SplitSeq(parts[0], ";") {
+			if match = strings.TrimSpace(match); !strings.HasPrefix(match, "match ") {
+				return nil, fmt.Errorf("line %d: %q is no match of a pbr-map", i+1, plaintext.Clean(match, 100))
+			}
+			c.matches = append(c.matches, match)
+		}
+		outcome := strings.TrimSpace(parts[2])
+		reason, kernel := strings.CutPrefix(outcome, "kernel: ")
+		if outcome == "" {
+			return nil, fmt.Errorf("line %d: what comes of it is missing", i+1)
+		}
+		switch state := strings.TrimSpace(parts[1]); {
+		case state == "kernel-refuses":
+			c.back = true
+		case state != "":
+			continue
+		case kernel:
+			c.kernel = reason
+		default:
+			c.taken = true
+		}
+		c.seq = len(all) + 1
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no rules")
+	}
+	return all, nil
+}
+
+// wrong says what is not as the case has it, or nothing.
+func (c ruleCase) wrong(flows []pbrFlow) string {
+	switch {
+	case c.back && len(flows) > 0:
+		return "the kernel refuses it, and the ports keep it"
+	case c.back:
+		return ""
+	case len(flows) == 0:
+		return "zebra has it no more"
+	case c.taken && !flows[0].counted:
+		return "it has no flow: " + cmp.Or(flows[0].refused, "no reason given")
+	case !c.taken && flows[0].counted:
+		return "it has a flow, and should be the kernel's: " + c.kernel
+	case !c.taken && flows[0].refused != c.kernel:
+		return fmt.Sprintf("it is the kernel's as %q; want %q", flows[0].refused, c.kernel)
+	}
+	return ""
+}
+
+// runCases has FRR make the rules of a file, and holds what becomes of each against it.
+func (r *router) runCases(ctx context.Context, f *suite.Finding, file string) (err error) {
+	text, err := r.Output(ctx, "cat", "--", file)
+	if err != nil {
+		return err
+	}
+	cases, err := parseCases(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	way := onward(r.DPU)
+	if err := r.meet(ctx, way); err != nil {
+		return err
+	}
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.forget(ctx, way)) }()
+	known, err := r.writeCases(ctx, way, cases)
+	if err != nil {
+		return err
+	}
+	if err := r.configure(ctx, way.apply()...); err != nil {
+		return err
+	}
+	if err := r.judgeCases(ctx, f, way, file, known, len(cases)); err != nil || !f.OK() {
+		return err
+	}
+	if err := r.configure(ctx, way.withdraw()...); err != nil {
+		return err
+	}
+	return gone(ctx, f, r)
+}
+
+// writeCases tells FRR the rules, and returns those that it can do: it may lack a command, or
+// take a rule as empty.
+func (r *router) writeCases(ctx context.Context, way policy, cases []ruleCase) (known []ruleCase, err error) {
+	for _, c := range cases {
+		err := r.configure(ctx, way.sequence(c.seq, c.matches...)...)
+		var refused vtyshRefusal
+		switch {
+		case errors.As(err, &refused):
+			err = r.configure(ctx, way.without(c.seq))
+		case err == nil:
+			known = append(known, c)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r.dropEmpty(ctx, way, known)
+}
+
+var emptyRule = regexp.MustCompile(`(?m)^ +Seq: (\d{1,5}) rule: \d+\n +Installed: \S+ Reason: .*Invalid Src or Dst`)
+
+// dropEmpty takes rules out that pbrd finds nothing in to match, as it makes none of a policy
+// with one: to 8.4 a protocol and ports are nothing.
+func (r *router) dropEmpty(ctx context.Context, way policy, known []ruleCase) ([]ruleCase, error) {
+	out, err := r.vtysh(ctx, "show pbr map "+way.name)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range emptyRule.FindAllStringSubmatch(out, -1) {
+		seq, _ := strconv.Atoi(m[1]) // five digits at most
+		if err := r.configure(ctx, way.without(seq)); err != nil {
+			return nil, err
+		}
+		known = slices.DeleteFunc(known, func(c ruleCase) bool { return c.seq == seq })
+	}
+	return known, nil
+}
+
+// maxWrong are shown.
+const maxWrong = 10
+
+func (r *router) judgeCases(ctx context.Context, f *suite.Finding, way policy, file string, known []ruleCase, all int) error {
+	var wrong []string
+	_, said, err := r.flowsUntil(ctx, flowPatience, func(flows []pbrFlow) bool {
+		wrong = nil
+		for _, c := range known {
+			if why := c.wrong(of(flows, way.port, c.seq)); why != "" {
+				wrong = append(wrong, fmt.Sprintf("%s:%d: %s: %s", file, c.line, strings.Join(c.matches, "; "), why))
+			}
+		}
+		return len(wrong) == 0
+	})
+	if err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		saw := strings.Join(wrong[:min(len(wrong), maxWrong)], "\n")
+		f.Expect(false, "what "+file+" says", fmt.Sprintf("%d of %d rules are not as they should be:\n%s\n%s", len(wrong), len(known), saw, plaintext.Clean(said, 2000)))
+		return nil
+	}
+	taken, kernel, back := 0, 0, 0
+	for _, c := range known {
+		switch {
+		case c.taken:
+			taken++
+		case c.back:
+			back++
+		default:
+			kernel++
+		}
+	}
+	f.Fact(fmt.Sprintf("%d rules are as %s says: %d have flows, %d are the kernel's alone, %d it refused and the ports keep no more", len(known), file, taken, kernel, back))
+	if n := all - len(known); n > 0 {
+		f.Fact(fmt.Sprintf("%d rules match what this FRR cannot, and were left out", n))
+	}
+	return nil
+}
+
+// of are the flows of one rule.
+func of(flows []pbrFlow, port string, seq int) (some []pbrFlow) {
+	for _, f := range flows {
+		if f.iface == port && f.seq == seq {
+			some = append(some, f)
+		}
+	}
+	return some
+}

@@ -1,0 +1,217 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"slipway/ci/suite"
+
+	"slipway/ci/report"
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// testpmd is DPDK's own program for its ports, in a dialogue: packets must flow between
+// its commands, and from a pipe it takes them all at once.
+type testpmd struct {
+	keys   io.Writer
+	screen io.Reader
+	said   strings.Builder // since the last command
+}
+
+const (
+	testpmdPrompt   = "testpmd> "
+	maxTestpmdBytes = 1 << 20 // between two prompts
+)
+
+// withTestpmd starts testpmd with the board's ports, and ends it after talk.
+func withTestpmd(ctx context.Context, s *suite.Session, d *images.DPU, talk func(*testpmd) error) error {
+	argv := append([]string{"dpdk-testpmd"}, d.EAL...)
+	argv = append(argv, "--", "--total-num-mbufs=2048", "--flow-isolate-all", "--port-topology=loop", "-i")
+	return s.Terminal(ctx, func(keys io.Writer, screen io.Reader) error {
+		t := &testpmd{keys: keys, screen: screen}
+		if _, err := t.until(testpmdPrompt); err != nil {
+			return fmt.Errorf("start %s: %w", suite.ShellLine(argv), err)
+		}
+		if err := talk(t); err != nil {
+			return err
+		}
+		return t.quit()
+	}, argv...)
+}
+
+// do gives a command, and returns what was printed until the next prompt. The command
+// itself comes first, as an echo.
+func (t *testpmd) do(line string) (string, error) {
+	if _, err := io.WriteString(t.keys, line+"\n"); err != nil {
+		return "", fmt.Errorf("testpmd: %s: %w", line, err)
+	}
+	if _, err := t.until(line); err != nil {
+		return "", fmt.Errorf("testpmd: %s: %w", line, err)
+	}
+	out, err := t.until(testpmdPrompt)
+	if err != nil {
+		return "", fmt.Errorf("testpmd: %s: %w", line, err)
+	}
+	return strings.TrimSpace(out), nil
+}
+
+// quit ends it in its own way, as it gives the ports back then.
+func (t *testpmd) quit() error {
+	if _, err := io.WriteString(t.keys, "quit\n"); err != nil {
+		return fmt.Errorf("testpmd: quit: %w", err)
+	}
+	_, err := io.Copy(io.Discard, t.screen)
+	return err
+}
+
+// until reads what testpmd prints up to a text, which is taken off.
+func (t *testpmd) until(text string) (string, error) {
+	buffer := make([]byte, 4<<10)
+	for {
+		said := plaintext.Escapes.ReplaceAllString(t.said.String(), "")
+		if before, after, found := strings.Cut(said, text); found {
+			t.said.Reset()
+			t.said.WriteString(after)
+			return before, nil
+		}
+		if len(said) > maxTestpmdBytes {
+			return "", fmt.Errorf("it printed more than %d bytes", maxTestpmdBytes)
+		}
+		n, err := t.screen.Read(buffer)
+		t.said.Write(buffer[:n])
+		if n == 0 && err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("it ended")
+			}
+			return "", fmt.Errorf("%w; its last words:\n%s", err, plaintext.CleanTail(said, report.MaxSawBytes/2))
+		}
+	}
+}
+
+// dpdkPort is a line of "show port summary all".
+type dpdkPort struct {
+	number            int
+	mac, name, driver string
+}
+
+var summaryLine = regexp.MustCompile(`(?m)^(\d{1,5}) +((?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}) +(\S{1,64}) +(\S{1,64}) +(?:up|down)\b`)
+
+// parsePorts reads testpmd's summary of its ports.
+func parsePorts(text string) (all []dpdkPort) {
+	for _, m := range summaryLine.FindAllStringSubmatch(strings.ReplaceAll(text, "\r", ""), 64) {
+		number, _ := strconv.Atoi(m[1])
+		all = append(all, dpdkPort{number, strings.ToLower(m[2]), m[3], m[4]})
+	}
+	return all
+}
+
+// ports are those that the board's board.yml names, in its order.
+func (t *testpmd) ports(d *images.DPU) ([]dpdkPort, error) {
+	out, err := t.do("show port summary all")
+	if err != nil {
+		return nil, err
+	}
+	all := parsePorts(out)
+	for i, name := range d.Ports {
+		if i >= len(all) || all[i].number != i {
+			return nil, fmt.Errorf("DPDK has %d ports; board.yml wants port %d for %s:\n%s", len(all), i, name, out)
+		}
+	}
+	return all, nil
+}
+
+// drivers is what the name of a DPDK driver says of where its work is done. One that is
+// not here proves neither.
+var drivers = map[string]report.Proof{
+	"mlx5_pci":       report.ProvesHardware,
+	"mlx5_auxiliary": report.ProvesHardware, // of a scalable function
+	docaDriver:       report.ProvesHardware,
+	"net_swflow":     report.ProvesSoftware,
+	"net_tap":        report.ProvesSoftware,
+	"net_af_packet":  report.ProvesSoftware,
+	"net_af_xdp":     report.ProvesSoftware,
+	"net_pcap":       report.ProvesSoftware,
+	"net_null":       report.ProvesSoftware,
+	"net_ring":       report.ProvesSoftware,
+	"ml_sw":          report.ProvesSoftware,
+	"ml_cn10k":       report.ProvesHardware,
+	"ml_mvtvm":       report.ProvesSoftware, // of cnxk: TVM on the processor
+}
+
+// driverProof says what drivers prove together: one of software makes it software.
+func driverProof(names ...string) report.Proof {
+	proof := report.ProvesHardware
+	for _, name := range names {
+		switch drivers[name] {
+		case report.ProvesSoftware:
+			return report.ProvesSoftware
+		case "":
+			proof = ""
+		}
+	}
+	return proof
+}
+
+var (
+	ruleCreated      = regexp.MustCompile(`Flow rule #(\d{1,9}) created`)
+	packetsReceived  = regexp.MustCompile(`Forward statistics for port 0 [^\n]*\n\s*RX-packets: (\d{1,18})\s`)
+	objectsAllocated = regexp.MustCompile(`(?mi)^Total +: .*\scount alloc: (\d{1,18})\s`)
+	buffersFree      = regexp.MustCompile(`(?m)^ *(?:common_pool|total_cache)_count=(\d{1,9})\s*$`)
+	ruleCount        = regexp.MustCompile(`(?m)^ *(hits_set|bytes_set|hits|bytes): (\d{1,19})\s*$`)
+)
+
+// create makes a rule, and returns its number.
+func (t *testpmd) create(rule string) (int, error) {
+	out, err := t.do(rule)
+	if err != nil {
+		return 0, err
+	}
+	m := ruleCreated.FindStringSubmatch(out)
+	if m == nil {
+		return 0, fmt.Errorf("the driver refused the rule %q:\n%s", rule, out)
+	}
+	return strconv.Atoi(m[1])
+}
+
+// memory says how many objects and free buffers for packets DPDK has.
+func (t *testpmd) memory() (string, error) {
+	heap, err := t.do("dump_socket_mem")
+	if err != nil {
+		return "", err
+	}
+	pools, err := t.do("dump_mempool")
+	free := 0
+	for _, m := range buffersFree.FindAllStringSubmatch(pools, 64) {
+		n, _ := strconv.Atoi(m[1])
+		free += n
+	}
+	return fmt.Sprintf("%s objects, %d free buffers", firstGroup(objectsAllocated, heap), free), err
+}
+
+// count is what a rule says that it has had.
+func (t *testpmd) count(port, rule int) (tally, error) {
+	out, err := t.do(fmt.Sprintf("flow query %d %d count", port, rule))
+	if err != nil {
+		return tally{}, err
+	}
+	return parseCount(out)
+}
+
+func parseCount(out string) (c tally, err error) {
+	said := map[string]int64{}
+	for _, m := range ruleCount.FindAllStringSubmatch(strings.ReplaceAll(out, "\r", ""), 8) {
+		if said[m[1]], err = strconv.ParseInt(m[2], 10, 64); err != nil {
+			return c, fmt.Errorf("the rule's count: %w", err)
+		}
+	}
+	if said["hits_set"] != 1 || said["bytes_set"] != 1 {
+		return c, fmt.Errorf("the rule has no count of packets and bytes:\n%s", out)
+	}
+	return tally{said["hits"], said["bytes"]}, nil
+}

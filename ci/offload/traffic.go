@@ -1,0 +1,732 @@
+package offload
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/ci/suite"
+
+	"slipway/images"
+	"slipway/layers/plaintext"
+)
+
+// traffic is packets that are sent past the board, and what is seen of them: where they must
+// arrive, on the board's ports as the kernel has them, and where they come from.
+type traffic struct {
+	*suite.Session
+	dpu  *images.DPU
+	from images.Peer
+	mark []byte
+
+	source, another, target, direct netip.Addr    // another stands for a machine beside from
+	foreign                         [3]netip.Addr // each differs from source in one byte
+	fromMAC, gateway, outMAC        net.HardwareAddr
+	toMAC, otherMAC                 net.HardwareAddr
+	to, other, home, in, out        *capture // other is nil where the board's board.yml names none
+	more                            chan struct{}
+
+	samples    []*sample
+	rule, wide tally
+	answers    time.Duration // half of them came within this while there was no rule
+}
+
+// tally is what the counter of a rule must be.
+type tally struct{ packets, bytes int64 }
+
+// noTraffic says why nothing can be sent, or "".
+func noTraffic(d *images.DPU) string {
+	if d.From == nil || d.To == nil {
+		return "no packets were sent: dpu in the board's board.yml has no from and to"
+	}
+	return ""
+}
+
+// startTraffic watches where packets may come by. Nothing is sent yet.
+func startTraffic(ctx context.Context, s *suite.Session, d *images.DPU) (t *traffic, err error) {
+	t = &traffic{Session: s, dpu: d, from: *d.From, mark: make([]byte, markBytes), more: make(chan struct{}, 1)}
+	rand.Read(t.mark)
+	defer func() {
+		if err != nil {
+			t.stop()
+		}
+	}()
+	for _, p := range []images.Peer{*d.From, *d.To} {
+		if err := wantThere(ctx, s, p, "python3"); err != nil {
+			return t, err
+		}
+	}
+	if err := t.findAddresses(ctx); err != nil {
+		return t, err
+	}
+	return t, t.watch(ctx)
+}
+
+func (t *traffic) findAddresses(ctx context.Context) (err error) {
+	t.source, t.direct = netip.MustParseAddr(t.from.Address), netip.MustParseAddr(t.dpu.To.Address) // Load has parsed them
+	near := t.source.As4()
+	near[3] = 20 + byte((int(near[3])+100)%200)
+	t.another, t.target = netip.AddrFrom4(near), t.direct
+	for i := range t.foreign {
+		far := t.source.As4()
+		far[i] ^= 1
+		t.foreign[i] = netip.AddrFrom4(far)
+	}
+	if t.dpu.Other != nil {
+		t.target = netip.MustParseAddr(t.dpu.Other.Address)
+	}
+	for _, m := range []struct {
+		mac  *net.HardwareAddr
+		peer *images.Peer
+	}{
+		{&t.fromMAC, &t.from},
+		{&t.gateway, &images.Peer{Interface: t.dpu.Ports[0]}},
+		{&t.outMAC, &images.Peer{Interface: t.dpu.Ports[1]}},
+		{&t.toMAC, t.dpu.To},
+		{&t.otherMAC, t.dpu.Other},
+	} {
+		if m.peer == nil {
+			continue
+		}
+		if *m.mac, err = macOf(ctx, t.Session, *m.peer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *traffic) watch(ctx context.Context) error {
+	sources := []string{t.source.String(), t.another.String()}
+	for _, a := range t.foreign {
+		sources = append(sources, a.String())
+	}
+	for _, w := range []struct {
+		capture   **capture
+		what      string
+		peer      *images.Peer
+		direction string
+	}{
+		{&t.to, "to", t.dpu.To, "in"},
+		{&t.other, "other", t.dpu.Other, "in"},
+		{&t.home, "from", &t.from, "in"},
+		{&t.in, "the kernel's " + t.dpu.Ports[0], &images.Peer{Interface: t.dpu.Ports[0]}, "inout"},
+		{&t.out, "the kernel's " + t.dpu.Ports[1], &images.Peer{Interface: t.dpu.Ports[1]}, "inout"},
+	} {
+		if w.peer == nil {
+			continue
+		}
+		*w.capture = &capture{what: w.what, mark: t.mark, more: t.more}
+		if err := (*w.capture).start(ctx, t.Session, *w.peer, w.direction, sources); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *traffic) captures() []*capture { return append(t.ends(), t.home, t.in, t.out) }
+
+// ends are the captures where packets arrive.
+func (t *traffic) ends() []*capture {
+	if t.other == nil {
+		return []*capture{t.to}
+	}
+	return []*capture{t.to, t.other}
+}
+
+func (t *traffic) stop() {
+	for _, c := range t.captures() {
+		if c != nil {
+			c.stop()
+		}
+	}
+}
+
+// there is a command that is run where a peer is.
+func there(p images.Peer, argv ...string) []string { return slices.Concat(p.Run, argv) }
+
+func wantThere(ctx context.Context, s *suite.Session, p images.Peer, program string) error {
+	if _, err := s.Output(ctx, there(p, program, "--version")...); err != nil {
+		return suite.Missing(fmt.Sprintf("there is no %s where packets are sent, pass or arrive: %s", program, suite.ShellLine(there(p, program))))
+	}
+	return nil
+}
+
+func macOf(ctx context.Context, s *suite.Session, p images.Peer) (net.HardwareAddr, error) {
+	out, err := s.Output(ctx, there(p, "cat", "/sys/class/net/"+p.Interface+"/address")...)
+	if err != nil {
+		return nil, err
+	}
+	mac, err := net.ParseMAC(strings.TrimSpace(out))
+	if err != nil || len(mac) != 6 {
+		return nil, fmt.Errorf("interface %s has the address %q", p.Interface, plaintext.Clean(out, 100))
+	}
+	return mac, nil
+}
+
+// claim says which rules packets are for.
+type claim int
+
+const (
+	forRule claim = iota // the rule that is proved
+	forWide              // a wider one, for all UDP, where there is one
+	forBoth              // the first of them
+	forNone
+	expired   // for the rule, if that does not route: the time to live of these is over
+	forNobody // nor may the kernel send them on
+	foreign   // for no rule; the kernel may drop them
+)
+
+// pattern is what a rule matches of packets that come from from. What is zero may be anything;
+// of protocols UDP or TCP.
+type pattern struct {
+	protocol         byte
+	target           netip.Addr
+	fromPort, toPort uint16
+}
+
+// wider is the older rule that must come second.
+var wider = pattern{protocol: protocolUDP}
+
+func (p pattern) matches(d datagram, fragment bool) bool {
+	return (p.protocol == d.protocol || p.protocol == 0 && (d.protocol == protocolUDP || d.protocol == protocolTCP)) && (!p.target.IsValid() || p.target == d.target) && (!fragment || p.toPort == 0) &&
+		(p.fromPort == 0 || p.fromPort == d.fromPort) && (p.toPort == 0 || p.toPort == d.toPort)
+}
+
+// claimOf says which rule takes a packet.
+func (t *traffic) claimOf(a aim, d datagram, fragment bool) claim {
+	switch {
+	case d.ttl == 1:
+		return expired
+	case d.source == t.another:
+		return forNone
+	case d.source != t.source:
+		return foreign
+	case a.pattern(t.dpu).matches(d, fragment) && wider.matches(d, fragment):
+		return forBoth
+	case a.pattern(t.dpu).matches(d, fragment):
+		return forRule
+	case wider.matches(d, fragment):
+		return forWide
+	}
+	return forNone
+}
+
+// ruleset is the rules that are there while packets are sent.
+type ruleset struct {
+	rule, wide bool
+	plain      bool // the rule has not the attribute transfer: it has what the wider one leaves
+}
+
+func (r ruleset) when() string {
+	switch {
+	case r.rule && r.wide:
+		return "with both rules: "
+	case r.rule:
+		return "with the rule: "
+	case r.wide:
+		return "with the wider rule: "
+	}
+	return "without a rule: "
+}
+
+// way is where packets go.
+type way int
+
+const (
+	offloaded  way = iota // rewritten by the rule to to
+	offWide               // rewritten by the wider rule to other
+	byKernel              // the slow path, to other
+	kernelOnly            // to the kernel, and no further
+	unrouted              // by the kernel, or nowhere
+	toProgram             // from the port to the program that made the rule
+)
+
+func (r ruleset) expectedPath(c claim) way {
+	switch {
+	case r.rule && r.plain && (c == forRule || c == expired || c == forBoth && !r.wide):
+		return toProgram
+	case c == forNobody || c == expired:
+		return kernelOnly
+	case c == foreign:
+		return unrouted
+	case r.rule && !r.plain && (c == forRule || c == forBoth):
+		return offloaded
+	case r.wide && (c == forWide || c == forBoth):
+		return offWide
+	}
+	return byKernel
+}
+
+// sample is packets of one kind that are sent.
+type sample struct {
+	what   string // for a person
+	number int
+	claim  claim
+	target netip.Addr
+	frames [][]byte
+}
+
+// sourcePort is where packets of UDP and TCP come from.
+const sourcePort = 49_153
+
+// Values that make it hard to be right by chance. Of a header's checksum some are chosen that
+// carry when the TTL goes down.
+var (
+	payloadSizes = []int{26, 27, 200, 1001, etherMTU} // that of the last is what the headers leave
+	ttls         = []byte{64, 2, 255, 128}
+	checksums    = []uint16{0xfeff, 0xff00, 0xfffe, 0, 0x00ff}
+	tcpFlags     = []byte{0x02, 0x10, 0x18, 0x11, 0x04} // SYN, ACK, PSH and FIN with ACK, RST
+)
+
+// sample makes packets like one, each with a mark and a payload of its own.
+func (t *traffic) sample(a aim, what string, n int, like datagram) *sample {
+	like = t.addressed(like)
+	s := t.newSample(what, t.claimOf(a, like, false), like)
+	for i := range n {
+		d := like
+		size := min(payloadSizes[i%len(payloadSizes)], etherMTU-ipv4Bytes-len(d.options)-d.layer4Bytes())
+		d.payload = append(marked(t.mark, s.number, i), make([]byte, size-markedBytes)...)
+		rand.Read(d.payload[markedBytes:])
+		if d.sum == onesSum {
+			clear(d.payload[markedBytes : markedBytes+2])
+		}
+		d.flags = tcpFlags[i%len(tcpFlags)]
+		if d.ttl == 0 {
+			d.ttl = ttls[i%len(ttls)]
+		}
+		d.tos, d.whole = byte(i%3*0x48), i%2 == 1
+		if d.checksum = uint16(i*257) % 0xffff; i < len(checksums) {
+			d.checksum = checksums[i]
+		}
+		s.frames = append(s.frames, d.frame(t.fromMAC, t.gateway))
+	}
+	return s
+}
+
+// fragments makes packets in two pieces, each with a mark.
+func (t *traffic) fragments(a aim, what string, n int, like datagram) *sample {
+	const first = 48 // bytes after the header of IPv4
+	like = t.addressed(like)
+	s := t.newSample(what, t.claimOf(a, like, true), like)
+	for i := range n {
+		d := like
+		d.ttl, d.checksum = 64, uint16(0x1000+i)
+		one, two := marked(t.mark, s.number, 2*i), marked(t.mark, s.number, 2*i+1)
+		// The second piece begins like a header with the rule's ports.
+		header := datagram{protocol: d.protocol, fromPort: d.fromPort, toPort: d.toPort, flags: tcpFlags[0], source: d.source, target: d.target}.body()
+		d.payload = slices.Concat(one, make([]byte, first-d.layer4Bytes()-len(one)), header, two, make([]byte, 101))
+		s.frames = append(s.frames, split(d.frame(t.fromMAC, t.gateway), first)...)
+	}
+	return s
+}
+
+func (t *traffic) addressed(d datagram) datagram {
+	if !d.source.IsValid() {
+		d.source = t.source
+	}
+	if !d.target.IsValid() {
+		d.target = t.target
+	}
+	return d
+}
+
+func (t *traffic) newSample(what string, c claim, like datagram) *sample {
+	s := &sample{what: what, number: len(t.samples), claim: c, target: like.target}
+	t.samples = append(t.samples, s)
+	return s
+}
+
+// aim is what a rule is for, and how much is sent to see that it keeps to that.
+type aim struct {
+	port         uint16 // that the rule names
+	others       uint16 // another one
+	packets      int
+	otherPackets int
+	allFields    bool // it names addresses, ports and TCP, and not only what DNS is
+	anyProtocol  bool // it names a port, and neither UDP nor TCP
+}
+
+// pattern is what the rule matches.
+func (a aim) pattern(d *images.DPU) pattern {
+	if a.anyProtocol {
+		return pattern{toPort: a.port}
+	}
+	if !a.allFields {
+		return pattern{protocol: protocolUDP, toPort: a.port}
+	}
+	target := d.To
+	if d.Other != nil {
+		target = d.Other
+	}
+	return pattern{protocol: protocolTCP, target: netip.MustParseAddr(target.Address), fromPort: sourcePort, toPort: a.port}
+}
+
+const maxSent = 10_000 // packets of one sample
+
+func readAim(e *suite.Entry) aim {
+	a := aim{
+		port: uint16(e.Number("port", 53, 1, 65535)), others: uint16(e.Number("other-port", 5300, 1, 65535)),
+		packets: int(e.Number("packets", 20, 1, maxSent)), otherPackets: int(e.Number("other-packets", 5, 1, maxSent)),
+		allFields: suite.IsTrue(e.Flag("all-fields")), anyProtocol: suite.IsTrue(e.Flag("any-protocol")),
+	}
+	if a.port == a.others {
+		e.Fail(e.Key, "port and other-port are the same; packets to one of them must not match the rule")
+	}
+	if a.allFields && a.anyProtocol {
+		e.Fail(e.Key, "a check takes only one of all-fields and any-protocol")
+	}
+	return a
+}
+
+// all are packets for the rule, and packets that differ from them in one thing.
+func (t *traffic) all(a aim) (all []*sample) {
+	name, other := "UDP", "TCP"
+	rule := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
+	odd := datagram{protocol: protocolTCP, fromPort: sourcePort, toPort: a.port}
+	if a.allFields {
+		name, other, rule, odd = other, name, odd, rule
+	}
+	trap := []byte{0x9e, 4, byte(a.port >> 8), byte(a.port)} // an option for experiments, where ports are without options
+	some := func(n int, what string, change func(*datagram)) {
+		d := rule
+		change(&d)
+		all = append(all, t.sample(a, fmt.Sprintf("%s to port %d%s", name, d.toPort, what), n, d))
+	}
+	like := func(what string, change func(*datagram)) { some(a.otherPackets, what, change) }
+	few := func(what string, change func(*datagram)) { some(2, what, change) }
+	all = append(all, t.sample(a, fmt.Sprintf("%s to port %d", name, a.port), a.packets, rule))
+	like(" with IP options", func(d *datagram) { d.options = []byte{1, 1, 1, 1, 1, 1, 1, 1} })
+	like("", func(d *datagram) { d.toPort = a.others })
+	for bit := range 16 {
+		few("", func(d *datagram) { d.toPort ^= 1 << bit })
+		if a.allFields || bit == 0 { // else any will do
+			few(" from another port", func(d *datagram) { d.fromPort ^= 1 << bit })
+		}
+	}
+	like(fmt.Sprintf(" from port %d", a.port), func(d *datagram) { d.fromPort, d.toPort = a.port, a.others })
+	like(fmt.Sprintf(" with %d in an IP option", a.port), func(d *datagram) { d.toPort, d.options = a.others, trap })
+	like(" from another address", func(d *datagram) { d.source = t.another })
+	for i := range t.foreign {
+		few(" from another network", func(d *datagram) { d.source = t.foreign[i] })
+	}
+	like(" to another address", func(d *datagram) { d.target = t.direct })
+	like(" with TTL 1", func(d *datagram) { d.ttl = 1 })
+	few(" without a checksum", func(d *datagram) { d.sum = noSum })
+	few(" with a checksum of all ones", func(d *datagram) { d.sum = onesSum })
+	few(" with a wrong checksum", func(d *datagram) { d.sum = wrongSum })
+	all = append(all, t.sample(a, fmt.Sprintf("%s to port %d", other, a.port), a.otherPackets, odd))
+	all = append(all, t.fragments(a, fmt.Sprintf("fragments of %s to port %d", name, a.port), a.otherPackets, rule))
+	for _, protocol := range otherProtocols {
+		if a.anyProtocol && protocol == protocolUDPLite {
+			continue // the kernel's rule for a port takes them too
+		}
+		few(fmt.Sprintf(" of protocol %d", protocol), func(d *datagram) { d.protocol = protocol })
+	}
+	return append(all, t.changed(a, rule, forNobody, "packets to port %d with a VLAN tag", func(frame []byte) []byte { return tagged(frame, strangeVLAN) }),
+		t.changed(a, rule, forNobody, "packets to port %d of another EtherType", func(frame []byte) []byte {
+			frame[12], frame[13] = etherOther>>8, etherOther&255
+			return frame
+		}),
+		t.changed(a, rule, expired, "packets to port %d with TTL 0", func(frame []byte) []byte {
+			ip := frame[etherBytes : etherBytes+headerBytes(frame)]
+			ip[ipTTL] = 0
+			sumHeader(ip)
+			return frame
+		}),
+		t.changed(a, rule, t.claimOf(a, t.addressed(rule), false), "packets to port %d with padding", func(frame []byte) []byte {
+			if len(frame) > 1000 {
+				return frame
+			}
+			return append(frame, "padding"...)
+		}))
+}
+
+// otherProtocols differ from UDP in one bit, or from TCP, or are UDP-Lite, which is like UDP.
+var otherProtocols = []byte{16, 19, 21, 25, 49, 81, 145, 7, 14, 22, 38, 70, 134, protocolUDPLite}
+
+// changed are packets that would be for the rule without a change of their frames.
+func (t *traffic) changed(a aim, rule datagram, c claim, what string, change func([]byte) []byte) *sample {
+	s := t.sample(a, fmt.Sprintf(what, a.port), a.otherPackets, rule)
+	s.claim = c
+	for i, frame := range s.frames {
+		s.frames[i] = change(frame)
+	}
+	return s
+}
+
+// prove sends packets of all kinds and wants each to go its way.
+func (t *traffic) prove(ctx context.Context, f *suite.Finding, a aim, rules ruleset) error {
+	samples := t.all(a)
+	var frames [][]byte
+	for _, s := range samples {
+		frames = append(frames, s.frames...)
+	}
+	if _, err := t.emit(ctx, t.from, frames); err != nil {
+		return err
+	}
+	err := t.waitForPackets(ctx, func() bool {
+		return !slices.ContainsFunc(samples, func(s *sample) bool { return !t.arrived(s, rules) })
+	})
+	if err != nil {
+		return err
+	}
+	before := len(f.Want)
+	for _, s := range samples {
+		t.checkSample(f, s, rules)
+	}
+	if len(f.Want) == before {
+		f.Fact(t.summary(samples, rules))
+	}
+	if rules.rule {
+		if err := t.fromTheOtherSide(ctx, f, a, rules); err != nil {
+			return err
+		}
+	}
+	return t.talk(ctx, f, a, rules)
+}
+
+// fromTheOtherSide sends packets that a rule would take if they did not come in by the other
+// port. Its counter shows too whether it took any. Not each network lets them get that far.
+func (t *traffic) fromTheOtherSide(ctx context.Context, f *suite.Finding, a aim, rules ruleset) error {
+	like := datagram{protocol: protocolUDP, fromPort: sourcePort, toPort: a.port}
+	if a.allFields {
+		like.protocol = protocolTCP
+	}
+	s := t.sample(a, fmt.Sprintf("packets to port %d that come in by the other port", a.port), a.otherPackets, like)
+	for i, frame := range s.frames {
+		s.frames[i] = slices.Concat(t.outMAC, t.toMAC, frame[12:])
+	}
+	if _, err := t.emit(ctx, *t.dpu.To, s.frames); err != nil {
+		return err
+	}
+	if err := t.waitForPackets(ctx, func() bool { return len(t.out.of(s.number)) >= len(s.frames) }); err != nil {
+		return err
+	}
+	if n := len(t.at(t.to, s)) + len(t.home.of(s.number)); n > 0 {
+		f.Expect(false, s.what+" are not for the rule", fmt.Sprintf("%s%s: %d packets at to or from, not 0", rules.when(), s.what, n))
+	} else if len(t.out.of(s.number)) == 0 {
+		f.Fact(s.what + " do not arrive there")
+	}
+	return nil
+}
+
+// How long packets that were sent may take, and how long it must be quiet before no more are
+// expected.
+var arrivalTime, lull = 10 * time.Second, time.Second
+
+// waitForPackets waits until packets have arrived, or are unlikely to, and then until no more come.
+func (t *traffic) waitForPackets(ctx context.Context, arrived func() bool) error {
+	late := time.After(arrivalTime)
+	for quiet := time.After(lull); ; {
+		select {
+		case <-t.more:
+			quiet = time.After(lull)
+		case <-quiet:
+			if arrived() {
+				return t.broken()
+			}
+			quiet = time.After(max(lull, 10*time.Millisecond))
+		case <-late:
+			return t.broken()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// broken says that a capture has ended: what it has not seen proves nothing.
+func (t *traffic) broken() error {
+	for _, c := range t.captures() {
+		select {
+		case <-c.done:
+			return errors.Join(fmt.Errorf("the capture at %s ended by itself", c.what), c.err)
+		default:
+		}
+	}
+	return nil
+}
+
+// expected is how many packets of a sample each capture must have.
+func (t *traffic) expected(s *sample, rules ruleset) map[*capture]int {
+	n := len(s.frames)
+	want := map[*capture]int{t.to: 0, t.other: 0, t.in: 0, t.out: 0}
+	switch rules.expectedPath(s.claim) {
+	case offloaded:
+		want[t.to] = n
+	case offWide:
+		want[t.other] = n
+	case byKernel:
+		want[t.in], want[t.out] = n, n
+		if s.target == t.direct {
+			want[t.to] = n
+		} else {
+			want[t.other] = n
+		}
+	case kernelOnly, unrouted:
+		want[t.in] = n
+	case toProgram:
+		want[t.home] = n
+	}
+	delete(want, nil)
+	return want
+}
+
+// at are the packets of a sample that a capture has and that are for its machine: a bridge
+// that does not know yet where a machine is sends to all sides. What to sends on to other,
+// as a router, had arrived before.
+func (t *traffic) at(c *capture, s *sample) []arrival {
+	own := map[*capture]net.HardwareAddr{t.to: t.toMAC, t.other: t.otherMAC}[c]
+	if own == nil {
+		return c.of(s.number)
+	}
+	return slices.DeleteFunc(slices.Clone(c.of(s.number)), func(a arrival) bool {
+		return !bytes.Equal(a.frame[:6], own) || c == t.other && bytes.Equal(a.frame[6:12], t.toMAC)
+	})
+}
+
+func (t *traffic) arrived(s *sample, rules ruleset) bool {
+	for c, want := range t.expected(s, rules) {
+		if len(t.at(c, s)) < want {
+			return false
+		}
+	}
+	return true
+}
+
+// checkSample compares what was seen of a sample with what its way is, and adds it to what the
+// counters of the rules must be.
+func (t *traffic) checkSample(f *suite.Finding, s *sample, rules ruleset) {
+	switch rules.expectedPath(s.claim) {
+	case offloaded, toProgram:
+		t.rule.add(s)
+	case offWide:
+		t.wide.add(s)
+	}
+	wrong := t.misplaced(s, rules)
+	for _, c := range []*capture{t.to, t.other, t.home, t.in} {
+		if w := rules.expectedPath(s.claim); c != nil && (w != kernelOnly && w != unrouted || c == t.in) {
+			wrong = append(wrong, t.damaged(c, s)...)
+		}
+	}
+	if len(wrong) > 0 {
+		f.Expect(false, s.what+" "+wayWords[rules.expectedPath(s.claim)], rules.when()+s.what+": "+strings.Join(wrong[:min(len(wrong), 5)], "; "))
+	}
+}
+
+var wayWords = map[way]string{
+	offloaded: "rewritten to to", offWide: "rewritten to other", byKernel: "by the kernel", kernelOnly: "no further",
+	toProgram: "by testpmd", unrouted: "by the kernel or nowhere",
+}
+
+// summary says where samples went.
+func (t *traffic) summary(samples []*sample, rules ruleset) string {
+	var words []string
+	for _, w := range []way{offloaded, offWide, byKernel, kernelOnly, toProgram} {
+		n := 0
+		for _, s := range samples {
+			if rules.expectedPath(s.claim) == w {
+				n += len(s.frames)
+			}
+		}
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, wayWords[w]))
+		}
+	}
+	return rules.when() + strings.Join(words, ", ")
+}
+
+func (c *tally) add(s *sample) {
+	for _, frame := range s.frames {
+		c.packets, c.bytes = c.packets+1, c.bytes+int64(len(frame))
+	}
+}
+
+// misplaced says where there are too many packets of a sample, or too few.
+func (t *traffic) misplaced(s *sample, rules ruleset) (wrong []string) {
+	expected := t.expected(s, rules)
+	for _, c := range t.captures() {
+		if rules.expectedPath(s.claim) == unrouted && (c == t.other || c == t.out || t.other == nil && c == t.to) {
+			continue
+		}
+		got := t.at(c, s)
+		if want := expected[c]; len(got) != want {
+			wrong = append(wrong, fmt.Sprintf("%d packets at %s, not %d", len(got), c.what, want))
+		}
+		if n := len(strays(c.of(s.number), t.fromMAC, t.toMAC, t.otherMAC, t.outMAC, t.gateway)); n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d packets at %s are for a MAC that nobody has", n, c.what))
+		}
+	}
+	return wrong
+}
+
+// strays are packets for none of the machines.
+func strays(all []arrival, known ...net.HardwareAddr) []arrival {
+	return slices.DeleteFunc(slices.Clone(all), func(a arrival) bool {
+		return slices.ContainsFunc(known, func(m net.HardwareAddr) bool { return bytes.Equal(a.frame[:6], m) })
+	})
+}
+
+// damaged says, each once, what is wrong with packets that arrived: twice, in another order,
+// or with bytes that a router, or testpmd, does not send.
+func (t *traffic) damaged(c *capture, s *sample) (wrong []string) {
+	seen, last, twice, behind := map[int]bool{}, -1, 0, 0
+	counts, first := map[string]int{}, []difference{}
+	for _, a := range t.at(c, s) {
+		if a.number >= len(s.frames) {
+			counts["number"]++
+			continue
+		}
+		if seen[a.number] {
+			twice++
+		} else if a.number < last {
+			behind++
+		}
+		seen[a.number], last = true, max(last, a.number)
+		for _, d := range t.differences(c, s.frames[a.number], a.captured) {
+			if counts[d.part]++; counts[d.part] == 1 {
+				first = append(first, d)
+			}
+		}
+	}
+	for _, n := range []struct {
+		n    int
+		what string
+	}{{twice, "arrived twice"}, {behind, "arrived behind later ones"}, {counts["number"], "have a number that was not sent"}} {
+		if n.n > 0 {
+			wrong = append(wrong, fmt.Sprintf("%d packets at %s %s", n.n, c.what, n.what))
+		}
+	}
+	for _, d := range first {
+		wrong = append(wrong, fmt.Sprintf("%s, of %d packets at %s", d.text, counts[d.part], c.what))
+	}
+	return wrong
+}
+
+// differences compares a frame that a capture has with what had to become of the one that was
+// sent. On the way to the next hop a router may cut padding off.
+func (t *traffic) differences(c *capture, sent []byte, got captured) []difference {
+	mac := t.toMAC
+	switch c {
+	case t.in:
+		if !bytes.Equal(sent, got.frame) {
+			return []difference{{"frame", "the frame is not as it was sent"}}
+		}
+		return nil
+	case t.home:
+		return differences(swapped(sent), got)
+	case t.other:
+		mac = t.otherMAC
+	}
+	want := routed(sent, t.outMAC, mac)
+	if short := unpadded(want); got.size == len(short) {
+		want = short
+	}
+	return differences(want, got)
+}

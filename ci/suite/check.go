@@ -1,0 +1,161 @@
+package suite
+
+import (
+	"context"
+	"slices"
+
+	"slipway/ci/suite/match"
+	"slipway/ci/suite/parts"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+)
+
+// Board answers questions: *target.Conn. Run may be called from several
+// goroutines at a time.
+type Board interface {
+	Run(ctx context.Context, argv ...string) (target.Result, error)
+}
+
+// Probe asks a board what one check wants to know.
+type Probe interface {
+	// Inspect returns what the board showed. An error says that it could not be asked.
+	Inspect(ctx context.Context, s *Session) (Finding, error)
+	// Next is the step to take where the suite names none.
+	Next() string
+}
+
+// Kind is a section of a suite.
+type Kind struct {
+	Name  string
+	About string   // in a few words
+	Keys  []string // attributes, besides commonKeys
+	Read  func(*Entry) Probe
+}
+
+// kinds are goss's sections, as far as they can be asked from here, then ours, then those that are registered.
+var kinds = []Kind{
+	{"command", "a program's exit status and output", []string{"exec", "argv", "exit-status", "stdout", "stderr"}, readCommand},
+	{"file", "a file, folder, link or device node", []string{
+		"path", "exists", "mode", "size", "owner", "group", "uid", "gid", "filetype", "linked-to",
+		"contents", "contains", "md5", "sha256", "sha512",
+	}, readFile},
+	{"service", "a systemd unit", []string{"name", "enabled", "running"}, readService},
+	{"mount", "a mounted file system", []string{"mountpoint", "exists", "opts", "vfs-opts", "source", "filesystem", "usage"}, readMount},
+	{"port", "a port that something listens on", []string{"port", "listening", "ip"}, readPort},
+	{"process", "a program that runs", []string{"comm", "running", "count"}, readProcess},
+	{"user", "an account", []string{"username", "exists", "uid", "gid", "groups", "home", "shell"}, readUser},
+	{"group", "a group of accounts", []string{"groupname", "exists", "gid"}, readGroup},
+	{"package", "a package of dpkg, rpm or opkg", []string{"name", "installed", "versions"}, readPackage},
+	{"dns", "a name that the board resolves", []string{"resolve", "resolvable", "resolveable", "addrs"}, readDNS},
+	{"addr", "an address that the board reaches", []string{"address", "reachable"}, readAddr},
+	{"http", "a web server that the board reaches, its own too", []string{
+		"url", "status", "headers", "body", "method", "request-headers", "request-body", "username", "password",
+		"allow-insecure", "no-follow-redirects",
+	}, readHTTP},
+	{"interface", "a network interface", []string{"name", "exists", "addrs", "mtu", "operstate"}, readInterface},
+	{"kernel-param", "a value below /proc/sys", []string{"name", "value"}, readKernelParam},
+	{"matching", "a value of the suite itself", []string{"content", "as-reader", "matches"}, readMatching},
+
+	{"units", "the board has come up, and no unit has failed", []string{"ignore"}, readUnits},
+	{"clock", "the board's time, beside this machine's", []string{"within"}, readClock},
+	{"disk", "partitions, root and slot", []string{"labels", "root", "slot"}, readDisk},
+	{"module", "a module of the kernel", []string{"name", "loaded", "version"}, readModule},
+	{"dmesg", "what the kernel said since it was booted", []string{"has", "never", "ignore"}, readDmesg},
+	{"metric", "a number that a command prints, with limits", []string{"exec", "argv", "json", "match", "scale", "unit", "min", "max", "within"}, readMetric},
+	{"temperature", "thermal zones and sensors, in °C", []string{"sensors", "min", "max", "within"}, readTemperature},
+	{"power", "the rails of power monitors, in W", []string{"sensors", "min", "max", "within"}, readPower},
+	{"tap", "a command that prints TAP", []string{"exec", "argv", "exit-status"}, readTAPCommand},
+	{"ptest", "package tests, as ptest-runner prints them", []string{"exec", "argv", "exit-status"}, readPtestCommand},
+	{"binary", "a program that is sent, run and removed, such as a Go test", []string{"path", "dir", "args", "env", "output", "exit-status"}, readBinary},
+	{"reboot", "a restart, and what holds after it", []string{"then"}, readReboot},
+	{"containerd", "containerd answers", []string{"version"}, readContainerd},
+	{"container", "a program in a container", []string{"image", "argv", "env", "hook", "exit-status", "output"}, readContainer},
+}
+
+// Register adds the kinds of another package, before any suite is loaded.
+func Register(more ...Kind) { kinds = append(kinds, more...) }
+
+// unmapped are goss's attributes that we cannot ask, and why.
+var unmapped = map[string]string{
+	"addr local-address": "the board's sshd chooses what it connects from",
+	"dns server":         "the board's own resolver is asked; for another one use a command, like nslookup NAME SERVER",
+	"http proxy":         "the board's sshd connects; for a proxy use a command, like curl",
+	"http ca-file":       "this machine's certificates are used; for others use a command, like curl --cacert",
+	"http cert-file":     "client certificates are not sent; use a command, like curl --cert",
+	"http key-file":      "client certificates are not sent; use a command, like curl --key",
+	"service runlevels":  "systemd has none; use enabled",
+}
+
+func (k Kind) check(file string, key, value *yaml.Node) (Check, error) {
+	e, err := newEntry(file, k.Name, slices.Concat(k.Keys, commonKeys), key, value)
+	if err != nil {
+		return Check{}, err
+	}
+	probe := k.Read(e)
+	c := Check{
+		Kind: k.Name, key: e.Name, Timeout: e.timeout(), Skip: IsTrue(e.Flag("skip")), Alone: IsTrue(e.Flag("alone")),
+		Retries: int(e.Number("retries", 0, 0, maxRetries)), Pause: e.millis("pause", defaultPause, 0),
+		needs: e.needs(), teardown: e.teardown(), probe: probe, then: e.Fields["then"],
+	}
+	if p, ok := c.probe.(interface{ Alone() bool }); ok {
+		c.Alone = p.Alone()
+	}
+	if c.Name, c.Next = e.meta(); c.Next == "" && e.Err == nil {
+		c.Next = c.probe.Next()
+	}
+	return c, e.Err
+}
+
+// Finding is what a board showed, and what was wrong with it.
+type Finding struct {
+	facts     []string // said of a check that passed
+	saw, Want []string // of one that failed
+	Next      string   // in place of the suite's, where the reason is another than it expects
+	metrics   []reading
+	Proves    report.Proof
+	parts     []parts.Part // each becomes a result of its own
+}
+
+func (f *Finding) Fact(text string) { f.facts = append(f.facts, text) }
+
+// Expect notes a fact, and that it is wrong where ok is false.
+func (f *Finding) Expect(ok bool, want, saw string) {
+	if ok {
+		f.Fact(saw)
+		return
+	}
+	f.Want, f.saw = append(f.Want, want), append(f.saw, saw)
+}
+
+// Match holds a value against what is wanted of it.
+func (f *Finding) Match(name string, m match.Matcher, value any, saw string) {
+	if m.Empty() {
+		return
+	}
+	misses := m.Misses(value)
+	if len(misses) == 0 {
+		f.Fact(saw)
+		return
+	}
+	for _, miss := range misses {
+		f.Want = append(f.Want, name+": "+miss)
+	}
+	f.saw = append(f.saw, saw)
+}
+
+// whole wants an output to be all that there was, where a matcher is to read it:
+// what was not kept may be what it is there to find.
+func (f *Finding) whole(name string, m match.Matcher, cut bool) {
+	if m.Empty() || !cut {
+		return
+	}
+	if f.OK() {
+		f.Next = "let it print less, through grep or tail: what is not kept was not looked at"
+	}
+	f.Want = append(f.Want, name+": all of it")
+}
+
+func (f Finding) OK() bool { return len(f.Want) == 0 }

@@ -1,0 +1,102 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"slipway/ci/suite/match"
+
+	"slipway/layers/plaintext"
+)
+
+// account is a user or a group.
+type account struct {
+	database string // passwd or group
+	name     string
+	exists   bool
+	fields   []accountField
+	groups   match.Matcher // of a user
+}
+
+// accountField is one of a line of the database.
+type accountField struct {
+	name   string
+	at     int
+	number bool
+	want   match.Matcher
+}
+
+func readUser(e *Entry) Probe {
+	return readAccount(e, account{database: "passwd", name: e.Text("username", e.Name), groups: e.Matcher("groups", match.List), fields: []accountField{
+		{"uid", 2, true, e.Matcher("uid", match.Number)},
+		{"gid", 3, true, e.Matcher("gid", match.Number)},
+		{"home", 5, false, e.Matcher("home", match.String)},
+		{"shell", 6, false, e.Matcher("shell", match.String)},
+	}})
+}
+
+func readGroup(e *Entry) Probe {
+	return readAccount(e, account{database: "group", name: e.Text("groupname", e.Name), fields: []accountField{
+		{"gid", 2, true, e.Matcher("gid", match.Number)},
+	}})
+}
+
+func readAccount(e *Entry, a account) Probe {
+	a.exists = true
+	if exists := e.Flag("exists"); exists != nil {
+		a.exists = *exists
+	}
+	if a.name == "" || strings.HasPrefix(a.name, "-") || strings.ContainsAny(a.name, ":\n\x00/") {
+		e.Fail(e.Key, "%q is not a name of a user or group", a.name)
+	}
+	return a
+}
+
+// askAccount takes what the board's C library knows; small boards have the file
+// alone. getent ends with 2 where there is no such name.
+const askAccount = `if command -v getent >/dev/null; then getent "$1" "$2" || test $? = 2; else cat "/etc/$1"; fi`
+
+func (a account) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	out, err := s.Output(ctx, "sh", "-c", askAccount, "sh", a.database, a.name)
+	if err != nil {
+		return f, err
+	}
+	found := a.line(out)
+	f.Expect(a.exists == (found != nil), existence(a.name, a.exists), existence(a.name, found != nil))
+	if found == nil || !a.exists {
+		return f, nil
+	}
+	for _, field := range a.fields {
+		value := any(found[field.at])
+		if field.number {
+			value = match.AnsweredNumber(found[field.at])
+		}
+		f.Match(field.name, field.want, value, field.name+" "+found[field.at])
+	}
+	if a.groups.Empty() {
+		return f, nil
+	}
+	groups, err := s.Output(ctx, "id", "-Gn", a.name)
+	if err != nil {
+		return f, err
+	}
+	f.Match("groups", a.groups, strings.Fields(groups), "groups "+strings.TrimSpace(groups))
+	return f, nil
+}
+
+// line is the account's line of the database, in its fields, or nil.
+func (a account) line(text string) []string {
+	least := map[string]int{"passwd": 7, "group": 4}[a.database]
+	for _, line := range plaintext.Lines(text) {
+		if fields := strings.Split(line, ":"); fields[0] == a.name && len(fields) >= least {
+			return fields
+		}
+	}
+	return nil
+}
+
+func (a account) Next() string {
+	return fmt.Sprintf("on the board: grep %s: /etc/%s; accounts are made when the image is built, by useradd or sysusers.d", a.name, a.database)
+}

@@ -1,0 +1,148 @@
+package suite
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"slipway/ci/suite/match"
+	"slipway/ci/suite/parts"
+
+	"slipway/flash/target"
+)
+
+// results is a command on the board that tells several results.
+type results struct {
+	command    command
+	exitStatus match.Matcher
+	read       func(string) parts.Outcome
+}
+
+func readTAPCommand(e *Entry) Probe   { return readResults(e, parts.ReadTAP) }
+func readPtestCommand(e *Entry) Probe { return readResults(e, parts.ReadPtest) }
+
+func readResults(e *Entry, read func(string) parts.Outcome) Probe {
+	r := results{exitStatus: e.exitStatus(), read: read}
+	r.command, _ = readCommand(e).(command)
+	return r
+}
+
+func (r results) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	result, err := s.Board.Run(ctx, r.command.argv...)
+	if err != nil {
+		return Finding{}, err
+	}
+	return judgeResults(result, r.exitStatus, r.read), nil
+}
+
+// judgeResults holds a program's results, and how it ended, against what is wanted.
+// Without a reader its output is only shown.
+func judgeResults(r target.Result, status match.Matcher, read func(string) parts.Outcome) Finding {
+	var f Finding
+	f.Match("exit status", status, r.Status, "exit status "+fmt.Sprint(r.Status))
+	if read == nil {
+		if !f.OK() {
+			f.saw = []string{Describe(r)}
+		}
+		return f
+	}
+	if isCut, _ := cut(r); isCut {
+		f.Expect(false, "all of the output", "stdout: "+moreThan(len(r.Stdout)))
+	}
+	o := read(string(r.Stdout))
+	f.addOutcome(o)
+	if len(o.Parts) == 0 || len(o.Problems) > 0 {
+		f.saw = append(f.saw, Describe(r))
+	}
+	return f
+}
+
+func (r results) Next() string { return r.command.Next() }
+
+// binary is a local program that is sent to the board, run there, and removed.
+type binary struct {
+	local      string // path on this machine
+	dir        string // on the board, where its folder is made
+	args, env  []string
+	exitStatus match.Matcher
+	read       func(string) parts.Outcome // nil: the exit status alone counts
+}
+
+func readBinary(e *Entry) Probe {
+	name := e.Text("path", e.Name)
+	if !filepath.IsLocal(name) {
+		e.Fail(e.Key, "path %q must lie in the suite's folder or below", name)
+	}
+	b := binary{
+		local: filepath.Join(filepath.Dir(e.File), name), dir: e.Text("dir", "/tmp"),
+		args: e.List("args"), env: e.List("env"), exitStatus: e.exitStatus(),
+	}
+	if !strings.HasPrefix(b.dir, "/") || strings.ContainsRune(b.dir, 0) {
+		e.Fail(e.Fields["dir"], "dir must be an absolute path on the board, not %q", b.dir)
+	}
+	for _, v := range b.env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" || strings.HasPrefix(name, "-") {
+			e.Fail(e.Fields["env"], "env must be NAME=value, not %q", v)
+		}
+	}
+	b.readOutput(e)
+	return b
+}
+
+// readOutput takes the format of a binary's output. A Go test marks its lines
+// where it is not told otherwise.
+func (b *binary) readOutput(e *Entry) {
+	format := e.Text("output", "text")
+	read, ok := parts.Formats[format]
+	if !ok && format != "text" {
+		e.Fail(e.Fields["output"], "unknown output %q (have text, %s)", format, strings.Join(slices.Sorted(maps.Keys(parts.Formats)), ", "))
+	}
+	b.read = read
+	verbose := slices.ContainsFunc(b.args, func(arg string) bool { return strings.HasPrefix(strings.TrimLeft(arg, "-"), "test.v") })
+	if format == "go" && !verbose {
+		b.args = append([]string{"-test.v=test2json"}, b.args...)
+	}
+}
+
+const runIn = `cd "$1" && shift && exec "$@"`
+
+func (b binary) Inspect(ctx context.Context, s *Session) (f Finding, err error) {
+	if _, err := os.Stat(b.local); errors.Is(err, fs.ErrNotExist) {
+		f.Next = "build it first, for the board: GOOS=linux GOARCH=arm64 CGO_ENABLED=0 go test -c -o " + ShellLine([]string{b.local})
+		f.Expect(false, "a program to send", b.local+" does not exist on this machine")
+		return f, nil
+	}
+	dir := strings.TrimSuffix(b.dir, "/") + "/slipway-" + rand.Text() // nobody waits there for us
+	defer func() { err = errors.Join(err, s.RemoveFolder(ctx, dir)) }()
+	if _, err := s.Output(ctx, "mkdir", "-m", "700", dir); err != nil {
+		return f, err
+	}
+	name := filepath.Base(b.local)
+	if err := s.put(ctx, b.local, dir+"/"+name, 0o700); err != nil {
+		return f, err
+	}
+	r, err := s.Board.Run(ctx, slices.Concat([]string{"env"}, b.env, []string{"sh", "-c", runIn, "sh", dir, "./" + name}, b.args)...)
+	if err != nil {
+		return f, err
+	}
+	return judgeResults(r, b.exitStatus, b.read), nil
+}
+
+// RemoveFolder works after the end of a check's time too.
+func (s *Session) RemoveFolder(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TeardownLimit)
+	defer cancel()
+	_, err := s.Output(ctx, "rm", "-rf", dir)
+	return err
+}
+
+func (b binary) Next() string {
+	return "run it by hand: scp " + ShellLine([]string{b.local}) + " to the board. A status of 126 is a program for another machine (GOARCH), or a file system that runs none (dir)"
+}

@@ -1,0 +1,59 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"slipway/layers/plaintext"
+)
+
+// clock wants the board's time to be near ours.
+type clock struct{ within time.Duration }
+
+func readClock(e *Entry) Probe {
+	return clock{within: time.Duration(e.Number("within", 5, 1, 86400)) * time.Second}
+}
+
+func (c clock) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	asked := time.Now()
+	out, err := s.Output(ctx, "date", "-u", "+%s")
+	if err != nil {
+		return f, err
+	}
+	answered := time.Now()
+	seconds, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64)
+	if err != nil {
+		return f, fmt.Errorf("date answered %q", plaintext.Clean(out, 200))
+	}
+	off := apart(time.Unix(seconds, 0), asked, answered)
+	f.Expect(off.Abs() <= c.within, fmt.Sprintf("within %v of this machine's clock", c.within),
+		fmt.Sprintf("%s; the board says %s", distance(off), time.Unix(seconds, 0).UTC().Format(time.RFC3339)))
+	return f, nil
+}
+
+func distance(off time.Duration) string {
+	if off == 0 {
+		return "no difference"
+	}
+	return fmt.Sprintf("%v %s", off.Abs().Round(time.Millisecond), plaintext.Either(off < 0, "behind", "ahead"))
+}
+
+// apart is how far a clock that shows whole seconds is from the time at which it
+// was surely read: between the question and the answer.
+func apart(shown, asked, answered time.Time) time.Duration {
+	switch {
+	case shown.Add(time.Second).Before(asked):
+		return shown.Add(time.Second).Sub(asked)
+	case shown.After(answered):
+		return shown.Sub(answered)
+	}
+	return 0
+}
+
+func (c clock) Next() string {
+	return "on the board: timedatectl; look whether it has a clock with a battery, and reaches a time server"
+}

@@ -1,0 +1,113 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"slipway/ci/suite/match"
+
+	"slipway/flash/target"
+	"slipway/layers/plaintext"
+)
+
+// containers is the board's container engine: *target.Containers.
+type containers interface {
+	Version(ctx context.Context) (string, error)
+	Run(ctx context.Context, c target.Container) (target.Exit, error)
+	Close() error
+}
+
+// engine connects to the board's containerd once for all checks.
+func (s *Session) engine(ctx context.Context) (containers, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened == nil {
+		opened, err := s.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.opened = opened
+	}
+	return s.opened, nil
+}
+
+// containerd wants an answer from containerd.
+type containerd struct{ version match.Matcher }
+
+func readContainerd(e *Entry) Probe { return containerd{version: e.Matcher("version", match.String)} }
+
+func (c containerd) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	engine, err := s.engine(ctx)
+	if err != nil {
+		return f, err
+	}
+	version, err := engine.Version(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.Match("version", c.version, strings.TrimPrefix(version, "v"), "version "+version)
+	f.Fact("containerd " + plaintext.Clean(version, 100) + " answers")
+	return f, nil
+}
+
+func (c containerd) Next() string {
+	return "on the board: systemctl status containerd; journalctl -b -u containerd"
+}
+
+// container is a program in a container on the board.
+type container struct {
+	spec               target.Container
+	exitStatus, output match.Matcher
+}
+
+func readContainer(e *Entry) Probe {
+	c := container{
+		spec: target.Container{
+			Image: e.Text("image", ""), Argv: e.List("argv"), Env: e.List("env"),
+			Hook: e.Text("hook", ""), Timeout: e.timeout(),
+		},
+		exitStatus: e.exitStatus(),
+		output:     e.Matcher("output", match.Text),
+	}
+	if c.spec.Image == "" {
+		e.Fail(e.Key, "a container needs an image")
+	}
+	if c.spec.Hook != "" && !strings.HasPrefix(c.spec.Hook, "/") {
+		e.Fail(e.Fields["hook"], "hook must be an absolute path, not %q", c.spec.Hook)
+	}
+	for _, v := range c.spec.Env {
+		if !strings.Contains(v, "=") {
+			e.Fail(e.Fields["env"], "env must be NAME=value, not %q", v)
+		}
+	}
+	return c
+}
+
+func (c container) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	engine, err := s.engine(ctx)
+	if err != nil {
+		return Finding{Next: containerd{}.Next()}, err
+	}
+	exit, err := engine.Run(ctx, c.spec)
+	if err != nil {
+		return f, err
+	}
+	status := fmt.Sprintf("exit status %d", exit.Status)
+	f.Match("exit status", c.exitStatus, int(exit.Status), status)
+	f.whole("output", c.output, exit.Truncated)
+	f.Match("output", c.output, string(exit.Output), "output: "+quoteOutput(exit.Output))
+	if exit.Truncated {
+		status += ", output: " + moreThan(len(exit.Output))
+	}
+	if !f.OK() {
+		f.saw = []string{status + "\noutput: " + quoteOutput(exit.Output)}
+	}
+	return f, nil
+}
+
+func (c container) Next() string {
+	return "on the board: ctr --namespace slipway images ls (deploy brings slipway/probe to boards made of Debian packages; of another image: docker save, then ctr --namespace slipway images import); journalctl -b -u containerd"
+}

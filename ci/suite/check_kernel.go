@@ -1,0 +1,213 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+
+	"slipway/ci/suite/match"
+
+	"slipway/layers/plaintext"
+)
+
+// byFile reads lines of FILE:TEXT, as grep -H prints them. Of the files that are
+// asked for, those in a folder iio:device0 alone have a colon in their names.
+func byFile(text string) map[string]string {
+	files := map[string]string{}
+	for _, line := range plaintext.Lines(text) {
+		file, rest, ok := strings.Cut(line, ":")
+		if dir, isIIO := strings.CutSuffix(file, "/iio"); isIIO {
+			file, rest, ok = strings.Cut(rest, ":")
+			file = dir + "/iio:" + file
+		}
+		if ok {
+			if old := files[file]; old != "" {
+				rest = old + "\n" + rest
+			}
+			files[file] = rest
+		}
+	}
+	return files
+}
+
+// kernelParam is a value below /proc/sys.
+type kernelParam struct {
+	name  string
+	value match.Matcher
+}
+
+func readKernelParam(e *Entry) Probe {
+	k := kernelParam{name: e.Text("name", e.Name), value: e.Matcher("value", match.String)}
+	if k.value.Empty() {
+		e.Fail(e.Key, "a kernel-param needs a value")
+	}
+	if file := k.file(); !strings.HasPrefix(file, "/proc/sys/") || strings.ContainsRune(file, 0) || strings.Contains(file, "/../") {
+		e.Fail(e.Key, "%q is not a parameter's name, like net.ipv4.ip_forward", k.name)
+	}
+	return k
+}
+
+// file is where the parameter is; a name with slashes is the way to one with dots
+// in a part of it, such as an interface of a VLAN.
+func (k kernelParam) file() string {
+	if strings.Contains(k.name, "/") {
+		return path.Join("/proc/sys", k.name)
+	}
+	return "/proc/sys/" + strings.ReplaceAll(k.name, ".", "/")
+}
+
+func (k kernelParam) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	out, err := s.Output(ctx, "cat", k.file())
+	if err != nil {
+		return f, err
+	}
+	value := strings.TrimSpace(out)
+	f.Match("value", k.value, value, k.name+" is "+value)
+	return f, nil
+}
+
+func (k kernelParam) Next() string {
+	return "on the board: sysctl " + ShellLine([]string{k.name}) + "; it is set in /etc/sysctl.d of the image"
+}
+
+// module is one of the kernel's, loaded or built in.
+type module struct {
+	name    string
+	loaded  bool
+	version match.Matcher
+}
+
+func readModule(e *Entry) Probe {
+	m := module{name: moduleName(e.Text("name", e.Name)), loaded: true, version: e.Matcher("version", match.String)}
+	if l := e.Flag("loaded"); l != nil {
+		m.loaded = *l
+	}
+	if m.name == "" || strings.HasPrefix(m.name, ".") || strings.ContainsAny(m.name, "/ \n\x00") {
+		e.Fail(e.Key, "%q is not a module's name", m.name)
+	}
+	return m
+}
+
+// askModule ends well where the module is there, whether it tells a version or not.
+const askModule = `test -d "/sys/module/$1" || exit 1; cat "/sys/module/$1/version" 2>/dev/null; true`
+
+func (m module) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	r, err := s.Board.Run(ctx, "sh", "-c", askModule, "sh", m.name)
+	if err != nil {
+		return f, err
+	}
+	have := r.Status == 0
+	f.Expect(have == m.loaded, m.name+plaintext.Either(m.loaded, " is loaded or built in", " is not loaded"),
+		m.name+plaintext.Either(have, " is loaded or built in", " is not loaded"))
+	if have && m.loaded {
+		version := strings.TrimPrefix(strings.TrimSpace(string(r.Stdout)), "v")
+		f.Match("version", m.version, version, "version "+cmp.Or(version, "(it tells none)"))
+	}
+	return f, nil
+}
+
+func (m module) Next() string {
+	return fmt.Sprintf("on the board: modprobe %s; dmesg | tail. Is it in the image (kernel-module-%s in Yocto)?", m.name, strings.ReplaceAll(m.name, "_", "-"))
+}
+
+// dmesg is what the kernel said since it was booted.
+type dmesg struct{ has, never, ignore []linePattern }
+
+// linePattern is a regular expression for one line.
+type linePattern struct {
+	text string
+	re   *regexp.Regexp
+}
+
+func readDmesg(e *Entry) Probe {
+	d := dmesg{has: e.patterns("has"), never: e.patterns("never"), ignore: e.patterns("ignore")}
+	if len(d.has)+len(d.never) == 0 {
+		e.Fail(e.Key, "a dmesg needs has or never: regular expressions for lines")
+	}
+	return d
+}
+
+func (e *Entry) patterns(key string) []linePattern {
+	var all []linePattern
+	for i, text := range e.List(key) {
+		re, err := regexp.Compile(text)
+		if err != nil {
+			e.Fail(e.Fields[key].Content[i], "%s: %v", key, err)
+			return nil
+		}
+		all = append(all, linePattern{text, re})
+	}
+	return all
+}
+
+// askKernelLog takes the journal, which keeps what the kernel's own buffer has lost
+// since boot, or that buffer where there is no journal.
+const askKernelLog = `journalctl --dmesg --boot --quiet --no-pager --output=short-monotonic 2>/dev/null | grep . || dmesg`
+
+// maxKernelLines that must not be there are shown.
+const maxKernelLines = 8
+
+func (d dmesg) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	r, err := s.Board.Run(ctx, "sh", "-c", askKernelLog)
+	if err != nil {
+		return f, err
+	}
+	if r.Status != 0 {
+		return f, fmt.Errorf("read the kernel's messages: %s", Describe(r))
+	}
+	d.checkMessages(&f, plaintext.Lines(string(r.Stdout)))
+	if isCut, _ := cut(r); isCut {
+		f.Expect(false, "all of the kernel's messages", "kernel messages: "+moreThan(len(r.Stdout)))
+	}
+	return f, nil
+}
+
+func (d dmesg) checkMessages(f *Finding, all []string) {
+	for _, want := range d.has {
+		line, ok := firstMatch(all, want)
+		f.Expect(ok, "a message that matches /"+want.text+"/", plaintext.Either(ok, line, "no message matches /"+want.text+"/"))
+	}
+	var bad []string
+	for _, line := range all {
+		if matchesAny(line, d.never) && !matchesAny(line, d.ignore) {
+			bad = append(bad, line)
+		}
+	}
+	if len(bad) == 0 {
+		f.Fact(fmt.Sprintf("%d messages of the kernel", len(all)))
+		return
+	}
+	for _, p := range d.never {
+		f.Want = append(f.Want, "no message that matches /"+p.text+"/")
+	}
+	if more := len(bad) - maxKernelLines; more > 0 {
+		bad = append(bad[:maxKernelLines], fmt.Sprintf("and %d more", more))
+	}
+	f.saw = append(f.saw, bad...)
+}
+
+func firstMatch(all []string, p linePattern) (string, bool) {
+	for _, line := range all {
+		if p.re.MatchString(line) {
+			return line, true
+		}
+	}
+	return "", false
+}
+
+func matchesAny(line string, patterns []linePattern) bool {
+	for _, p := range patterns {
+		if p.re.MatchString(line) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d dmesg) Next() string { return "on the board: journalctl -k -b, or dmesg" }

@@ -1,0 +1,137 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+
+	"slipway/ci/suite/match"
+
+	"slipway/images/strict"
+
+	"slipway/ci/report"
+)
+
+// reading is a metric, and how far it may be from that of the last good run.
+type reading struct {
+	report.Metric
+	within float64 // of the last value, as a part of it; 0: as far as it likes
+}
+
+// Limits are what a number is held against.
+type Limits struct {
+	Min, Max *float64
+	Within   float64
+}
+
+func (e *Entry) limits() Limits {
+	return Limits{Min: e.Decimal("min"), Max: e.Decimal("max"), Within: e.Percent("within")}
+}
+
+// Read notes a number, and what is wrong with it.
+func (l Limits) Read(f *Finding, m report.Metric) {
+	m.Min, m.Max = l.Min, l.Max
+	f.metrics = append(f.metrics, reading{m, l.Within})
+	saw := m.String()
+	switch {
+	case l.Min != nil && m.Value < *l.Min:
+		f.Expect(false, fmt.Sprintf("%s: at least %s", m.Name, report.FormatNumber(*l.Min, m.Unit)), saw)
+	case l.Max != nil && m.Value > *l.Max:
+		f.Expect(false, fmt.Sprintf("%s: at most %s", m.Name, report.FormatNumber(*l.Max, m.Unit)), saw)
+	default:
+		f.Fact(saw)
+	}
+}
+
+// metric is a number that a command prints.
+type metric struct {
+	command command
+	name    string
+	unit    string
+	path    string         // in JSON; "": the output is the number
+	pattern *regexp.Regexp // or what finds it in the output
+	scale   float64
+	limits  Limits
+}
+
+func readMetric(e *Entry) Probe {
+	m := metric{unit: e.Text("unit", ""), path: e.Text("json", ""), scale: 1, limits: e.limits()}
+	m.name, _ = e.meta()
+	if c, ok := readCommand(e).(command); ok {
+		m.command = c
+	}
+	if e.Fields["exec"] == nil && e.Fields["argv"] == nil {
+		e.Fail(e.Key, "a metric needs exec or argv: a command that prints a number")
+	}
+	if scale := e.Decimal("scale"); scale != nil {
+		m.scale = *scale
+	}
+	if len(m.path) > match.MaxJSONPathBytes {
+		e.Fail(e.Fields["json"], "json: a path of more than %d bytes", match.MaxJSONPathBytes)
+	}
+	m.readPattern(e)
+	return m
+}
+
+func (m *metric) readPattern(e *Entry) {
+	n := e.Scalar("match", "a regular expression")
+	if n == nil {
+		return
+	}
+	re, err := regexp.Compile(n.Value)
+	switch {
+	case err != nil:
+		e.Fail(n, "match: %v", err)
+	case re.NumSubexp() != 1:
+		e.Fail(n, "match must have one group, around the number")
+	case m.path != "":
+		e.Fail(n, "match and json are two ways to say where the number is; keep one")
+	}
+	m.pattern = re
+}
+
+func (m metric) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	out, err := s.Output(ctx, m.command.argv...)
+	if err != nil {
+		return f, err
+	}
+	v, err := m.find(out)
+	if err != nil {
+		f.Expect(false, "a number", err.Error())
+		return f, nil
+	}
+	m.limits.Read(&f, report.Metric{Name: m.name, Unit: m.unit, Value: v})
+	return f, nil
+}
+
+// find returns the number in a command's output.
+func (m metric) find(out string) (float64, error) {
+	text := out
+	switch {
+	case m.path != "":
+		value, err := match.JSONAt(out, m.path)
+		if err != nil {
+			return 0, err
+		}
+		text = match.TextOf(value)
+	case m.pattern != nil:
+		found := m.pattern.FindStringSubmatch(out)
+		if found == nil {
+			return 0, fmt.Errorf("nothing in the output matches /%s/:\n%s", m.pattern, quoteOutput([]byte(out)))
+		}
+		text = found[1]
+	}
+	v, err := strict.Finite(text)
+	if err == nil && math.IsInf(v*m.scale, 0) {
+		err = strconv.ErrRange
+	}
+	if err != nil {
+		return 0, fmt.Errorf("no number: %s", quoteOutput([]byte(text)))
+	}
+	return v * m.scale, nil
+}
+
+func (m metric) Next() string { return m.command.Next() }

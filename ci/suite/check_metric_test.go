@@ -1,0 +1,185 @@
+package suite
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"slipway/ci/suite/suitetest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"slipway/ci/report"
+	"slipway/images"
+)
+
+// Files of sensors, as the kernel of a Jetson Orin Nano (L4T R36), a PC and a
+// Jetson of L4T R32 name them.
+const (
+	thermalFiles = "/sys/class/thermal/thermal_zone0/type:cpu-thermal\n/sys/class/thermal/thermal_zone0/temp:48250\n" +
+		"/sys/class/thermal/thermal_zone1/type:gpu-thermal\n" + // switched off: its temp cannot be read
+		"/sys/class/thermal/thermal_zone2/type:cpu-thermal\n/sys/class/thermal/thermal_zone2/temp:51000\n" +
+		"/sys/class/hwmon/hwmon1/name:coretemp\n/sys/class/hwmon/hwmon1/temp2_label:Core 0\n/sys/class/hwmon/hwmon1/temp2_input:61500\n" +
+		"/sys/class/hwmon/hwmon2/name:nvme\n/sys/class/hwmon/hwmon2/temp1_input:warm\n"
+	railFiles = "/sys/class/hwmon/hwmon3/name:ina3221\n/sys/class/hwmon/hwmon3/in1_label:VDD_IN\n/sys/class/hwmon/hwmon3/in1_input:5000\n" +
+		"/sys/class/hwmon/hwmon3/curr1_input:1200\n/sys/class/hwmon/hwmon3/in2_label:VDD_CPU_GPU_CV\n/sys/class/hwmon/hwmon3/in2_input:4960\n" +
+		"/sys/class/hwmon/hwmon3/curr2_input:300\n/sys/class/hwmon/hwmon3/in7_label:sum of shunt voltages\n/sys/class/hwmon/hwmon3/in7_input:90\n" +
+		"/sys/class/hwmon/hwmon4/name:power_meter\n/sys/class/hwmon/hwmon4/power1_input:24500000\n"
+	railFilesR32 = "/sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0/rail_name_0:POM_5V_IN\n/sys/bus/i2c/drivers/ina3221x/6-0040/iio:device0/in_power0_input:2310\n"
+)
+
+func TestMetricsOfRecordedBoards(t *testing.T) {
+	heat, rails := suitetest.Recorded{"sh -c grep": thermalFiles}, suitetest.Recorded{"sh -c grep": railFiles}
+	for _, tt := range []struct {
+		name  string
+		board suitetest.Recorded
+		suite string
+		want  string
+	}{
+		{"a number", suitetest.Recorded{"freq": "918000\n"}, "metric: {gpu: {argv: [freq], scale: 0.001, unit: MHz, min: 900, max: 1000}}", "passed: gpu 918 MHz"},
+		{"too little", suitetest.Recorded{"freq": "11\n"}, "metric: {gpu: {argv: [freq], unit: MHz, min: 900}}", "failed: gpu 11 MHz / gpu: at least 900 MHz"},
+		{"too much", suitetest.Recorded{"lat": "0.00071 s\n"}, "metric: {x: {argv: [lat], match: '([0-9.]+) s', scale: 1000, unit: ms, max: 0.5}}", "failed: x 0.71 ms / x: at most 0.5 ms"},
+		{"in JSON", suitetest.Recorded{"iperf3": `{"end": {"sum": [{"bps": 94.1e9}]}}`}, "metric: {x: {argv: [iperf3, -J], json: end.sum.0.bps, scale: 1.0e-9, unit: Gbit/s, min: 90}}", "passed: x 94.1 Gbit/s"},
+		{"nothing in the JSON", suitetest.Recorded{"a": "{}"}, "metric: {x: {argv: [a], json: b}}", "failed: the JSON has nothing at b / a number"},
+		{"no number", suitetest.Recorded{"a": "NaN\n"}, "metric: {x: {argv: [a]}}", "failed: no number: NaN / a number"},
+		{"an endless number", suitetest.Recorded{"a": "1e308\n"}, "metric: {x: {argv: [a], scale: 1.0e+10}}", "failed: no number: 1e308 / a number"},
+		{"nothing matches", suitetest.Recorded{"a": "b\n"}, "metric: {x: {argv: [a], match: 'c(.)'}}", "failed: nothing in the output matches /c(.)/:\nb / a number"},
+		{"the command failed", suitetest.Recorded{"a": "exit 1\n", "true": ""}, "metric: {x: {argv: [a]}}", "failed: a: exit status 1, no output / an answer"},
+		{"nothing to compare with", suitetest.Recorded{"a": "5\n"}, "metric: {x: {argv: [a], within: 10%}}", "passed: x 5; x: nothing to compare with yet"},
+		{"cool", heat, "temperature: {x: {max: 85}}", "passed: coretemp/Core 0 61.5 °C; cpu-thermal 48.25 °C; cpu-thermal #2 51 °C"},
+		{"hot", heat, "temperature: {x: {sensors: [cpu-*], max: 50}}", "failed: cpu-thermal #2 51 °C / cpu-thermal #2: at most 50 °C"},
+		{"by the label", heat, "temperature: {x: {sensors: [Core 0], min: 20}}", "passed: coretemp/Core 0 61.5 °C"},
+		{"a zone that is off", heat, "temperature: {x: {sensors: [gpu-thermal], max: 90}}", "failed: no sensor of temperature is called gpu-thermal; the board has coretemp/Core 0, cpu-thermal, cpu-thermal #2 / a sensor gpu-thermal"},
+		{"no sensors", suitetest.Recorded{"sh -c grep": ""}, "temperature: {x: {max: 90}}", "failed: no sensor of temperature is called *; the board has none / a sensor *"},
+		{"rails", rails, "power: {x: {sensors: [VDD_*], max: 15}}", "passed: ina3221/VDD_IN 6 W; ina3221/VDD_CPU_GPU_CV 1.488 W"},
+		{"a rail of a chip", rails, "power: {x: {sensors: [power_meter/*], max: 20}}", "failed: power_meter/power1 24.5 W / power_meter/power1: at most 20 W"},
+		{"rails of L4T R32", suitetest.Recorded{"sh -c grep": railFilesR32}, "power: {x: {max: 10}}", "passed: ina3221x/POM_5V_IN 2.31 W"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, suitetest.Verdict(runOneCheck(t, tt.board, tt.suite))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Numbers are compared with those of the last run that passed, and a run that
+// failed leaves these as they are.
+func TestMetricsAreCompared(t *testing.T) {
+	dir := t.TempDir()
+	if err := (images.Artifact{}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := images.OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := filepath.Join(dir, "value")
+	spec := specOf(t, "metric: {speed: {exec: cat "+value+", unit: MB/s, within: 10%, max: 200}}\ncommand: {other: {exec: test ! -e "+value+".broken}}")
+	for _, step := range []struct {
+		value, broken string
+		want          string
+		last          float64 // 0: there is none
+	}{
+		{"100", "", "passed: speed 100 MB/s; speed: nothing to compare with yet", 0},
+		{"109", "", "passed: speed 109 MB/s", 100},
+		{"119", "yes", "passed: speed 119 MB/s", 109},
+		{"98", "", "failed: speed 98 MB/s / speed: within 10 % of 109 MB/s, as in the last run that passed", 109},
+		{"98.5", "", "passed: speed 98.5 MB/s", 109},
+		{"201", "", "failed: speed 201 MB/s\nspeed 201 MB/s / speed: at most 200 MB/s\nspeed: within 10 % of 98.5 MB/s, as in the last run that passed", 98.5},
+	} {
+		os.Remove(value + ".broken")
+		if step.broken != "" {
+			os.WriteFile(value+".broken", nil, 0o644)
+		}
+		if err := os.WriteFile(value, []byte(step.value), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r, err := smoke(t.Context(), &Session{Board: suitetest.Here{}}, spec, a)
+		c := r.Suites[0].Checks[0]
+		if diff := cmp.Diff(step.want, suitetest.Verdict(c)); diff != "" || (err == nil) == r.Failed() {
+			t.Errorf("%s: %v, %s", step.value, err, diff)
+		}
+		if last := c.Metrics[0].Last; (last == nil) != (step.last == 0) || last != nil && *last != step.last {
+			t.Errorf("%s: the last value is %v; want %v", step.value, last, step.last)
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, report.MetricsFolder, "*.json"))
+	if len(files) != 1 {
+		t.Fatalf("the numbers are in %q; want one file", files)
+	}
+	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := smoke(t.Context(), &Session{Board: suitetest.Here{}}, spec, a); err == nil || !strings.Contains(err.Error(), files[0]) {
+		t.Errorf("smoke with a damaged %s = %v", files[0], err)
+	}
+}
+
+// measured is a board that says its serial and a number, and still answers afterwards.
+func measured(serial, number string) suitetest.Recorded {
+	return suitetest.Recorded{"sh -c grep": "/proc/device-tree/serial-number:" + serial + "\n", "sh -c cat /number": number, "true": ""}
+}
+
+// Boards of one kind share an artifact, and are not judged by each other's numbers.
+func TestMetricsAreOfOneBoard(t *testing.T) {
+	dir := t.TempDir()
+	if err := (images.Artifact{}).Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := images.OpenArtifact(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := specOf(t, "metric: {speed: {exec: cat /number, within: 10%}}")
+	for _, step := range []struct {
+		serial, name, number string
+		want                 error
+	}{
+		{"A1", "lab", "100", nil},
+		{"A2", "lab", "10", nil}, // the same address, another board
+		{"A1", "rack", "105", nil},
+		{"A1", "rack", "10", report.ErrFailed},
+		{"A2", "rack", "10.5", nil},
+		{"", "rack", "500", nil}, // it does not say who it is
+		{"", "rack", "100", report.ErrFailed},
+		{"", "lab", "100", nil},
+		{"../../x/y", "lab", "7", nil},
+		{"../../x_y", "lab", "70", nil}, // the same letters, as a file's name may have them
+		{"../../x/y", "lab", "70", report.ErrFailed},
+	} {
+		_, err := smoke(t.Context(), &Session{Board: measured(step.serial, step.number), name: step.name}, spec, a)
+		if !errors.Is(err, step.want) || step.want == nil && err != nil {
+			t.Errorf("%+v: %v", step, err)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("the folder has %v, %v; want the artifact and the numbers", entries, err)
+	}
+}
+
+// FuzzMetrics holds that every number that is read can be written as JSON.
+func FuzzMetrics(f *testing.F) {
+	f.Add(thermalFiles)
+	f.Add(railFiles)
+	f.Add(railFilesR32)
+	f.Add("1e309\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		var found Finding
+		files := byFile(text)
+		for _, parse := range []func(map[string]string) []sensor{temperatures, powers} {
+			sensors{patterns: []string{"*", "VDD_*"}}.checkLimits(&found, unique(parse(files)))
+		}
+		if v, err := (metric{scale: 1e-3}).find(text); err == nil {
+			found.metrics = append(found.metrics, reading{Metric: report.Metric{Name: "x", Value: v}})
+		}
+		r := report.Report{Suites: []report.SuiteResult{{Checks: []report.CheckResult{{}}}}}
+		conclude(&r.Suites[0].Checks[0], Check{}, found, nil, nil)
+		if _, err := json.Marshal(r.Tidy()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

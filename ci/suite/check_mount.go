@@ -1,0 +1,140 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"slipway/ci/suite/match"
+
+	"slipway/layers/plaintext"
+)
+
+// mountpoint is a line of /proc/self/mountinfo.
+type mountpoint struct {
+	device     string // major:minor
+	dir        string
+	opts       string // of this mount
+	filesystem string
+	source     string
+	vfsOpts    string // of the file system, whoever mounted it
+}
+
+// parseMountinfo reads /proc/self/mountinfo; lines that it cannot read are left
+// out. The fields are those of proc(5).
+func parseMountinfo(text string) []mountpoint {
+	var mounts []mountpoint
+	for _, line := range plaintext.Lines(text) {
+		before, after, ok := strings.Cut(line, " - ")
+		a, b := strings.Fields(before), strings.Fields(after)
+		if !ok || len(a) < 6 || len(b) < 3 {
+			continue
+		}
+		mounts = append(mounts, mountpoint{
+			device: a[2], dir: unescape(a[4]), opts: a[5],
+			filesystem: b[0], source: unescape(b[1]), vfsOpts: b[2],
+		})
+	}
+	return mounts
+}
+
+// unescape undoes the kernel's \040 for a space.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(v))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// mounted returns what is mounted on dir: the last one hides those before.
+func mounted(mounts []mountpoint, dir string) (mountpoint, bool) {
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if mounts[i].dir == dir {
+			return mounts[i], true
+		}
+	}
+	return mountpoint{}, false
+}
+
+func (s *Session) mounts(ctx context.Context) ([]mountpoint, error) {
+	out, err := s.Output(ctx, "cat", "/proc/self/mountinfo")
+	return parseMountinfo(out), err
+}
+
+// mount is a file system at a place.
+type mount struct {
+	dir                               string
+	exists                            *bool
+	opts, vfsOpts, source, filesystem match.Matcher
+	usage                             match.Matcher // in percent
+}
+
+func readMount(e *Entry) Probe {
+	return mount{
+		dir:        e.Path("mountpoint"),
+		exists:     e.Flag("exists"),
+		opts:       e.Matcher("opts", match.List),
+		vfsOpts:    e.Matcher("vfs-opts", match.List),
+		source:     e.Matcher("source", match.String),
+		filesystem: e.Matcher("filesystem", match.String),
+		usage:      e.Matcher("usage", match.Number),
+	}
+}
+
+func (m mount) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	mounts, err := s.mounts(ctx)
+	if err != nil {
+		return f, err
+	}
+	at, there := mounted(mounts, m.dir)
+	wanted := m.exists == nil || *m.exists
+	f.Expect(there == wanted, mountedAt(m.dir, wanted), mountedAt(m.dir, there))
+	if !there || !wanted {
+		return f, nil
+	}
+	f.Match("filesystem", m.filesystem, at.filesystem, at.filesystem)
+	f.Match("source", m.source, at.source, "from "+at.source)
+	f.Match("opts", m.opts, strings.Split(at.opts, ","), "opts "+at.opts)
+	f.Match("vfs-opts", m.vfsOpts, strings.Split(at.vfsOpts, ","), "vfs-opts "+at.vfsOpts)
+	if m.usage.Empty() {
+		return f, nil
+	}
+	out, err := s.Output(ctx, "stat", "-f", "-c", "%b %f", m.dir)
+	if err != nil {
+		return f, err
+	}
+	used, err := parseUsage(out)
+	if err == nil {
+		f.Match("usage", m.usage, used, fmt.Sprintf("%d %% in use", used))
+	}
+	return f, err
+}
+
+// parseUsage reads how many blocks there are and how many are free, and returns
+// goss's percentage. That of df also counts what is kept for root.
+func parseUsage(text string) (int, error) {
+	var blocks, free uint64
+	if n, err := fmt.Sscanf(text, "%d %d", &blocks, &free); err != nil || n != 2 || free > blocks || blocks == 0 {
+		return 0, fmt.Errorf("stat -f answered %q, not blocks and free blocks", plaintext.Clean(text, 200))
+	}
+	return int(math.Round((1 - float64(free)/float64(blocks)) * 100)), nil
+}
+
+func mountedAt(dir string, there bool) string {
+	return fmt.Sprintf("%s mounted on %s", plaintext.Either(there, "a file system is", "nothing is"), dir)
+}
+
+func (m mount) Next() string {
+	return "on the board: " + ShellLine([]string{"findmnt", m.dir}) + "; look for it in /etc/fstab and journalctl -b"
+}

@@ -1,0 +1,62 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"slipway/ci/suite/match"
+
+	"slipway/layers/plaintext"
+)
+
+// process is a program that runs, or does not, by the name that the kernel has.
+type process struct {
+	name    string
+	running bool
+	count   match.Matcher
+}
+
+// commBytes of a program's name are kept by the kernel.
+const commBytes = 15
+
+func readProcess(e *Entry) Probe {
+	p := process{name: e.Text("comm", e.Name), running: true, count: e.Matcher("count", match.Number)}
+	if r := e.Flag("running"); r != nil {
+		p.running = *r
+	}
+	if p.name == "" || strings.ContainsAny(p.name, "/\n\x00") {
+		e.Fail(e.Key, "%q is not a program's name; it is without its folder", p.name)
+	}
+	return p
+}
+
+// One program reads them all: another for each took an emulated board 30 s. Processes
+// that end meanwhile are no error.
+const listProcesses = `cat /proc/[0-9]*/comm 2>/dev/null; true`
+
+func (p process) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	out, err := s.Output(ctx, "sh", "-c", listProcesses)
+	if err != nil {
+		return f, err
+	}
+	if out == "" { // not even the one that lists them
+		return f, errors.New("read /proc/*/comm: it shows no process")
+	}
+	n := 0
+	for _, comm := range plaintext.Lines(out) {
+		if comm == p.name[:min(len(p.name), commBytes)] {
+			n++
+		}
+	}
+	f.Expect(p.running == (n > 0), plaintext.Either(p.running, p.name+" runs", p.name+" does not run"),
+		plaintext.Either(n > 0, fmt.Sprintf("%d of %s run", n, p.name), p.name+" does not run"))
+	f.Match("count", p.count, n, fmt.Sprintf("%d of them", n))
+	return f, nil
+}
+
+func (p process) Next() string {
+	return "on the board: ps; journalctl -b -t " + ShellLine([]string{p.name})
+}

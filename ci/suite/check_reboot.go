@@ -1,0 +1,58 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+)
+
+// reboot restarts the board in the middle of a suite.
+type reboot struct{ limit time.Duration }
+
+// rebootLimit is how long a board may take where its suite does not say.
+const rebootLimit = 5 * time.Minute
+
+func readReboot(e *Entry) Probe {
+	e.Limit = rebootLimit
+	return reboot{limit: e.timeout()}
+}
+
+// errNoReboot is no failure: somebody asked for it.
+const errNoReboot = Missing("it would restart the board, which -noreboot forbids (an update forbids it too)")
+
+func (r reboot) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	if s.noReboot {
+		return f, errNoReboot
+	}
+	before, began := s.identity, time.Now()
+	s.close() // the connection to containerd ends with the board
+	if err := s.reboot(ctx, r.limit); err != nil {
+		return f, err
+	}
+	took := time.Since(began)
+	s.forget()
+	s.identity = s.identify(ctx, s.artifact)
+	after := s.identity
+	f.Expect(after.BootID != "" && after.BootID != before.BootID, "another boot id than before, "+cmp.Or(before.BootID, "(none)"), "boot id "+cmp.Or(after.BootID, "(none)"))
+	f.Fact(fmt.Sprintf("back after %s", took.Round(100*time.Millisecond)))
+	if before.Slot != "" || after.Slot != "" {
+		f.Fact(fmt.Sprintf("slot %s before, %s now", cmp.Or(before.Slot, "(none)"), cmp.Or(after.Slot, "(none)")))
+	}
+	return f, nil
+}
+
+// forget drops what a restart makes untrue.
+func (s *Session) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.has = nil
+}
+
+// alone says that nothing runs beside it.
+func (r reboot) Alone() bool { return true }
+
+func (r reboot) Next() string {
+	return "look at the board's serial console; if it is up again, on the board: journalctl -b -1 -e, for how the boot before ended"
+}

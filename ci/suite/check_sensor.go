@@ -1,0 +1,189 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"slipway/images/strict"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
+)
+
+// sensor is a number that the kernel measures.
+type sensor struct {
+	chip, label string // ina3221, VDD_IN; a thermal zone has a label alone
+	value       float64
+}
+
+func (s sensor) name() string {
+	if s.chip == "" {
+		return s.label
+	}
+	return s.chip + "/" + s.label
+}
+
+// matches takes a pattern for the whole name or for the label.
+func (s sensor) matches(pattern string) bool {
+	whole, _ := path.Match(pattern, s.name())
+	label, _ := path.Match(pattern, s.label)
+	return whole || label
+}
+
+// sensors wants numbers of the kernel's to be within limits.
+type sensors struct {
+	what     string // temperature or power
+	unit     string
+	patterns []string
+	limits   Limits
+	files    string // what the board's shell makes the files' names of
+	parse    func(map[string]string) []sensor
+}
+
+func readTemperature(e *Entry) Probe {
+	return readSensors(e, sensors{what: "temperature", unit: "°C", files: temperatureFiles, parse: temperatures})
+}
+
+func readPower(e *Entry) Probe {
+	return readSensors(e, sensors{what: "power", unit: "W", files: powerFiles, parse: powers})
+}
+
+func readSensors(e *Entry, s sensors) Probe {
+	s.patterns, s.limits = e.List("sensors"), e.limits()
+	if len(s.patterns) == 0 {
+		s.patterns = []string{"*"}
+	}
+	for _, p := range s.patterns {
+		if _, err := path.Match(p, ""); err != nil {
+			e.Fail(e.Fields["sensors"], "sensors: %q is not a pattern like VDD_*", p)
+		}
+	}
+	if s.limits == (Limits{}) {
+		e.Fail(e.Key, "a %s needs min, max or within", s.what)
+	}
+	return s
+}
+
+const (
+	temperatureFiles = "/sys/class/thermal/thermal_zone*/type /sys/class/thermal/thermal_zone*/temp " +
+		"/sys/class/hwmon/hwmon*/name /sys/class/hwmon/hwmon*/temp*_label /sys/class/hwmon/hwmon*/temp*_input"
+	// The last two are how L4T R32 shows an INA3221.
+	powerFiles = "/sys/class/hwmon/hwmon*/name /sys/class/hwmon/hwmon*/power*_label /sys/class/hwmon/hwmon*/power*_input " +
+		"/sys/class/hwmon/hwmon*/in*_label /sys/class/hwmon/hwmon*/in*_input /sys/class/hwmon/hwmon*/curr*_input " +
+		"/sys/bus/i2c/drivers/ina3221x/*/iio*/rail_name_* /sys/bus/i2c/drivers/ina3221x/*/iio*/in_power*_input"
+)
+
+func (s sensors) Inspect(ctx context.Context, session *Session) (Finding, error) {
+	var f Finding
+	// A zone that is switched off cannot be read; grep says so in its status.
+	out, err := session.Output(ctx, "sh", "-c", "grep -Hs '' "+s.files+"; true")
+	if err != nil {
+		return f, err
+	}
+	s.checkLimits(&f, unique(s.parse(byFile(out))))
+	return f, nil
+}
+
+func (s sensors) checkLimits(f *Finding, all []sensor) {
+	for _, pattern := range s.patterns {
+		if !slices.ContainsFunc(all, func(one sensor) bool { return one.matches(pattern) }) {
+			f.Expect(false, "a sensor "+pattern, fmt.Sprintf("no sensor of %s is called %s; the board has %s", s.what, pattern, cmp.Or(names(all), "none")))
+		}
+	}
+	for _, one := range all {
+		if slices.ContainsFunc(s.patterns, one.matches) {
+			s.limits.Read(f, report.Metric{Name: one.name(), Unit: s.unit, Value: one.value})
+		}
+	}
+}
+
+func names(all []sensor) string {
+	var words []string
+	for _, s := range all {
+		words = append(words, s.name())
+	}
+	return strings.Join(words, ", ")
+}
+
+// maxSensors of a board are looked at.
+const maxSensors = 200
+
+// unique gives sensors of one name numbers, and an order that is the same each time.
+func unique(all []sensor) []sensor {
+	seen := map[string]int{}
+	for i := range all {
+		all[i].label = strings.ReplaceAll(plaintext.Clean(all[i].label, 60), "/", "_")
+		all[i].chip = strings.ReplaceAll(plaintext.Clean(all[i].chip, 60), "/", "_")
+		name := all[i].name()
+		if seen[name]++; seen[name] > 1 {
+			all[i].label += fmt.Sprintf(" #%d", seen[name])
+		}
+	}
+	return all[:min(len(all), maxSensors)]
+}
+
+// numberIn returns the number in a file, in its unit.
+func numberIn(files map[string]string, file string, scale float64) (float64, bool) {
+	v, err := strict.Finite(files[file])
+	return v * scale, err == nil
+}
+
+// temperatures are those of thermal zones and of hwmon, in thousandths of a degree.
+func temperatures(files map[string]string) []sensor {
+	var all []sensor
+	for _, file := range sorted(files) {
+		dir, base := path.Split(file)
+		v, ok := numberIn(files, file, 1e-3)
+		input, isInput := strings.CutSuffix(base, "_input")
+		switch {
+		case !ok:
+		case base == "temp":
+			all = append(all, sensor{"", cmp.Or(files[dir+"type"], path.Base(dir)), v})
+		case isInput:
+			all = append(all, sensor{files[dir+"name"], cmp.Or(files[dir+input+"_label"], input), v})
+		}
+	}
+	return all
+}
+
+// powers are those that a chip tells in millionths of a watt, and those of chips
+// that tell voltage and current, in thousandths, such as the INA3221 of Jetsons.
+func powers(files map[string]string) []sensor {
+	var all []sensor
+	for _, file := range sorted(files) {
+		dir, base := path.Split(file)
+		input, isInput := strings.CutSuffix(base, "_input")
+		if v, ok := numberIn(files, file, 1e-6); ok && isInput && strings.HasPrefix(base, "power") {
+			all = append(all, sensor{files[dir+"name"], cmp.Or(files[dir+input+"_label"], input), v})
+		}
+		if rail, ok := strings.CutPrefix(input, "in_power"); ok && isInput {
+			if v, ok := numberIn(files, file, 1e-3); ok {
+				all = append(all, sensor{"ina3221x", cmp.Or(files[dir+"rail_name_"+rail], input), v})
+			}
+			continue
+		}
+		rail, isCurrent := strings.CutPrefix(input, "curr")
+		volts, okVolts := numberIn(files, dir+"in"+rail+"_input", 1e-3)
+		amperes, okAmperes := numberIn(files, file, 1e-3)
+		if isInput && isCurrent && okVolts && okAmperes {
+			all = append(all, sensor{files[dir+"name"], cmp.Or(files[dir+"in"+rail+"_label"], "in"+rail), volts * amperes})
+		}
+	}
+	return all
+}
+
+func sorted(files map[string]string) []string {
+	return slices.Sorted(maps.Keys(files))
+}
+
+func (s sensors) Next() string {
+	if s.what == "power" {
+		return "on the board: grep -H '' /sys/class/hwmon/*/name; is the power mode right (nvpmodel -q), and what is running?"
+	}
+	return "on the board: grep -H '' /sys/class/thermal/*/temp; does the fan turn, and is the heat sink fixed?"
+}

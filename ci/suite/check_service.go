@@ -1,0 +1,141 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"slipway/layers/plaintext"
+)
+
+// service is a systemd unit.
+type service struct {
+	unit             string
+	enabled, running *bool
+}
+
+func readService(e *Entry) Probe {
+	v := service{unit: e.unit(e.Text("name", e.Name)), enabled: e.Flag("enabled"), running: e.Flag("running")}
+	if v.enabled == nil && v.running == nil {
+		e.Fail(e.Key, "a service needs enabled or running")
+	}
+	return v
+}
+
+// unit adds .service where a name has no type. systemctl takes a name that
+// begins with a dash for an option.
+func (e *Entry) unit(name string) string {
+	if name == "" || strings.HasPrefix(name, "-") || strings.ContainsAny(name, " \t\n\x00*?[") {
+		e.Fail(e.Key, "%q is not a unit's name", name)
+	}
+	if strings.Contains(name, ".") {
+		return name
+	}
+	return name + ".service"
+}
+
+func (v service) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	out, err := s.Output(ctx, "systemctl", "show", "--property=LoadState,ActiveState,SubState,UnitFileState,Result", v.unit)
+	if err != nil {
+		return f, err
+	}
+	state := plaintext.Properties(out)
+	if state["LoadState"] == "not-found" && (IsTrue(v.enabled) || IsTrue(v.running)) {
+		f.Expect(false, v.unit+" is installed", v.unit+" is not known to systemd")
+		return f, nil
+	}
+	if v.enabled != nil {
+		enabled := enabledStates[state["UnitFileState"]]
+		f.Expect(enabled == *v.enabled, plaintext.Either(*v.enabled, "enabled", "not enabled"), "unit file is "+cmp.Or(state["UnitFileState"], "absent"))
+	}
+	if v.running != nil {
+		active := state["ActiveState"] == "active" || state["ActiveState"] == "reloading"
+		saw := fmt.Sprintf("%s (%s)", state["ActiveState"], state["SubState"])
+		if state["ActiveState"] == "failed" {
+			saw += ", result: " + state["Result"]
+		}
+		f.Expect(active == *v.running, plaintext.Either(*v.running, "running", "not running"), saw)
+	}
+	return f, nil
+}
+
+// enabledStates are those for which `systemctl is-enabled` exits with 0.
+var enabledStates = map[string]bool{
+	"enabled": true, "enabled-runtime": true, "static": true, "alias": true, "indirect": true, "generated": true,
+}
+
+func (v service) Next() string {
+	return fmt.Sprintf("on the board: systemctl status %s; journalctl -b -u %s", v.unit, v.unit)
+}
+
+func IsTrue(b *bool) bool { return b != nil && *b }
+
+// units waits until the board has come up, and wants no unit to have failed.
+type units struct{ ignore []string }
+
+func readUnits(e *Entry) Probe { return units{ignore: e.List("ignore")} }
+
+// maxFailedUnits are shown with their journals.
+const maxFailedUnits = 8
+
+func (u units) Inspect(ctx context.Context, s *Session) (Finding, error) {
+	var f Finding
+	r, err := s.Board.Run(ctx, "systemctl", "is-system-running", "--wait")
+	if err != nil {
+		return f, err
+	}
+	state := plaintext.FirstLine(string(r.Stdout))
+	failed, err := u.failed(ctx, s)
+	if err != nil {
+		return f, err
+	}
+	// A unit that may fail still degrades the system.
+	up := state == "running" || state == "degraded" && len(failed) == 0 && len(u.ignore) > 0
+	f.Expect(up, `system is "running"`, fmt.Sprintf("system is %q", cmp.Or(state, Describe(r))))
+	for i, unit := range failed {
+		if i == maxFailedUnits {
+			f.saw = append(f.saw, fmt.Sprintf("and %d more failed units", len(failed)-i))
+			break
+		}
+		f.Expect(false, unit+" has not failed", unit+" failed; its last lines:\n"+u.journal(ctx, s, unit))
+	}
+	if f.OK() {
+		f.Fact("no failed units")
+	}
+	return f, nil
+}
+
+func (u units) failed(ctx context.Context, s *Session) ([]string, error) {
+	out, err := s.Output(ctx, "systemctl", "list-units", "--state=failed", "--all", "--plain", "--no-legend", "--no-pager", "--full")
+	if err != nil {
+		return nil, err
+	}
+	var failed []string
+	for _, line := range plaintext.Lines(out) {
+		fields := strings.Fields(line)
+		if len(fields) > 0 && !slices.Contains(u.ignore, fields[0]) {
+			failed = append(failed, fields[0])
+		}
+	}
+	return failed, nil
+}
+
+// journal is what a unit said last; that it cannot be had is shown in its place.
+func (u units) journal(ctx context.Context, s *Session, unit string) string {
+	out, err := s.Output(ctx, "journalctl", "--boot", "--no-pager", "--quiet", "--lines=8", "--output=short-monotonic", "--unit="+unit)
+	if err != nil {
+		out = err.Error()
+	}
+	return "  " + strings.ReplaceAll(plaintext.Clean(strings.TrimSpace(out), 2000), "\n", "\n  ")
+}
+
+// alone says that nothing runs beside it: before the board is up, other answers
+// would be those of a board that is still starting.
+func (u units) Alone() bool { return true }
+
+func (u units) Next() string {
+	return "on the board: systemctl --failed, then journalctl -b -u <unit>"
+}

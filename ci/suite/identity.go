@@ -1,0 +1,123 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/layers/plaintext"
+
+	"slipway/ci/report"
+	"slipway/images"
+)
+
+// identityFiles say which board this is and what runs on it.
+var identityFiles = []string{
+	"/proc/sys/kernel/hostname", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/random/boot_id", "/proc/cmdline", "/proc/uptime",
+	"/etc/machine-id", "/etc/os-release", "/etc/nv_tegra_release", "/etc/mlnx-release",
+	"/sys/class/dmi/id/product_name", "/sys/class/dmi/id/product_serial", "/sys/class/dmi/id/bios_version",
+	"/proc/device-tree/model", "/proc/device-tree/serial-number",
+}
+
+// identityScript reads them all by one grep, because each question costs a process on a
+// slow board, and then asks programs, where the board has them, which slot it runs:
+// RAUC only where the kernel's command line does not say it, as its service has to be
+// started for that. One that hangs costs what comes after it, not what came before.
+const identityScript = `grep -aHs "" "$@"
+told() { command -v "$1" >/dev/null 2>&1 && "$@" 2>/dev/null | sed "s/^/$1:/"; }
+grep -qs rauc.slot= /proc/cmdline || told rauc status --output-format=shell
+told nvbootctrl get-current-slot
+told mlxbf-bootctl
+true`
+
+// identify asks the board who it is. What it does not say stays empty: the checks
+// judge the board, not this.
+func (s *Session) identify(ctx context.Context, a images.Artifact) report.Identity {
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	// After an error there may still be what the board said until then.
+	r, _ := s.Board.Run(ctx, slices.Concat([]string{"sh", "-c", identityScript, "sh"}, identityFiles)...)
+	id := parseIdentity(string(r.Stdout))
+	id.ImageKey = a.Key
+	return id
+}
+
+// parseIdentity reads lines of a file's or a program's name, a colon, and what it says.
+func parseIdentity(text string) report.Identity {
+	said := map[string]string{}
+	for _, line := range plaintext.Lines(text) {
+		if from, text, ok := strings.Cut(line, ":"); ok {
+			said[from] += text + "\n"
+		}
+	}
+	for from, text := range said {
+		said[from] = plaintext.Clean(plaintext.TrimNewline(text), 4096)
+	}
+	return identityOf(said)
+}
+
+// identityOf is what a board says of itself in these files.
+func identityOf(said map[string]string) (id report.Identity) {
+	id.Hostname, id.Kernel = said["/proc/sys/kernel/hostname"], said["/proc/sys/kernel/osrelease"]
+	id.BootID, id.MachineID = said["/proc/sys/kernel/random/boot_id"], said["/etc/machine-id"]
+	id.Model = cmp.Or(filled(said["/sys/class/dmi/id/product_name"]), said["/proc/device-tree/model"])
+	id.Serial = cmp.Or(filled(said["/sys/class/dmi/id/product_serial"]), said["/proc/device-tree/serial-number"])
+	id.Firmware = filled(said["/sys/class/dmi/id/bios_version"])
+	id.L4T, id.BlueField = l4t(said["/etc/nv_tegra_release"]), plaintext.FirstLine(said["/etc/mlnx-release"])
+	os := plaintext.Properties(said["/etc/os-release"])
+	id.OS = unquoted(os["PRETTY_NAME"])
+	id.Image = strings.TrimSpace(unquoted(os["IMAGE_ID"]) + " " + unquoted(os["IMAGE_VERSION"]))
+	id.Slot = slot(said)
+	seconds, _, _ := strings.Cut(said["/proc/uptime"], " ")
+	if up, err := strconv.ParseFloat(seconds, 64); err == nil && up >= 0 && up < 1e10 {
+		id.UptimeSec = int64(up)
+	}
+	return id
+}
+
+func unquoted(text string) string { return strings.Trim(text, `"'`) }
+
+// filled leaves out what firmware says where nobody filled a field in.
+func filled(text string) string {
+	for _, empty := range []string{"", "0", "none", "not specified", "not applicable", "default string", "to be filled by o.e.m.", "system serial number", "unknown"} {
+		if strings.EqualFold(strings.TrimSpace(text), empty) {
+			return ""
+		}
+	}
+	return strings.TrimSpace(text)
+}
+
+var tegraRelease = regexp.MustCompile(`^# R([0-9]+) \(release\), REVISION: ([0-9.]+)`)
+
+// l4t is "R36.4.3" of NVIDIA's own line.
+func l4t(text string) string {
+	m := tegraRelease.FindStringSubmatch(text)
+	if m == nil {
+		return ""
+	}
+	return "R" + m[1] + "." + m[2]
+}
+
+// slot is which of its slots a board runs: its update engine's word before its
+// firmware's.
+func slot(said map[string]string) string {
+	if slot := bootedSlot(said["/proc/cmdline"]); slot != "" {
+		return slot
+	}
+	if slot := unquoted(plaintext.Properties(said["rauc"])["RAUC_SYSTEM_BOOTED_BOOTNAME"]); slot != "" {
+		return slot
+	}
+	switch number := said["nvbootctrl"]; number {
+	case "0", "1":
+		return map[string]string{"0": "A", "1": "B"}[number]
+	}
+	for _, line := range plaintext.Lines(said["mlxbf-bootctl"]) {
+		if device, ok := strings.CutPrefix(line, "primary:"); ok {
+			return strings.TrimPrefix(strings.TrimSpace(device), "/dev/") // of the boot stream alone
+		}
+	}
+	return ""
+}

@@ -1,0 +1,43 @@
+package suite
+
+import (
+	"context"
+	"strings"
+
+	"slipway/ci/report"
+)
+
+// journalTail is the end of a boot's journal, so much of it as one answer of a board
+// may be. The boot is $1, as journalctl counts them.
+const journalTail = `journalctl --boot="$1" --no-pager --quiet --output=short-monotonic | tail -c 1000000`
+
+// logs are what the board itself has to say about a failure; also about the boot
+// before, where it was another one that the run began with. One that cannot be had is
+// left out: the failed checks stand in the report already.
+func (s *Session) logs(ctx context.Context, began string) []report.Log {
+	if s.isLost() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	asked := []struct {
+		name string
+		argv []string
+	}{
+		{"journal, errors of this boot", []string{"journalctl", "--boot", "--priority=err", "--no-pager", "--quiet", "--lines=200", "--output=short-monotonic"}},
+		{"kernel messages, the last 150", []string{"sh", "-c", "dmesg | tail -n 150"}},
+		{"journal of this boot", []string{"sh", "-c", journalTail, "sh", "0"}},
+		{"journal of the boot before", []string{"sh", "-c", journalTail, "sh", "-1"}},
+	}
+	if boot, err := s.Board.Run(ctx, "cat", "/proc/sys/kernel/random/boot_id"); err != nil || began == "" || strings.TrimSpace(string(boot.Stdout)) == began {
+		asked = asked[:3]
+	}
+	var logs []report.Log
+	for _, l := range asked {
+		r, err := s.Board.Run(ctx, l.argv...)
+		if err == nil && r.Status == 0 && len(r.Stdout) > 0 {
+			logs = append(logs, report.NewLog(l.name, string(r.Stdout)))
+		}
+	}
+	return logs
+}

@@ -1,0 +1,390 @@
+package match
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"slipway/images/strict"
+	"slipway/layers/plaintext"
+
+	"github.com/blang/semver/v4"
+	"go.yaml.in/yaml/v4"
+)
+
+// Matcher says what a value must be, in goss's words and with goss's verdicts. A
+// value is text, a number, true or false, a list, or what JSON holds. One that
+// cannot be judged, such as text by gt, matches neither a matcher nor its `not`.
+type Matcher struct {
+	words string
+	test  func(value any) (bool, error)
+	all   []Matcher // instead of test: each of them
+}
+
+func (m Matcher) Empty() bool { return m.test == nil && len(m.all) == 0 }
+
+// Misses returns, in words, what value lacks.
+func (m Matcher) Misses(value any) []string {
+	var misses []string
+	for _, part := range m.all {
+		misses = append(misses, part.Misses(value)...)
+	}
+	if m.test == nil {
+		return misses
+	}
+	switch ok, err := m.test(value); {
+	case err != nil:
+		misses = append(misses, m.words+" ("+err.Error()+")")
+	case !ok:
+		misses = append(misses, m.words)
+	}
+	return misses
+}
+
+// Equals is the matcher of one number.
+func Equals(n int) Matcher {
+	return Matcher{words: strconv.Itoa(n), test: func(v any) (bool, error) { return v == n, nil }}
+}
+
+// holds says whether value matches, or why that cannot be said.
+func (m Matcher) holds(value any) (bool, error) {
+	for _, part := range m.all {
+		if ok, err := part.holds(value); !ok || err != nil {
+			return false, err
+		}
+	}
+	if m.test == nil {
+		return true, nil
+	}
+	return m.test(value)
+}
+
+func (m Matcher) String() string {
+	if m.test != nil {
+		return m.words
+	}
+	words := make([]string, len(m.all))
+	for i, part := range m.all {
+		words[i] = part.String()
+	}
+	return strings.Join(words, " and ")
+}
+
+// Type is what a matcher is held against. What goss would never match is
+// refused when the suite is read.
+type Type int
+
+const (
+	Text   Type = iota // output or a file: a list is patterns for its lines
+	List               // a list is elements that must be there
+	String             // one text
+	Number
+	Any // what JSON holds, or a suite: any of these
+)
+
+// Read reads the attribute key as a matcher; an absent one matches everything.
+func Read(e *strict.Entry, key string, t Type) Matcher {
+	n := e.Fields[key]
+	if n == nil {
+		return Matcher{}
+	}
+	return matchReader{Entry: e, key: key, value: t}.read(n)
+}
+
+type matchReader struct {
+	*strict.Entry
+	key   string
+	value Type
+}
+
+// of is a reader for what stands within a matcher. There goss takes a list for
+// elements, which a text has not.
+func (r matchReader) of(t Type) matchReader {
+	if t == Text {
+		t = String
+	}
+	return matchReader{r.Entry, r.key, t}
+}
+
+// inner is the type of a list's elements.
+func (t Type) inner() Type {
+	if t == Any {
+		return Any
+	}
+	return String
+}
+
+func (r matchReader) read(n *yaml.Node) Matcher {
+	switch n.Kind {
+	case yaml.SequenceNode:
+		return r.readList(n)
+	case yaml.MappingNode:
+		return r.readNamed(n)
+	}
+	return r.readScalar(n)
+}
+
+// readScalar reads a plain value. goss turns what it finds into text for a text,
+// and into a number for a number.
+func (r matchReader) readScalar(n *yaml.Node) Matcher {
+	switch want := r.scalarOf(n).(type) {
+	case string:
+		if number, err := strconv.Atoi(want); r.value == Number && (err != nil || strconv.Itoa(number) != want) {
+			r.Fail(n, "%s must be a number, not %q", r.key, want)
+		}
+		return Matcher{words: strconv.Quote(want), test: func(v any) (bool, error) { return TextOf(v) == want, nil }}
+	case bool:
+		if r.value != Any {
+			r.Fail(n, "%s is never %s, as it is no truth value; for a text, write %q", r.key, n.Value, n.Value)
+		}
+		return Matcher{words: n.Value, test: func(v any) (bool, error) { return v == want, nil }}
+	}
+	return r.compare(n, "", func(order int) bool { return order == 0 })
+}
+
+// scalarOf is a plain value as YAML has it: text, int, float64 or bool.
+func (r matchReader) scalarOf(n *yaml.Node) any {
+	var value any
+	if n.Kind == yaml.ScalarNode {
+		if err := n.Decode(&value); err != nil {
+			r.Fail(n, "%s: %v", r.key, err)
+		}
+	}
+	switch value := value.(type) {
+	case string, int, float64, bool:
+		return value
+	case nil:
+		r.Fail(n, "%s is %s; leave it out or write []", r.key, strict.KindOf(n))
+	default:
+		r.Fail(n, "%s: YAML takes %s for a %s; write it in quotes", r.key, strict.KindOf(n), strings.TrimPrefix(n.ShortTag(), "!!"))
+	}
+	return ""
+}
+
+func (r matchReader) readList(n *yaml.Node) Matcher {
+	switch r.value {
+	case Text:
+		return r.patterns(n)
+	case List, Any:
+		return r.elements(n, listOf)
+	}
+	r.Fail(n, "%s must be one value or a matcher, not a list; for lines use have-patterns or contain-elements", r.key)
+	return Matcher{}
+}
+
+// matcherNames are what a mapping may say.
+var matcherNames = []string{
+	"and", "or", "not", "equal", "have-prefix", "have-suffix", "contain-substring", "match-regexp",
+	"gt", "ge", "lt", "le", "contain-element", "contain-elements", "consist-of", "have-len", "have-patterns",
+	"have-key", "semver-constraint", "gjson",
+}
+
+// readNamed reads a mapping like {have-prefix: v}.
+func (r matchReader) readNamed(n *yaml.Node) Matcher {
+	if len(n.Content) != 2 {
+		r.Fail(n, "%s: one matcher at a time (combine with and: [...])", r.key)
+		return Matcher{}
+	}
+	name, arg := n.Content[0], n.Content[1]
+	if !slices.Contains(matcherNames, name.Value) {
+		r.Fail(name, "%s: unknown matcher %q (allowed: %s)", r.key, name.Value, strings.Join(matcherNames, ", "))
+		return Matcher{}
+	}
+	switch name.Value {
+	case "and", "or":
+		return r.combine(name.Value, arg)
+	case "not":
+		inner := r.of(r.value).read(arg)
+		return Matcher{words: "not " + inner.String(), test: func(v any) (bool, error) {
+			ok, err := inner.holds(v)
+			return !ok && err == nil, err
+		}}
+	case "equal":
+		return r.equal(arg)
+	case "contain-elements":
+		return r.elements(r.want(arg, yaml.SequenceNode), linesOf)
+	case "consist-of":
+		return r.consistOf(r.want(arg, yaml.SequenceNode))
+	case "have-patterns":
+		return r.patterns(r.want(arg, yaml.SequenceNode))
+	case "gjson":
+		return r.gjson(r.want(arg, yaml.MappingNode))
+	case "have-key":
+		return r.haveKey(arg)
+	case "contain-element":
+		return r.containElement(arg)
+	}
+	return r.readOne(name.Value, r.want(arg, yaml.ScalarNode))
+}
+
+// readOne reads a matcher whose argument is one word or number.
+func (r matchReader) readOne(name string, arg *yaml.Node) Matcher {
+	switch name {
+	case "gt":
+		return r.compare(arg, "more than ", func(order int) bool { return order > 0 })
+	case "ge":
+		return r.compare(arg, "at least ", func(order int) bool { return order >= 0 })
+	case "lt":
+		return r.compare(arg, "less than ", func(order int) bool { return order < 0 })
+	case "le":
+		return r.compare(arg, "at most ", func(order int) bool { return order <= 0 })
+	case "have-len":
+		return r.length(arg)
+	}
+	word, ok := r.scalarOf(arg).(string)
+	if !ok {
+		r.Fail(arg, "%s: %s needs a text; write %q", r.key, name, arg.Value)
+	}
+	switch name {
+	case "have-prefix":
+		return onText("begins with", word, strings.HasPrefix)
+	case "have-suffix":
+		return onText("ends with", word, strings.HasSuffix)
+	case "contain-substring":
+		return onText("contains", word, strings.Contains)
+	case "semver-constraint":
+		return r.semver(arg, word)
+	}
+	re := r.regexp(arg, word)
+	return Matcher{words: fmt.Sprintf("matches /%s/", word), test: func(v any) (bool, error) { return re.MatchString(TextOf(v)), nil }}
+}
+
+func onText(verb, word string, holds func(text, word string) bool) Matcher {
+	return Matcher{words: fmt.Sprintf("%s %q", verb, word), test: func(v any) (bool, error) { return holds(TextOf(v), word), nil }}
+}
+
+// want returns n where it is of a kind, or else an empty node of that kind.
+func (r matchReader) want(n *yaml.Node, k yaml.Kind) *yaml.Node {
+	if n.Kind == k {
+		return n
+	}
+	r.Fail(n, "%s: this matcher does not take %s", r.key, strict.KindOf(n))
+	return &yaml.Node{Kind: k, Line: n.Line, Column: n.Column, Value: "0"}
+}
+
+func (r matchReader) combine(name string, arg *yaml.Node) Matcher {
+	var parts []Matcher
+	for _, c := range r.want(arg, yaml.SequenceNode).Content {
+		parts = append(parts, r.of(r.value).read(c))
+	}
+	if len(parts) == 0 {
+		r.Fail(arg, "%s: %s needs a list of matchers", r.key, name)
+	}
+	if name == "and" {
+		return Matcher{all: parts}
+	}
+	words := make([]string, len(parts))
+	for i, p := range parts {
+		words[i] = p.String()
+	}
+	return Matcher{words: strings.Join(words, " or "), test: func(v any) (bool, error) {
+		for _, p := range parts {
+			if ok, err := p.holds(v); ok || err != nil {
+				return ok && err == nil, err
+			}
+		}
+		return false, nil
+	}}
+}
+
+// equal wants the same value of the same type: the number 5 is neither the text
+// "5" nor, out of JSON, whose numbers are all fractions, the whole number 5.
+func (r matchReader) equal(arg *yaml.Node) Matcher {
+	var want any
+	if err := arg.Decode(&want); err != nil {
+		r.Fail(arg, "%s: %v", r.key, err)
+	}
+	words := "equals " + strict.KindOf(arg)
+	switch arg.Kind {
+	case yaml.ScalarNode:
+		words = strconv.Quote(arg.Value)
+	case yaml.SequenceNode:
+		words = "equals " + TextOf(want)
+	}
+	return Matcher{words: words, test: func(v any) (bool, error) {
+		if v == nil && want == nil {
+			return false, errors.New("nothing cannot be compared with nothing")
+		}
+		return reflect.DeepEqual(v, want), nil
+	}}
+}
+
+// length counts the elements of a list, and the bytes of a text.
+func (r matchReader) length(arg *yaml.Node) Matcher {
+	want, ok := r.scalarOf(arg).(int)
+	if !ok || want < 0 {
+		r.Fail(arg, "%s: have-len needs a number, not %s", r.key, strict.KindOf(arg))
+	}
+	unit := "bytes"
+	if r.value == List {
+		unit = "elements"
+	}
+	return Matcher{words: fmt.Sprintf("%d %s", want, unit), test: func(v any) (bool, error) {
+		if text, ok := v.(string); ok {
+			return len(text) == want, nil
+		}
+		all, err := listOf(v)
+		return err == nil && len(all) == want, err
+	}}
+}
+
+// compare wants a number, and reads text as one.
+func (r matchReader) compare(n *yaml.Node, words string, holds func(order int) bool) Matcher {
+	want := r.scalarOf(n)
+	switch want.(type) {
+	case int, float64:
+	default:
+		r.Fail(n, "%s must be a number, not %s", r.key, strict.KindOf(n))
+	}
+	return Matcher{words: words + n.Value, test: func(v any) (bool, error) {
+		have, err := numberOf(v)
+		if err != nil {
+			return false, err
+		}
+		order, ok := compareNumbers(have, want)
+		return ok && holds(order), nil
+	}}
+}
+
+func (r matchReader) regexp(n *yaml.Node, text string) *regexp.Regexp {
+	re, err := regexp.Compile(text)
+	if err != nil {
+		r.Fail(n, "%s: %v", r.key, err)
+		return regexp.MustCompile("")
+	}
+	return re
+}
+
+// semver wants a version, or each of a list, to be one that the constraint allows.
+func (r matchReader) semver(n *yaml.Node, text string) Matcher {
+	allows, err := semver.ParseRange(text)
+	if err != nil {
+		r.Fail(n, "%s: %q is not a constraint such as \">=1.2.0 <2.0.0\": %v", r.key, text, err)
+	}
+	return Matcher{words: "a version " + text, test: func(v any) (bool, error) {
+		all := []any{v}
+		if _, ok := v.(string); !ok {
+			var err error
+			if all, err = listOf(v); err != nil {
+				return false, err
+			}
+		}
+		if len(all) == 0 {
+			return false, errors.New("there is no version")
+		}
+		ok := true
+		for _, one := range all {
+			text, _ := one.(string)
+			version, err := semver.Parse(text)
+			if err != nil {
+				return false, fmt.Errorf("%q is not a version such as 1.2.0", plaintext.Clean(text, 40))
+			}
+			ok = ok && allows(version)
+		}
+		return ok, nil
+	}}
+}

@@ -1,0 +1,199 @@
+package match
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"slipway/images/strict"
+
+	"github.com/tidwall/gjson"
+	"go.yaml.in/yaml/v4"
+)
+
+// MaxJSONPathBytes is more than a person writes; a path is read by recursion.
+const MaxJSONPathBytes = 4096
+
+// lister takes a value apart.
+type lister func(value any) ([]any, error)
+
+// containElement wants an element that matches.
+func (r matchReader) containElement(arg *yaml.Node) Matcher {
+	var want any
+	if err := arg.Decode(&want); err != nil {
+		r.Fail(arg, "%s: %v", r.key, err)
+	}
+	if _, truth := want.(bool); truth || arg.Kind == yaml.SequenceNode {
+		r.Fail(arg, "%s: contain-element does not take %s; for several use contain-elements, and quotes for a text", r.key, strict.KindOf(arg))
+		return Matcher{}
+	}
+	m := r.of(r.value.inner()).read(arg)
+	return Matcher{words: elementWords(m), test: func(v any) (bool, error) {
+		all, err := linesOf(v)
+		if err != nil {
+			return false, err
+		}
+		for _, one := range all {
+			ok, failure := m.holds(one)
+			if ok && failure == nil {
+				return true, nil
+			}
+			if failure != nil {
+				err = failure
+			}
+		}
+		return false, err
+	}}
+}
+
+// elements wants an element for each of a list, and for each another one.
+func (r matchReader) elements(arg *yaml.Node, list lister) Matcher {
+	parts := r.parts(arg)
+	whole := Matcher{words: "a list", test: func(v any) (bool, error) {
+		_, err := list(v)
+		return err == nil, err
+	}}
+	all := Matcher{all: []Matcher{whole}}
+	for _, part := range parts {
+		all.all = append(all.all, Matcher{words: elementWords(part), test: func(v any) (bool, error) {
+			have, _ := list(v)
+			return slices.ContainsFunc(have, part.matches), nil
+		}})
+	}
+	words := "elements of their own for " + joined(parts)
+	all.all = append(all.all, Matcher{words: words, test: func(v any) (bool, error) {
+		have, _ := list(v)
+		for _, part := range parts {
+			if !slices.ContainsFunc(have, part.matches) {
+				return true, nil // it was said which are missing
+			}
+		}
+		return pairUp(parts, have), nil
+	}})
+	return all
+}
+
+// consistOf wants these elements, and no others, in any order.
+func (r matchReader) consistOf(arg *yaml.Node) Matcher {
+	parts := r.parts(arg)
+	return Matcher{words: "these alone: " + joined(parts), test: func(v any) (bool, error) {
+		have, err := listOf(v)
+		return err == nil && len(have) == len(parts) && pairUp(parts, have), err
+	}}
+}
+
+func (r matchReader) parts(arg *yaml.Node) []Matcher {
+	var parts []Matcher
+	for _, c := range arg.Content {
+		parts = append(parts, r.of(r.value.inner()).read(c))
+	}
+	return parts
+}
+
+func (m Matcher) matches(value any) bool {
+	ok, err := m.holds(value)
+	return ok && err == nil
+}
+
+// elementWords are for a value of which one element must match m.
+func elementWords(m Matcher) string {
+	words := m.String()
+	if strings.HasPrefix(words, `"`) {
+		words = "is " + words
+	}
+	return "a line that " + words
+}
+
+func joined(parts []Matcher) string {
+	words := make([]string, len(parts))
+	for i, p := range parts {
+		words[i] = p.String()
+	}
+	return strings.Join(words, ", ")
+}
+
+// pairUp gives every matcher an element of its own, where that can be done: one
+// that two could have is handed on while there is another for one of them.
+func pairUp(parts []Matcher, have []any) bool {
+	owner := map[int]int{} // which matcher has an element
+	var place func(part int, tried map[int]bool) bool
+	place = func(part int, tried map[int]bool) bool {
+		for i, element := range have {
+			if tried[i] || !parts[part].matches(element) {
+				continue
+			}
+			tried[i] = true
+			if old, taken := owner[i]; !taken || place(old, tried) {
+				owner[i] = part
+				return true
+			}
+		}
+		return false
+	}
+	for part := range parts {
+		if !place(part, map[int]bool{}) {
+			return false
+		}
+	}
+	return true
+}
+
+// haveKey wants a key of a mapping to match.
+func (r matchReader) haveKey(arg *yaml.Node) Matcher {
+	m := r.of(String).read(arg)
+	return Matcher{words: "a key that is " + m.String(), test: func(v any) (bool, error) {
+		fields, ok := v.(map[string]any)
+		if !ok {
+			return false, fmt.Errorf("%s is not a mapping", valueKind(v))
+		}
+		for _, key := range slices.Sorted(maps.Keys(fields)) {
+			if ok, err := m.holds(key); ok || err != nil {
+				return ok && err == nil, err
+			}
+		}
+		return false, nil
+	}}
+}
+
+// gjson holds what stands at places of a JSON text against matchers.
+func (r matchReader) gjson(arg *yaml.Node) Matcher {
+	var all []Matcher
+	for k, v := range strict.Pairs(arg) {
+		path, m := k.Value, r.of(Any).read(v)
+		if k.ShortTag() != "!!str" {
+			r.Fail(k, "%s: gjson: a path is a text; write %q", r.key, path)
+		}
+		if len(path) > MaxJSONPathBytes {
+			r.Fail(k, "%s: gjson: a path of more than %d bytes", r.key, MaxJSONPathBytes)
+		}
+		all = append(all, Matcher{words: path + " in the JSON: " + m.String(), test: func(v any) (bool, error) {
+			value, err := JSONAt(v, path)
+			if err != nil {
+				return false, err
+			}
+			return m.holds(value)
+		}})
+	}
+	if len(all) == 0 {
+		r.Fail(arg, "%s: gjson needs places and what to find there", r.key)
+	}
+	return Matcher{all: all}
+}
+
+// JSONAt returns what stands at a path of gjson's in a JSON text.
+func JSONAt(v any, path string) (any, error) {
+	text, ok := v.(string)
+	if !ok {
+		return nil, fmt.Errorf("%s is not a JSON text", valueKind(v))
+	}
+	if !gjson.Valid(text) {
+		return nil, errors.New("not JSON")
+	}
+	found := gjson.Get(text, path)
+	if !found.Exists() {
+		return nil, fmt.Errorf("the JSON has nothing at %s", path)
+	}
+	return found.Value(), nil
+}

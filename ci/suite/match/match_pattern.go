@@ -1,0 +1,104 @@
+package match
+
+import (
+	"bufio"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"slipway/images/strict"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxLineBytes is goss's: what has a longer line cannot be judged by patterns.
+const maxLineBytes = 1 << 20
+
+// patterns reads a list of goss's patterns, each for any line of a text.
+func (r matchReader) patterns(n *yaml.Node) Matcher {
+	var m Matcher
+	for _, c := range n.Content {
+		text, ok := r.of(Any).patternText(c)
+		if !ok {
+			r.Fail(c, "%s: a pattern is a text; write %q", r.key, c.Value)
+			continue
+		}
+		m.all = append(m.all, r.pattern(c, text))
+	}
+	return m
+}
+
+func (r matchReader) patternText(n *yaml.Node) (string, bool) {
+	if n.Kind != yaml.ScalarNode {
+		r.Fail(n, "%s: a pattern is a text, not %s", r.key, strict.KindOf(n))
+		return "", false
+	}
+	text, ok := r.scalarOf(n).(string)
+	return text, ok
+}
+
+// patternShape tells /regular expression/flags, with a ! before it that wants no
+// line to match. What follows the last slash may also be the end of a path.
+var patternShape = regexp.MustCompile(`(?s)^(!?)/(.*)/([^/]*)$`)
+
+// flagLetters are flags that regular expressions have in Go, JavaScript or Perl.
+// goss knows the first three.
+var flagLetters = regexp.MustCompile(`^([ims]*|[imsdgnuvxyADIJMSUX]{1,3})$`)
+
+// pattern reads one of goss's: foo, !foo, /regex/, !/regex/i. goss takes all ! / \
+// from the beginning of a text.
+func (r matchReader) pattern(n *yaml.Node, text string) Matcher {
+	shape := patternShape.FindStringSubmatch(text)
+	if shape != nil && flagLetters.MatchString(shape[3]) {
+		if strings.Trim(shape[3], "ims") != "" {
+			r.Fail(n, "%s: %q ends like a regular expression with flags, of which i, m and s are known; for a text, write %s", r.key, text, escaped(text))
+			return Matcher{}
+		}
+		return r.linePattern(n, text, shape)
+	}
+	plain := strings.TrimLeft(text, `\/!`)
+	if plain == "" && text != "" && text != "!" {
+		r.Fail(n, "%s: %q asks nothing, as goss takes all ! / \\ from the beginning of a text; for a line with a slash, write %q", r.key, text, `/\//`)
+		return Matcher{}
+	}
+	m := linesWith(fmt.Sprintf("line with %q", plain), strings.HasPrefix(text, "!"), func(line string) bool { return strings.Contains(line, plain) })
+	if text == "" {
+		m.test = func(any) (bool, error) { return true, nil }
+	}
+	return m
+}
+
+// escaped is a pattern that is read as text.
+func escaped(text string) string {
+	if rest, absent := strings.CutPrefix(text, "!"); absent {
+		return `!\` + rest
+	}
+	return `\` + text
+}
+
+func (r matchReader) linePattern(n *yaml.Node, text string, shape []string) Matcher {
+	expression := shape[2]
+	if shape[3] != "" {
+		expression = "(?" + shape[3] + ")" + expression
+	}
+	re := r.regexp(n, expression)
+	return linesWith("line that matches "+strings.TrimPrefix(text, "!"), shape[1] == "!", re.MatchString)
+}
+
+// linesWith wants a line of a text to match, or none.
+func linesWith(words string, absent bool, match func(line string) bool) Matcher {
+	article := "a "
+	if absent {
+		article = "no "
+	}
+	return Matcher{words: article + words, test: func(v any) (bool, error) {
+		lines := bufio.NewScanner(strings.NewReader(TextOf(v)))
+		lines.Buffer(nil, maxLineBytes)
+		for lines.Scan() {
+			if match(lines.Text()) {
+				return !absent, nil
+			}
+		}
+		return absent && lines.Err() == nil, lines.Err()
+	}}
+}

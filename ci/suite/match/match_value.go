@@ -1,0 +1,118 @@
+package match
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"slipway/layers/plaintext"
+)
+
+// What goss makes of a value before it is held against a matcher.
+
+// TextOf is a value as text; a list has a line for each element.
+func TextOf(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case []string:
+		return strings.Join(v, "\n")
+	case []any:
+		words := make([]string, len(v))
+		for i, e := range v {
+			words[i] = fmt.Sprint(e)
+		}
+		return strings.Join(words, "\n")
+	}
+	return fmt.Sprint(v)
+}
+
+// numberOf is a value as an int or a float64.
+func numberOf(v any) (any, error) {
+	switch v := v.(type) {
+	case int, float64:
+		return v, nil
+	case string, []string:
+		text := strings.TrimSpace(TextOf(v))
+		number, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", plaintext.Clean(text, 40))
+		}
+		return number, nil
+	}
+	return nil, fmt.Errorf("%s is not a number", valueKind(v))
+}
+
+// AnsweredNumber is the number that a board's answer should be, or the answer.
+func AnsweredNumber(answer string) any {
+	if number, err := strconv.Atoi(strings.TrimSpace(answer)); err == nil {
+		return number
+	}
+	return answer
+}
+
+// compareNumbers orders ints and float64s; NaN has no order.
+func compareNumbers(a, b any) (order int, ok bool) {
+	x, whole := a.(int)
+	y, wholeToo := b.(int)
+	if whole && wholeToo {
+		return cmp.Compare(x, y), true
+	}
+	f, g := toFloat(a), toFloat(b)
+	return cmp.Compare(f, g), f == f && g == g
+}
+
+func toFloat(v any) float64 {
+	if whole, ok := v.(int); ok {
+		return float64(whole)
+	}
+	f, _ := v.(float64)
+	return f
+}
+
+// listOf is the elements of a list, or the values of a mapping.
+func listOf(v any) ([]any, error) {
+	switch v := v.(type) {
+	case []any:
+		return v, nil
+	case []string:
+		all := make([]any, len(v))
+		for i, e := range v {
+			all[i] = e
+		}
+		return all, nil
+	case map[string]any:
+		var all []any
+		for _, e := range v {
+			all = append(all, e)
+		}
+		return all, nil
+	}
+	return nil, fmt.Errorf("%s is not a list", valueKind(v))
+}
+
+func valueKind(v any) string {
+	switch v.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return "a text"
+	case int, float64:
+		return "a number"
+	case bool:
+		return "true or false"
+	case map[string]any:
+		return "a mapping"
+	}
+	return "a list"
+}
+
+// linesOf is listOf, which takes text apart into its lines. As in goss, text that
+// ends in a line feed has an empty line as its last.
+func linesOf(v any) ([]any, error) {
+	if text, ok := v.(string); ok {
+		return listOf(strings.Split(text, "\n"))
+	}
+	return listOf(v)
+}

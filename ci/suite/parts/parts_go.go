@@ -1,0 +1,106 @@
+package parts
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
+)
+
+// goReader reads what a Go test binary prints with -test.v or -test.v=test2json.
+// With the latter, what is the framework's own begins with the byte 0x16.
+type goReader struct {
+	Outcome
+	marked  bool              // the framework marks its lines
+	current string            // the test whose output follows
+	output  map[string]string // of tests that have not ended
+	order   []string          // in which these began
+	ended   bool              // PASS or FAIL of the whole
+}
+
+const goMark = "\x16"
+
+var (
+	goEvent  = regexp.MustCompile(`^=== (RUN|NAME|CONT|PAUSE) +(\S+)$`)
+	goResult = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+) \((\d{1,9})\.(\d\d)s\)$`)
+)
+
+func readGoTest(output string) Outcome {
+	r := &goReader{marked: strings.Contains(output, goMark), output: map[string]string{}}
+	for _, line := range plaintext.Lines(output) {
+		before, own, marked := strings.Cut(line, goMark)
+		if r.marked && !marked {
+			r.say(line)
+			continue
+		}
+		if r.marked {
+			r.say(strings.TrimSpace(before))
+			line = own
+		}
+		r.line(strings.TrimRight(line, "\r"))
+	}
+	r.close()
+	return r.Outcome
+}
+
+func (r *goReader) line(line string) {
+	if m := goEvent.FindStringSubmatch(line); m != nil {
+		r.event(m[1], m[2])
+		return
+	}
+	if m := goResult.FindStringSubmatch(line); m != nil {
+		r.result(m)
+		return
+	}
+	if line == "PASS" || line == "FAIL" {
+		r.ended = true
+		return
+	}
+	r.say(line)
+}
+
+func (r *goReader) event(what, name string) {
+	if _, known := r.output[name]; !known && what == "RUN" && len(r.order) < maxParts {
+		r.output[name] = ""
+		r.order = append(r.order, name)
+	}
+	if r.current = name; what == "PAUSE" {
+		r.current = ""
+	}
+}
+
+func (r *goReader) say(line string) {
+	if said, running := r.output[r.current]; running && line != "" && len(said) < 4*maxPartNotes {
+		r.output[r.current] = said + line + "\n"
+	}
+}
+
+// result ends a test. What it said came before.
+func (r *goReader) result(m []string) {
+	name := m[2]
+	seconds, _ := strconv.ParseInt(m[3], 10, 64)
+	hundredths, _ := strconv.ParseInt(m[4], 10, 64)
+	p := Part{Name: name, Status: report.Passed, TookMS: seconds*1000 + hundredths*10}
+	switch m[1] {
+	case "FAIL":
+		p.Status, p.Saw = report.Failed, r.output[name]
+	case "SKIP":
+		p.Status, p.Saw = report.Skipped, r.output[name]
+	}
+	delete(r.output, name)
+	r.add(p)
+}
+
+// close fails what began and did not end: the program was ended, or it panicked.
+func (r *goReader) close() {
+	for _, name := range r.order {
+		if said, running := r.output[name]; running {
+			r.add(Part{Name: name, Status: report.Failed, Saw: said + "it began and did not end"})
+		}
+	}
+	if !r.ended {
+		r.problem("the last line is not PASS or FAIL: the program was ended, or it is no Go test")
+	}
+}

@@ -1,0 +1,157 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/images"
+)
+
+// Run runs the suites of a board on it. The report is worth keeping whatever
+// the error is: after ErrFailed it is whole, otherwise it holds what was seen.
+func Run(ctx context.Context, conn *target.Conn, spec images.Spec, a images.Artifact, options ...Option) (report.Report, error) {
+	open := func(ctx context.Context) (containers, error) { return target.OpenContainers(ctx, conn) }
+	put := func(ctx context.Context, local, remote string, mode fs.FileMode) error {
+		_, err := conn.Put(ctx, local, remote, mode)
+		return err
+	}
+	s := &Session{Board: conn, name: conn.Address().Name(), open: open, dial: conn.DialContext, put: put, reboot: conn.Reboot, redial: conn.Redial, Stream: conn.Stream, Terminal: conn.Terminal}
+	for _, option := range options {
+		option(s)
+	}
+	return smoke(ctx, s, spec, a)
+}
+
+// Option changes how suites are run.
+type Option func(*Session)
+
+// Reboots says whether checks may restart the board; otherwise they are skipped.
+func Reboots(may bool) Option { return func(s *Session) { s.noReboot = !may } }
+
+// Until ends what still tidies up after a Ctrl-C, when now is closed.
+func Until(now <-chan struct{}) Option { return func(s *Session) { s.now = now } }
+
+func smoke(ctx context.Context, s *Session, spec images.Spec, a images.Artifact) (report.Report, error) {
+	r := report.New(spec)
+	defer s.close()
+	suites, err := LoadAll(spec)
+	if err != nil {
+		err = report.Because(ctx, report.ErrWrong, err)
+		r.AddFailure("smoke", err, SuitesNext)
+		return r, err
+	}
+	s.artifact, s.DPU = a, spec.DPU
+	s.identity = s.identify(ctx, a)
+	file := report.HistoryFile(a.Dir(), s.identity, s.name)
+	if s.last, err = report.ReadHistory(file); err != nil {
+		r.AddFailure("smoke", err, "remove that file; metrics are then compared again after the next run that passes")
+		return r, err
+	}
+	run, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	s.end = end
+	for _, suite := range suites {
+		r.Suites = append(r.Suites, s.runSuite(run, suite))
+	}
+	r.Identity = s.identity // a restart may have changed it
+	lost := s.lossOf(ctx, r)
+	if lost != nil {
+		r.AddFailure("smoke", lost, LostNext)
+	}
+	if r.Failed() && ctx.Err() == nil {
+		r.Logs = s.logs(ctx, r.Identity.BootID)
+	}
+	r.ElapsedMS = time.Since(r.Started).Milliseconds()
+	if lost != nil {
+		return r, lost
+	}
+	if err = verdictOf(ctx, &r); err == nil {
+		err = s.last.Save(file, r)
+	}
+	return r, err
+}
+
+const SuitesNext = "correct the suite, or the list of suites in the board's board.yml"
+
+func LoadAll(spec images.Spec) ([]Suite, error) {
+	if len(spec.Suites) == 0 {
+		return nil, fmt.Errorf("board %s has no suites, so nothing would be proved; add suites: to its board.yml (have %s)",
+			spec.Board, strings.Join(Names(), ", "))
+	}
+	var suites []Suite
+	for _, name := range spec.Suites {
+		suite, err := Load(name)
+		if err != nil {
+			return nil, err
+		}
+		suites = append(suites, suite)
+	}
+	return suites, nil
+}
+
+// verdictOf is the error of a run. Where no failed check tells of it, a failed stage
+// does: the report may be all that somebody reads.
+func verdictOf(ctx context.Context, r *report.Report) (err error) {
+	switch n := r.Counts(); {
+	case ctx.Err() != nil:
+		err = fmt.Errorf("smoke %s: stopped: %w", r.Board, context.Cause(ctx))
+		r.AddFailure("smoke", err, "run it again")
+	case n.Checks[report.Failed] > 0:
+		err = fmt.Errorf("smoke %s: %d of %d checks failed: %w", r.Board, n.Checks[report.Failed], n.Total(), report.ErrFailed)
+		r.Reason = report.ReasonFor(err)
+	case n.Checks[report.Passed] == 0:
+		err = fmt.Errorf("smoke %s: none of %d checks passed: %w", r.Board, n.Total(), report.ErrFailed)
+		r.AddFailure("smoke", err, "take skip out of the suites, or name others in the board's board.yml")
+	}
+	return err
+}
+
+// Session is one board during one run of its suites.
+type Session struct {
+	Board  Board
+	name   string // what it is known as, where it does not say who it is
+	open   func(context.Context) (containers, error)
+	dial   func(ctx context.Context, network, address string) (net.Conn, error) // from the board
+	put    func(ctx context.Context, local, remote string, mode fs.FileMode) error
+	reboot func(ctx context.Context, timeout time.Duration) error
+	redial func(ctx context.Context, timeout time.Duration) error
+	limits lostLimits
+
+	Stream   func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, argv ...string) (status int, err error)
+	Terminal func(ctx context.Context, talk func(keys io.Writer, screen io.Reader) error, argv ...string) error
+
+	DPU      *images.DPU
+	noReboot bool
+	now      <-chan struct{}
+	artifact images.Artifact
+	identity report.Identity
+
+	last report.History
+
+	mu     sync.Mutex
+	opened containers
+	lost   bool
+	why    error                   // it was lost in the middle of a run
+	end    context.CancelCauseFunc // of the run
+	has    map[need]bool           // what the board was asked for already
+
+	container sync.Mutex // they run one at a time
+}
+
+// close ends the connection to containerd; the next container makes another.
+func (s *Session) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened != nil {
+		s.opened.Close()
+		s.opened = nil
+	}
+}

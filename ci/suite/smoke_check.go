@@ -1,0 +1,230 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"slipway/ci/suite/parts"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
+)
+
+// TeardownLimit holds for all commands of a check's teardown together.
+const TeardownLimit = 30 * time.Second
+
+// RunCheck runs one check, as often as it may be tried, and what it has to leave
+// tidy. After its result come those of its parts.
+func (s *Session) RunCheck(ctx context.Context, c Check) []report.CheckResult {
+	r := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
+	if r.Saw = s.unready(ctx, c); r.Saw != "" {
+		return []report.CheckResult{r}
+	}
+	began := time.Now()
+	f, tries, err := s.try(ctx, c)
+	var lacks Missing
+	if errors.As(err, &lacks) {
+		r.Saw = string(lacks)
+		return []report.CheckResult{r}
+	}
+	left := s.tearDown(ctx, c)
+	r.ElapsedMS = time.Since(began).Milliseconds()
+	if tries > 1 {
+		r.Attempts = tries
+	}
+	switch {
+	case ctx.Err() != nil && err != nil:
+		r.Saw = strings.Join(append([]string{lostSaw + context.Cause(ctx).Error()}, left...), "\n")
+	default:
+		conclude(&r, c, f, err, left)
+	}
+	return append([]report.CheckResult{r}, partResults(r, f.parts)...)
+}
+
+// unready says why a check is not even begun.
+func (s *Session) unready(ctx context.Context, c Check) string {
+	switch {
+	case c.Skip:
+		return "the suite says skip"
+	case s.isLost():
+		return "not run: " + errLost.Error()
+	case ctx.Err() != nil:
+		return "not run: stopped before its turn"
+	}
+	return ""
+}
+
+// Missing is what the board lacks for a check.
+type Missing string
+
+func (m Missing) Error() string { return string(m) }
+
+// try examines until a check passes or has no try left.
+func (s *Session) try(ctx context.Context, c Check) (f Finding, tries int, err error) {
+	for tries = 1; ; tries++ {
+		f, err = s.examine(ctx, c)
+		if err == nil && f.OK() || tries > c.Retries || s.isLost() || errors.As(err, new(Missing)) {
+			return f, tries, err
+		}
+		select {
+		case <-ctx.Done():
+			return f, tries, context.Cause(ctx)
+		case <-time.After(c.Pause):
+		}
+	}
+}
+
+var errSlow = errors.New("no answer in time")
+
+// examine runs one probe with its timeout. A board that gives no answer is asked for
+// a sign of life, so that a dead one does not cost every check's timeout.
+func (s *Session) examine(ctx context.Context, c Check) (Finding, error) {
+	slow := fmt.Errorf("%w (%v)", errSlow, c.Timeout)
+	limited, cancel := context.WithTimeoutCause(ctx, c.Timeout, slow)
+	defer cancel()
+	f, err := s.probe(limited, c)
+	// A board that goes down ends programs, so a failure is one of a board that
+	// still answers.
+	if err == nil && (f.OK() || s.end == nil) || ctx.Err() != nil || errors.As(err, new(Missing)) {
+		return f, err
+	}
+	if err != nil && limited.Err() != nil {
+		err = context.Cause(limited)
+	}
+	if s.answers(ctx) {
+		return f, err
+	}
+	if err == nil {
+		err = errors.New(strings.Join(f.saw, "; "))
+	}
+	err = fmt.Errorf("%w, and then not to anything else: %w", err, errLost)
+	if _, meant := c.probe.(reboot); !meant { // a restart of ours that fails is the board's failure
+		s.lose(err)
+	}
+	return f, err
+}
+
+// probe asks for what a check needs on the board, then what it wants to know.
+func (s *Session) probe(ctx context.Context, c Check) (Finding, error) {
+	for _, n := range c.needs {
+		if n.kind == "check" {
+			continue
+		}
+		why, err := s.lacking(ctx, n)
+		if err == nil && why != "" {
+			err = Missing(why)
+		}
+		if err != nil {
+			return Finding{}, err
+		}
+	}
+	f, err := c.probe.Inspect(ctx, s)
+	s.compare(c, &f)
+	return f, err
+}
+
+func (s *Session) answers(ctx context.Context) bool {
+	if s.isLost() {
+		return false
+	}
+	if Answers(ctx, s.Board, s.limits.alive) || ctx.Err() != nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
+	return false
+}
+
+func (s *Session) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// tearDown runs a check's teardown, also after a timeout or a Ctrl-C, and says
+// what of it went wrong. One command that fails does not keep the next from
+// running.
+func (s *Session) tearDown(ctx context.Context, c Check) (wrong []string) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), TeardownLimit, fmt.Errorf("it took longer than %v", TeardownLimit))
+	defer cancel()
+	go func() {
+		select {
+		case <-s.now:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for _, argv := range c.teardown {
+		if s.isLost() {
+			return append(wrong, "teardown was not run: "+errLost.Error())
+		}
+		r, err := s.Board.Run(ctx, argv...)
+		if err == nil && r.Status != 0 {
+			err = errors.New(Describe(r))
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("teardown: %s: %v", ShellLine(argv), err))
+		}
+	}
+	return wrong
+}
+
+// conclude turns what a probe found into a result. What a teardown left behind fails
+// a check too: the next ones may meet it.
+func conclude(r *report.CheckResult, c Check, f Finding, err error, left []string) {
+	for _, m := range f.metrics {
+		r.Metrics = append(r.Metrics, m.Metric)
+	}
+	if err != nil {
+		f.Expect(false, "an answer", err.Error())
+	}
+	for _, wrong := range left {
+		f.Expect(false, "a teardown that works", wrong)
+	}
+	if f.OK() {
+		r.Proves = f.Proves
+		r.Status, r.Saw = report.Passed, plaintext.Clean(strings.Join(f.facts, "; "), report.MaxFactBytes)
+		return
+	}
+	r.Status = report.Failed
+	r.Saw = plaintext.Clean(strings.Join(f.saw, "\n"), report.MaxSawBytes)
+	r.Want = plaintext.Clean(strings.Join(f.Want, "\n"), report.MaxSawBytes)
+	r.Next = plaintext.Clean(cmp.Or(f.Next, c.Next), report.MaxSawBytes)
+}
+
+// addOutcome adds what a program told: any result that failed fails the whole.
+func (f *Finding) addOutcome(o parts.Outcome) {
+	n := map[report.Status]int{}
+	for _, p := range o.Parts {
+		n[p.Status]++
+	}
+	f.parts = o.Parts
+	f.Expect(n[report.Failed] == 0, "no result that failed", "results: "+report.CountWords(n))
+	for _, p := range o.Problems {
+		f.Expect(false, "a whole output", plaintext.Clean(p, 500))
+	}
+	if len(o.Parts) == 0 && len(o.Problems) == 0 {
+		f.Expect(false, "at least one result", "the output holds none")
+	}
+}
+
+// partResults are the parts of a check as results of their own.
+func partResults(r report.CheckResult, parts []parts.Part) []report.CheckResult {
+	var all []report.CheckResult
+	for _, p := range parts {
+		one := report.CheckResult{Name: plaintext.Clean(r.Name+"/"+p.Name, 200), Kind: r.Kind, Status: p.Status, ElapsedMS: p.TookMS, Saw: p.Saw}
+		if p.Status == report.Passed {
+			one.Proves = r.Proves
+		}
+		if p.Status == report.Failed {
+			one.Saw, one.Want, one.Next = cmp.Or(p.Saw, "it failed, and said nothing"), "a pass", r.Next
+		}
+		all = append(all, one)
+	}
+	return all
+}

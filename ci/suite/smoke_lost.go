@@ -1,0 +1,114 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"slipway/ci/report"
+)
+
+// A board that is lost in the middle of its suites has failed no check: what was not
+// asked is unknown. The run ends with one failure, which says how the board was lost.
+
+// errLost ends what is still to be asked of a board that answers no more.
+var errLost = errors.New("the board stopped answering")
+
+const (
+	// alive is how long a board may take for a program that does nothing, before it
+	// counts as lost. A board under emulation takes seconds when it is busy.
+	Alive = 15 * time.Second
+	// backWithin is how long a lost board may take to answer again, which shows
+	// whether it restarted. Nothing more is asked of it than that.
+	backWithin = time.Minute
+)
+
+// lostLimits are a session's, where they are not the usual ones.
+type lostLimits struct{ alive, backWithin time.Duration }
+
+// Answers asks a board for a sign of life, also where its connection does not know yet
+// that it has ended. limit is alive where it is 0.
+func Answers(ctx context.Context, b Board, limit time.Duration) bool {
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(limit, Alive))
+	defer cancel()
+	_, err := b.Run(limited, "true")
+	return err == nil
+}
+
+// lose ends a run in which a check found the board lost.
+func (s *Session) lose(why error) {
+	if s.end == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.why == nil {
+		s.why = why
+		s.end(errLost)
+	}
+}
+
+// whyLost is what the first check that noticed it met, or nil.
+func (s *Session) whyLost() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.why
+}
+
+// lossOf is the error of a run in which the board was lost. It connects again, for
+// the boot id and the logs.
+func (s *Session) lossOf(ctx context.Context, r report.Report) error {
+	why := s.whyLost()
+	if why == nil || ctx.Err() != nil {
+		return nil
+	}
+	at, name := lostAt(r)
+	after := s.afterLoss(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return report.Because(ctx, report.ErrUnreachable, fmt.Errorf("smoke %s: lost at check %d of %d (%s): %w; %s", r.Board, at, r.Counts().Total(), name, why, after))
+}
+
+// afterLoss says what became of the board.
+func (s *Session) afterLoss(ctx context.Context) string {
+	within := cmp.Or(s.limits.backWithin, backWithin)
+	if s.redial == nil {
+		return "it was not asked again"
+	}
+	if err := s.redial(ctx, within); err != nil {
+		return fmt.Sprintf("it did not answer again within %v: %v", within, err)
+	}
+	s.mu.Lock()
+	s.lost = false // its logs can be had
+	s.mu.Unlock()
+	before, after := s.identity.BootID, s.identify(ctx, s.artifact).BootID
+	switch {
+	case before == "" || after == "":
+		return "it answers again; whether it restarted is not known, as it has no boot id"
+	case before != after:
+		return fmt.Sprintf("it restarted by itself: its boot id was %s and is %s", before, after)
+	}
+	return "it answers again and did not restart: its boot id is the same, so the connection broke or its sshd ended"
+}
+
+const LostNext = "see whether the board has power and did not restart (its serial console; on the board: journalctl -b -1 -e), and the network on the way; then run smoke again"
+
+// lostSaw begins what is said of a check that was under way.
+const lostSaw = "not finished: "
+
+// lostAt is the number and name of the first check that was under way.
+func lostAt(r report.Report) (at int, name string) {
+	for _, s := range r.Suites {
+		for _, c := range s.Checks {
+			at++
+			if c.Status == report.Skipped && strings.HasPrefix(c.Saw, lostSaw+errLost.Error()) {
+				return at, c.Name
+			}
+		}
+	}
+	return at, "after the last"
+}

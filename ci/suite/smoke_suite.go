@@ -1,0 +1,146 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"slipway/ci/report"
+	"slipway/layers/plaintext"
+	"slipway/layers/progress"
+)
+
+// checksAtOnce leaves room below sshd's 10 sessions a connection: a check that is
+// ended takes two, and containers and files have theirs.
+const checksAtOnce = 3
+
+// suiteRun is a suite while it is run.
+type suiteRun struct {
+	*Session
+	checks  []Check
+	began   time.Time
+	step    *progress.Step
+	results [][]report.CheckResult // of each check, and then of its parts
+	done    []chan struct{}        // closed when a check has its result
+
+	running struct {
+		sync.Mutex
+		names []string
+	}
+}
+
+// runSuite runs the checks of a suite, several at a time. Their results stand in
+// the order of the suite.
+func (s *Session) runSuite(ctx context.Context, suite Suite) report.SuiteResult {
+	r := &suiteRun{
+		Session: s, checks: suite.Checks, began: time.Now(),
+		step:    progress.Start(ctx, "smoke "+suite.Name, int64(len(suite.Checks)), progress.Tasks),
+		results: make([][]report.CheckResult, len(suite.Checks)), done: make([]chan struct{}, len(suite.Checks)),
+	}
+	for i := range r.done {
+		r.done[i] = make(chan struct{})
+	}
+	for _, batch := range batches(suite.Checks) {
+		r.runBatch(ctx, batch)
+	}
+	result := report.SuiteResult{Name: suite.Name, Checks: slices.Concat(r.results...), ElapsedMS: time.Since(r.began).Milliseconds()}
+	said, err := result.Tally()
+	if s.whyLost() != nil {
+		err = errLost
+	}
+	r.step.End(said, err)
+	return result
+}
+
+// runBatch starts its checks in their order, so that one which waits for an
+// earlier one never keeps that from its turn.
+func (r *suiteRun) runBatch(ctx context.Context, batch []int) {
+	var group errgroup.Group
+	group.SetLimit(checksAtOnce)
+	for _, i := range batch {
+		group.Go(func() error {
+			defer close(r.done[i])
+			r.results[i] = r.runWhenReady(ctx, r.checks[i])
+			r.step.Add(1)
+			return nil
+		})
+	}
+	group.Wait()
+}
+
+func (r *suiteRun) runWhenReady(ctx context.Context, c Check) []report.CheckResult {
+	skipped := report.CheckResult{Name: plaintext.Clean(c.Name, 200), Kind: c.Kind, Status: report.Skipped}
+	if skipped.Saw = r.unmet(c); skipped.Saw != "" {
+		skipped.StartMS = time.Since(r.began).Milliseconds()
+		return []report.CheckResult{skipped}
+	}
+	defer r.lockContainers(c)()
+	defer r.shown(c.Name)()
+	offset := time.Since(r.began)
+	results := r.RunCheck(ctx, c)
+	for i := range results {
+		results[i].StartMS = offset.Milliseconds()
+	}
+	return results
+}
+
+// unmet waits for the checks that one needs, and says which of them did not pass.
+func (r *suiteRun) unmet(c Check) string {
+	for _, n := range c.needs {
+		if n.kind != "check" {
+			continue
+		}
+		<-r.done[n.check]
+		if needed := r.results[n.check][0]; needed.Status != report.Passed {
+			return fmt.Sprintf("it needs %q, which %s", needed.Name, plaintext.Either(needed.Status == report.Failed, "failed", "was skipped"))
+		}
+	}
+	return ""
+}
+
+// shown tells that a check is running, until the function that it returns is called.
+func (r *suiteRun) shown(name string) (end func()) {
+	r.showing(func(names []string) []string { return append(names, name) })
+	return func() {
+		r.showing(func(names []string) []string {
+			i := slices.Index(names, name)
+			return slices.Delete(names, i, i+1)
+		})
+	}
+}
+
+func (r *suiteRun) showing(change func([]string) []string) {
+	r.running.Lock()
+	defer r.running.Unlock()
+	r.running.names = change(r.running.names)
+	r.step.Detail(strings.Join(r.running.names, ", "))
+}
+
+// batches splits checks where one must run alone.
+func batches(checks []Check) [][]int {
+	var all [][]int
+	var open []int
+	for i, c := range checks {
+		if c.Alone {
+			all, open = append(all, open, []int{i}), nil
+			continue
+		}
+		open = append(open, i)
+	}
+	return append(all, open)
+}
+
+// lockContainers waits until a check may run, and returns what ends its turn. The wait is
+// no part of the check's time.
+func (s *Session) lockContainers(c Check) (end func()) {
+	if c.Kind != "container" {
+		return func() {}
+	}
+	s.container.Lock()
+	return s.container.Unlock
+}

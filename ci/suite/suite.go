@@ -1,0 +1,264 @@
+// Package ci takes a board from its build to a report: build, flash, deploy, update and
+// smoke are its stages. Suites of checks, written in YAML, prove the board over SSH. How
+// each stage works is for images, flash and flash/target to know.
+package suite
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"slipway/images/strict"
+
+	"go.yaml.in/yaml/v4"
+
+	"slipway/ci/report"
+	"slipway/images"
+
+	"slipway/layers/localfile"
+)
+
+//go:embed suites/*.yml
+var embedded embed.FS
+
+// Suite is a list of checks, in the order in which they are written.
+type Suite struct {
+	Name   string
+	Checks []Check
+}
+
+// Check is one thing that is asked of a board.
+type Check struct {
+	Name    string
+	Kind    string        // the section that it stands in: command, file, ...
+	Next    string        // what to do when it fails
+	Timeout time.Duration // of one try
+	Retries int           // how often it is tried again
+	Pause   time.Duration // before each of these
+	Skip    bool
+	Alone   bool // nothing runs beside it
+
+	suite    string
+	key      string // its name in the suite's file
+	needs    []need
+	teardown [][]string
+	then     *yaml.Node // sections of checks that follow it
+	probe    Probe
+}
+
+// Limits of a suite. They are far above what a person writes.
+const (
+	MaxSuiteBytes  = 1 << 20
+	maxGossfiles   = 8 // depth of suites that include suites
+	maxTimeout     = time.Hour
+	DefaultTimeout = 30 * time.Second
+	maxRetries     = 1000
+	defaultPause   = time.Second
+	maxNeeds       = 20
+	maxTeardown    = 20
+)
+
+// Names returns the names of the suites that Slipway brings along.
+func Names() []string {
+	files, _ := fs.Glob(embedded, "suites/*.yml")
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(path.Base(f), ".yml")
+	}
+	return files
+}
+
+// Load returns a suite: one of Suites by its name, or a goss file by its
+// path, which ends in .yml or .yaml.
+func Load(name string) (Suite, error) { return loadFile(name, io.Discard) }
+
+// Digest is the digest of the suites of a board, and of those that they include.
+func Digest(spec images.Spec) (string, error) {
+	h := sha256.New()
+	for _, name := range spec.Suites {
+		if _, err := loadFile(name, h); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// loadFile is LoadSuite that also writes what it reads to text.
+func loadFile(name string, text io.Writer) (Suite, error) {
+	l, file := loader{files: embedded, text: text}, path.Join("suites", name+".yml")
+	if ext := filepath.Ext(name); ext == ".yml" || ext == ".yaml" {
+		l, file = loader{files: os.DirFS(filepath.Dir(name)), dir: filepath.Dir(name), text: text}, filepath.Base(name)
+	} else if !slices.Contains(Names(), name) {
+		return Suite{}, fmt.Errorf("no suite %q; have %s, or name a goss file, like ./my-suite.yml", name, strings.Join(Names(), ", "))
+	}
+	if err := l.include(file, 0); err != nil {
+		return Suite{}, err
+	}
+	if len(l.checks) == 0 {
+		return Suite{}, fmt.Errorf("%s: no checks; a suite that asks nothing proves nothing", l.shown(file))
+	}
+	s := Suite{Name: strings.TrimSuffix(path.Base(file), path.Ext(file)), Checks: l.checks}
+	for i := range s.Checks {
+		s.Checks[i].suite = s.Name
+	}
+	return s, nil
+}
+
+// loader gathers the checks of a suite and of those that it includes. The files
+// come from one folder, which includes cannot leave.
+type loader struct {
+	files  fs.FS
+	dir    string // of files, for errors
+	text   io.Writer
+	checks []Check
+}
+
+func (l *loader) shown(file string) string { return filepath.Join(l.dir, file) }
+
+func (l *loader) include(file string, depth int) error {
+	if depth > maxGossfiles {
+		return fmt.Errorf("%s: included more than %d levels deep; does it include itself?", l.shown(file), maxGossfiles)
+	}
+	data, err := l.read(file)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(l.text, "%d %s\n", len(data), data)
+	root, err := parseYAML(l.shown(file), data)
+	if err != nil {
+		return err
+	}
+	for key, value := range strict.Pairs(root) {
+		if key.Value == "gossfile" {
+			err = l.gossfiles(file, value, depth)
+		} else {
+			err = l.section(l.shown(file), key, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *loader) read(file string) ([]byte, error) {
+	info, err := fs.Stat(l.files, file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		return nil, fmt.Errorf("%s: no such suite file (an included one must lie in the same folder or below)", l.shown(file))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", l.shown(file))
+	}
+	f, err := l.files.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return localfile.ReadAll(f, l.shown(file), MaxSuiteBytes)
+}
+
+var gossfileKeys = []string{"file", "title", "meta", "skip"}
+
+// gossfiles reads the section that includes other suites.
+func (l *loader) gossfiles(from string, section *yaml.Node, depth int) error {
+	shown := l.shown(from)
+	if section.Kind != yaml.MappingNode {
+		return strict.At(shown, section, "gossfile must be a mapping of file names")
+	}
+	for key, value := range strict.Pairs(section) {
+		e, err := newEntry(shown, "gossfile", gossfileKeys, key, value)
+		if err != nil {
+			return err
+		}
+		pattern := path.Join(path.Dir(from), e.Text("file", e.Name))
+		skip := e.Flag("skip")
+		if e.Err != nil {
+			return e.Err
+		}
+		if skip != nil && *skip {
+			continue
+		}
+		found, err := fs.Glob(l.files, pattern)
+		if err != nil {
+			return strict.At(shown, key, "%v", err)
+		}
+		if len(found) == 0 {
+			return strict.At(shown, key, "no file matches %q in this folder or below", pattern)
+		}
+		for _, f := range found {
+			if err := l.include(f, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// section reads the checks of one kind.
+func (l *loader) section(file string, key, section *yaml.Node) error {
+	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == key.Value })
+	if i < 0 {
+		return strict.At(file, key, "unknown section %q (have %s)", key.Value, kindNames())
+	}
+	if section.Kind != yaml.MappingNode {
+		return strict.At(file, section, "%s must be a mapping of checks", key.Value)
+	}
+	for key, value := range strict.Pairs(section) {
+		c, err := kinds[i].check(file, key, value)
+		if err == nil {
+			err = l.resolve(c.needs)
+		}
+		if err != nil {
+			return err
+		}
+		if l.checks = append(l.checks, c); len(l.checks) > report.MaxChecks {
+			return strict.At(file, key, "more than %d checks in one suite; split it", report.MaxChecks)
+		}
+		if err := l.followers(file, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followers reads the checks that are to be run after one, and only if it passed.
+func (l *loader) followers(file string, c Check) error {
+	if c.then == nil {
+		return nil
+	}
+	if c.then.Kind != yaml.MappingNode {
+		return strict.At(file, c.then, "then must be a mapping of sections, not %s", strict.KindOf(c.then))
+	}
+	first := len(l.checks)
+	for key, value := range strict.Pairs(c.then) {
+		if err := l.section(file, key, value); err != nil {
+			return err
+		}
+	}
+	for i := range l.checks[first:] {
+		follower := &l.checks[first+i]
+		follower.needs = append(follower.needs, need{kind: "check", name: c.key, check: first - 1})
+	}
+	return nil
+}
+
+func kindNames() string {
+	names := []string{"gossfile"}
+	for _, k := range kinds {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

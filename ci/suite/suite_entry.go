@@ -1,0 +1,127 @@
+package suite
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"slipway/ci/suite/match"
+
+	"slipway/images/strict"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// parseYAML returns the mapping that a suite's file holds.
+func parseYAML(file string, data []byte) (*yaml.Node, error) {
+	if line, column := templateAt(data); line > 0 {
+		return nil, fmt.Errorf("%s:%d:%d: goss's templates ({{ }}) are not filled in here; write the values out", file, line, column)
+	}
+	return strict.ParseMapping(file, data, "a suite is a mapping of sections ("+kindNames()+")")
+}
+
+// templateAt is where the first template of goss begins, outside of comments.
+func templateAt(data []byte) (line, column int) {
+	for text := range strings.SplitSeq(string(data), "\n") {
+		line++
+		code, _, _ := strings.Cut(" "+text, " #")
+		if column = strings.Index(code, "{{"); column >= 0 {
+			return line, column
+		}
+	}
+	return 0, 0
+}
+
+// commonKeys may stand in every check: the first four as in goss, the others are
+// ours.
+var commonKeys = []string{"title", "meta", "timeout", "skip", "retries", "pause", "needs", "teardown", "alone"}
+
+// Entry is one check as it is written.
+type Entry struct {
+	*strict.Entry
+	Limit time.Duration // for checks of a kind that need longer than others
+}
+
+func newEntry(file, kind string, keys []string, key, value *yaml.Node) (*Entry, error) {
+	if value.Kind == yaml.MappingNode {
+		for k := range strict.Pairs(value) {
+			if why, ok := unmapped[kind+" "+k.Value]; ok {
+				return nil, strict.At(file, k, "goss's %s of a %s cannot be asked over SSH: %s", k.Value, kind, why)
+			}
+		}
+	}
+	e, err := strict.NewEntry(file, kind, keys, key, value)
+	return &Entry{Entry: e}, err
+}
+
+// timeout of 0 is the usual one, as goss writes it.
+func (e *Entry) timeout() time.Duration {
+	usual := cmp.Or(e.Limit, DefaultTimeout)
+	return cmp.Or(e.millis("timeout", usual, 0), usual)
+}
+
+// millis is a time; like goss's, it is written in milliseconds.
+func (e *Entry) millis(key string, fallback time.Duration, least int64) time.Duration {
+	ms := e.Number(key, fallback.Milliseconds(), least, maxTimeout.Milliseconds())
+	return time.Duration(ms) * time.Millisecond
+}
+
+// teardown is a list of commands: a text for the board's shell, or a list of words.
+func (e *Entry) teardown() [][]string {
+	n := e.Fields["teardown"]
+	if n == nil {
+		return nil
+	}
+	if n.Kind != yaml.SequenceNode || len(n.Content) > maxTeardown {
+		e.Fail(n, "teardown must be a list of at most %d commands, not %s", maxTeardown, strict.KindOf(n))
+		return nil
+	}
+	var all [][]string
+	for _, c := range n.Content {
+		all = append(all, e.commandOf(c))
+	}
+	return all
+}
+
+func (e *Entry) commandOf(n *yaml.Node) []string {
+	one := &strict.Entry{File: e.File, Fields: map[string]*yaml.Node{"teardown": n}}
+	var argv []string
+	if n.Kind == yaml.SequenceNode {
+		argv = one.List("teardown")
+	} else {
+		argv = []string{"sh", "-c", one.Text("teardown", "")}
+	}
+	if e.Err == nil {
+		e.Err = one.Err
+	}
+	if len(argv) == 0 || strings.ContainsRune(strings.Join(argv, ""), 0) || argv[len(argv)-1] == "" && argv[0] == "sh" {
+		e.Fail(n, "teardown: not a command")
+	}
+	return argv
+}
+
+// meta reads title and next; goss lets any other key stand there too.
+func (e *Entry) meta() (title, next string) {
+	title = e.Text("title", e.Name)
+	n := e.Fields["meta"]
+	if n == nil {
+		return title, ""
+	}
+	if n.Kind != yaml.MappingNode {
+		e.Fail(n, "meta must be a mapping (title, next), not %s", strict.KindOf(n))
+		return title, ""
+	}
+	m := &strict.Entry{File: e.File, Fields: map[string]*yaml.Node{}}
+	for k, v := range strict.Pairs(n) {
+		m.Fields[k.Value] = v
+	}
+	title, next = m.Text("title", title), m.Text("next", "")
+	if e.Err == nil {
+		e.Err = m.Err
+	}
+	return title, next
+}
+
+// Matcher reads an attribute as a matcher.
+func (e *Entry) Matcher(key string, t match.Type) match.Matcher { return match.Read(e.Entry, key, t) }

@@ -1,0 +1,114 @@
+// Package suitetest plays boards for tests of checks.
+package suitetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"slipway/ci/report"
+	"slipway/flash/target"
+	"slipway/flash/target/sshd"
+	"slipway/layers/run"
+)
+
+// Here is this machine as a board: real programs, without the connection.
+type Here struct{}
+
+func (Here) Run(ctx context.Context, argv ...string) (target.Result, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.WaitDelay = 10 * time.Second
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	r := target.Result{Stdout: []byte(out.String()), Stderr: []byte(errs.String())}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && ctx.Err() == nil {
+		r.Status, err = exit.ExitCode(), nil
+	}
+	return r, err
+}
+
+// Recorded answers as a board was recorded to: by the program's name and its
+// arguments, or the beginning of them.
+type Recorded map[string]string
+
+func (b Recorded) Run(_ context.Context, argv ...string) (target.Result, error) {
+	line := strings.Join(argv, " ")
+	for asked, answer := range b {
+		if strings.HasPrefix(line, asked) {
+			status := 0
+			if rest, ok := strings.CutPrefix(answer, "exit 1\n"); ok {
+				status, answer = 1, rest
+			}
+			return target.Result{Status: status, Stdout: []byte(answer)}, nil
+		}
+	}
+	return target.Result{}, fmt.Errorf("not recorded: %s", line)
+}
+
+// Verdict is a result as "passed: saw" or "failed: saw / want".
+func Verdict(r report.CheckResult) string {
+	if r.Status == report.Failed {
+		return "failed: " + r.Saw + " / " + r.Want
+	}
+	return string(r.Status) + ": " + r.Saw
+}
+
+// WriteSuite writes files, main.yml first among them, and returns its path.
+func WriteSuite(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "main.yml")
+}
+
+// StartBoard runs a real server that the user's configuration calls "board", with the
+// alias serial-7 for its host key. ssh finds the home folder by itself, so it is called
+// by another name with -F. The key is returned as known_hosts files have it.
+func StartBoard(t *testing.T, settings ...string) (key, known string) {
+	t.Helper()
+	program, err := exec.LookPath("ssh")
+	if _, missing := os.Stat(sshd.Program); err != nil || missing != nil {
+		t.Skip("ssh or sshd is missing: install the Debian packages openssh-client and openssh-server")
+	}
+	s, err := sshd.New(t.TempDir(), settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	dir := t.TempDir()
+	known = filepath.Join(dir, "known_hosts")
+	config := fmt.Sprintf("Host board\n\tHostName 127.0.0.1\n\tPort %d\n\tHostKeyAlias serial-7\n\tIdentityFile %s\n\tUserKnownHostsFile %s\n\tGlobalKnownHostsFile none\n", s.Port, s.Identity, known)
+	for name, text := range map[string]string{"config": config, "ssh": "#!/bin/sh\nexec " + program + " -F " + filepath.Join(dir, "config") + " \"$@\"\n"} {
+		if err := run.WriteProgram(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("HOME", dir)
+	t.Setenv("SSH_AUTH_SOCK", "")
+	line, err := os.ReadFile(s.KnownHosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, key, _ = strings.Cut(strings.TrimSpace(string(line)), " ")
+	return key, known
+}
