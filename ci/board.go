@@ -16,6 +16,7 @@ import (
 	"slipway/ci/reach"
 	"slipway/ci/suite"
 
+	_ "slipway/ci/offload" // its checks are sections of suites
 	"slipway/ci/report"
 	"slipway/flash"
 	"slipway/flash/device"

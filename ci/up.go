@@ -1,3 +1,5 @@
+// Package ci takes a board from its build to a report. Its stages are build, flash, boot,
+// deploy, update, smoke. Packages images, flash, flash/target know how each is done.
 package ci
 
 import (

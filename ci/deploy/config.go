@@ -1,3 +1,5 @@
+// Package deploy changes a running board: its configuration, files, containers. Every
+// change of files can be undone.
 package deploy
 
 import (

@@ -1,5 +1,5 @@
-// Package offload proves what a DPU's ports do: rules of DPDK and FRR with packets that
-// show them, virtual functions, steering, inference. Its checks are sections of a suite.
+// Package offload proves with packets what the ports of a DPU do by themselves. Its checks
+// are sections of a suite: rules of DPDK, routes of FRR, virtual functions, inference.
 package offload
 
 import (

@@ -1,3 +1,4 @@
+// Package reach connects to a board by its name, with the host keys that its flash recorded.
 package reach
 
 import (

@@ -1,3 +1,4 @@
+// Package parts reads several results from what one program printed: TAP, ptest, go test.
 package parts
 
 import (

@@ -1,3 +1,4 @@
+// Package match reads what a value must be, as goss writes it, into a Matcher.
 package match
 
 import (
