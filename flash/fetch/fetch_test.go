@@ -348,15 +348,15 @@ func TestCanceled(t *testing.T) {
 func TestOverSSHTriedOnce(t *testing.T) {
 	s := newSFTPServer(t).(*sftpServer)
 	b := &boardFolder{}
-	defer b.close()
+	defer b.closeConnections()
 	for _, path := range []string{s.dir, filepath.Join(s.dir, "none"), "/dev/null"} {
-		var f final
-		if _, err := b.open(t.Context(), wanted{ref: reference{host: s.addr(), path: path}}, held{}); !errors.As(err, &f) {
+		var f permanentError
+		if _, err := b.openFile(t.Context(), fileRequest{ref: reference{host: s.addr(), path: path}}, cachedPart{}); !errors.As(err, &f) {
 			t.Errorf("%s: %v; want it to be final", path, err)
 		}
 	}
-	var f final
-	if err := unreadable(fmt.Errorf("reach: %w", &net.DNSError{IsNotFound: true})); !errors.As(err, &f) {
+	var f permanentError
+	if err := readError(fmt.Errorf("reach: %w", &net.DNSError{IsNotFound: true})); !errors.As(err, &f) {
 		t.Error("a name that nobody has is tried again")
 	}
 }
@@ -555,9 +555,9 @@ func dialWith(t *testing.T, s *sshd.Server) {
 	if err := os.WriteFile(file, []byte("here "+key), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	before := dial
-	t.Cleanup(func() { dial = before })
-	dial = func(ctx context.Context, host string) (*target.Conn, error) {
+	before := dialHost
+	t.Cleanup(func() { dialHost = before })
+	dialHost = func(ctx context.Context, host string) (*target.Conn, error) {
 		name, port, err := net.SplitHostPort(host)
 		if err != nil {
 			return nil, err

@@ -234,7 +234,7 @@ func TestNoWayDown(t *testing.T) {
 		http.Redirect(w, r, to.URL+"/disk.img", http.StatusFound)
 	}))
 	t.Cleanup(s.Close)
-	ref, err := parse(s.URL + "/disk.img")
+	ref, err := parseReference(s.URL + "/disk.img")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestNoWayDown(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	w.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
-	if _, err := w.open(t.Context(), wanted{ref: ref}, held{}); err == nil || !strings.Contains(err.Error(), "from https to http://") {
+	if _, err := w.openFile(t.Context(), fileRequest{ref: ref}, cachedPart{}); err == nil || !strings.Contains(err.Error(), "from https to http://") {
 		t.Errorf("open = %v; want it refused", err)
 	}
 }
@@ -334,13 +334,13 @@ func TestKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	origin, err := parse(ref)
+	origin, err := parseReference(ref)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{dir: filepath.Join(dir, origin.key()), name: "disk.img"}
+	p := &cacheEntry{dir: filepath.Join(dir, origin.cacheKey()), name: "disk.img"}
 	await(t, func() bool {
-		r := p.read(".part.json")
+		r := p.readRecord(".part.json")
 		return r != nil && r.SizeBytes > 50_000
 	})
 	if err := cmd.Process.Signal(unix.SIGKILL); err != nil {
@@ -373,15 +373,15 @@ func TestDamagedPart(t *testing.T) {
 		if _, err := fetchIt(t, dir, s.URL+"/disk.img", ""); err == nil {
 			t.Fatal("Get over a broken line succeeded")
 		}
-		origin, err := parse(s.URL + "/disk.img")
+		origin, err := parseReference(s.URL + "/disk.img")
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &place{dir: filepath.Join(dir, origin.key()), name: "disk.img"}
-		if r := p.read(".part.json"); r == nil || r.SizeBytes != 5000 {
+		p := &cacheEntry{dir: filepath.Join(dir, origin.cacheKey()), name: "disk.img"}
+		if r := p.readRecord(".part.json"); r == nil || r.SizeBytes != 5000 {
 			t.Fatalf("kept: %+v; want 5000 bytes", r)
 		}
-		if err := os.WriteFile(p.path(".part"), []byte(damage), 0o600); err != nil {
+		if err := os.WriteFile(p.filePath(".part"), []byte(damage), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		file, err := fetchIt(t, dir, s.URL+"/disk.img", "")

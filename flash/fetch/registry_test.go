@@ -601,7 +601,7 @@ func TestTokensNeedTLS(t *testing.T) {
 		{"https", "http://tokens.example/"}, {"https", "http://127.0.0.1/"}, {"http", "http://tokens.example/"},
 	} {
 		req := httptest.NewRequest(http.MethodGet, test.tokens, nil)
-		if _, err := (guarded{http.NewFileTransport(http.Dir("testdata")), test.registry}).RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not https") {
+		if _, err := (tokenTransport{http.NewFileTransport(http.Dir("testdata")), test.registry}).RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not https") {
 			t.Errorf("from %s to %s: %v; want it refused", test.registry, test.tokens, err)
 		}
 	}
@@ -639,7 +639,7 @@ func TestUnpackOntoFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	data := layer(t, packings[ocispec.MediaTypeImageLayer], tar.Header{Name: "virt.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644})
-	_, err = (&place{dir: t.TempDir()}).onlyFile(bytes.NewReader(data), full)
+	_, err = (&cacheEntry{dir: t.TempDir()}).copyOnlyFile(bytes.NewReader(data), full)
 	if !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "damaged") {
 		t.Errorf("onlyFile = %v; want a full disk, and no word of damage", err)
 	}
