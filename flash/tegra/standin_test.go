@@ -57,7 +57,7 @@ func play(transcript string, args []string) {
 		case "@child":
 			child()
 		case "@exit":
-			os.Exit(number(rest))
+			os.Exit(parseCount(rest))
 		default:
 			fmt.Println(line)
 		}
@@ -92,7 +92,7 @@ func makeCard(args []string) {
 	blocks := int64(0)
 	for i, a := range args {
 		if a == "-s" {
-			blocks = int64(number(args[i+1]))
+			blocks = int64(parseCount(args[i+1]))
 		}
 	}
 	out := args[len(args)-1]
