@@ -466,7 +466,7 @@ func TestSaid(t *testing.T) {
 		{1, "x\x1b[2J\xff\ny", nil, "x[2J? y"},
 		{1, "x" + long, nil, "x" + long[:498]},
 	} {
-		err := said(target.Result{Status: test.status, Stderr: []byte(test.stderr)}, nil)
+		err := commandError(target.Result{Status: test.status, Stderr: []byte(test.stderr)}, nil)
 		if test.want == "" && err == nil {
 			continue
 		}
