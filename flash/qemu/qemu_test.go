@@ -81,7 +81,7 @@ func TestAliveUntilTheDiskIsClosed(t *testing.T) {
 		if err := unix.Kill(vm.PID, unix.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		for vm.alive() {
+		for vm.isAlive() {
 		}
 		if at, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(vm.PID), "cwd")); err == nil {
 			t.Errorf("process %d still has the folder %s, and is not taken for alive", vm.PID, at)
@@ -256,7 +256,7 @@ func TestEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if !vm.wait(t.Context(), stopGrace) {
+	if !vm.waitExit(t.Context(), stopGrace) {
 		_ = vm.Stop()
 		t.Error("the machine outlived its context")
 	}
