@@ -384,7 +384,7 @@ func TestMinisign(t *testing.T) {
 	mustRun(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
 	sig, allowed := read(t, file+".minisig"), string(read(t, public))
 	who, err := verify(t, allowed, sig, message)
-	if err != nil || !strings.HasPrefix(allowed, strings.Replace(who, "minisign key", untrusted+"minisign public key", 1)+"\n") {
+	if err != nil || !strings.HasPrefix(allowed, strings.Replace(who, "minisign key", untrustedHead+"minisign public key", 1)+"\n") {
 		t.Errorf("Verify = %q, %v; want the key that %q names", who, err, allowed)
 	}
 	if _, err := verify(t, allowed, sig, message+"x"); err == nil || !strings.Contains(err.Error(), "not of this file") {
@@ -397,7 +397,7 @@ func TestMinisign(t *testing.T) {
 			spoiled[j] ^= 1
 			changed := strings.Join(lines[:i], "") + string(spoiled) + strings.Join(lines[i+1:], "")
 			who, err := verify(t, allowed, []byte(changed), message)
-			if free := i == 0 && j >= len(untrusted); (err == nil) != free {
+			if free := i == 0 && j >= len(untrustedHead); (err == nil) != free {
 				t.Fatalf("line %d, byte %d changed: %q, %v", i+1, j, who, err)
 			}
 		}
@@ -413,7 +413,7 @@ func TestMinisign(t *testing.T) {
 }
 
 func TestMinisignKeyRefused(t *testing.T) {
-	for _, text := range []string{untrusted + "x", untrusted + "x\n", untrusted + "x\nRWQ\n", untrusted + "x\n" + base64.StdEncoding.EncodeToString(make([]byte, 42))} {
+	for _, text := range []string{untrustedHead + "x", untrustedHead + "x\n", untrustedHead + "x\nRWQ\n", untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(make([]byte, 42))} {
 		if _, err := ParseSigners("key.pub", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "key.pub:") {
 			t.Errorf("ParseSigners(%q) = %v; want it refused", text, err)
 		}
@@ -433,8 +433,8 @@ func FuzzVerify(f *testing.F) {
 	w.Key = key.Marshal()
 	w.Signature = ssh.Marshal(ssh.Signature{Format: "ssh-ed25519", Blob: make([]byte, 64)})
 	f.Add(armor(append([]byte(magic), ssh.Marshal(w)...)))
-	f.Add([]byte(untrusted + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("ED"), make([]byte, 72)...)) + "\n" + trusted + "y\n" + base64.StdEncoding.EncodeToString(make([]byte, 64)) + "\n"))
-	mini := untrusted + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("Ed"), append(make([]byte, 8), key.Marshal()[19:]...)...))
+	f.Add([]byte(untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("ED"), make([]byte, 72)...)) + "\n" + trustedHead + "y\n" + base64.StdEncoding.EncodeToString(make([]byte, 64)) + "\n"))
+	mini := untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("Ed"), append(make([]byte, 8), key.Marshal()[19:]...)...))
 	f.Fuzz(func(t *testing.T, sig []byte) {
 		for _, allowed := range []string{"ann " + fuzzKey, mini} {
 			s, err := ParseSigners("allowed", []byte(allowed))
@@ -449,7 +449,7 @@ func FuzzVerify(f *testing.F) {
 }
 
 func FuzzAllowedSigners(f *testing.F) {
-	for _, s := range []string{"ann " + fuzzKey, `"a b" namespaces="file",valid-after="20200101Z" ` + fuzzKey, "* cert-authority " + fuzzKey + " x", untrusted + "x\nRWQ=\n"} {
+	for _, s := range []string{"ann " + fuzzKey, `"a b" namespaces="file",valid-after="20200101Z" ` + fuzzKey, "* cert-authority " + fuzzKey + " x", untrustedHead + "x\nRWQ=\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -464,13 +464,13 @@ func FuzzAllowedSigners(f *testing.F) {
 			if e.key == nil || e.principals == "" || e.line == 0 {
 				t.Errorf("ParseSigners(%q): %+v", text, e)
 			}
-			_, _ = s.allowed(e.key, time.Unix(1<<31, 0))
+			_, _ = s.findSigner(e.key, time.Unix(1<<31, 0))
 		}
 	})
 }
 
 func TestMinisignKeyName(t *testing.T) {
-	if got := name([8]byte{0x77, 0x4e, 0xb3, 0x31, 0x2b, 0xa2, 0xcf, 0x03}); got != "3CFA22B31B34E77" {
+	if got := keyName([8]byte{0x77, 0x4e, 0xb3, 0x31, 0x2b, 0xa2, 0xcf, 0x03}); got != "3CFA22B31B34E77" {
 		t.Errorf("name = %s; want it as minisign prints it, without a zero before it", got)
 	}
 }
