@@ -99,7 +99,7 @@ func framed(_ testing.TB, p []byte) []byte {
 	for last := false; !last; {
 		n := min(len(p), maxBlockBytes)
 		last = n == len(p)
-		head := blockHeader(block{last: last, kind: rawBlock, size: int64(n)})
+		head := encodeBlockHeader(block{last: last, kind: rawBlock, size: int64(n)})
 		out, p = append(append(out, head[:]...), p[:n]...), p[n:]
 	}
 	return out

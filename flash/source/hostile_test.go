@@ -69,7 +69,7 @@ func TestZstWindowOfTable(t *testing.T) {
 	const blockBytes, claimed = 100 * kib, 2000
 	frame := append([]byte(frameMagic), 0, 16<<3) // a window of 64 MiB, no size
 	for i := range 30 {
-		head := blockHeader(block{last: i == 29, kind: rawBlock, size: blockBytes})
+		head := encodeBlockHeader(block{last: i == 29, kind: rawBlock, size: blockBytes})
 		frame = append(append(frame, head[:]...), random(blockBytes)...)
 	}
 	small := byOther(t, random(100))

@@ -52,7 +52,7 @@ func anyBlock(kind, a, b byte) (int, int, []byte) {
 func anyFrame(says []byte) []byte {
 	out, _ := plainHeader(0)
 	add := func(b block, content []byte) {
-		head := blockHeader(b)
+		head := encodeBlockHeader(b)
 		out = append(append(out, head[:]...), content...)
 	}
 	add(block{kind: rawBlock, size: 1}, []byte("A"))
