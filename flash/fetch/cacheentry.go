@@ -178,7 +178,7 @@ func (p *cacheEntry) keepFile(r cacheRecord) (string, error) {
 	return path, nil
 }
 
-// spare is what a download leaves free on the disk.
+// reservedBytes is how much a download leaves free on the disk.
 const reservedBytes = 16 << 20
 
 // checkSpace fails early where the disk is too small.

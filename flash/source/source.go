@@ -127,8 +127,8 @@ func openImage(f *os.File, name string) (*Image, error) {
 			return nil, err
 		}
 	}
-	if special, ok := m.decoder.(interface{ form() string }); ok {
-		m.form = special.form()
+	if special, ok := m.decoder.(interface{ formName() string }); ok {
+		m.form = special.formName()
 	}
 	return m, nil
 }

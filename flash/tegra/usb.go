@@ -14,7 +14,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// vendor is NVIDIA's number on the USB bus.
+// nvidiaVendor is NVIDIA's number on the USB bus.
 const nvidiaVendor = "0955"
 
 // module is the meaning of a product number in recovery mode.
