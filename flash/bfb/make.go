@@ -201,7 +201,7 @@ func (o *inputFiles) readPart(ctx context.Context, p Part) (piece, error) {
 		i.from, i.data, i.SizeBytes = p.path, f, size
 	}
 	if i.SizeBytes > math.MaxUint32 {
-		return i, fmt.Errorf("image %s: %s has %d bytes; an image has room for %d", p.kind.name, i.from, i.SizeBytes, uint32(math.MaxUint32))
+		return i, fmt.Errorf("image %s: %s has %d bytes; an image holds at most %d", p.kind.name, i.from, i.SizeBytes, uint32(math.MaxUint32))
 	}
 	var err error
 	i.CRC32, err = i.copyPadded(ctx, io.Discard)

@@ -39,8 +39,8 @@ type memory struct {
 	pool  *sync.Pool
 }
 
-// one is memory of a piece; medium is that of a frame of zstd that is as large, as ours
-// are, and large that of a somewhat larger one.
+// onePiece has memory for a piece, mediumFrame for a frame of zstd with one piece, as
+// in our own files, largeFrame for larger ones.
 var onePiece, mediumFrame, largeFrame = newPool(pieceBytes), newPool(pieceBytes + slackBytes), newPool(smallBytes + slackBytes)
 
 func newPool(n int) *sync.Pool {

@@ -147,7 +147,8 @@ func nextFrame(in *bufio.Reader) (frameHeader, error) {
 }
 
 func (z *zst) decodeFrame(f frame, to *cutter) error {
-	// Zeros compress to a 30000th. A frame with a lower ratio is read at once.
+	// Zeros compress to a 30000th. A frame below a 1024th of its content is checked at
+	// once.
 	if f.len <= smallBytes && (f.sizeBytes <= smallBytes || f.len < f.sizeBytes/1024) {
 		done, err := z.decodeSmall(f, to)
 		if done || err != nil {

@@ -161,7 +161,7 @@ func isZero(p []byte) bool { return bytes.Equal(p, zeros[:len(p)]) }
 // not above the folder. Then no chain of links leads outside either.
 func (t *extraction) makeSymlink(name, to string) error {
 	if len(to) > t.limits.NameBytes || to == "" || strings.ContainsRune(to, 0) {
-		return fmt.Errorf("link %q: no target that is taken: %.40q", name, to)
+		return fmt.Errorf("link %q: the target is invalid: %.40q", name, to)
 	}
 	parts, climbs := strings.Split(path.Dir(name), "/"), 0
 	if path.Dir(name) == "." {

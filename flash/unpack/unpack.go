@@ -80,7 +80,7 @@ func unpackInto(ctx context.Context, from Source, dir string, limits Limits, ste
 		err = errors.Join(err, t.close())
 	}
 	if err == nil && from.SHA256 != "" && sum != from.SHA256 {
-		err = fmt.Errorf("its sha256 is %s, %s was said; it was damaged on its way or is another one: get it again", sum, from.SHA256)
+		err = fmt.Errorf("its sha256 is %s, %s was expected; it was damaged on its way or is another one: get it again", sum, from.SHA256)
 	}
 	if err != nil {
 		return "", 0, errors.Join(explainError(err), os.RemoveAll(dir))
@@ -148,7 +148,7 @@ func checkSpace(dir string, need int64) error {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < need {
-		return fmt.Errorf("%s has %d MiB free, the archive alone has %d MiB: make room there", dir, free>>20, need>>20)
+		return fmt.Errorf("%s has %d MiB free, the archive alone has %d MiB: free some space there", dir, free>>20, need>>20)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func checkSpace(dir string, need int64) error {
 func explainError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("no room for what is in it: %w; make room and try again", err)
+		return fmt.Errorf("no space for its content: %w; free some space and try again", err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("it ends in the middle: %w; get it again", err)
 	case errors.Is(err, fs.ErrExist):
