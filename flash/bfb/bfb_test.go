@@ -344,7 +344,7 @@ func FuzzRead(f *testing.F) {
 		if s.Check(t.Context(), bytes.NewReader(data), nil) != nil {
 			return
 		}
-		// What passes can be written again, and is the same.
+		// A valid stream written again is the same.
 		for n, i := range s.Images {
 			want := data[i.OffsetBytes-headerBytes : i.OffsetBytes]
 			if got := i.encodeHeader(); i.Minor == minor && want[5]&0xf == 0 && !bytes.Equal(got[:], want) {

@@ -23,12 +23,12 @@ import (
 
 // cacheEntry is the set of cache files of one file of one origin:
 //
-//	NAME.json           the version that is whole
-//	HEX/NAME            that version, below its digest: nothing that a flash reads is
-//	                    ever replaced by another version
-//	NAME.unpacked.json  what it was unpacked to, where it is a container's layer
-//	NAME.part           what has come of the next one
-//	NAME.part.json      how much of that is proved, and of which version it is
+//	NAME.json           the record of the complete version
+//	HEX/NAME            that version, below its digest, so that no other version
+//	                    replaces a file while a flash reads it
+//	NAME.unpacked.json  the record of its unpacked file, if it is a container's layer
+//	NAME.part           the next version, as far as it is fetched
+//	NAME.part.json      how many bytes of that are proved, and its version
 type cacheEntry struct {
 	dir, name string
 	lock      *os.File

@@ -45,7 +45,7 @@ type cachedPart struct {
 
 // fileResponse is a server's response to a fileRequest.
 type fileResponse struct {
-	body      io.ReadCloser // nil: what is held is whole, and the server has no other
+	body      io.ReadCloser // nil: the cached file is complete and current
 	from      int64         // where body begins
 	size      int64         // of the whole file; -1: unknown until the body ends
 	validator string
@@ -93,7 +93,7 @@ type download struct {
 	have      int64 // bytes in f and in hash
 	size      int64 // -1: not known yet
 	validator string
-	starts    int  // how often it began anew
+	starts    int  // how often it started over
 	resumed   bool // some bytes came from an earlier run or another connection
 	proved    int64
 	provedAt  time.Time

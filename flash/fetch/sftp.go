@@ -25,7 +25,7 @@ var dialHost = func(ctx context.Context, host string) (*target.Conn, error) {
 	return target.Dial(ctx, a)
 }
 
-// openFile opens a file over SFTP, behind the bytes of a partial file of the same
+// openFile opens a file over SFTP, after the bytes of a partial file of the same
 // version.
 func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
 	r, err := b.reopenFile(ctx, w.ref)

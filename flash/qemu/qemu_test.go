@@ -129,7 +129,7 @@ func TestStartTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// What cannot be read may be the record of a machine that runs.
+// An unreadable record may be that of a running machine.
 func TestStartReturnsFindsError(t *testing.T) {
 	spec, dir := machine(t)
 	if err := os.WriteFile(filepath.Join(dir, stateName), []byte("{"), 0o644); err != nil {
@@ -144,7 +144,7 @@ func TestStartReturnsFindsError(t *testing.T) {
 	}
 }
 
-// A machine that nobody can find again must not stay on.
+// A machine without a record must not keep running.
 func TestStartStopsWhatItCannotRecord(t *testing.T) {
 	spec, dir := machine(t)
 	state := filepath.Join(dir, stateName)

@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// fuzzLimit is more than what a small input makes that is no bomb.
+// fuzzLimit is more than a small valid input unpacks to.
 const fuzzLimit = 64 << 20
 
 // prove unpacks a file as a whole, and once more what lies in a few spans alone: both

@@ -143,7 +143,7 @@ func TestMapFile(t *testing.T) {
 	}
 }
 
-// What fails leaves nothing behind, and what was there as it was.
+// A failure leaves no new files, and old files unchanged.
 func TestPackFails(t *testing.T) {
 	image := byOther(t, sampleImage())
 	cut := writeFile(t, "disk.img.xyz", image[:len(image)-9])

@@ -68,7 +68,7 @@ func longImage() []byte {
 	return slices.Concat(text, make([]byte, 5*mib), text, random(100*kib), make([]byte, 9*mib), text, make([]byte, 3*mib+17), text, make([]byte, 3*mib))
 }
 
-// onCores tests what is unpacked in another way where there are more cores.
+// onCores runs a test with several numbers of cores, which change the way of decoding.
 func onCores(t *testing.T, name string, test func(t *testing.T)) {
 	defer func(n int) { cores = n }(cores)
 	for _, cores = range []int{2, 8} {
@@ -181,7 +181,7 @@ func emptyBlocks(p []byte) []byte {
 	return append(out, head[:]...)
 }
 
-// What a block unpacks to is told by counting blocks, so that empty ones must be known.
+// Blocks are counted to find their output, so empty blocks must be recognised.
 func TestZstEmptyBlocks(t *testing.T) {
 	image := random(300 * kib)
 	var want []byte
@@ -225,7 +225,7 @@ func TestZstReadFault(t *testing.T) {
 	})
 }
 
-// endsWhenAsked is a context that ends when it is asked for the nth time.
+// endsWhenAsked is a context that ends at its nth check.
 type endsWhenAsked struct {
 	context.Context
 	left *atomic.Int64
@@ -238,7 +238,7 @@ func (c endsWhenAsked) Err() error {
 	return nil
 }
 
-// What unpacks to nothing, or to zeros without end, ends with its context.
+// Decoding of empty blocks, or of endless zeros, ends with its context.
 func TestZstEndsWithContext(t *testing.T) {
 	empty := framed(t, nil)
 	head := encodeBlockHeader(block{kind: rawBlock})

@@ -74,7 +74,7 @@ func sign(t *testing.T, key, text string, args ...string) []byte {
 	return read(t, file+".sig")
 }
 
-// judged is whether ssh-keygen takes a signature.
+// judged reports whether ssh-keygen accepts a signature.
 func judged(t *testing.T, allowed, principal string, sig []byte, text string) bool {
 	t.Helper()
 	cmd := exec.Command("ssh-keygen", "-Y", "verify", "-f", write(t, "allowed", allowed), "-I", principal, "-n", "file", "-s", write(t, "sig", string(sig)))
@@ -96,7 +96,7 @@ func verify(t *testing.T, allowed string, sig []byte, text string) (string, erro
 	return s.Verify(t.Context(), sig, strings.NewReader(text))
 }
 
-// What ssh-keygen signs is taken, and nothing else is.
+// Only signatures of ssh-keygen are accepted.
 func TestVerifySSHKeygen(t *testing.T) {
 	kinds := map[string][]string{
 		"ed25519": {"-t", "ed25519"}, "ecdsa": {"-t", "ecdsa", "-b", "384"}, "rsa": {"-t", "rsa", "-b", "2048"},
@@ -129,7 +129,8 @@ func TestVerifySSHKeygen(t *testing.T) {
 	}
 }
 
-// What we make of the parts ssh-keygen takes: so they are read as it means them.
+// ssh-keygen accepts signatures assembled by this test, so the test parses them as
+// ssh-keygen does.
 func TestSSHKeygenVerifies(t *testing.T) {
 	need(t, "ssh-keygen", "openssh-client")
 	key, public := keygen(t, "-t", "ed25519")
@@ -422,7 +423,7 @@ func TestMinisignKeyRefused(t *testing.T) {
 
 const fuzzKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 
-// Nothing that a fuzzer makes up is signed by a key that nobody has the other half of.
+// No fuzzer's input is signed by a key whose private half is lost.
 func FuzzVerify(f *testing.F) {
 	var w wire
 	w.Version, w.Namespace, w.Hash = 1, "file", "sha512"

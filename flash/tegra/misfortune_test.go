@@ -69,7 +69,7 @@ func TestLockOfAnotherUser(t *testing.T) {
 	}
 }
 
-// Where this process is killed, what it began is still at the board.
+// Where this process is killed, its script may still be at work.
 func TestScriptHoldsTheLock(t *testing.T) {
 	p := open(t, with(orin(), "initrd-flash", "#!/bin/bash\nreadlink /proc/$$/fd/3\n"))
 	h, _ := host(t, "1-2.3", "7523")
@@ -133,7 +133,7 @@ func TestCopyEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// The doflash.sh of a package that was signed in the build takes any board that it finds.
+// The doflash.sh of a package signed at build time may flash any board.
 func TestSignedPackageBesideAnotherBoard(t *testing.T) {
 	play := strings.Replace(script(t, transcriptFile(t, "nano-r32.txt")), ` "$@"`, "", 1)
 	files := without(with(nano(), "doflash.sh", play), "tegra210-flash-helper.sh")
@@ -172,7 +172,7 @@ func TestNanoBesideAnotherBoard(t *testing.T) {
 	}
 }
 
-// A board that is being flashed is off the bus at times, where nobody sees it.
+// A board leaves the bus at times during its flash.
 func TestOneNanoAtATime(t *testing.T) {
 	p := open(t, with(nano(), "doflash.sh", script(t, "@file ran here\n")))
 	h, _ := host(t, "1-2.3", "7f21")

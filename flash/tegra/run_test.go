@@ -127,7 +127,7 @@ func TestFlash(t *testing.T) {
 	}
 }
 
-// What the user's shell has of another board does not reach the scripts.
+// Variables of the user's shell do not reach the scripts.
 func TestFlashHasItsOwnEnvironment(t *testing.T) {
 	for _, name := range []string{"BOARDID", "serial_number", "RAMCODE"} {
 		t.Setenv(name, "of another board")
@@ -244,7 +244,7 @@ func TestCtrlCEndsAllThatRuns(t *testing.T) {
 	}
 }
 
-// mounted mounts something that h takes for the command disk of a board.
+// mounted mounts something that h regards as the command disk of a board.
 func mounted(t *testing.T, h Host, port string) string {
 	t.Helper()
 	at := filepath.Join(t.TempDir(), "command disk")

@@ -324,7 +324,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// What GNU tar makes of a sparse image with its own options stays sparse.
+// A sparse image that GNU tar packed stays sparse.
 func TestRealTarKeepsHoles(t *testing.T) {
 	if _, err := exec.LookPath("tar"); err != nil {
 		t.Skip("tar is missing (Debian package tar)")
@@ -407,7 +407,7 @@ func FuzzZip(f *testing.F) {
 	})
 }
 
-// Nobody writes into this pipe.
+// This pipe has no writer.
 func TestPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "archive.tar")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

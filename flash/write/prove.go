@@ -44,8 +44,8 @@ type hashTask struct {
 }
 
 // prover checks the image by its map's digests, or computes the digest of an image
-// without a map. It also sums the written parts for the read-back. The sums are seeded
-// anew in each run and several times faster than digests.
+// without a map. It also sums the written parts for the read-back. The sums are newly
+// seeded in each run and several times faster than digests.
 type prover struct {
 	Options
 	ranges []source.Span

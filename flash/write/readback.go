@@ -46,7 +46,7 @@ func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 // wrongPart is a part that reads back as something else.
 type wrongPart struct {
 	part int
-	sum  uint64 // of what is there
+	sum  uint64 // of the read bytes
 }
 
 // readBack compares the written parts with their sums.

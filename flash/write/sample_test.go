@@ -58,7 +58,7 @@ func TestSampleShort(t *testing.T) {
 	}
 }
 
-// What a range costs is bounded, also by a map with one range for all of a large image.
+// The cost of a range is bounded, even where a map has one range for a large image.
 func TestSampledIsBounded(t *testing.T) {
 	stream, plain := pack(t, []byte("tiny"), "gz"), pack(t, []byte("tiny"), "raw")
 	all := []source.Span{{Off: 0, Len: firstBytes + 1}}

@@ -107,7 +107,7 @@ type run struct {
 	want   []source.Span // nil: everything
 	parts  partList
 	zeros  spanList // content of the image
-	holes  spanList // what the map leaves out
+	holes  spanList // holes of the map
 	next   int64    // the end of the last piece
 }
 
