@@ -86,7 +86,7 @@ func (p *Port) Close() error {
 
 func (p *Port) unlock() {
 	if p.lock != nil {
-		p.lock.Close() // releases the lock
+		p.lock.Close()
 		p.lock = nil
 	}
 }
