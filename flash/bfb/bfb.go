@@ -1,10 +1,8 @@
-// Package bfb reads, checks, makes and extracts BlueField boot streams, as
-// mlx-mkbfb does, and makes and judges the bf.cfg that goes with one. What a stream
-// is pushed through is rshim's.
-//
-// A stream is a row of images: a header of 24 bytes, little-endian, the image, and
-// zeros up to a multiple of 8. Behind the last image other data may follow, a bf.cfg
-// or a root file system, which the installer in the stream reads.
+// Package bfb converts BlueField boot streams to and from images, as mlx-mkbfb does. It
+// also makes and checks the bf.cfg of a stream. A stream is a sequence of images: a
+// header of 24 bytes, little-endian, the image, then zeros up to a multiple of 8.
+// Trailing data may follow (a bf.cfg or a root file system), which the installer reads.
+// Package rshim pushes streams.
 package bfb
 
 import (
@@ -26,12 +24,12 @@ const (
 	minor       = 2
 )
 
-// Image is one image of a stream, as its header says.
+// Image is one image of a stream, as its header describes it.
 type Image struct {
 	Name        string `json:"name"` // with its version, as a file of it is called
 	About       string `json:"about"`
 	ID          uint8  `json:"id"`
-	Version     int    `json:"version"` // of the hardware that it is for
+	Version     int    `json:"version"` // the hardware version
 	NextVersion int    `json:"nextVersion"`
 	SizeBytes   int64  `json:"sizeBytes"`
 	OffsetBytes int64  `json:"offsetBytes"` // of its data
@@ -40,18 +38,18 @@ type Image struct {
 	Minor       int    `json:"minor"`       // of the format's version, 1.Minor
 }
 
-// Stream is what a file holds.
+// Stream is the content of a file.
 type Stream struct {
 	Images        []Image  `json:"images"`
 	StreamBytes   int64    `json:"streamBytes"`
-	TrailingBytes int64    `json:"trailingBytes"`   // behind the images
-	Notes         []string `json:"notes,omitempty"` // what is unusual, but not wrong
+	TrailingBytes int64    `json:"trailingBytes"`   // after the images
+	Notes         []string `json:"notes,omitempty"` // unusual, but valid
 }
 
-// padded is the room that so many bytes take.
-func padded(n int64) int64 { return (n + 7) &^ 7 }
+// padSize rounds a size up to the padding of 8 bytes.
+func padSize(n int64) int64 { return (n + 7) &^ 7 }
 
-// Read reads the headers of a stream. Check proves the images.
+// Read reads the headers of a stream. Check verifies the images.
 func Read(r io.ReaderAt, size int64) (Stream, error) {
 	var s Stream
 	if size < headerBytes {
@@ -63,16 +61,16 @@ func Read(r io.ReaderAt, size int64) (Stream, error) {
 			break
 		}
 		if err == nil {
-			err = s.admit(i)
+			err = s.checkVersion(i)
 		}
 		if err != nil {
 			return s, fmt.Errorf("header at byte %d: %w", s.StreamBytes, err)
 		}
 		s.Images = append(s.Images, i)
-		s.StreamBytes = i.OffsetBytes + padded(i.SizeBytes)
+		s.StreamBytes = i.OffsetBytes + padSize(i.SizeBytes)
 	}
 	s.TrailingBytes = size - s.StreamBytes
-	return s, s.complete()
+	return s, s.checkAnnounced()
 }
 
 var errNoHeader = errors.New("it is not that of an image of a boot stream, which begins with 42 66 02 13")
@@ -94,8 +92,8 @@ func readHeader(r io.ReaderAt, at, size int64) (Image, error) {
 		return i, err
 	}
 	i.OffsetBytes = at + headerBytes
-	if have := size - i.OffsetBytes; have < padded(i.SizeBytes) {
-		return i, fmt.Errorf("image %s has %d bytes (%d with padding), and the file only %d more; it was cut off, fetch it again", i.Name, i.SizeBytes, padded(i.SizeBytes), have)
+	if have := size - i.OffsetBytes; have < padSize(i.SizeBytes) {
+		return i, fmt.Errorf("image %s has %d bytes (%d with padding), and the file only %d more; it was cut off, fetch it again", i.Name, i.SizeBytes, padSize(i.SizeBytes), have)
 	}
 	return i, nil
 }
@@ -114,18 +112,18 @@ func parseHeader(raw [headerBytes]byte) (Image, error) {
 	case nibble(52) != headerBytes/8:
 		return i, fmt.Errorf("it says that it has %d bytes; all of this version have %d", nibble(52)*8, headerBytes)
 	}
-	k, _ := kindOf(i.ID)
+	k, _ := findKind(i.ID)
 	i.Name, i.About = k.name, k.about
-	if i.Minor >= 2 { // before, names had no versions
+	if i.Minor >= 2 { // earlier names have no versions
 		i.Name += fmt.Sprintf("-v%d", i.Version)
 		i.About += fmt.Sprintf(" (version %d)", i.Version)
 	}
 	return i, nil
 }
 
-// admit refuses an image that none with its version can stand behind: the firmware
-// takes the last that is not too new for its hardware, and looks no further.
-func (s Stream) admit(i Image) error {
+// checkVersion refuses an image after one of the same or a later version. The firmware
+// uses the last version that is not too new for its hardware, and looks no further.
+func (s Stream) checkVersion(i Image) error {
 	for _, earlier := range s.Images {
 		if earlier.ID == i.ID && earlier.Version >= i.Version {
 			return fmt.Errorf("version %d of image %d follows its version %d; the versions of one image ascend", i.Version, i.ID, earlier.Version)
@@ -134,9 +132,9 @@ func (s Stream) admit(i Image) error {
 	return nil
 }
 
-// complete compares what each header announces with what is there. A file that was cut
-// off between two images can be told by nothing else.
-func (s *Stream) complete() error {
+// checkAnnounced compares the images that headers announce with those that follow. Only
+// this detects a file that ends between two images.
+func (s *Stream) checkAnnounced() error {
 	follows, extra := uint64(0), uint64(0)
 	for _, i := range slices.Backward(s.Images) {
 		if missing := i.Following &^ follows; missing != 0 {
@@ -156,19 +154,19 @@ func (s *Stream) complete() error {
 func idNames(bitmap uint64) string {
 	var names []string
 	for ; bitmap != 0; bitmap &= bitmap - 1 {
-		k, _ := kindOf(uint8(bits.TrailingZeros64(bitmap)))
+		k, _ := findKind(uint8(bits.TrailingZeros64(bitmap)))
 		names = append(names, k.name)
 	}
 	return strings.Join(names, ", ")
 }
 
-// Check proves each image by its checksum. It calls count for what it has read.
+// Check verifies each image's checksum. It calls count with the bytes read.
 func (s Stream) Check(ctx context.Context, r io.ReaderAt, count func(bytes int64)) error {
 	buf := make([]byte, 1<<20)
 	for _, i := range s.Images {
 		sum := crc32.NewIEEE()
-		n := padded(i.SizeBytes)
-		in := &watched{ctx: ctx, in: io.NewSectionReader(r, i.OffsetBytes, n), count: count}
+		n := padSize(i.SizeBytes)
+		in := &countingReader{ctx: ctx, in: io.NewSectionReader(r, i.OffsetBytes, n), count: count}
 		if got, err := io.CopyBuffer(onlyWriter{sum}, in, buf); err != nil || got != n {
 			return fmt.Errorf("image %s at byte %d: read %d of %d bytes: %w", i.Name, i.OffsetBytes, got, n, orEOF(err))
 		}
@@ -188,14 +186,14 @@ func orEOF(err error) error {
 
 type onlyWriter struct{ io.Writer }
 
-// watched reports what passes through it, and ends with its context.
-type watched struct {
+// countingReader reports the bytes read through it. It fails once its context ends.
+type countingReader struct {
 	ctx   context.Context
 	in    io.Reader
 	count func(bytes int64)
 }
 
-func (w *watched) Read(p []byte) (int, error) {
+func (w *countingReader) Read(p []byte) (int, error) {
 	if err := context.Cause(w.ctx); err != nil {
 		return 0, err
 	}
@@ -211,7 +209,7 @@ func (s Stream) List(w io.Writer, every bool) error {
 	for _, i := range s.Images {
 		line := fmt.Sprintf("%10d %s", i.SizeBytes, i.About)
 		if every {
-			line = i.fields()
+			line = i.formatFields()
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
@@ -220,7 +218,7 @@ func (s Stream) List(w io.Writer, every bool) error {
 	return nil
 }
 
-func (i Image) fields() string {
+func (i Image) formatFields() string {
 	text := fmt.Sprintf("Ver: %d.%d Len: %d ID: %d ImLen: %d ImCRC: 0x%x FolIm: 0x%x", major, i.Minor, headerBytes, i.ID, i.SizeBytes, i.CRC32, i.Following)
 	if i.Minor >= 2 {
 		text += fmt.Sprintf(" NxImVr: %d ImVr: %d", i.NextVersion, i.Version)

@@ -105,7 +105,7 @@ func TestTrailing(t *testing.T) {
 		whole := append(bytes.Clone(data), trailing...)
 		s, err := Read(bytes.NewReader(whole), int64(len(whole)))
 		if err != nil || s.TrailingBytes != int64(len(trailing)) {
-			t.Errorf("Read with %d bytes behind the images: %d, %v", len(trailing), s.TrailingBytes, err)
+			t.Errorf("Read with %d bytes after the images: %d, %v", len(trailing), s.TrailingBytes, err)
 			continue
 		}
 		f := newFolder(t)
@@ -344,10 +344,10 @@ func FuzzRead(f *testing.F) {
 		if s.Check(t.Context(), bytes.NewReader(data), nil) != nil {
 			return
 		}
-		// What passes can be written again, and is the same.
+		// A valid stream written again is the same.
 		for n, i := range s.Images {
 			want := data[i.OffsetBytes-headerBytes : i.OffsetBytes]
-			if got := i.header(); i.Minor == minor && want[5]&0xf == 0 && !bytes.Equal(got[:], want) {
+			if got := i.encodeHeader(); i.Minor == minor && want[5]&0xf == 0 && !bytes.Equal(got[:], want) {
 				t.Errorf("header %d is %x; written again it is %x", n, want, got)
 			}
 		}

@@ -94,7 +94,7 @@ func TestMakeConfigEnds(t *testing.T) {
 	}
 }
 
-// terminal is a terminal at which nobody sits.
+// terminal is a terminal without a user.
 func terminal(t *testing.T) *os.File {
 	t.Helper()
 	head, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

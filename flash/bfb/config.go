@@ -17,8 +17,8 @@ var (
 	secret   = regexp.MustCompile(`(?i)(PASSWORD|PASSWD)(_?[0-9]+)?$`)
 	flag     = regexp.MustCompile(`^(CTL_)?DELETE_`)
 	assigned = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=`)
-	// crypt(3)'s forms, and that of grub-mkpasswd-pbkdf2. One that was copied in part has
-	// another length, and would lock everybody out.
+	// The formats of crypt(3) and grub-mkpasswd-pbkdf2. An incomplete copy has another
+	// length, and would lock out all users.
 	hashed = regexp.MustCompile(`^(` + strings.Join([]string{
 		`\$1\$[./0-9A-Za-z]{0,8}\$[./0-9A-Za-z]{22}`,
 		`\$5\$(rounds=[0-9]+\$)?[./0-9A-Za-z]{0,16}\$[./0-9A-Za-z]{43}`,
@@ -30,35 +30,35 @@ var (
 	}, "|") + `)$`)
 )
 
-// CheckConfig judges a bf.cfg, which is a script for bash: every variable in it that is
-// called a password must get a hash that bash will take as it stands. What the script
-// may do beside that is not looked at. The installer on the DPU keeps the file, and
-// whoever reads the stream reads it too. An error begins with the number of the line.
+// CheckConfig checks a bf.cfg, which is a script for bash. Every variable with a
+// password's name must get a hash that bash takes literally. It checks nothing else in
+// the script. The installer on the DPU keeps the file, and every reader of the stream
+// can read it. An error begins with the line number.
 func CheckConfig(text []byte) error {
 	if len(text) > MaxConfigBytes {
 		return fmt.Errorf("1: it has more than the %d KiB that a bf.cfg may have", MaxConfigBytes>>10)
 	}
 	if i := bytes.IndexByte(text, 0); i >= 0 {
-		return fmt.Errorf("%d: a NUL byte; a bf.cfg is text", lineOf(text, i))
+		return fmt.Errorf("%d: a NUL byte; a bf.cfg is text", lineNumber(text, i))
 	}
 	if i := bytes.IndexByte(text, '\r'); i >= 0 {
-		return fmt.Errorf("%d: a carriage return, as editors on Windows write them; bash takes it for a part of the value, so take all out: sed -i 's/\\r//' FILE", lineOf(text, i))
+		return fmt.Errorf("%d: a carriage return, as editors on Windows write them; bash takes it for a part of the value, so take all out: sed -i 's/\\r//' FILE", lineNumber(text, i))
 	}
 	l := lexer{text: text}
 	for {
-		w, ok, err := l.word()
+		w, ok, err := l.nextWord()
 		if err != nil || !ok {
 			return err
 		}
-		if err := w.check(); err != nil {
-			return fmt.Errorf("%d: %w", lineOf(text, w.at), err)
+		if err := w.checkPassword(); err != nil {
+			return fmt.Errorf("%d: %w", lineNumber(text, w.at), err)
 		}
 	}
 }
 
-func lineOf(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
+func lineNumber(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
 
-func (w word) check() error {
+func (w word) checkPassword() error {
 	m := assigned.FindStringSubmatch(w.text)
 	if m == nil || !secret.MatchString(m[1]) || flag.MatchString(m[1]) {
 		return nil
@@ -84,28 +84,28 @@ func (w word) check() error {
 type word struct {
 	at      int
 	text    string
-	expands bool // an unquoted or double-quoted $ or ` stands in it
+	expands bool // contains an unquoted or double-quoted $ or `
 	array   bool // NAME=(...)
 }
 
-// lexer takes a script apart into words, wherever they stand: that of a here-document
-// or of a function's body is looked at like any other.
+// lexer splits a script into words. It treats those of a here-document or a function's
+// body like any other.
 type lexer struct {
 	text []byte
 	pos  int
 }
 
-// separators are bash's; braces stand in the middle of words too, as in ${#A}.
+// separators are bash's. Braces occur inside words too, as in ${#A}.
 const separators = " \t\n;&|<>()"
 
-func (l *lexer) word() (word, bool, error) {
-	l.skip()
+func (l *lexer) nextWord() (word, bool, error) {
+	l.skipSeparators()
 	if l.pos >= len(l.text) {
 		return word{}, false, nil
 	}
 	w, out := word{at: l.pos}, &strings.Builder{}
 	for l.pos < len(l.text) && !strings.ContainsRune(separators, rune(l.text[l.pos])) {
-		if err := l.part(&w, out); err != nil {
+		if err := l.readPart(&w, out); err != nil {
 			return w, false, err
 		}
 	}
@@ -114,8 +114,8 @@ func (l *lexer) word() (word, bool, error) {
 	return w, true, nil
 }
 
-// skip passes over what stands between words.
-func (l *lexer) skip() {
+// skipSeparators skips separators, comments and joined lines.
+func (l *lexer) skipSeparators() {
 	for l.pos < len(l.text) {
 		switch c := l.text[l.pos]; {
 		case c == '#':
@@ -134,17 +134,17 @@ func (l *lexer) skip() {
 	}
 }
 
-// part reads a quoted piece of a word, or one character.
-func (l *lexer) part(w *word, out *strings.Builder) error {
+// readPart reads a quoted part of a word, or one character.
+func (l *lexer) readPart(w *word, out *strings.Builder) error {
 	c := l.text[l.pos]
 	switch {
 	case c == '\'':
-		return l.quoted(w, out)
+		return l.readSingleQuoted(w, out)
 	case c == '"':
-		return l.doubleQuoted(w, out)
+		return l.readDoubleQuoted(w, out)
 	case c == '\\':
 		l.pos++
-		if l.pos < len(l.text) && l.text[l.pos] != '\n' { // that one joins two lines
+		if l.pos < len(l.text) && l.text[l.pos] != '\n' { // a backslash joins two lines
 			out.WriteByte(l.text[l.pos])
 		}
 		l.pos++
@@ -156,17 +156,17 @@ func (l *lexer) part(w *word, out *strings.Builder) error {
 	return nil
 }
 
-func (l *lexer) quoted(w *word, out *strings.Builder) error {
+func (l *lexer) readSingleQuoted(w *word, out *strings.Builder) error {
 	end := bytes.IndexByte(l.text[l.pos+1:], '\'')
 	if end < 0 {
-		return l.open("single", w)
+		return l.unclosedError("single", w)
 	}
 	out.Write(l.text[l.pos+1 : l.pos+1+end])
 	l.pos += end + 2
 	return nil
 }
 
-func (l *lexer) doubleQuoted(w *word, out *strings.Builder) error {
+func (l *lexer) readDoubleQuoted(w *word, out *strings.Builder) error {
 	began := l.pos
 	for l.pos++; l.pos < len(l.text); l.pos++ {
 		c := l.text[l.pos]
@@ -186,14 +186,14 @@ func (l *lexer) doubleQuoted(w *word, out *strings.Builder) error {
 		out.WriteByte(c)
 	}
 	l.pos = began
-	return l.open("double", w)
+	return l.unclosedError("double", w)
 }
 
-func (l *lexer) open(which string, w *word) error {
-	return fmt.Errorf("%d: the %s quote of %.40q is not closed", lineOf(l.text, l.pos), which, plaintext.OneLine(string(l.text[w.at:min(len(l.text), w.at+40)])))
+func (l *lexer) unclosedError(which string, w *word) error {
+	return fmt.Errorf("%d: the %s quote of %.40q is not closed", lineNumber(l.text, l.pos), which, plaintext.OneLine(string(l.text[w.at:min(len(l.text), w.at+40)])))
 }
 
-// Config is a bf.cfg that gives a user a password.
+// Config returns a bf.cfg that sets a user's password hash.
 func Config(user, hash string) ([]byte, error) {
 	if !userName.MatchString(user) {
 		return nil, fmt.Errorf("%q is no name of a user that a bf.cfg could hold: it would be a part of %s_PASSWORD", user, user)

@@ -79,7 +79,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// FuzzConfig asks the real bash what a file that was let through sets.
+// FuzzConfig runs an accepted file in the real bash and compares the variables.
 func FuzzConfig(f *testing.F) {
 	bash, err := exec.LookPath("bash")
 	for _, seed := range []string{"ubuntu_PASSWORD='" + someHash + "'\n", "ubuntu_PASSWORD=\"a\\\"b\"", "A='x'y\\\nz # c", "x_PASSWORD=\\$1\\$aaaaaaaaa"} {

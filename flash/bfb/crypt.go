@@ -6,15 +6,15 @@ import (
 	"crypto/sha512"
 )
 
-// The hash that the DPU's system takes from a bf.cfg is crypt(3)'s, with SHA-512 and
-// 5000 rounds, as "openssl passwd -6" makes it.
+// The DPU's system takes hashes of crypt(3) from a bf.cfg: SHA-512 with 5000 rounds, as
+// "openssl passwd -6" makes them.
 const (
 	rounds    = 5000
 	saltBytes = 16
 	alphabet  = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// HashPassword makes the hash of a password, with a salt of its own.
+// HashPassword hashes a password with a new random salt.
 func HashPassword(password []byte) string {
 	salt := make([]byte, saltBytes)
 	rand.Read(salt)
@@ -26,8 +26,8 @@ func HashPassword(password []byte) string {
 
 func sha512crypt(password, salt []byte) string {
 	digest := firstDigest(password, salt)
-	p := repeat(sumOf(bytes.Repeat(password, len(password))), len(password))
-	s := repeat(sumOf(bytes.Repeat(salt, 16+int(digest[0]))), len(salt))
+	p := repeatTo(sha512Sum(bytes.Repeat(password, len(password))), len(password))
+	s := repeatTo(sha512Sum(bytes.Repeat(salt, 16+int(digest[0]))), len(salt))
 	for i := range rounds {
 		h := sha512.New()
 		if i%2 == 1 {
@@ -53,11 +53,11 @@ func sha512crypt(password, salt []byte) string {
 
 // firstDigest mixes password and salt by the bits of the password's length.
 func firstDigest(password, salt []byte) []byte {
-	between := sumOf(password, salt, password)
+	between := sha512Sum(password, salt, password)
 	h := sha512.New()
 	h.Write(password)
 	h.Write(salt)
-	h.Write(repeat(between, len(password)))
+	h.Write(repeatTo(between, len(password)))
 	for n := len(password); n > 0; n >>= 1 {
 		if n&1 == 1 {
 			h.Write(between)
@@ -68,13 +68,13 @@ func firstDigest(password, salt []byte) []byte {
 	return h.Sum(nil)
 }
 
-func sumOf(parts ...[]byte) []byte {
+func sha512Sum(parts ...[]byte) []byte {
 	sum := sha512.Sum512(bytes.Join(parts, nil))
 	return sum[:]
 }
 
-// repeat is n bytes of b again and again.
-func repeat(b []byte, n int) []byte {
+// repeatTo repeats b up to n bytes.
+func repeatTo(b []byte, n int) []byte {
 	return bytes.Repeat(b, n/len(b)+1)[:n]
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Trailing is what the data behind the images is called.
+// Trailing is the name of the data after the images.
 const Trailing = "trailing"
 
-// Extract writes the images with these names, or all of them and the trailing
-// data, to files whose names begin with prefix, and returns the files' names. Each is
-// written whole or not at all, and none where the stream is damaged.
+// Extract writes the named images, or all of them and the trailing data, to files whose
+// names begin with prefix. It returns the files' names. Each file is written completely
+// or not at all, and none where the stream is damaged.
 func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names []string) ([]string, error) {
-	spans, err := s.spans(names)
+	spans, err := s.selectSpans(names)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (s Stream) Extract(ctx context.Context, r io.ReaderAt, prefix string, names
 		if sp.name == Trailing {
 			mode = 0o600 // a bf.cfg holds hashes of passwords
 		}
-		if err := extract(ctx, io.NewSectionReader(r, sp.off, sp.size), file, mode); err != nil {
+		if err := extractSpan(ctx, io.NewSectionReader(r, sp.off, sp.size), file, mode); err != nil {
 			return written, fmt.Errorf("write %s: %w", file, err)
 		}
 		written = append(written, file)
@@ -45,7 +45,7 @@ type span struct {
 	off, size int64
 }
 
-func (s Stream) spans(names []string) ([]span, error) {
+func (s Stream) selectSpans(names []string) ([]span, error) {
 	var all []span
 	for _, i := range s.Images {
 		if slices.ContainsFunc(all, func(sp span) bool { return sp.name == i.Name }) {
@@ -61,13 +61,13 @@ func (s Stream) spans(names []string) ([]span, error) {
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(all, func(sp span) bool { return sp.name == name }) {
-			return nil, fmt.Errorf("it holds no %q; it holds %s", name, listed(all))
+			return nil, fmt.Errorf("it holds no %q; it holds %s", name, joinNames(all))
 		}
 	}
 	return slices.DeleteFunc(all, func(sp span) bool { return !slices.Contains(names, sp.name) }), nil
 }
 
-func listed(all []span) string {
+func joinNames(all []span) string {
 	names := make([]string, len(all))
 	for i, sp := range all {
 		names[i] = sp.name
@@ -75,8 +75,8 @@ func listed(all []span) string {
 	return strings.Join(names, " ")
 }
 
-func extract(ctx context.Context, from io.Reader, file string, mode os.FileMode) error {
-	if err := replaceable(file); err != nil {
+func extractSpan(ctx context.Context, from io.Reader, file string, mode os.FileMode) error {
+	if err := checkReplaceable(file); err != nil {
 		return err
 	}
 	f, err := renameio.NewPendingFile(file, renameio.WithPermissions(mode))
@@ -84,14 +84,14 @@ func extract(ctx context.Context, from io.Reader, file string, mode os.FileMode)
 		return err
 	}
 	defer f.Cleanup()
-	if _, err := io.Copy(f, &watched{ctx: ctx, in: from}); err != nil {
+	if _, err := io.Copy(f, &countingReader{ctx: ctx, in: from}); err != nil {
 		return err
 	}
 	return f.CloseAtomicallyReplace()
 }
 
-// replaceable refuses what a rename would take away, such as /dev/null.
-func replaceable(path string) error {
+// checkReplaceable refuses a path that a rename would destroy, such as /dev/null.
+func checkReplaceable(path string) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is there and is no file", path)
 	}

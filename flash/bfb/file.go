@@ -34,7 +34,7 @@ func Open(path string) (*File, error) {
 	return &File{s, f}, nil
 }
 
-// openFile opens what has a size: it does not wait for whoever writes into a pipe.
+// openFile opens a regular file. It does not wait for the writer of a pipe.
 func openFile(path string) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -51,7 +51,7 @@ func openFile(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// Prove checks all images, and reports how far it is.
+// Prove checks all images and reports progress.
 func (f *File) Prove(ctx context.Context) error {
 	step := progress.Start(ctx, "check "+f.Name(), f.StreamBytes, progress.Bytes)
 	err := f.Check(ctx, f, step.Add)
@@ -62,7 +62,7 @@ func (f *File) Prove(ctx context.Context) error {
 	return err
 }
 
-// Show lists what is in the file at path.
+// Show lists the content of the file at path.
 func Show(w io.Writer, path string, every, asJSON bool) error {
 	f, err := Open(path)
 	if err != nil {
@@ -75,10 +75,10 @@ func Show(w io.Writer, path string, every, asJSON bool) error {
 	if err := f.List(w, every); err != nil {
 		return err
 	}
-	return f.remarks(w)
+	return f.printRemarks(w)
 }
 
-func (s Stream) remarks(w io.Writer) error {
+func (s Stream) printRemarks(w io.Writer) error {
 	if s.TrailingBytes > 0 {
 		fmt.Fprintf(w, "%10d bytes of trailing data (a bf.cfg or a root file system)\n", s.TrailingBytes)
 	}
@@ -88,7 +88,7 @@ func (s Stream) remarks(w io.Writer) error {
 	return nil
 }
 
-// CheckFile proves the stream in the file at path.
+// CheckFile checks the stream in the file at path.
 func CheckFile(ctx context.Context, w io.Writer, path string) error {
 	f, err := Open(path)
 	if err != nil {
@@ -99,10 +99,10 @@ func CheckFile(ctx context.Context, w io.Writer, path string) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s: %d images in %d bytes, all as their headers say\n", path, len(f.Images), f.StreamBytes)
-	return f.remarks(w)
+	return f.printRemarks(w)
 }
 
-// ExtractFile takes the stream in the file at path apart.
+// ExtractFile extracts images from the file at path.
 func ExtractFile(ctx context.Context, w io.Writer, path, prefix string, names []string) error {
 	f, err := Open(path)
 	if err != nil {

@@ -2,18 +2,17 @@ package bfb
 
 import "slices"
 
-// Filter takes images out of a stream that hardware of one version has no use for.
+// Filter removes images of a stream that hardware of one version does not use.
 type Filter struct {
 	Version int // the hardware's
-	// Strip takes out only the images of this version; -1 takes out all that are not of
-	// the hardware's.
+	// Strip removes only the images of this version. -1 removes all that are not of the
+	// hardware's version.
 	Strip int
-	// Careless takes out an image even where it is the newest that the hardware could
-	// use, and no other of its kind is left.
+	// Careless removes an image even where it is the newest that the hardware can use.
 	Careless bool
 }
 
-func (f Filter) apply(pieces []piece) []piece {
+func (f Filter) removeUnused(pieces []piece) []piece {
 	newest := map[uint8]int{} // that the hardware can use
 	for _, p := range pieces {
 		if p.Version <= f.Version {

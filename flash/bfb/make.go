@@ -17,15 +17,15 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Recipe says what a stream is made of.
+// Recipe is the content of a new stream.
 type Recipe struct {
-	Bases  []string // streams whose images are taken; those of a later one replace an earlier one's
+	Bases  []string // streams to take images from; a later one's replace an earlier one's
 	Parts  []Part   // images that replace those of the bases
-	Expert bool     // in the order of the parts, not in the usual one; without bases
+	Expert bool     // keep the parts' order instead of the usual one; without bases
 	Filter *Filter  // of the one base, without parts
 }
 
-// Part is an image that a stream is to hold: a file's content, or a text.
+// Part is one image for a stream: a file's content, or a text.
 type Part struct {
 	kind    kind
 	version int
@@ -33,8 +33,8 @@ type Part struct {
 	text    string
 }
 
-// ParseParts reads "bl2=FILE,boot-args-v1==TEXT". A comma belongs to the text before it
-// unless the name of an image and a = follow it.
+// ParseParts parses "bl2=FILE,boot-args-v1==TEXT". A comma belongs to the text before
+// it, unless the name of an image and a = follow it.
 func ParseParts(list string) ([]Part, error) {
 	var parts []Part
 	for list != "" {
@@ -72,58 +72,58 @@ func cutPart(s string) (part, rest string) {
 	return s, ""
 }
 
-// piece is an image on its way into a stream.
+// piece is an image that goes into a stream.
 type piece struct {
 	Image
 	from string // the file, for errors
 	data io.ReaderAt
 }
 
-// Make writes a stream to out, whole or not at all.
+// Make writes a stream to out, completely or not at all.
 func Make(ctx context.Context, out string, r Recipe) (Stream, error) {
-	s, err := r.make(ctx, out)
+	s, err := r.makeStream(ctx, out)
 	if err != nil {
 		return Stream{}, fmt.Errorf("make %s: %w", out, err)
 	}
 	return s, nil
 }
 
-func (r Recipe) make(ctx context.Context, out string) (Stream, error) {
-	if err := errors.Join(r.possible(), replaceable(out)); err != nil {
+func (r Recipe) makeStream(ctx context.Context, out string) (Stream, error) {
+	if err := errors.Join(r.checkRecipe(), checkReplaceable(out)); err != nil {
 		return Stream{}, err
 	}
-	var files opened
-	defer files.close()
+	var files inputFiles
+	defer files.closeAll()
 	var pieces []piece
 	for _, base := range r.Bases {
-		more, err := files.base(ctx, base)
+		more, err := files.readBase(ctx, base)
 		if err != nil {
 			return Stream{}, err
 		}
-		pieces = replace(pieces, more)
+		pieces = mergePieces(pieces, more)
 	}
 	var parts []piece
 	for _, p := range r.Parts {
-		more, err := files.part(ctx, p)
+		more, err := files.readPart(ctx, p)
 		if err != nil {
 			return Stream{}, err
 		}
-		parts = replace(parts, []piece{more})
+		parts = mergePieces(parts, []piece{more})
 	}
-	pieces = replace(pieces, parts)
+	pieces = mergePieces(pieces, parts)
 	if r.Filter != nil {
-		pieces = r.Filter.apply(pieces)
-	} else if err := arrange(pieces, r.Expert); err != nil {
+		pieces = r.Filter.removeUnused(pieces)
+	} else if err := sortPieces(pieces, r.Expert); err != nil {
 		return Stream{}, err
 	}
 	if len(pieces) == 0 {
 		return Stream{}, errors.New("no image is left, and a stream without one boots nothing")
 	}
-	number(pieces, r.Filter != nil)
-	return write(ctx, out, pieces)
+	setFollowing(pieces, r.Filter != nil)
+	return writeStream(ctx, out, pieces)
 }
 
-func (r Recipe) possible() error {
+func (r Recipe) checkRecipe() error {
 	switch {
 	case len(r.Bases) == 0 && len(r.Parts) == 0:
 		return errors.New("of nothing: name a stream to begin with, or images")
@@ -137,8 +137,8 @@ func (r Recipe) possible() error {
 	return nil
 }
 
-// replace adds images to those there are; one of the same kind and version gives way.
-func replace(pieces, more []piece) []piece {
+// mergePieces adds images. One of the same kind and version replaces the present one.
+func mergePieces(pieces, more []piece) []piece {
 	for _, m := range more {
 		i := slices.IndexFunc(pieces, func(p piece) bool { return p.ID == m.ID && p.Version == m.Version })
 		if i >= 0 {
@@ -150,16 +150,16 @@ func replace(pieces, more []piece) []piece {
 	return pieces
 }
 
-// opened are the files that a stream is made of, open until it is written.
-type opened []*os.File
+// inputFiles are the files of a stream's images, open until the stream is written.
+type inputFiles []*os.File
 
-func (o opened) close() {
+func (o inputFiles) closeAll() {
 	for _, f := range o {
 		f.Close()
 	}
 }
 
-func (o *opened) open(path string) (*os.File, int64, error) {
+func (o *inputFiles) openInput(path string) (*os.File, int64, error) {
 	f, size, err := openFile(path)
 	if err == nil {
 		*o = append(*o, f)
@@ -167,8 +167,8 @@ func (o *opened) open(path string) (*os.File, int64, error) {
 	return f, size, err
 }
 
-func (o *opened) base(ctx context.Context, path string) ([]piece, error) {
-	f, size, err := o.open(path)
+func (o *inputFiles) readBase(ctx context.Context, path string) ([]piece, error) {
+	f, size, err := o.openInput(path)
 	if err != nil {
 		return nil, err
 	}
@@ -189,45 +189,45 @@ func (o *opened) base(ctx context.Context, path string) ([]piece, error) {
 	return pieces, nil
 }
 
-func (o *opened) part(ctx context.Context, p Part) (piece, error) {
+func (o *inputFiles) readPart(ctx context.Context, p Part) (piece, error) {
 	i := piece{Image: Image{Name: p.kind.name, ID: p.kind.id, Version: p.version}, from: "the text for " + p.kind.name}
 	if p.path == "" {
 		i.data, i.SizeBytes = strings.NewReader(p.text), int64(len(p.text))
 	} else {
-		f, size, err := o.open(p.path)
+		f, size, err := o.openInput(p.path)
 		if err != nil {
 			return i, fmt.Errorf("image %s: %w", p.kind.name, err)
 		}
 		i.from, i.data, i.SizeBytes = p.path, f, size
 	}
 	if i.SizeBytes > math.MaxUint32 {
-		return i, fmt.Errorf("image %s: %s has %d bytes; an image has room for %d", p.kind.name, i.from, i.SizeBytes, uint32(math.MaxUint32))
+		return i, fmt.Errorf("image %s: %s has %d bytes; an image holds at most %d", p.kind.name, i.from, i.SizeBytes, uint32(math.MaxUint32))
 	}
 	var err error
-	i.CRC32, err = i.copy(ctx, io.Discard)
+	i.CRC32, err = i.copyPadded(ctx, io.Discard)
 	return i, err
 }
 
-// copy writes the image and its padding, and returns their checksum.
-func (p piece) copy(ctx context.Context, w io.Writer) (uint32, error) {
+// copyPadded writes the image and its padding, and returns their checksum.
+func (p piece) copyPadded(ctx context.Context, w io.Writer) (uint32, error) {
 	sum := crc32.NewIEEE()
 	to := io.MultiWriter(w, sum)
-	n, err := io.Copy(to, &watched{ctx: ctx, in: io.NewSectionReader(p.data, 0, p.SizeBytes)})
+	n, err := io.Copy(to, &countingReader{ctx: ctx, in: io.NewSectionReader(p.data, 0, p.SizeBytes)})
 	if err == nil && n != p.SizeBytes {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return 0, fmt.Errorf("%s: copy the %d bytes of image %s: %w", p.from, p.SizeBytes, p.Name, err)
 	}
-	_, err = to.Write(make([]byte, padded(p.SizeBytes)-p.SizeBytes))
+	_, err = to.Write(make([]byte, padSize(p.SizeBytes)-p.SizeBytes))
 	return sum.Sum32(), err
 }
 
-// arrange puts the kinds into the usual order, or leaves them in the order in which
-// they were given. The versions of a kind stand together in both cases, ascending.
-func arrange(pieces []piece, expert bool) error {
+// sortPieces puts the kinds into the usual order, or keeps the given one. In both, the
+// versions of a kind are adjacent and ascend.
+func sortPieces(pieces []piece, expert bool) error {
 	for _, p := range pieces {
-		if _, known := kindOf(p.ID); !known {
+		if _, known := findKind(p.ID); !known {
 			return fmt.Errorf("%s: where image %s belongs is not known", p.from, p.Name)
 		}
 	}
@@ -242,10 +242,10 @@ func arrange(pieces []piece, expert bool) error {
 	return nil
 }
 
-// number fills in what the headers say of the images behind them. mlx-mkbfb writes into
-// a stream that it filtered the version of whatever image is next, and into others that
-// of the next image of the same kind.
-func number(pieces []piece, filtered bool) {
+// setFollowing sets the header fields about the following images. As mlx-mkbfb does, it
+// sets the version of the next image in a filtered stream. In other streams it sets
+// that of the next image of the same kind.
+func setFollowing(pieces []piece, filtered bool) {
 	follows := uint64(0)
 	for i := len(pieces) - 1; i >= 0; i-- {
 		p := &pieces[i]
@@ -257,7 +257,7 @@ func number(pieces []piece, filtered bool) {
 	}
 }
 
-func (i Image) header() [headerBytes]byte {
+func (i Image) encodeHeader() [headerBytes]byte {
 	var raw [headerBytes]byte
 	w0 := uint64(magic) | major<<32 | minor<<36 | uint64(i.NextVersion&0xf)<<44 | uint64(i.Version&0xf)<<48 |
 		headerBytes/8<<52 | uint64(i.ID)<<56
@@ -267,7 +267,7 @@ func (i Image) header() [headerBytes]byte {
 	return raw
 }
 
-func write(ctx context.Context, out string, pieces []piece) (Stream, error) {
+func writeStream(ctx context.Context, out string, pieces []piece) (Stream, error) {
 	f, err := renameio.NewPendingFile(out, renameio.WithPermissions(0o644))
 	if err != nil {
 		return Stream{}, err
@@ -276,18 +276,18 @@ func write(ctx context.Context, out string, pieces []piece) (Stream, error) {
 	w := bufio.NewWriterSize(f, 1<<20)
 	size := int64(0)
 	for _, p := range pieces {
-		header := p.header()
+		header := p.encodeHeader()
 		if _, err := w.Write(header[:]); err != nil {
 			return Stream{}, err
 		}
-		sum, err := p.copy(ctx, w)
+		sum, err := p.copyPadded(ctx, w)
 		if err != nil {
 			return Stream{}, err
 		}
 		if sum != p.CRC32 {
 			return Stream{}, fmt.Errorf("%s: image %s has CRC-32 %08x and should have %08x; it was written to meanwhile", p.from, p.Name, sum, p.CRC32)
 		}
-		size += headerBytes + padded(p.SizeBytes)
+		size += headerBytes + padSize(p.SizeBytes)
 	}
 	if err := w.Flush(); err != nil {
 		return Stream{}, err

@@ -125,7 +125,7 @@ func (m mkbfb) compareFilters(what string) {
 	}
 }
 
-// compareReading compares what both list and take out of a stream.
+// compareReading compares both programs' lists and extracted images of a stream.
 func (m mkbfb) compareReading(what, name string) {
 	m.Helper()
 	data := m.read(name)
@@ -176,14 +176,15 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestCheckAsMkbfb changes bytes: what mlx-mkbfb refuses, Check refuses too.
+// TestCheckAsMkbfb changes bytes. Check must refuse every stream that mlx-mkbfb
+// refuses.
 func TestCheckAsMkbfb(t *testing.T) {
 	m := needMkbfb(t)
 	good := usual(t)
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 40 {
 		data := bytes.Clone(good)
-		// Mostly in the first header and a little behind it, where most is at stake.
+		// Mostly in the first header and shortly after it.
 		at := random.IntN(headerBytes + 8)
 		data[at] ^= 1 << random.IntN(8)
 		m.save("changed.bfb", data)

@@ -13,8 +13,8 @@ type kind struct {
 	id    uint8
 }
 
-// kinds are in the order in which a stream holds its images, by which the boot ROM and
-// the firmware find each when they need it.
+// kinds are in the order of a stream's images, so that the boot ROM and the firmware
+// find each when they need it.
 var kinds = []kind{
 	{"psc-bl", "PSC bootloader image", 36},
 	{"psc-fw", "PSC framework image", 37},
@@ -64,10 +64,10 @@ var kinds = []kind{
 	{"upgrade-image", "Runtime upgrade image", 51},
 }
 
-// maxVersion is the highest version of the hardware that an image can be made for.
+// maxVersion is the highest hardware version of an image.
 const maxVersion = 2
 
-func kindOf(id uint8) (kind, bool) {
+func findKind(id uint8) (kind, bool) {
 	for _, k := range kinds {
 		if k.id == id {
 			return k, true
@@ -76,7 +76,7 @@ func kindOf(id uint8) (kind, bool) {
 	return kind{fmt.Sprintf("image_id_%d", id), fmt.Sprintf("Unknown image type, ID %d", id), id}, false
 }
 
-// parseName reads "bl2" or "bl2-v1". A name may hold "-v" itself.
+// parseName parses "bl2" or "bl2-v1". A name may contain "-v" itself.
 func parseName(name string) (kind, int, error) {
 	base, version := name, 0
 	if i := strings.LastIndex(name, "-v"); i >= 0 {

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	leastPassword = 8 // what the installed system asks for when the password is changed there
+	leastPassword = 8 // the installed system's minimum
 	mostPassword  = 512
 )
 
-// MakeConfig asks for a password on in, a terminal or not, and writes a bf.cfg that
-// gives it to user. The password itself is written nowhere. A file that is there stays.
+// MakeConfig reads a password from in, a terminal or not, and writes a bf.cfg that
+// gives it to user. It writes the password itself nowhere. It does not replace a file.
 func MakeConfig(ctx context.Context, in *os.File, ask io.Writer, path, user string) error {
 	if _, err := Config(user, HashPassword([]byte("a name is tried first"))); err != nil {
 		return err
@@ -28,7 +28,7 @@ func MakeConfig(ctx context.Context, in *os.File, ask io.Writer, path, user stri
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is there already; remove it, or add the line of another file to it", path)
 	}
-	password, err := askPassword(ctx, in, ask, user)
+	password, err := readPassword(ctx, in, ask, user)
 	if err != nil {
 		return err
 	}
@@ -37,11 +37,11 @@ func MakeConfig(ctx context.Context, in *os.File, ask io.Writer, path, user stri
 	if err != nil {
 		return err
 	}
-	return create(path, text)
+	return createFile(path, text)
 }
 
-// create does not use a rename, which would replace a file that came meanwhile.
-func create(path string, text []byte) error {
+// createFile does not use a rename, which would replace a file that appeared meanwhile.
+func createFile(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -53,35 +53,35 @@ func create(path string, text []byte) error {
 	return nil
 }
 
-func askPassword(ctx context.Context, in *os.File, ask io.Writer, user string) ([]byte, error) {
+func readPassword(ctx context.Context, in *os.File, ask io.Writer, user string) ([]byte, error) {
 	lines := bufio.NewReader(io.LimitReader(in, 2*(mostPassword+2)))
 	if fd := int(in.Fd()); term.IsTerminal(fd) {
-		return askTwice(ctx, fd, lines, ask, user)
+		return readPasswordTwice(ctx, fd, lines, ask, user)
 	}
-	password, err := askLine(ctx, lines)
+	password, err := readLine(ctx, lines)
 	if err != nil {
 		return nil, err
 	}
-	return acceptable(password)
+	return checkPasswordLength(password)
 }
 
-func askTwice(ctx context.Context, fd int, lines *bufio.Reader, ask io.Writer, user string) ([]byte, error) {
-	restore, err := hide(fd)
+func readPasswordTwice(ctx context.Context, fd int, lines *bufio.Reader, ask io.Writer, user string) ([]byte, error) {
+	restore, err := disableEcho(fd)
 	if err != nil {
 		return nil, err
 	}
 	defer restore()
 	fmt.Fprintf(ask, "Password for %s on the DPU: ", user)
-	first, err := askLine(ctx, lines)
+	first, err := readLine(ctx, lines)
 	fmt.Fprintln(ask)
 	if err == nil {
-		first, err = acceptable(first)
+		first, err = checkPasswordLength(first)
 	}
 	if err != nil {
 		return nil, err
 	}
 	fmt.Fprint(ask, "The same again: ")
-	again, err := askLine(ctx, lines)
+	again, err := readLine(ctx, lines)
 	fmt.Fprintln(ask)
 	if err == nil && !bytes.Equal(first, again) {
 		err = errors.New("the two are not the same; nothing was written")
@@ -90,9 +90,10 @@ func askTwice(ctx context.Context, fd int, lines *bufio.Reader, ask io.Writer, u
 	return first, err
 }
 
-// hide takes the echo from a terminal, until restore is called. The library's own way does
-// so beside the reading, which a Ctrl-C does not end, and could do it after restore.
-func hide(fd int) (restore func(), err error) {
+// disableEcho disables a terminal's echo until restore is called. The library does so
+// in the reading call, which Ctrl-C does not end. It could thus disable the echo after
+// restore.
+func disableEcho(fd int) (restore func(), err error) {
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
 		return nil, err
@@ -107,16 +108,16 @@ func hide(fd int) (restore func(), err error) {
 	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETS, before) }, nil
 }
 
-func askLine(ctx context.Context, lines *bufio.Reader) ([]byte, error) {
-	line, err := unlessEnded(ctx, func() ([]byte, error) { return lines.ReadBytes('\n') })
+func readLine(ctx context.Context, lines *bufio.Reader) ([]byte, error) {
+	line, err := readUnlessDone(ctx, func() ([]byte, error) { return lines.ReadBytes('\n') })
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return bytes.TrimRight(line, "\r\n"), nil
 }
 
-// unlessEnded does not wait for an answer any longer once the context has ended.
-func unlessEnded(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
+// readUnlessDone stops waiting for read when the context ends.
+func readUnlessDone(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	type answer struct {
 		text []byte
 		err  error
@@ -134,7 +135,7 @@ func unlessEnded(ctx context.Context, read func() ([]byte, error)) ([]byte, erro
 	}
 }
 
-func acceptable(password []byte) ([]byte, error) {
+func checkPasswordLength(password []byte) ([]byte, error) {
 	switch n := len(password); {
 	case n < leastPassword:
 		return nil, fmt.Errorf("a password of %d characters is too short; take %d or more", n, leastPassword)

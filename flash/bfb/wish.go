@@ -12,12 +12,12 @@ type Wish struct {
 	Bases    []string
 	Parts    string // see ParseParts
 	Expert   bool
-	For      int // see Filter; -1: everything is kept
+	For      int // see Filter; -1: keep everything
 	Strip    int
 	Careless bool
 }
 
-// MakeFile makes the stream that is wished for, and lists it.
+// MakeFile makes the stream of a command line, and lists it.
 func MakeFile(ctx context.Context, w io.Writer, out string, wish Wish) error {
 	parts, err := ParseParts(wish.Parts)
 	if err != nil {

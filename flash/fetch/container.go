@@ -14,20 +14,21 @@ import (
 	"slipway/layers/localfile"
 )
 
-// Container is a container's image where it lies. Of a registry's, each blob is
-// fetched when it is opened, so that nothing travels which nobody asks for.
+// Container is a container image at its source. It fetches a registry's blob only when
+// that blob is opened.
 type Container struct {
 	source *oci.Source    // of archives and layouts
 	name   string         // of one of several in these
 	remote *registryStore // of registries
 }
 
-// OpenContainer takes apart what a person names: a registry's oci://, an OCI layout (a
-// folder, or oci-dir:), or an archive of one or of docker save (a path, or from
-// wherever Open takes images), with #NAME where it has several.
+// OpenContainer opens the container image that a person names. The forms are oci:// of
+// a registry, an OCI layout (a folder, or oci-dir:), or an archive of a layout or of
+// docker save. An archive may be a path or any reference that Open takes. #NAME picks
+// one of several images.
 func OpenContainer(ctx context.Context, text string, o Options) (*Container, error) {
 	where, name, _ := strings.Cut(text, "#")
-	ref, err := parse(where)
+	ref, err := parseReference(where)
 	if err != nil {
 		return nil, err
 	}
@@ -39,17 +40,18 @@ func OpenContainer(ctx context.Context, text string, o Options) (*Container, err
 		if c.name == "" {
 			c.name = ref.tag
 		}
-		c.source, err = openLocal(ref)
+		c.source, err = openLocalImage(ref)
 	case kindPath:
-		c.source, err = openLocal(ref)
+		c.source, err = openLocalImage(ref)
 	default:
-		c.source, err = bring(ctx, where, o)
+		c.source, err = fetchArchive(ctx, where, o)
 	}
 	return c, err
 }
 
-func openLocal(ref reference) (*oci.Source, error) {
-	path, err := ref.absolute()
+// openLocalImage opens an archive or a layout of this machine.
+func openLocalImage(ref reference) (*oci.Source, error) {
+	path, err := ref.absolutePath()
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +62,8 @@ func openLocal(ref reference) (*oci.Source, error) {
 	return source, nil
 }
 
-// bring fetches a whole archive.
-func bring(ctx context.Context, where string, o Options) (*oci.Source, error) {
+// fetchArchive fetches a whole archive and opens it.
+func fetchArchive(ctx context.Context, where string, o Options) (*oci.Source, error) {
 	origin, err := Open(ctx, where, o)
 	if err != nil {
 		return nil, err
@@ -74,7 +76,7 @@ func bring(ctx context.Context, where string, o Options) (*oci.Source, error) {
 	return oci.Open(file.Path)
 }
 
-// Close ends what was opened. Files of the cache stay.
+// Close closes the archive or the connections. Files of the cache stay.
 func (c *Container) Close() error {
 	if c.remote != nil {
 		c.remote.origin.Close()
@@ -83,19 +85,19 @@ func (c *Container) Close() error {
 	return c.source.Close()
 }
 
-// Image is the image for a platform.
+// Image returns the image for a platform.
 func (c *Container) Image(ctx context.Context, platform v1.Platform) (*oci.Image, error) {
 	if c.source != nil {
 		return c.source.Image(ctx, c.name, platform)
 	}
-	image, err := c.remote.image(ctx, platform)
+	image, err := c.remote.findImage(ctx, platform)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.remote.origin.ref.text, err)
 	}
 	return image, nil
 }
 
-// registryStore is the blobs of one repository of a registry.
+// registryStore reads the blobs of one repository of a registry.
 type registryStore struct {
 	origin   *Origin
 	registry *registry
@@ -109,13 +111,14 @@ func newRegistryStore(ref reference, o Options) *registryStore {
 	return &registryStore{origin: &Origin{ref: ref, opt: o, from: r}, registry: r, documents: map[digest.Digest][]byte{}}
 }
 
-func (s *registryStore) image(ctx context.Context, platform v1.Platform) (*oci.Image, error) {
+// findImage returns the image for a platform, with its full name.
+func (s *registryStore) findImage(ctx context.Context, platform v1.Platform) (*oci.Image, error) {
 	ref := s.origin.ref
 	name, full := ref.tag, ref.host+"/"+ref.repo+":"+ref.tag
 	if ref.sum != "" {
 		name, full = ref.sum, ref.host+"/"+ref.repo+"@"+ref.sum
 	}
-	top, err := s.document(ctx, name)
+	top, err := s.fetchManifest(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +129,9 @@ func (s *registryStore) image(ctx context.Context, platform v1.Platform) (*oci.I
 	return image, err
 }
 
-func (s *registryStore) document(ctx context.Context, name string) (v1.Descriptor, error) {
-	data, err := s.registry.manifestText(ctx, name)
+// fetchManifest fetches a manifest and remembers its bytes.
+func (s *registryStore) fetchManifest(ctx context.Context, name string) (v1.Descriptor, error) {
+	data, err := s.registry.fetchManifest(ctx, name)
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
@@ -138,29 +142,30 @@ func (s *registryStore) document(ctx context.Context, name string) (v1.Descripto
 	return d, nil
 }
 
-func (s *registryStore) known(d digest.Digest) ([]byte, bool) {
+// cachedManifest returns the bytes of a manifest that was fetched before.
+func (s *registryStore) cachedManifest(d digest.Digest) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	data, here := s.documents[d]
 	return data, here
 }
 
-// Open fetches a blob. Several may be opened at once, and a hostile image may call its
-// layers manifests.
+// Open fetches a blob. It may run concurrently. A hostile image may call its layers
+// manifests.
 func (s *registryStore) Open(ctx context.Context, d v1.Descriptor) (oci.Blob, error) {
-	data, here := s.known(d.Digest)
+	data, here := s.cachedManifest(d.Digest)
 	if !here && slices.Contains(oci.DocumentTypes, d.MediaType) {
-		if _, err := s.document(ctx, string(d.Digest)); err != nil {
+		if _, err := s.fetchManifest(ctx, string(d.Digest)); err != nil {
 			return nil, err
 		}
-		data, _ = s.known(d.Digest)
+		data, _ = s.cachedManifest(d.Digest)
 		here = true
 	}
 	if here {
 		return oci.Bytes(data), nil
 	}
 	hex := d.Digest.Encoded()
-	file, err := s.origin.download(ctx, wanted{
+	file, err := s.origin.downloadFile(ctx, fileRequest{
 		ref: s.origin.ref, file: File{Name: hex[:16], Reference: s.origin.ref.text}, sha256: hex, sizeBytes: d.Size, sized: true,
 	})
 	if err != nil {

@@ -16,18 +16,18 @@ import (
 	"unicode"
 )
 
-// maxSumsBytes is more than any list of digests of a release has.
+// maxSumsBytes is more than a release's list of digests has.
 const maxSumsBytes = 4 << 20
 
-// Sums is what a list of digests says, as sha256sum writes it.
+// Sums is a list of digests, as sha256sum writes it.
 type Sums struct {
 	file   string
 	byName map[string]string
 	only   string // the digest in a file that holds nothing else
 }
 
-// ParseDigest reads sha256:HEX; ok is false where text is no digest at all, but
-// perhaps a reference to a list of them.
+// ParseDigest reads sha256:HEX. ok is false where text is no digest, so that it may be
+// a reference to a list of digests.
 func ParseDigest(text string) (digest string, ok bool, err error) {
 	algorithm, sum, ok := strings.Cut(text, ":")
 	if !ok || !algorithmPattern.MatchString(algorithm) {
@@ -47,8 +47,8 @@ var (
 	bsdLine          = regexp.MustCompile(`^(\\?)SHA256 \((.+)\) = ([0-9A-Fa-f]{64})$`)
 )
 
-// ParseSums reads a list such as SHA256SUMS. It takes the lines of sha256sum, also
-// with --tag, or one digest and nothing else.
+// ParseSums reads a list such as SHA256SUMS: the lines of sha256sum, also with --tag,
+// or a single digest.
 func ParseSums(file string, data []byte) (Sums, error) {
 	s := Sums{file: file, byName: map[string]string{}}
 	if len(data) > maxSumsBytes {
@@ -63,7 +63,7 @@ func ParseSums(file string, data []byte) (Sums, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		if err := s.add(line); err != nil {
+		if err := s.addLine(line); err != nil {
 			return s, fmt.Errorf("%s:%d: %w", file, n, err)
 		}
 	}
@@ -78,7 +78,8 @@ func ParseSums(file string, data []byte) (Sums, error) {
 	return s, nil
 }
 
-func (s *Sums) add(line string) error {
+// addLine parses one line of the list.
+func (s *Sums) addLine(line string) error {
 	escaped, sum, name := "", "", ""
 	if m := bsdLine.FindStringSubmatch(line); m != nil {
 		escaped, name, sum = m[1], m[2], m[3]
@@ -89,7 +90,7 @@ func (s *Sums) add(line string) error {
 	}
 	sum = strings.ToLower(sum)
 	if escaped != "" {
-		name = unescape.Replace(name)
+		name = nameUnescaper.Replace(name)
 	}
 	if name == "" {
 		if s.only != "" && s.only != sum {
@@ -106,10 +107,10 @@ func (s *Sums) add(line string) error {
 	return nil
 }
 
-var unescape = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
+var nameUnescaper = strings.NewReplacer(`\\`, `\`, `\n`, "\n", `\r`, "\r")
 
-// Of is the digest of a file, by its name without folders. ok is false where the
-// list has none.
+// Of returns the digest of a file, by its name without folders. A list that is a single
+// digest has it for every name. ok is false where the list has none.
 func (s Sums) Of(name string) (digest string, ok bool) {
 	if s.only != "" {
 		return s.only, true
@@ -117,13 +118,13 @@ func (s Sums) Of(name string) (digest string, ok bool) {
 	return s.Named(name)
 }
 
-// Named is Of for a file that the list has to name.
+// Named returns the digest of a file that the list names.
 func (s Sums) Named(name string) (digest string, ok bool) {
 	digest, ok = s.byName[name]
 	return digest, ok
 }
 
-// SumOf reads a file and returns its SHA-256.
+// SumOf returns the SHA-256 of a file's content.
 func SumOf(ctx context.Context, path string, count func(int64)) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -131,20 +132,20 @@ func SumOf(ctx context.Context, path string, count func(int64)) (string, error) 
 	}
 	defer f.Close()
 	h := sha256.New()
-	if _, err := io.Copy(h, &counter{ctx, f, count}); err != nil {
+	if _, err := io.Copy(h, &countingReader{ctx, f, count}); err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// counter reports what passes through it, and ends with its context.
-type counter struct {
+// countingReader reports the bytes read through it. It fails once its context ends.
+type countingReader struct {
 	ctx   context.Context
 	in    io.Reader
 	count func(int64)
 }
 
-func (c *counter) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	if c.ctx.Err() != nil {
 		return 0, context.Cause(c.ctx)
 	}
@@ -153,7 +154,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// printable is a name from outside that a terminal may be given.
+// printable replaces the characters that a terminal must not receive by question marks.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

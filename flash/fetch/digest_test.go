@@ -45,7 +45,7 @@ func TestParseSums(t *testing.T) {
 	}
 }
 
-// sha256sum is the judge of what it writes, also of names that it has to escape.
+// The real sha256sum writes the list, also of names that it has to escape.
 func TestSumsOfSha256sum(t *testing.T) {
 	if _, err := exec.LookPath("sha256sum"); err != nil {
 		t.Skip("sha256sum is missing (Debian package coreutils)")

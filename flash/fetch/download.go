@@ -19,15 +19,15 @@ import (
 
 // transport reads files of a server.
 type transport interface {
-	// open begins to read a file: from behind what is held, where the server shows
-	// that this still is the beginning of the same file, and from its beginning
-	// otherwise. It may be called again after any error.
-	open(ctx context.Context, w wanted, h held) (answer, error)
-	close()
+	// openFile begins to read a file. It continues after the bytes of a partial file
+	// only where the server shows that they begin the same version. It may be called
+	// again after any error.
+	openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error)
+	closeConnections()
 }
 
-// wanted is a file that is to be fetched.
-type wanted struct {
+// fileRequest is a file to fetch.
+type fileRequest struct {
 	ref       reference
 	file      File
 	sha256    string // "": not known
@@ -36,40 +36,40 @@ type wanted struct {
 	sized     bool
 }
 
-// held is what is here already.
-type held struct {
-	bytes     int64
+// cachedPart describes the bytes that the cache has already.
+type cachedPart struct {
+	sizeBytes int64
 	whole     bool
-	validator string // what the server called that version; "" where it gave it no name
+	validator string // the server's name of that version, or ""
 }
 
-// answer is what a server offers.
-type answer struct {
-	body      io.ReadCloser // nil: what is held is whole, and what the server has
+// fileResponse is a server's response to a fileRequest.
+type fileResponse struct {
+	body      io.ReadCloser // nil: the cached file is complete and current
 	from      int64         // where body begins
-	size      int64         // of the whole file; -1: the server says where it ends only there
+	size      int64         // of the whole file; -1: unknown until the body ends
 	validator string
 }
 
-// final is an error that no second try fixes.
-type final struct{ error }
+// permanentError is an error that a second try cannot fix.
+type permanentError struct{ error }
 
-func (f final) Unwrap() error { return f.error }
+func (f permanentError) Unwrap() error { return f.error }
 
-// later is an error of a server that says when it may be asked again.
-type later struct {
+// retryLaterError is an error of a server that says when to try again.
+type retryLaterError struct {
 	error
 	after time.Duration
 }
 
-func (l later) Unwrap() error { return l.error }
+func (l retryLaterError) Unwrap() error { return l.error }
 
-// useless is an error of a server that can go on from nothing that is held.
-type useless struct{ error }
+// resumeError is an error of a server that cannot resume the partial file.
+type resumeError struct{ error }
 
-func (u useless) Unwrap() error { return u.error }
+func (u resumeError) Unwrap() error { return u.error }
 
-// How patient a download is. Tests have less time.
+// Timing of retries. Tests shorten it.
 var (
 	firstWait       = 500 * time.Millisecond
 	longestWait     = 30 * time.Second
@@ -78,14 +78,14 @@ var (
 	checkpointAfter = 3 * time.Second
 )
 
-// failuresInARow is how often a download fails without coming further, before it
-// is given up; anew how often a server may make it begin from the start.
-const failuresInARow, anew = 6, 4
+// failuresInARow is how many tries without progress end a download. maxRestarts is how
+// often a server may make it begin from the start.
+const failuresInARow, maxRestarts = 6, 4
 
-// download is one file on its way.
+// download is one file that is being fetched.
 type download struct {
-	wanted
-	place *place
+	fileRequest
+	entry *cacheEntry
 	from  transport
 
 	f         *os.File
@@ -93,104 +93,109 @@ type download struct {
 	have      int64 // bytes in f and in hash
 	size      int64 // -1: not known yet
 	validator string
-	starts    int  // how often it began anew
-	resumed   bool // what came from an earlier run, or over another connection, is among it
+	starts    int  // how often it started over
+	resumed   bool // some bytes came from an earlier run or another connection
 	proved    int64
 	provedAt  time.Time
-	cached    *record // whole, of an earlier run
+	cached    *cacheRecord // the complete file of an earlier run
 	step      *progress.Step
 }
 
-func (o *Origin) download(ctx context.Context, w wanted) (File, error) {
-	p, err := openPlace(ctx, o.opt.Dir, o.ref, w.file.Name)
+// downloadFile fetches a file into the cache, or reuses the file that is there.
+func (o *Origin) downloadFile(ctx context.Context, w fileRequest) (File, error) {
+	p, err := openCacheEntry(ctx, o.opt.Dir, o.ref, w.file.Name)
 	if err != nil {
 		return File{}, err
 	}
-	defer p.close()
-	d := &download{wanted: w, place: p, from: o.from, size: -1}
-	if d.cached, err = p.whole(ctx); err != nil {
+	defer p.unlock()
+	d := &download{fileRequest: w, entry: p, from: o.from, size: -1}
+	if d.cached, err = p.findWhole(ctx); err != nil {
 		return File{}, err
 	}
 	if d.cached != nil && w.sha256 != "" {
 		if d.cached.SHA256 == w.sha256 {
-			return d.reuse(ctx), nil
+			return d.reuseCached(ctx), nil
 		}
 		d.cached = nil
 	}
-	if err := d.pick(ctx); err != nil {
+	if err := d.resumePartial(ctx); err != nil {
 		return File{}, err
 	}
 	defer d.f.Close()
 	return d.fetchFile(ctx)
 }
 
-func (d *download) reuse(ctx context.Context) File {
+// reuseCached returns the file of an earlier run.
+func (d *download) reuseCached(ctx context.Context) File {
 	progress.Start(ctx, "fetch "+d.file.Name, d.cached.SizeBytes, progress.Bytes).Reuse("in the cache, proved by its digest")
-	d.file.Path, d.file.SHA256, d.file.SizeBytes = d.place.version(d.cached.SHA256), d.cached.SHA256, d.cached.SizeBytes
+	d.file.Path, d.file.SHA256, d.file.SizeBytes = d.entry.versionPath(d.cached.SHA256), d.cached.SHA256, d.cached.SizeBytes
 	return d.file
 }
 
-// pick goes on with what an earlier run left, as far as that is proved.
-func (d *download) pick(ctx context.Context) error {
-	var left record
+// resumePartial resumes the partial file of an earlier run, as far as its digest is
+// proved.
+func (d *download) resumePartial(ctx context.Context) error {
+	var left cacheRecord
 	var err error
-	if d.f, left, err = d.place.partial(); err != nil {
+	if d.f, left, err = d.entry.openPartial(); err != nil {
 		return err
 	}
 	if left.SizeBytes > 0 {
 		h := sha256.New()
-		n, err := io.Copy(h, &counter{ctx, io.LimitReader(d.f, left.SizeBytes), func(int64) {}})
+		n, err := io.Copy(h, &countingReader{ctx, io.LimitReader(d.f, left.SizeBytes), func(int64) {}})
 		if ctx.Err() != nil {
 			d.f.Close()
 			return context.Cause(ctx)
 		}
 		if err == nil && n == left.SizeBytes && hex.EncodeToString(h.Sum(nil)) == left.SHA256 {
 			d.hash, d.have, d.validator, d.resumed = h, n, left.Validator, true
-			return d.cut()
+			return d.dropUnproved()
 		}
 	}
-	return d.begin()
+	return d.restart()
 }
 
-// begin starts from nothing.
-func (d *download) begin() error {
+// restart discards the bytes of the partial file.
+func (d *download) restart() error {
 	if d.have > 0 {
 		d.starts++
 	}
-	d.count(-d.have)
+	d.countBytes(-d.have)
 	d.hash, d.have, d.size, d.validator, d.resumed = sha256.New(), 0, -1, "", false
-	d.place.forget()
-	return d.cut()
+	d.entry.removePartialRecord()
+	return d.dropUnproved()
 }
 
-// cut removes what lies behind what is proved, and goes there.
-func (d *download) cut() error {
+// dropUnproved truncates the partial file to its proved bytes.
+func (d *download) dropUnproved() error {
 	if err := d.f.Truncate(d.have); err != nil {
-		return final{err}
+		return permanentError{err}
 	}
 	if _, err := d.f.Seek(d.have, io.SeekStart); err != nil {
-		return final{err}
+		return permanentError{err}
 	}
 	d.proved, d.provedAt = d.have, time.Now()
 	return nil
 }
 
+// fetchFile downloads the file. It starts over once where a resumed part turns out to
+// be of another version.
 func (d *download) fetchFile(ctx context.Context) (File, error) {
-	err := d.tries(ctx)
+	err := d.retryUntilDone(ctx)
 	if err == nil && d.cached == nil {
-		err = d.finish(ctx)
+		err = d.storeFile(ctx)
 	}
-	var wrong *mismatch
-	if errors.As(err, &wrong) && wrong.resumed { // a part was of another version
-		if err = d.begin(); err == nil {
-			err = d.tries(ctx)
+	var wrong *digestMismatch
+	if errors.As(err, &wrong) && wrong.resumed { // the resumed part was of another version
+		if err = d.restart(); err == nil {
+			err = d.retryUntilDone(ctx)
 		}
 		if err == nil {
-			err = d.finish(ctx)
+			err = d.storeFile(ctx)
 		}
 	}
 	if err == nil && d.cached != nil {
-		return d.reuse(ctx), d.place.drop()
+		return d.reuseCached(ctx), d.entry.removePartial()
 	}
 	if d.step != nil {
 		d.step.End("sha256 "+d.file.SHA256, err)
@@ -198,77 +203,83 @@ func (d *download) fetchFile(ctx context.Context) (File, error) {
 	return d.file, err
 }
 
-// tries asks until all is here, as long as it comes further.
-func (d *download) tries(ctx context.Context) error {
+// retryUntilDone opens connections until the file is complete. It fails after
+// failuresInARow tries that bring no further bytes.
+func (d *download) retryUntilDone(ctx context.Context) error {
 	furthest, failures := d.have, 0
 	for {
-		err := d.once(ctx)
-		d.checkpoint()
+		err := d.readConnection(ctx)
+		d.saveCheckpoint()
 		if err == nil {
 			return nil
 		}
-		var f final
+		var f permanentError
 		if ctx.Err() != nil || errors.As(err, &f) {
-			return errors.Join(d.keepable(), cause(ctx, err))
+			return errors.Join(d.dropUnresumable(), contextCause(ctx, err))
 		}
 		failures++
 		if d.have > furthest {
 			furthest, failures = d.have, 0
 		}
-		if failures >= failuresInARow || d.starts > anew {
-			return d.givenUp(err)
+		if failures >= failuresInARow || d.starts > maxRestarts {
+			return d.resumableError(err)
 		}
-		if err := d.wait(ctx, failures, err); err != nil {
+		if err := d.waitForRetry(ctx, failures, err); err != nil {
 			return err
 		}
 	}
 }
 
-func cause(ctx context.Context, err error) error {
+// contextCause returns the context's cause where the context ended, else err.
+func contextCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// keepable drops a partial file that nothing can be made of.
-func (d *download) keepable() error {
+// dropUnresumable removes a partial file that no later run can resume.
+func (d *download) dropUnresumable() error {
 	if d.have == 0 || d.validator == "" {
-		return d.place.drop()
+		return d.entry.removePartial()
 	}
 	return nil
 }
 
-func (d *download) givenUp(err error) error {
+// resumableError adds to err how many bytes the next run can resume from.
+func (d *download) resumableError(err error) error {
 	if d.have > 0 && d.validator != "" {
 		return fmt.Errorf("%w\n  %d bytes are here; the next try goes on from there", err, d.have)
 	}
-	return errors.Join(err, d.keepable())
+	return errors.Join(err, d.dropUnresumable())
 }
 
-func (d *download) wait(ctx context.Context, failures int, err error) error {
-	if d.step == nil { // nothing came yet, so that nothing is shown
-		return waitFor(ctx, d.file.Name, failures, err)
+// waitForRetry waits before the next try. It shows the reason on the download's step.
+func (d *download) waitForRetry(ctx context.Context, failures int, err error) error {
+	if d.step == nil { // no bytes yet, so no step is shown
+		return waitShown(ctx, d.file.Name, failures, err)
 	}
 	d.step.Detail("again: " + plaintext.OneLine(err.Error()))
-	return pause(ctx, failures, err)
+	return waitBackoff(ctx, failures, err)
 }
 
-// waitFor is pause for what a person would otherwise wait without a word.
-func waitFor(ctx context.Context, name string, failures int, err error) error {
+// waitShown is waitBackoff with a step of its own, so that a person sees why nothing
+// comes.
+func waitShown(ctx context.Context, name string, failures int, err error) error {
 	step := progress.Start(ctx, "ask for "+name, 0, "")
 	why := plaintext.OneLine(err.Error())
 	step.Detail("again: " + why)
-	stopped := pause(ctx, failures, err)
+	stopped := waitBackoff(ctx, failures, err)
 	step.End(why, cmp.Or(stopped, errors.New(why)))
 	return stopped
 }
 
-// pause waits before the next try, the longer the more have failed.
-func pause(ctx context.Context, failures int, err error) error {
+// waitBackoff waits before the next try: longer after each failure, and as long as the
+// server asks.
+func waitBackoff(ctx context.Context, failures int, err error) error {
 	wait := min(firstWait<<failures, longestWait)
-	wait = wait/2 + rand.N(wait/2+1) // many machines lose one server at one moment
-	var l later
+	wait = wait/2 + rand.N(wait/2+1) // many machines lose one server at once
+	var l retryLaterError
 	if errors.As(err, &l) {
 		wait = min(max(wait, l.after), longestWait)
 	}
@@ -282,83 +293,87 @@ func pause(ctx context.Context, failures int, err error) error {
 
 var errSilent = errors.New("the server fell silent")
 
-// once reads over one connection as far as that carries.
-func (d *download) once(ctx context.Context) error {
+// readConnection reads as many bytes as one connection brings.
+func (d *download) readConnection(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(silenceLimit, func() { cancel(errSilent) })
 	defer silent.Stop()
 	if d.sized && d.have == d.sizeBytes {
-		return nil // killed between the last byte and the name
+		return nil // an earlier run ended between the last byte and the rename
 	}
-	a, err := d.from.open(ctx, d.wanted, d.held())
-	var no useless
+	a, err := d.from.openFile(ctx, d.fileRequest, d.cachedPart())
+	var no resumeError
 	if errors.As(err, &no) && d.have > 0 {
-		err = errors.Join(err, d.begin())
+		err = errors.Join(err, d.restart())
 	}
 	if err != nil {
-		return cause(ctx, err)
+		return contextCause(ctx, err)
 	}
 	if a.body == nil {
 		if d.cached == nil {
-			return final{errors.New("the server says that nothing changed since it was asked never")}
+			return permanentError{errors.New("the server says that nothing changed since it was asked never")}
 		}
 		return nil
 	}
 	defer a.body.Close()
-	if err := d.accept(ctx, a); err != nil {
+	if err := d.acceptResponse(ctx, a); err != nil {
 		return err
 	}
-	if err := d.copy(a.body, func() { silent.Reset(silenceLimit) }); err != nil {
-		return cause(ctx, err)
+	if err := d.copyBody(a.body, func() { silent.Reset(silenceLimit) }); err != nil {
+		return contextCause(ctx, err)
 	}
 	return nil
 }
 
-func (d *download) held() held {
+// cachedPart describes the cached file, or else the partial one.
+func (d *download) cachedPart() cachedPart {
 	if d.have == 0 && d.cached != nil {
-		return held{bytes: d.cached.SizeBytes, whole: true, validator: d.cached.Validator}
+		return cachedPart{sizeBytes: d.cached.SizeBytes, whole: true, validator: d.cached.Validator}
 	}
-	return held{bytes: d.have, validator: d.validator}
+	return cachedPart{sizeBytes: d.have, validator: d.validator}
 }
 
-// accept checks an answer against what is here and what fits.
-func (d *download) accept(ctx context.Context, a answer) error {
+// acceptResponse compares a response with the partial file, the expected size and the
+// free space.
+func (d *download) acceptResponse(ctx context.Context, a fileResponse) error {
 	d.cached = nil // the server has another version
 	if a.from != d.have || d.size >= 0 && a.size != d.size {
 		if a.from != 0 {
-			err := d.begin()
+			err := d.restart()
 			return errors.Join(err, fmt.Errorf("the server offers byte %d of %d where %d of %d are here", a.from, a.size, d.have, d.size))
 		}
-		if err := d.begin(); err != nil {
+		if err := d.restart(); err != nil {
 			return err
 		}
 	}
 	d.size, d.validator = a.size, a.validator
 	switch {
 	case d.sized && a.size >= 0 && a.size != d.sizeBytes:
-		return final{fmt.Errorf("the server has %d bytes, its list says %d", a.size, d.sizeBytes)}
+		return permanentError{fmt.Errorf("the server has %d bytes, its list says %d", a.size, d.sizeBytes)}
 	case d.limit > 0 && a.size > d.limit:
-		return final{tooLarge(a.size, d.limit)}
+		return permanentError{tooLarge(a.size, d.limit)}
 	}
 	if d.step == nil {
 		d.step = progress.Start(ctx, "fetch "+d.file.Name, max(a.size, 0), progress.Bytes)
-		d.count(d.have)
+		d.countBytes(d.have)
 	}
 	d.resumed = d.resumed || d.have > 0
-	return d.place.checkSpace(a.size - d.have)
+	return d.entry.checkSpace(a.size - d.have)
 }
 
-func (d *download) count(n int64) {
+// countBytes adds to the step's progress, once there is a step.
+func (d *download) countBytes(n int64) {
 	if d.step != nil {
 		d.step.Add(n)
 	}
 }
 
-// roomEvery is how often room is asked for where the size is not known.
-const roomEvery = 64 << 20
+// spaceCheckBytes is how often the free space is checked where the size is unknown.
+const spaceCheckBytes = 64 << 20
 
-func (d *download) copy(body io.Reader, heard func()) error {
+// copyBody appends the response's body to the partial file.
+func (d *download) copyBody(body io.Reader, heard func()) error {
 	buf := make([]byte, 256<<10)
 	for {
 		n, err := body.Read(buf)
@@ -377,30 +392,31 @@ func (d *download) copy(body io.Reader, heard func()) error {
 	}
 }
 
+// addBytes appends bytes to the partial file.
 func (d *download) addBytes(p []byte) error {
 	before := d.have
-	if most := d.most(); d.have+int64(len(p)) > most {
-		return final{fmt.Errorf("the server sends more than the %d bytes that there are to be", most)}
+	if most := d.maxBytes(); d.have+int64(len(p)) > most {
+		return permanentError{fmt.Errorf("the server sends more than the %d bytes that there are to be", most)}
 	}
 	if _, err := d.f.Write(p); err != nil {
-		return final{err}
+		return permanentError{err}
 	}
 	d.hash.Write(p)
 	d.have += int64(len(p))
-	d.count(int64(len(p)))
-	if d.size < 0 && before/roomEvery != d.have/roomEvery {
-		if err := d.place.checkSpace(roomEvery); err != nil {
+	d.countBytes(int64(len(p)))
+	if d.size < 0 && before/spaceCheckBytes != d.have/spaceCheckBytes {
+		if err := d.entry.checkSpace(spaceCheckBytes); err != nil {
 			return err
 		}
 	}
 	if d.have-d.proved >= checkpointBytes || d.have > d.proved && time.Since(d.provedAt) > checkpointAfter {
-		d.checkpoint()
+		d.saveCheckpoint()
 	}
 	return nil
 }
 
-// most is how many bytes the file can have.
-func (d *download) most() int64 {
+// maxBytes returns the largest size that the file can have.
+func (d *download) maxBytes() int64 {
 	switch {
 	case d.size >= 0:
 		return d.size
@@ -412,47 +428,48 @@ func (d *download) most() int64 {
 	return 1 << 62
 }
 
-// checkpoint makes what is here safe against a crash. Where that fails the download
-// goes on: it only could not be resumed.
-func (d *download) checkpoint() {
+// saveCheckpoint makes the partial file safe against a crash. Where that fails, the
+// download goes on and cannot be resumed.
+func (d *download) saveCheckpoint() {
 	if d.have == d.proved || d.validator == "" || d.f.Sync() != nil {
 		return
 	}
-	left := record{Reference: d.file.Reference, Validator: d.validator, SizeBytes: d.have, SHA256: hex.EncodeToString(d.hash.Sum(nil))}
-	if d.place.keep(left) == nil {
+	left := cacheRecord{Reference: d.file.Reference, Validator: d.validator, SizeBytes: d.have, SHA256: hex.EncodeToString(d.hash.Sum(nil))}
+	if d.entry.recordPartial(left) == nil {
 		d.proved, d.provedAt = d.have, time.Now()
 	}
 }
 
-// mismatch is a file with another digest than it should have.
-type mismatch struct {
+// digestMismatch is the error of a file with another digest than expected.
+type digestMismatch struct {
 	error
 	resumed bool
 }
 
-// finish gives the file its name.
-func (d *download) finish(ctx context.Context) error {
+// storeFile checks the complete file's digest and moves the file to its place in the
+// cache.
+func (d *download) storeFile(ctx context.Context) error {
 	sum := hex.EncodeToString(d.hash.Sum(nil))
-	// SFTP tells versions apart by the second alone, which is not enough to join parts by.
+	// SFTP's times in seconds are too coarse to join parts by.
 	if from, ok := d.from.(*boardFolder); ok && d.resumed && d.sha256 == "" {
-		d.sha256 = from.digest(ctx, d.ref)
+		d.sha256 = from.remoteDigest(ctx, d.ref)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	switch {
 	case d.sized && d.have != d.sizeBytes:
-		return errors.Join(fmt.Errorf("%d bytes came, its list says %d", d.have, d.sizeBytes), d.place.drop())
+		return errors.Join(fmt.Errorf("%d bytes came, its list says %d", d.have, d.sizeBytes), d.entry.removePartial())
 	case d.sha256 != "" && sum != d.sha256 && d.resumed:
-		return &mismatch{wrongDigest(sum, d.sha256), true}
+		return &digestMismatch{wrongDigest(sum, d.sha256), true}
 	case d.sha256 != "" && sum != d.sha256:
-		return errors.Join(&mismatch{wrongDigest(sum, d.sha256), false}, d.place.drop())
+		return errors.Join(&digestMismatch{wrongDigest(sum, d.sha256), false}, d.entry.removePartial())
 	}
 	if err := d.f.Sync(); err != nil {
 		return err
 	}
 	d.file.SHA256, d.file.SizeBytes = sum, d.have
 	var err error
-	d.file.Path, err = d.place.keepFile(record{Reference: d.file.Reference, Validator: d.validator, SizeBytes: d.have, SHA256: sum})
+	d.file.Path, err = d.entry.keepFile(cacheRecord{Reference: d.file.Reference, Validator: d.validator, SizeBytes: d.have, SHA256: sum})
 	return err
 }

@@ -1,9 +1,7 @@
-// Package fetch brings an image from where it lies (a path, a web server, an SSH
-// server, an OCI registry or layout) to a file of this machine that is whole and
-// proved. What it holds and who signed it is for others: see source and sshsig.
-//
-// Everything that a server says is input from outside: sizes, names, lists and
-// redirects have limits, and what arrives gets its name only once it is proved.
+// Package fetch turns a reference (a path, web, SSH or OCI address) into a verified file
+// on this machine. A server's answers are untrusted: sizes, names, lists and redirects
+// have limits. A file gets its name only once its digest is proved. For its content see
+// source, for signatures sshsig.
 package fetch
 
 import (
@@ -18,7 +16,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Options says where what is fetched is kept, and for whom.
+// Options names the cache folder and the architecture to fetch for.
 type Options struct {
 	Dir  string // cache folder; delete it at will
 	Arch string // Go's name; which image of an OCI index is meant
@@ -27,25 +25,25 @@ type Options struct {
 // File is one file on this machine.
 type File struct {
 	Path      string
-	Name      string // as it is called where it comes from
-	Reference string // where that is, without passwords
+	Name      string // its name at the source
+	Reference string // its address, without passwords
 	SizeBytes int64
-	SHA256    string // "": a local file that nobody gave a digest for
-	Listed    bool   // the digest was known before the file: it was given, or the artifact's manifest has it
+	SHA256    string // "": a local file without a given digest
+	Listed    bool   // the digest was given, or it is in the artifact's manifest
 }
 
-// Origin is the place of one image and of what lies beside it.
+// Origin is the source of one image and of the files beside it.
 type Origin struct {
 	ref  reference
 	opt  Options
-	from transport // nil: what is there is on this machine already
+	from transport // nil: the files are local
 	oci  *artifact // of OCI registries and layouts
 }
 
-// Open looks where a reference leads. It asks a server only where the image's name
-// is not in the reference.
+// Open resolves a reference. It contacts a server only where the reference does not
+// contain the image's name.
 func Open(ctx context.Context, text string, o Options) (*Origin, error) {
-	ref, err := parse(text)
+	ref, err := parseReference(text)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +56,7 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 	case kindOCI:
 		r := newRegistry(ref)
 		origin.from = r
-		origin.oci, err = r.resolve(ctx, ref, o.Arch)
+		origin.oci, err = r.resolveReference(ctx, ref, o.Arch)
 	case kindLayout:
 		origin.oci, err = openLayout(ctx, ref, o.Arch)
 	}
@@ -69,30 +67,30 @@ func Open(ctx context.Context, text string, o Options) (*Origin, error) {
 	return origin, nil
 }
 
-// Close ends connections. Files stay.
+// Close closes the connections. Files stay.
 func (o *Origin) Close() {
 	if o.from != nil {
-		o.from.close()
+		o.from.closeConnections()
 	}
 }
 
-// Name is what the image is called there.
+// Name returns the image's name at its source.
 func (o *Origin) Name() string {
 	if o.oci != nil {
-		return o.oci.name()
+		return o.oci.imageName()
 	}
-	return o.ref.name()
+	return o.ref.fileName()
 }
 
-// Get brings the image here. A digest, 64 hex digits, is proved before the file is
-// kept; where the cache has a file with it, nobody is asked.
+// Get fetches the image. It proves digest, 64 hex digits, before it keeps the file.
+// Where the cache has that file, Get contacts no server.
 func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
-	file, err := o.get(ctx, o.ref, digest, 0)
+	file, err := o.fetchReference(ctx, o.ref, digest, 0)
 	if err == nil && o.oci != nil && o.oci.unpack {
-		file, err = o.unpack(ctx, file, digest)
+		file, err = o.unpackLayer(ctx, file, digest)
 	}
 	if err != nil && o.ref.kind == kindPath && errors.Is(err, fs.ErrNotExist) {
-		return File{}, err // it has the name
+		return File{}, err // the error names the path
 	}
 	if err != nil {
 		return File{}, fmt.Errorf("%s: %w", o.ref.text, err)
@@ -103,13 +101,13 @@ func (o *Origin) Get(ctx context.Context, digest string) (File, error) {
 // maxBesideBytes is more than block maps, signatures and lists of digests have.
 const maxBesideBytes = 64 << 20
 
-// Beside brings a small file that lies beside the image. The error is
-// fs.ErrNotExist where there is none.
+// Beside fetches a small file from the image's folder. The error is fs.ErrNotExist
+// where there is none.
 func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
-	ref := o.ref.beside(name)
-	file, err := o.get(ctx, ref, "", maxBesideBytes)
+	ref := o.ref.besideFile(name)
+	file, err := o.fetchReference(ctx, ref, "", maxBesideBytes)
 	if errors.Is(err, fs.ErrPermission) && o.ref.kind == kindHTTP {
-		err = errors.Join(fs.ErrNotExist, err) // S3 says so of what is not there
+		err = errors.Join(fs.ErrNotExist, err) // S3's answer for a missing object
 	}
 	if err != nil {
 		return File{}, fmt.Errorf("%s: %w", ref.text, err)
@@ -117,19 +115,20 @@ func (o *Origin) Beside(ctx context.Context, name string) (File, error) {
 	return file, nil
 }
 
-func (o *Origin) get(ctx context.Context, ref reference, digest string, limit int64) (File, error) {
-	file := File{Name: ref.name(), Reference: ref.text, Listed: digest != "" || o.oci != nil}
+// fetchReference fetches a file of the origin, or proves the local one.
+func (o *Origin) fetchReference(ctx context.Context, ref reference, digest string, limit int64) (File, error) {
+	file := File{Name: ref.fileName(), Reference: ref.text, Listed: digest != "" || o.oci != nil}
 	if o.ref.kind == kindPath {
-		path, err := ref.absolute()
+		path, err := ref.absolutePath()
 		if err != nil {
 			return File{}, err
 		}
-		return prove(ctx, path, file, digest, limit)
+		return checkLocalFile(ctx, path, file, digest, limit)
 	}
 	if o.oci == nil {
-		return o.download(ctx, wanted{ref: ref, file: file, sha256: digest, limit: limit})
+		return o.downloadFile(ctx, fileRequest{ref: ref, file: file, sha256: digest, limit: limit})
 	}
-	blob, err := o.oci.find(ref.title)
+	blob, err := o.oci.findFile(ref.title)
 	if err != nil {
 		return File{}, err
 	}
@@ -138,17 +137,17 @@ func (o *Origin) get(ctx context.Context, ref reference, digest string, limit in
 		return File{}, wrongDigest(blob.sha256, digest)
 	}
 	if o.from == nil {
-		return prove(ctx, filepath.Join(o.oci.dir, "blobs", "sha256", blob.sha256), file, blob.sha256, limit)
+		return checkLocalFile(ctx, filepath.Join(o.oci.dir, "blobs", "sha256", blob.sha256), file, blob.sha256, limit)
 	}
-	return o.download(ctx, wanted{ref: ref, file: file, sha256: blob.sha256, limit: limit, sizeBytes: blob.sizeBytes, sized: true})
+	return o.downloadFile(ctx, fileRequest{ref: ref, file: file, sha256: blob.sha256, limit: limit, sizeBytes: blob.sizeBytes, sized: true})
 }
 
 func wrongDigest(got, want string) error {
 	return fmt.Errorf("sha256 %s, want %s: it is another file, or a damaged one; nothing of it is used", got, want)
 }
 
-// prove compares a file of this machine with its digest, if there is one.
-func prove(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
+// checkLocalFile compares a local file with its digest, if there is one.
+func checkLocalFile(ctx context.Context, path string, file File, digest string, limit int64) (File, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:

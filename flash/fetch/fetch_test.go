@@ -95,7 +95,7 @@ func same(t *testing.T, file File, want []byte) {
 	}
 }
 
-// nothing fails where a cache has a file that could be taken for whole.
+// nothing fails the test where the cache has a file that looks complete.
 func nothing(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -125,7 +125,7 @@ func TestFetch(t *testing.T) {
 	})
 }
 
-// The connection breaks at every place of the file, and of what comes before it.
+// The connection breaks at every place of the response, headers included.
 func TestBrokenConnection(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
 		data := content(64<<10, 2)
@@ -145,7 +145,7 @@ func TestBrokenConnection(t *testing.T) {
 	})
 }
 
-// What one run could not finish, the next goes on with.
+// The next run resumes an unfinished one.
 func TestNextRunGoesOn(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
 		data, dir := content(4_000_000, 3), t.TempDir()
@@ -191,7 +191,7 @@ func TestNewVersion(t *testing.T) {
 	})
 }
 
-// A part of one version is never joined with the rest of another.
+// Parts of two versions are never joined.
 func TestChangedOnTheWay(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
 		dir := t.TempDir()
@@ -253,7 +253,7 @@ func TestDigest(t *testing.T) {
 	})
 }
 
-// A file of the cache that was damaged there is fetched anew.
+// A damaged file of the cache is fetched again.
 func TestDamagedCache(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
 		data, dir := content(50_000, 8), t.TempDir()
@@ -305,7 +305,7 @@ func TestBeside(t *testing.T) {
 	})
 }
 
-// Two at once: one waits, and finds it there.
+// Of two downloads at once, one waits and then reuses the file.
 func TestTwoAtOnce(t *testing.T) {
 	eachServer(t, func(t *testing.T, s server) {
 		data, dir := content(200_000, 9), t.TempDir()
@@ -344,24 +344,24 @@ func TestCanceled(t *testing.T) {
 	})
 }
 
-// What no second try fixes is not tried again for half a minute.
+// Permanent errors are not retried.
 func TestOverSSHTriedOnce(t *testing.T) {
 	s := newSFTPServer(t).(*sftpServer)
 	b := &boardFolder{}
-	defer b.close()
+	defer b.closeConnections()
 	for _, path := range []string{s.dir, filepath.Join(s.dir, "none"), "/dev/null"} {
-		var f final
-		if _, err := b.open(t.Context(), wanted{ref: reference{host: s.addr(), path: path}}, held{}); !errors.As(err, &f) {
+		var f permanentError
+		if _, err := b.openFile(t.Context(), fileRequest{ref: reference{host: s.addr(), path: path}}, cachedPart{}); !errors.As(err, &f) {
 			t.Errorf("%s: %v; want it to be final", path, err)
 		}
 	}
-	var f final
-	if err := unreadable(fmt.Errorf("reach: %w", &net.DNSError{IsNotFound: true})); !errors.As(err, &f) {
+	var f permanentError
+	if err := readError(fmt.Errorf("reach: %w", &net.DNSError{IsNotFound: true})); !errors.As(err, &f) {
 		t.Error("a name that nobody has is tried again")
 	}
 }
 
-// Nobody waits for a server without being told so.
+// The user sees that a download waits for a server.
 func TestWaitIsShown(t *testing.T) {
 	s := scripted(t, status(http.StatusServiceUnavailable), func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte("image"))
@@ -385,8 +385,8 @@ func (s sink) Event(e progress.Event) { *s.events = append(*s.events, e) }
 
 func (sink) Close() {}
 
-// relay passes TCP on. Its first connections break, each after so many bytes towards
-// the client; a negative number holds the line there instead.
+// relay forwards TCP. Its first connections break, each after so many bytes towards the
+// client. A negative number holds the connection there instead.
 type relay struct {
 	listen net.Listener
 	to     string
@@ -419,7 +419,7 @@ func newRelay(t *testing.T, to string, cuts ...int64) *relay {
 
 func (r *relay) addr() string { return r.listen.Addr().String() }
 
-// fix lets all further connections live, and counts from here.
+// fix keeps all further connections, and restarts the count.
 func (r *relay) fix() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -466,7 +466,7 @@ func (r *relay) pass(in, out net.Conn, cut int64) {
 		close(r.held)
 		return
 	}
-	// To close a line on which the client still speaks would take back what was sent.
+	// Closing a connection while the client still sends would discard sent data.
 	in.(*net.TCPConn).CloseWrite()
 	out.Close()
 }
@@ -555,9 +555,9 @@ func dialWith(t *testing.T, s *sshd.Server) {
 	if err := os.WriteFile(file, []byte("here "+key), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	before := dial
-	t.Cleanup(func() { dial = before })
-	dial = func(ctx context.Context, host string) (*target.Conn, error) {
+	before := dialHost
+	t.Cleanup(func() { dialHost = before })
+	dialHost = func(ctx context.Context, host string) (*target.Conn, error) {
 		name, port, err := net.SplitHostPort(host)
 		if err != nil {
 			return nil, err

@@ -19,14 +19,14 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxRedirects is what mirrors and stores need, with some to spare.
+// maxRedirects is more than mirrors need.
 const maxRedirects = 8
 
-// web reads files of one web server, and of those that it sends us on to.
+// web reads files of one web server, and of the servers that it redirects to.
 type web struct {
 	client *http.Client
-	login  *url.Userinfo // for the first server alone
-	// send replaces the client's Do where requests need more, as those to a registry.
+	login  *url.Userinfo // for the first server only
+	// send is the client's Do; a registry's requests add authorization.
 	send func(*http.Request) (*http.Response, error)
 }
 
@@ -39,24 +39,24 @@ func newWeb(login *url.Userinfo) *web {
 func newClient() *http.Client {
 	proxy := httpproxy.FromEnvironment().ProxyFunc()
 	return &http.Client{
-		CheckRedirect: redirect,
+		CheckRedirect: checkRedirect,
 		Transport: &http.Transport{
 			Proxy:                  func(r *http.Request) (*url.URL, error) { return proxy(r.URL) },
 			DialContext:            (&net.Dialer{Timeout: 20 * time.Second}).DialContext,
 			TLSHandshakeTimeout:    20 * time.Second,
 			MaxResponseHeaderBytes: 256 << 10,
-			DisableCompression:     true, // ranges and digests are of the bytes as they lie there
+			DisableCompression:     true, // ranges and digests are of the stored bytes
 			ForceAttemptHTTP2:      true,
 		},
 	}
 }
 
-func (w *web) close() { w.client.CloseIdleConnections() }
+func (w *web) closeConnections() { w.client.CloseIdleConnections() }
 
 var errRedirect = errors.New("redirect refused")
 
-// redirect follows a server's word elsewhere, without what proves us to it.
-func redirect(to *http.Request, via []*http.Request) error {
+// checkRedirect refuses unsafe redirects and removes credentials from the others.
+func checkRedirect(to *http.Request, via []*http.Request) error {
 	first, last := via[0].URL, via[len(via)-1].URL
 	switch {
 	case len(via) > maxRedirects:
@@ -73,10 +73,11 @@ func redirect(to *http.Request, via []*http.Request) error {
 	return nil
 }
 
-func (w *web) open(ctx context.Context, f wanted, h held) (answer, error) {
+// openFile requests a file, or the rest of it.
+func (w *web) openFile(ctx context.Context, f fileRequest, h cachedPart) (fileResponse, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.ref.url.String(), nil)
 	if err != nil {
-		return answer{}, final{err}
+		return fileResponse{}, permanentError{err}
 	}
 	req.Header.Set("Accept-Encoding", "identity")
 	if w.login != nil {
@@ -86,18 +87,18 @@ func (w *web) open(ctx context.Context, f wanted, h held) (answer, error) {
 	h.setConditions(req)
 	res, err := w.send(req)
 	if err != nil {
-		return answer{}, unreachable(err)
+		return fileResponse{}, connectionError(err)
 	}
-	a, err := read(res, h)
+	a, err := readResponse(res, h)
 	if err != nil || a.body == nil {
 		res.Body.Close()
 	}
 	return a, err
 }
 
-// setConditions says in a request what is here. A range is asked for only where the server
-// gave that version a name: it would join two versions otherwise.
-func (h held) setConditions(req *http.Request) {
+// setConditions sets the request's Range and If headers. It asks for a range only where
+// the server names versions, so that two versions are never joined.
+func (h cachedPart) setConditions(req *http.Request) {
 	kind, value, _ := strings.Cut(h.validator, " ")
 	switch {
 	case h.validator == "":
@@ -105,50 +106,51 @@ func (h held) setConditions(req *http.Request) {
 		req.Header.Set("If-None-Match", value)
 	case h.whole && (kind == "date" || kind == "weakdate"):
 		req.Header.Set("If-Modified-Since", value)
-	case h.whole || h.bytes == 0 || kind != "etag" && kind != "date" && kind != "digest":
+	case h.whole || h.sizeBytes == 0 || kind != "etag" && kind != "date" && kind != "digest":
 	default:
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", h.bytes))
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", h.sizeBytes))
 		if kind != "digest" {
 			req.Header.Set("If-Range", value)
 		}
 	}
 }
 
-func read(res *http.Response, h held) (answer, error) {
-	a := answer{body: res.Body, size: res.ContentLength, validator: validatorOf(res.Header)}
+// readResponse turns a status and its headers into a fileResponse.
+func readResponse(res *http.Response, h cachedPart) (fileResponse, error) {
+	a := fileResponse{body: res.Body, size: res.ContentLength, validator: validatorOf(res.Header)}
 	switch coding := res.Header.Get("Content-Encoding"); {
 	case res.StatusCode == http.StatusNotModified && h.whole:
-		return answer{}, nil
+		return fileResponse{}, nil
 	case res.StatusCode != http.StatusOK && res.StatusCode != http.StatusPartialContent:
-		return answer{}, refusal(res)
+		return fileResponse{}, statusError(res)
 	case coding != "" && coding != "identity":
-		return answer{}, final{fmt.Errorf("the server packs what it sends (Content-Encoding: %s), though it was told not to", plaintext.OneLine(coding))}
+		return fileResponse{}, permanentError{fmt.Errorf("the server packs what it sends (Content-Encoding: %s), though it was told not to", plaintext.OneLine(coding))}
 	case res.StatusCode == http.StatusOK:
-		return a, endless(res)
+		return a, checkBodyEnd(res)
 	}
 	var err error
-	if a.from, a.size, err = contentRange(res.Header.Get("Content-Range")); err != nil {
-		return answer{}, final{err}
+	if a.from, a.size, err = parseContentRange(res.Header.Get("Content-Range")); err != nil {
+		return fileResponse{}, permanentError{err}
 	}
 	if old, ok := strings.CutPrefix(h.validator, "digest "); ok {
 		a.validator = "digest " + old
 	}
-	// It broke If-Range, or this may be a part of what was asked for. Anew, then.
+	// The server broke If-Range, or sent only a part. The download starts over.
 	if a.validator != h.validator || a.size < 0 {
 		a.from = -1
 	}
 	return a, nil
 }
 
-// endless refuses an answer whose end cannot be told from a broken connection.
-func endless(res *http.Response) error {
+// checkBodyEnd refuses a response whose end looks like a broken connection.
+func checkBodyEnd(res *http.Response) error {
 	if res.ContentLength >= 0 || len(res.TransferEncoding) > 0 || res.ProtoMajor >= 2 {
 		return nil
 	}
-	return final{errors.New("the server says neither a length nor where the file ends; what it sends cannot be told from a part of it")}
+	return permanentError{errors.New("the server says neither a length nor where the file ends; what it sends cannot be told from a part of it")}
 }
 
-// validatorOf is the server's name for this version of the file.
+// validatorOf returns the server's name for this version of the file.
 func validatorOf(h http.Header) string {
 	tag, modified := h.Get("ETag"), h.Get("Last-Modified")
 	switch {
@@ -171,7 +173,8 @@ func validatorOf(h http.Header) string {
 
 var rangePattern = regexp.MustCompile(`^bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)$`)
 
-func contentRange(text string) (from, size int64, err error) {
+// parseContentRange returns the first offset and the file's size; size -1 is unknown.
+func parseContentRange(text string) (from, size int64, err error) {
 	m := rangePattern.FindStringSubmatch(text)
 	if m == nil {
 		return 0, 0, fmt.Errorf("Content-Range %q: want bytes FIRST-LAST/SIZE", plaintext.OneLine(text))
@@ -188,23 +191,24 @@ func contentRange(text string) (from, size int64, err error) {
 	return from, size, nil
 }
 
-// refusal is what a status means for a person, and for the next try.
-func refusal(res *http.Response) error {
+// statusError turns an HTTP status into an error that says whether a second try helps.
+func statusError(res *http.Response) error {
 	err := fmt.Errorf("%s answers %s", res.Request.URL.Host, plaintext.OneLine(res.Status))
 	switch code := res.StatusCode; {
 	case code == http.StatusNotFound, code == http.StatusGone:
-		return final{fmt.Errorf("%w: %w", err, fs.ErrNotExist)}
+		return permanentError{fmt.Errorf("%w: %w", err, fs.ErrNotExist)}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return final{fmt.Errorf("%w: %w", err, fs.ErrPermission)}
+		return permanentError{fmt.Errorf("%w: %w", err, fs.ErrPermission)}
 	case code == http.StatusRequestedRangeNotSatisfiable:
-		return useless{err}
+		return resumeError{err}
 	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
-		return later{err, retryAfter(res.Header.Get("Retry-After"))}
+		return retryLaterError{err, parseRetryAfter(res.Header.Get("Retry-After"))}
 	}
-	return final{err}
+	return permanentError{err}
 }
 
-func retryAfter(text string) time.Duration {
+// parseRetryAfter reads a Retry-After header: seconds or a date.
+func parseRetryAfter(text string) time.Duration {
 	if seconds, err := strconv.Atoi(text); err == nil && seconds >= 0 {
 		return time.Duration(min(seconds, 3600)) * time.Second
 	}
@@ -214,27 +218,27 @@ func retryAfter(text string) time.Duration {
 	return 0
 }
 
-// spoken is an error that repeats what a server said: names of a certificate, of a
-// host that it sends us to. A terminal must not obey that.
-type spoken struct{ error }
+// printableError is an error that repeats a server's words, such as names of a
+// certificate. It removes what a terminal would obey.
+type printableError struct{ error }
 
-func (s spoken) Error() string { return plaintext.OneLine(s.error.Error()) }
+func (s printableError) Error() string { return plaintext.OneLine(s.error.Error()) }
 
-func (s spoken) Unwrap() error { return s.error }
+func (s printableError) Unwrap() error { return s.error }
 
-// unreachable says which failures to reach a server no second try fixes.
-func unreachable(err error) error {
+// connectionError marks the failures to reach a server that a second try cannot fix.
+func connectionError(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
 		err = failed.Err // its address may hold a token
 	}
-	err = spoken{err}
+	err = printableError{err}
 	var dns *net.DNSError
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	if errors.Is(err, errRedirect) || errors.As(err, &dns) && dns.IsNotFound || errors.As(err, &unknown) || errors.As(err, &name) || errors.As(err, &invalid) {
-		return final{err}
+		return permanentError{err}
 	}
 	return err
 }

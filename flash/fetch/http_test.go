@@ -120,7 +120,7 @@ func TestServersThatLie(t *testing.T) {
 	}
 }
 
-// Ranges are asked for only where the server names versions that it can be held to.
+// A download requests ranges only where the server names versions reliably.
 func TestWhatIsAsked(t *testing.T) {
 	data := content(10_000, 41)
 	now := time.Now().UTC()
@@ -153,8 +153,8 @@ func TestWhatIsAsked(t *testing.T) {
 	}
 }
 
-// A part that was joined from two versions, behind a server whose tag lies, is found
-// by its digest, and fetched anew.
+// Where a server's tag is wrong and two versions were joined, the digest shows it. The
+// file is fetched again.
 func TestJoinedVersions(t *testing.T) {
 	old, data := content(10_000, 42), content(10_000, 43)
 	s := scripted(t,
@@ -168,7 +168,7 @@ func TestJoinedVersions(t *testing.T) {
 	same(t, file, data)
 }
 
-// A password goes to the server that it was given for, and nowhere else.
+// A password goes only to the server that it was given for.
 func TestPassword(t *testing.T) {
 	data := content(100, 44)
 	other := scripted(t, func(w http.ResponseWriter, r *http.Request) {
@@ -234,7 +234,7 @@ func TestNoWayDown(t *testing.T) {
 		http.Redirect(w, r, to.URL+"/disk.img", http.StatusFound)
 	}))
 	t.Cleanup(s.Close)
-	ref, err := parse(s.URL + "/disk.img")
+	ref, err := parseReference(s.URL + "/disk.img")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestNoWayDown(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	w.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool}
-	if _, err := w.open(t.Context(), wanted{ref: ref}, held{}); err == nil || !strings.Contains(err.Error(), "from https to http://") {
+	if _, err := w.openFile(t.Context(), fileRequest{ref: ref}, cachedPart{}); err == nil || !strings.Contains(err.Error(), "from https to http://") {
 		t.Errorf("open = %v; want it refused", err)
 	}
 }
@@ -263,7 +263,7 @@ func TestProxy(t *testing.T) {
 	same(t, file, data)
 }
 
-// A server that falls silent is asked again, from where it stopped.
+// A download resumes after a silent server.
 func TestSilence(t *testing.T) {
 	before := silenceLimit
 	t.Cleanup(func() { silenceLimit = before })
@@ -304,7 +304,7 @@ func TestBesideIsSmall(t *testing.T) {
 	}
 }
 
-// A fetch that is killed leaves what the next one goes on with.
+// The next fetch resumes a killed one.
 func TestKilled(t *testing.T) {
 	if ref := os.Getenv("KILLED_FETCH"); ref != "" {
 		_, err := fetchWith(context.Background(), os.Getenv("KILLED_CACHE"), ref, "")
@@ -334,13 +334,13 @@ func TestKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	origin, err := parse(ref)
+	origin, err := parseReference(ref)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &place{dir: filepath.Join(dir, origin.key()), name: "disk.img"}
+	p := &cacheEntry{dir: filepath.Join(dir, origin.cacheKey()), name: "disk.img"}
 	await(t, func() bool {
-		r := p.read(".part.json")
+		r := p.readRecord(".part.json")
 		return r != nil && r.SizeBytes > 50_000
 	})
 	if err := cmd.Process.Signal(unix.SIGKILL); err != nil {
@@ -358,7 +358,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// What was kept and then damaged is not gone on with.
+// A damaged partial file is not resumed.
 func TestDamagedPart(t *testing.T) {
 	data := content(10_000, 49)
 	for _, damage := range []string{"", "short", "x" + string(data[1:5000])} {
@@ -373,15 +373,15 @@ func TestDamagedPart(t *testing.T) {
 		if _, err := fetchIt(t, dir, s.URL+"/disk.img", ""); err == nil {
 			t.Fatal("Get over a broken line succeeded")
 		}
-		origin, err := parse(s.URL + "/disk.img")
+		origin, err := parseReference(s.URL + "/disk.img")
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &place{dir: filepath.Join(dir, origin.key()), name: "disk.img"}
-		if r := p.read(".part.json"); r == nil || r.SizeBytes != 5000 {
+		p := &cacheEntry{dir: filepath.Join(dir, origin.cacheKey()), name: "disk.img"}
+		if r := p.readRecord(".part.json"); r == nil || r.SizeBytes != 5000 {
 			t.Fatalf("kept: %+v; want 5000 bytes", r)
 		}
-		if err := os.WriteFile(p.path(".part"), []byte(damage), 0o600); err != nil {
+		if err := os.WriteFile(p.filePath(".part"), []byte(damage), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		file, err := fetchIt(t, dir, s.URL+"/disk.img", "")
@@ -404,7 +404,7 @@ func await(t *testing.T, condition func() bool) {
 	}
 }
 
-// What a server says ends on a terminal, which must not obey it.
+// A server's text must not control the terminal.
 func TestServersThatPaint(t *testing.T) {
 	const escape = "\x1b[2J"
 	painted := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -433,7 +433,7 @@ func TestServersThatPaint(t *testing.T) {
 	}
 }
 
-// certificate is one that nobody vouches for.
+// certificate returns a self-signed certificate.
 func certificate(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)

@@ -10,10 +10,10 @@ import (
 	"slipway/flash/oci"
 )
 
-// openLayout reads the manifest in a folder of the form of OCI's image layout, as
-// oras, skopeo and buildah write it.
+// openLayout reads the manifest in an OCI image layout, as oras, skopeo and buildah
+// write it.
 func openLayout(ctx context.Context, ref reference, arch string) (*artifact, error) {
-	dir, err := ref.absolute()
+	dir, err := ref.absolutePath()
 	if err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func openLayout(ctx context.Context, ref reference, arch string) (*artifact, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	m, err := entry(index, ref)
+	m, err := findManifest(index, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +42,9 @@ func openLayout(ctx context.Context, ref reference, arch string) (*artifact, err
 	return a, err
 }
 
-// entry is the manifest that a reference means: by digest, by tag, or the only one.
-func entry(index oci.Document, ref reference) (ocispec.Descriptor, error) {
+// findManifest returns the manifest that a reference means: by digest, by tag, or the
+// only one.
+func findManifest(index oci.Document, ref reference) (ocispec.Descriptor, error) {
 	var tags []string
 	fit := slices.DeleteFunc(slices.Clone(index.Manifests), func(m ocispec.Descriptor) bool {
 		tag := m.Annotations[ocispec.AnnotationRefName]

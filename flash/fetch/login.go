@@ -20,8 +20,8 @@ import (
 	"slipway/layers/run"
 )
 
-// dockerConfig is what is read of docker's config.json, which podman, skopeo and
-// oras share.
+// dockerConfig is the part that Slipway reads of docker's config.json, which podman,
+// skopeo and oras share.
 type dockerConfig struct {
 	Auths map[string]struct {
 		Auth          string `json:"auth"`
@@ -34,9 +34,9 @@ type dockerConfig struct {
 // maxLoginBytes is more than docker login writes.
 const maxLoginBytes = 1 << 20
 
-// credentials are those that the user has for a repository of a registry; "" where there
-// are none. A token stands without a user.
-func credentials(host, repository string) (user, secret string, err error) {
+// findCredentials returns the user's credentials for a repository of a registry; ""
+// where there are none. A token comes without a user.
+func findCredentials(host, repository string) (user, secret string, err error) {
 	for _, path := range loginFiles() {
 		if err != nil || user != "" || secret != "" {
 			break
@@ -46,6 +46,7 @@ func credentials(host, repository string) (user, secret string, err error) {
 	return user, secret, err
 }
 
+// credentialsIn reads the credentials from one login file.
 func credentialsIn(path, host, repository string) (user, secret string, err error) {
 	data, err := localfile.Read(path, maxLoginBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,9 +59,9 @@ func credentialsIn(path, host, repository string) (user, secret string, err erro
 	if err := json.Unmarshal(data, &config); err != nil {
 		return "", "", fmt.Errorf("%s: %w", path, err)
 	}
-	for _, name := range slices.Concat(namespaces(host, repository), serverNames(host)) {
+	for _, name := range slices.Concat(credentialNamespaces(host, repository), serverNames(host)) {
 		if helper := config.Helpers[name]; helper != "" {
-			return askHelper(helper, name)
+			return runCredentialHelper(helper, name)
 		}
 		if entry, ok := config.Auths[name]; ok && (entry.Auth != "" || entry.IdentityToken != "") {
 			if entry.IdentityToken != "" {
@@ -74,13 +75,13 @@ func credentialsIn(path, host, repository string) (user, secret string, err erro
 		}
 	}
 	if config.Store != "" {
-		return askHelper(config.Store, serverNames(host)[0])
+		return runCredentialHelper(config.Store, serverNames(host)[0])
 	}
 	return "", "", nil
 }
 
-// loginFiles are where podman and docker keep who logs in, in podman's order: its own
-// file of this boot, its own for good, docker's. REGISTRY_AUTH_FILE is the only one.
+// loginFiles returns the login files of podman and docker in podman's order: podman's
+// of this boot, podman's permanent one, docker's. REGISTRY_AUTH_FILE replaces them all.
 func loginFiles() []string {
 	if file := os.Getenv("REGISTRY_AUTH_FILE"); file != "" {
 		return []string{file}
@@ -107,9 +108,9 @@ func dockerConfigPath() (string, error) {
 	return filepath.Join(home, ".docker", "config.json"), err
 }
 
-// namespaces are the names under which podman keeps who logs in to a part of a registry,
-// the longest first.
-func namespaces(host, repository string) (names []string) {
+// credentialNamespaces returns the names under which podman keeps logins for parts of a
+// registry, the longest first.
+func credentialNamespaces(host, repository string) (names []string) {
 	for repository != "" {
 		names = append(names, host+"/"+repository)
 		repository = repository[:max(0, strings.LastIndexByte(repository, '/'))]
@@ -117,7 +118,7 @@ func namespaces(host, repository string) (names []string) {
 	return names
 }
 
-// serverNames are the names under which a registry may stand in config.json.
+// serverNames returns the names that config.json may use for a registry.
 func serverNames(host string) []string {
 	if host == "docker.io" {
 		return []string{"https://index.docker.io/v1/", "docker.io", "index.docker.io", "registry-1.docker.io"}
@@ -125,7 +126,8 @@ func serverNames(host string) []string {
 	return []string{host, "https://" + host, "http://" + host, "https://" + host + "/v1/", "https://" + host + "/v2/"}
 }
 
-// decodeAuth does not repeat what it cannot read: it is a password.
+// decodeAuth decodes an auth entry. Its errors do not repeat the text, which is a
+// password.
 func decodeAuth(text string) (user, secret string, err error) {
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -142,8 +144,9 @@ const helperLimit = 30 * time.Second
 
 var helperPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// askHelper runs docker's credential helper, which keeps passwords in a keyring.
-func askHelper(helper, server string) (user, secret string, err error) {
+// runCredentialHelper asks docker's credential helper, which keeps passwords in a
+// keyring.
+func runCredentialHelper(helper, server string) (user, secret string, err error) {
 	if !helperPattern.MatchString(helper) {
 		return "", "", fmt.Errorf("credential helper %q in docker's config.json is no name of a program", printable(helper))
 	}
@@ -152,7 +155,7 @@ func askHelper(helper, server string) (user, secret string, err error) {
 	program := "docker-credential-" + helper
 	out, err := run.Output(ctx, run.Command{Argv: []string{program, "get"}, Stdin: strings.NewReader(server)})
 	if err != nil {
-		// Helpers say on standard output that they have nothing.
+		// Helpers report on standard output that they have none.
 		if strings.Contains(string(out), "credentials not found") {
 			return "", "", nil
 		}

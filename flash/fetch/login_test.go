@@ -36,7 +36,7 @@ func TestLoginFiles(t *testing.T) {
 	const host, repository = "lab.example:5000", "team/disks/virt"
 	check := func(what, want string) {
 		t.Helper()
-		if user, _, err := credentials(host, repository); user != want || err != nil {
+		if user, _, err := findCredentials(host, repository); user != want || err != nil {
 			t.Errorf("%s: %q, %v; want %q", what, user, err, want)
 		}
 	}
@@ -58,7 +58,7 @@ func TestLoginFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "own"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := credentials(host, repository); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "own")) {
+	if _, _, err := findCredentials(host, repository); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "own")) {
 		t.Errorf("a broken file: %v; want its name", err)
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 var errNoFile = fmt.Errorf("no such file in the artifact: %w", fs.ErrNotExist)
 
-// layerTypes are those of a container's image, whose layer holds its file in a tar.
+// layerTypes maps the layer types of container images, which are tars, to their
+// compression.
 var layerTypes = map[string]string{
 	ocispec.MediaTypeImageLayer:                         "",
 	ocispec.MediaTypeImageLayerGzip:                     "gzip",
@@ -33,8 +34,8 @@ type blob struct {
 	packing   string // of a container's layer
 }
 
-// artifact is an OCI manifest: files with names, as ORAS pushes them, or a
-// container's image of one layer that holds one file.
+// artifact is an OCI manifest: named files, as ORAS pushes them, or a container image
+// of one layer with one file.
 type artifact struct {
 	dir    string // of a layout; "" of a registry
 	title  string // which file the reference names; "" leaves the choice to find
@@ -42,26 +43,28 @@ type artifact struct {
 	unpack bool
 }
 
-// resolveArtifact reads a manifest; of an index the manifest that is for an architecture.
+// resolveArtifact reads a manifest. Of an index it reads the manifest for an
+// architecture.
 func resolveArtifact(text []byte, ref reference, arch string, read func(ocispec.Descriptor) ([]byte, error)) (*artifact, error) {
 	d, err := oci.ParseDocument(text)
 	if err != nil {
 		return nil, err
 	}
 	if d.IsIndex() {
-		if d, err = chosen(d, arch, read); err != nil {
+		if d, err = readPlatformManifest(d, arch, read); err != nil {
 			return nil, err
 		}
 	}
 	a, err := artifactOf(d, ref.title)
 	if err == nil {
-		_, err = a.find(ref.title)
+		_, err = a.findFile(ref.title)
 	}
 	return a, err
 }
 
-func chosen(index oci.Document, arch string, read func(ocispec.Descriptor) ([]byte, error)) (oci.Document, error) {
-	m, err := choose(index, arch)
+// readPlatformManifest reads the index's manifest for an architecture.
+func readPlatformManifest(index oci.Document, arch string, read func(ocispec.Descriptor) ([]byte, error)) (oci.Document, error) {
+	m, err := choosePlatform(index, arch)
 	if err != nil {
 		return oci.Document{}, err
 	}
@@ -72,9 +75,9 @@ func chosen(index oci.Document, arch string, read func(ocispec.Descriptor) ([]by
 	return oci.ParseDocument(text)
 }
 
-// choose is the manifest of an index that is for an architecture. One alone serves
-// whatever it says it is for.
-func choose(index oci.Document, arch string) (ocispec.Descriptor, error) {
+// choosePlatform returns the index's manifest for an architecture. An index with a
+// single manifest matches every architecture.
+func choosePlatform(index oci.Document, arch string) (ocispec.Descriptor, error) {
 	all := slices.DeleteFunc(slices.Clone(index.Manifests), func(m ocispec.Descriptor) bool {
 		return m.Annotations["vnd.docker.reference.type"] != "" // attestations
 	})
@@ -90,7 +93,7 @@ func choose(index oci.Document, arch string) (ocispec.Descriptor, error) {
 	return fit[0], nil
 }
 
-// artifactOf makes a list of files of a manifest.
+// artifactOf lists the files of a manifest.
 func artifactOf(d oci.Document, title string) (*artifact, error) {
 	a := &artifact{title: title}
 	if d.IsIndex() {
@@ -98,7 +101,7 @@ func artifactOf(d oci.Document, title string) (*artifact, error) {
 	}
 	for _, l := range d.Layers {
 		b := blob{name: l.Annotations[ocispec.AnnotationTitle], sha256: l.Digest.Encoded(), sizeBytes: l.Size}
-		if b.name != "" && (fileName(b.name) != b.name || l.Annotations[unpackMark] == "true") {
+		if b.name != "" && (safeFileName(b.name) != b.name || l.Annotations[unpackMark] == "true") {
 			return nil, fmt.Errorf("%q in the manifest is no name of a file; folders are not taken", printable(b.name))
 		}
 		if packing, ok := layerTypes[l.MediaType]; ok && b.name == "" {
@@ -115,10 +118,11 @@ func artifactOf(d oci.Document, title string) (*artifact, error) {
 	if a.unpack && len(a.blobs) > 1 {
 		return nil, fmt.Errorf("a container's image of %d layers; one that holds a disk image has one layer with one file", len(a.blobs))
 	}
-	return a, a.unique()
+	return a, a.checkUniqueNames()
 }
 
-func (a *artifact) unique() error {
+// checkUniqueNames refuses two files with one name.
+func (a *artifact) checkUniqueNames() error {
 	seen := map[string]bool{}
 	for _, b := range a.blobs {
 		if seen[b.name] {
@@ -129,8 +133,9 @@ func (a *artifact) unique() error {
 	return nil
 }
 
-// accompanies says whether a file is one of those that lie beside images.
-func accompanies(name string) bool {
+// isCompanionFile reports whether a file usually lies beside an image, such as a
+// signature or a block map.
+func isCompanionFile(name string) bool {
 	for _, ending := range []string{".bmap", ".sig", ".minisig", ".asc", ".json", ".txt", ".md", ".sha256", ".spdx"} {
 		if strings.HasSuffix(name, ending) {
 			return true
@@ -139,13 +144,13 @@ func accompanies(name string) bool {
 	return strings.HasPrefix(strings.ToUpper(name), "SHA256SUM")
 }
 
-// find is the file with a title, and without one the image: the only file, or the
-// only one that does not lie beside another.
-func (a *artifact) find(title string) (blob, error) {
+// findFile returns the file with a title. Without a title it returns the image: the
+// only file that is no companion.
+func (a *artifact) findFile(title string) (blob, error) {
 	var names []string
 	fit := slices.DeleteFunc(slices.Clone(a.blobs), func(b blob) bool {
 		names = append(names, b.name)
-		return title != "" && b.name != title || title == "" && len(a.blobs) > 1 && accompanies(b.name)
+		return title != "" && b.name != title || title == "" && len(a.blobs) > 1 && isCompanionFile(b.name)
 	})
 	switch {
 	case len(fit) == 1:
@@ -156,9 +161,9 @@ func (a *artifact) find(title string) (blob, error) {
 	return blob{}, fmt.Errorf("which of its files is the image? It has %s; name one with #FILE", strings.Join(names, ", "))
 }
 
-// name is what the image is called.
-func (a *artifact) name() string {
-	b, err := a.find(a.title)
+// imageName returns the image's name.
+func (a *artifact) imageName() string {
+	b, err := a.findFile(a.title)
 	if err != nil {
 		return ""
 	}

@@ -23,14 +23,14 @@ const (
 	kindLayout = "oci-dir"
 )
 
-const forms = "a path, file://, http://, https://, ssh://, sftp://, host:path, oci:// or oci-dir:"
+const referenceForms = "a path, file://, http://, https://, ssh://, sftp://, host:path, oci:// or oci-dir:"
 
 const maxReferenceBytes = 4096
 
-// reference is what a person names, taken apart.
+// reference is a parsed image reference.
 type reference struct {
 	kind string
-	text string // for people: without a password, and without a query, which may hold a token
+	text string // for messages: without a password or a query, which may hold a token
 
 	path  string   // of path, sftp and oci-dir
 	url   *url.URL // of http, without its user
@@ -42,11 +42,11 @@ type reference struct {
 	title string // of oci and oci-dir: which file of an artifact with several
 }
 
-// parse takes a reference apart. It asks nobody.
-func parse(text string) (reference, error) {
+// parseReference parses a reference. It contacts no server.
+func parseReference(text string) (reference, error) {
 	switch {
 	case text == "":
-		return reference{}, fmt.Errorf("no image named; give %s", forms)
+		return reference{}, fmt.Errorf("no image named; give %s", referenceForms)
 	case len(text) > maxReferenceBytes:
 		return reference{}, fmt.Errorf("a reference of %d bytes; no place has so long a name", len(text))
 	case !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
@@ -61,7 +61,7 @@ func parse(text string) (reference, error) {
 	}
 	read := schemes[strings.ToLower(scheme)]
 	if read == nil {
-		return reference{}, fmt.Errorf("%s://…: no images come from there; give %s", scheme, forms)
+		return reference{}, fmt.Errorf("%s://…: no images come from there; give %s", scheme, referenceForms)
 	}
 	return read(text, rest)
 }
@@ -76,7 +76,7 @@ var schemes = map[string]func(text, rest string) (reference, error){
 // parsePlain tells a path from host:path as scp does: by a colon before any slash.
 func parsePlain(text string) (reference, error) {
 	colon, slash := strings.IndexByte(text, ':'), strings.IndexByte(text, '/')
-	if strings.HasPrefix(text, "[") { // an IPv6 address has colons of its own
+	if strings.HasPrefix(text, "[") { // an IPv6 address contains colons
 		colon = strings.Index(text, "]:") + 1
 	}
 	if colon <= 0 || slash >= 0 && slash < colon {
@@ -86,7 +86,7 @@ func parsePlain(text string) (reference, error) {
 	if host == "oci" {
 		return reference{}, fmt.Errorf("%q: write oci://REGISTRY/REPOSITORY:TAG, or oci-dir:FOLDER for a layout on this machine", text)
 	}
-	return sftpReference(text, host, homely(name))
+	return sftpReference(text, host, trimHome(name))
 }
 
 func parseFile(text, rest string) (reference, error) {
@@ -102,7 +102,7 @@ func parseFile(text, rest string) (reference, error) {
 
 func parseHTTP(text, _ string) (reference, error) {
 	u, err := url.Parse(text)
-	if err != nil { // its own text repeats a password
+	if err != nil { // url.Parse's error repeats a password
 		return reference{}, errors.New("not a web address: want https://host/path, with odd characters as %XX")
 	}
 	r := reference{kind: kindHTTP, login: u.User, text: u.Scheme + "://" + u.Host + u.EscapedPath()}
@@ -111,7 +111,7 @@ func parseHTTP(text, _ string) (reference, error) {
 	}
 	u.User, u.Fragment, u.RawFragment = nil, "", ""
 	r.url = u
-	if fileName(u.Path) == "" {
+	if safeFileName(u.Path) == "" {
 		return r, fmt.Errorf("%s: it names no file; give the address of the image itself", r.text)
 	}
 	return r, nil
@@ -119,7 +119,7 @@ func parseHTTP(text, _ string) (reference, error) {
 
 func parseSSH(text, rest string) (reference, error) {
 	host, name, ok := strings.Cut(rest, "/")
-	if err := checkUser(host); err != nil { // before a message repeats it
+	if err := rejectPassword(host); err != nil { // before a message repeats the password
 		return reference{}, err
 	}
 	if !ok || name == "" {
@@ -130,15 +130,16 @@ func parseSSH(text, rest string) (reference, error) {
 		return reference{}, fmt.Errorf("%q: %w", text, err)
 	}
 	if strings.HasPrefix(name, "~/") {
-		return sftpReference(text, host, homely(name))
+		return sftpReference(text, host, trimHome(name))
 	}
 	return sftpReference(text, host, "/"+name)
 }
 
-// homely is a path that begins in the home there, where sftp servers begin anyway.
-func homely(name string) string { return strings.TrimPrefix(name, "~/") }
+// trimHome removes ~/ from a path: SFTP servers begin in the home directory.
+func trimHome(name string) string { return strings.TrimPrefix(name, "~/") }
 
-func checkUser(host string) error {
+// rejectPassword refuses user:password@host.
+func rejectPassword(host string) error {
 	if user, _, ok := strings.Cut(host, "@"); ok && strings.Contains(user, ":") {
 		return errors.New("a password in an address of ssh: it takes keys alone, those of the agent and of ~/.ssh/config")
 	}
@@ -146,10 +147,10 @@ func checkUser(host string) error {
 }
 
 func sftpReference(text, host, name string) (reference, error) {
-	if err := checkUser(host); err != nil {
+	if err := rejectPassword(host); err != nil {
 		return reference{}, err
 	}
-	if host == "" || fileName(name) == "" {
+	if host == "" || safeFileName(name) == "" {
 		return reference{}, fmt.Errorf("%q: want host:path or ssh://host/path of a file", text)
 	}
 	if strings.IndexByte(name, 0) >= 0 {
@@ -167,7 +168,7 @@ var (
 
 const wantOCI = "want oci://REGISTRY/REPOSITORY:TAG or …@sha256:DIGEST, with #FILE where the artifact has several"
 
-// parseOCI takes registry/repository[:tag][@digest][#title].
+// parseOCI parses registry/repository[:tag][@digest][#title].
 func parseOCI(text, rest string) (reference, error) {
 	r := reference{kind: kindOCI, text: text}
 	if strings.Contains(strings.SplitN(rest, "/", 2)[0], "@") {
@@ -192,8 +193,8 @@ func parseOCI(text, rest string) (reference, error) {
 	return r, checkTitle(r)
 }
 
-// parseLayout takes path[:tag][@digest][#title]; a colon or an at sign before a
-// slash belongs to the path.
+// parseLayout parses path[:tag][@digest][#title]. A colon or an at sign before a slash
+// belongs to the path.
 func parseLayout(text, rest string) (reference, error) {
 	r := reference{kind: kindLayout, text: text}
 	r.path, r.title, _ = strings.Cut(rest, "#")
@@ -210,25 +211,26 @@ func parseLayout(text, rest string) (reference, error) {
 }
 
 func checkTitle(r reference) error {
-	if r.title != "" && fileName(r.title) != r.title {
+	if r.title != "" && safeFileName(r.title) != r.title {
 		return fmt.Errorf("%q: %q is no name of a file", r.text, r.title)
 	}
 	return nil
 }
 
-// name is what the file is called there; of an artifact it is in its manifest.
-func (r reference) name() string {
+// fileName returns the file's name at its source. Files of an artifact have theirs in
+// the manifest.
+func (r reference) fileName() string {
 	if r.kind == kindHTTP {
-		return fileName(r.url.Path)
+		return safeFileName(r.url.Path)
 	}
-	return fileName(r.path)
+	return safeFileName(r.path)
 }
 
-const maxNameBytes = 200 // leaves room for our endings
+const maxNameBytes = 200 // leaves space for the cache's endings
 
-// fileName is the last part of a path, as a name that is safe in a folder of ours,
-// or "".
-func fileName(p string) string {
+// safeFileName returns the last part of a path, or "" where it is unsafe as a name in
+// the cache.
+func safeFileName(p string) string {
 	name := path.Base(p)
 	bad := strings.ContainsFunc(name, func(c rune) bool { return c == '/' || c == utf8.RuneError || !unicode.IsPrint(c) })
 	if bad || strings.HasSuffix(p, "/") || strings.HasPrefix(name, ".") || len(name) > maxNameBytes {
@@ -237,9 +239,9 @@ func fileName(p string) string {
 	return name
 }
 
-// beside is the reference of a file in the same folder; of an artifact, of another
-// of its files.
-func (r reference) beside(name string) reference {
+// besideFile returns the reference of another file in the same folder, or of the same
+// artifact.
+func (r reference) besideFile(name string) reference {
 	switch r.kind {
 	case kindHTTP:
 		u := *r.url
@@ -258,8 +260,8 @@ func (r reference) beside(name string) reference {
 	return r
 }
 
-// loopback says whether a host, with or without a port, is this machine.
-func loopback(host string) bool {
+// isLoopback reports whether a host, with or without a port, is this machine.
+func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -269,8 +271,8 @@ func loopback(host string) bool {
 
 const maxMapNames = 4
 
-// MapNames are the names under which the block map of an image may lie beside it, as
-// bmaptool looks for it: with one ending less each time.
+// MapNames returns the names that the image's block map may have beside it. As bmaptool
+// does, it drops one ending each time.
 func MapNames(image string) []string {
 	names := []string{image + ".bmap"}
 	for bare := image; len(names) < maxMapNames; {
@@ -283,8 +285,8 @@ func MapNames(image string) []string {
 	return names
 }
 
-// absolute is a path of ours; ~ is the shell's to expand.
-func (r reference) absolute() (string, error) {
+// absolutePath returns the local path. It explains a ~ that the shell did not expand.
+func (r reference) absolutePath() (string, error) {
 	p, err := filepath.Abs(r.path)
 	if err != nil {
 		return "", err

@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 		{text: strings.Repeat("a", 5000), wantErr: "so long a name"},
 	}
 	for _, test := range tests {
-		r, err := parse(test.text)
+		r, err := parseReference(test.text)
 		if test.wantErr != "" {
 			if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 				t.Errorf("parse(%q) = %+v, %v; want an error with %q", test.text, r, err, test.wantErr)
@@ -84,7 +84,7 @@ func TestParse(t *testing.T) {
 		}
 		name := ""
 		if r.kind != kindOCI && r.kind != kindLayout {
-			name = "|" + r.name()
+			name = "|" + r.fileName()
 		}
 		got := strings.Join([]string{r.kind, r.host, r.path, r.repo, r.tag, r.sum, r.title}, "|") + name
 		if err != nil || got != test.want {
@@ -138,7 +138,7 @@ func FuzzReference(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		r, err := parse(s)
+		r, err := parseReference(s)
 		if err != nil {
 			return
 		}
@@ -149,14 +149,14 @@ func FuzzReference(f *testing.F) {
 			t.Errorf("parse(%q) shows the password in %q", s, r.text)
 		}
 		if r.kind == kindHTTP || r.kind == kindSFTP {
-			if name := r.name(); name == "" || filepath.Base(name) != name || !filepath.IsLocal(name) {
+			if name := r.fileName(); name == "" || filepath.Base(name) != name || !filepath.IsLocal(name) {
 				t.Errorf("parse(%q).name() = %q", s, name)
 			}
-			if name := r.beside("x.bmap").name(); name != "x.bmap" {
+			if name := r.besideFile("x.bmap").fileName(); name != "x.bmap" {
 				t.Errorf("parse(%q).beside = %q", s, name)
 			}
 		}
-		if again, err := parse(s); err != nil || again.key() != r.key() {
+		if again, err := parseReference(s); err != nil || again.cacheKey() != r.cacheKey() {
 			t.Errorf("parse(%q) differs the second time: %v", s, err)
 		}
 	})
@@ -190,7 +190,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m, err := choose(d, "arm64"); err == nil && !sumPattern.MatchString(string(m.Digest)) {
+		if m, err := choosePlatform(d, "arm64"); err == nil && !sumPattern.MatchString(string(m.Digest)) {
 			t.Errorf("choose = %v", m.Digest)
 		}
 		a, err := artifactOf(d, "")

@@ -25,11 +25,11 @@ type registry struct {
 	auth docker.Authorizer
 }
 
-// newRegistry asks nobody. A registry on this machine is asked without TLS, as
-// docker does; any other with it.
+// newRegistry contacts no server. It uses plain HTTP for a registry on this machine, as
+// docker does, else TLS.
 func newRegistry(ref reference) *registry {
 	scheme, host := "https", ref.host
-	if loopback(host) {
+	if isLoopback(host) {
 		scheme = "http"
 	}
 	if host == "docker.io" {
@@ -37,35 +37,35 @@ func newRegistry(ref reference) *registry {
 	}
 	r := &registry{repo: ref.repo, base: scheme + "://" + host + "/v2/" + ref.repo}
 	r.client = newClient()
-	// The registry says which server hands out tokens, which gets the password: it
-	// does not choose one without TLS.
+	// The registry names the server of tokens, which receives the password. It must not
+	// name one without TLS.
 	tokens := newClient()
-	tokens.Transport.(*http.Transport).DisableKeepAlives = true // nobody closes them
-	tokens.Transport = guarded{tokens.Transport, scheme}
+	tokens.Transport.(*http.Transport).DisableKeepAlives = true // nothing closes them
+	tokens.Transport = tokenTransport{tokens.Transport, scheme}
 	tokens.Timeout = time.Minute
 	r.auth = docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthCreds(func(asked string) (string, string, error) {
 		if asked != host {
 			return "", "", nil
 		}
-		return credentials(ref.host, ref.repo)
+		return findCredentials(ref.host, ref.repo)
 	}))
-	r.send = r.authorized
+	r.send = r.sendAuthorized
 	return r
 }
 
 // maxTokenBytes is more than any token has.
 const maxTokenBytes = 1 << 20
 
-// guarded refuses to send what is meant for TLS without it, and to listen for ever.
-// Without TLS, tokens come from this machine alone.
-type guarded struct {
+// tokenTransport limits the size of a token's response. It sends credentials without
+// TLS only to this machine.
+type tokenTransport struct {
 	http.RoundTripper
 	scheme string
 }
 
-func (g guarded) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "https" && (g.scheme == "https" || !loopback(req.URL.Host)) {
-		return nil, final{fmt.Errorf("the registry sends us for a token to %s, which is not https", req.URL.Host)}
+func (g tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme != "https" && (g.scheme == "https" || !isLoopback(req.URL.Host)) {
+		return nil, permanentError{fmt.Errorf("the registry sends us for a token to %s, which is not https", req.URL.Host)}
 	}
 	res, err := g.RoundTripper.RoundTrip(req)
 	if err == nil {
@@ -77,13 +77,13 @@ func (g guarded) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// authorized asks once more where the registry wants a token first.
-func (r *registry) authorized(req *http.Request) (*http.Response, error) {
+// sendAuthorized sends a request, again with a token where the registry wants one.
+func (r *registry) sendAuthorized(req *http.Request) (*http.Response, error) {
 	ctx := docker.WithScope(req.Context(), "repository:"+r.repo+":pull")
 	var refused []*http.Response
 	for {
 		if err := r.auth.Authorize(ctx, req); err != nil {
-			return nil, r.unauthorized(err)
+			return nil, r.loginError(err)
 		}
 		res, err := r.client.Do(req)
 		if err != nil || res.StatusCode != http.StatusUnauthorized || res.Request.URL.Host != req.URL.Host {
@@ -91,91 +91,93 @@ func (r *registry) authorized(req *http.Request) (*http.Response, error) {
 		}
 		res.Body.Close()
 		if refused = append(refused, res); len(refused) > 2 {
-			return nil, r.unauthorized(errors.New(res.Status))
+			return nil, r.loginError(errors.New(res.Status))
 		}
 		if err := r.auth.AddResponses(ctx, refused); err != nil {
-			return nil, r.unauthorized(err)
+			return nil, r.loginError(err)
 		}
 	}
 }
 
-func (r *registry) unauthorized(err error) error {
+// loginError says how to log in to the registry.
+func (r *registry) loginError(err error) error {
 	host, _ := url.Parse(r.base)
-	return final{fmt.Errorf("%s wants us to log in: %w\n  podman login %s, or docker login, whose files are read", host.Host, err, host.Host)}
+	return permanentError{fmt.Errorf("%s wants us to log in: %w\n  podman login %s, or docker login, whose files are read", host.Host, err, host.Host)}
 }
 
-func (r *registry) open(ctx context.Context, w wanted, h held) (answer, error) {
+// openFile requests a blob by its digest.
+func (r *registry) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
 	var err error
 	if w.ref.url, err = url.Parse(r.base + "/blobs/sha256:" + w.sha256); err != nil {
-		return answer{}, final{err}
+		return fileResponse{}, permanentError{err}
 	}
-	a, err := r.web.open(ctx, w, h)
+	a, err := r.web.openFile(ctx, w, h)
 	a.validator = "digest " + w.sha256 // a blob has one version
 	return a, err
 }
 
-// resolve reads the manifest that a reference leads to, and proves it.
-func (r *registry) resolve(ctx context.Context, ref reference, arch string) (*artifact, error) {
+// resolveReference reads and proves the manifest of a reference.
+func (r *registry) resolveReference(ctx context.Context, ref reference, arch string) (*artifact, error) {
 	name := ref.tag
 	if ref.sum != "" {
 		name = ref.sum
 	}
-	text, err := r.manifestText(ctx, name)
+	text, err := r.fetchManifest(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	return resolveArtifact(text, ref, arch, func(m v1.Descriptor) ([]byte, error) {
-		return r.manifestText(ctx, string(m.Digest))
+		return r.fetchManifest(ctx, string(m.Digest))
 	})
 }
 
-// manifestText asks as often as a download does.
-func (r *registry) manifestText(ctx context.Context, name string) ([]byte, error) {
+// fetchManifest fetches a manifest, with as many tries as a download.
+func (r *registry) fetchManifest(ctx context.Context, name string) ([]byte, error) {
 	for failures := 1; ; failures++ {
-		data, err := r.manifestOnce(ctx, name)
-		var f final
+		data, err := r.fetchManifestOnce(ctx, name)
+		var f permanentError
 		if err == nil || errors.As(err, &f) || ctx.Err() != nil || failures >= failuresInARow {
-			return data, cause(ctx, err)
+			return data, contextCause(ctx, err)
 		}
-		if err := waitFor(ctx, r.repo, failures, err); err != nil {
+		if err := waitShown(ctx, r.repo, failures, err); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (r *registry) manifestOnce(ctx context.Context, name string) ([]byte, error) {
+func (r *registry) fetchManifestOnce(ctx context.Context, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, silenceLimit, errSilent)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/manifests/"+name, nil)
 	if err != nil {
-		return nil, final{err}
+		return nil, permanentError{err}
 	}
 	for _, kind := range oci.DocumentTypes {
 		req.Header.Add("Accept", kind)
 	}
 	res, err := r.send(req)
 	if err != nil {
-		return nil, unreachable(cause(ctx, err))
+		return nil, connectionError(contextCause(ctx, err))
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("manifest %s: %w", name, refusal(res))
+		return nil, fmt.Errorf("manifest %s: %w", name, statusError(res))
 	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, oci.MaxDocumentBytes+1))
 	if err != nil {
-		return nil, cause(ctx, err)
+		return nil, contextCause(ctx, err)
 	}
 	if err := proveManifest(data, name, res.Header.Get("Docker-Content-Digest")); err != nil {
-		return nil, final{err}
+		return nil, permanentError{err}
 	}
 	if len(data) > oci.MaxDocumentBytes {
-		return nil, final{fmt.Errorf("a manifest of more than %d MiB", oci.MaxDocumentBytes>>20)}
+		return nil, permanentError{fmt.Errorf("a manifest of more than %d MiB", oci.MaxDocumentBytes>>20)}
 	}
 	return data, nil
 }
 
-// proveManifest compares a manifest with the digest that it was asked for by, and
-// with the one that the registry sends along.
+// proveManifest compares a manifest with the digest that it was requested by, and with
+// the one in the registry's header.
 func proveManifest(data []byte, name, said string) error {
 	got := string(digest.FromBytes(data))
 	for _, want := range []string{name, said} {

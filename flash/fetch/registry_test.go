@@ -255,7 +255,8 @@ func TestRegistryLogin(t *testing.T) {
 	same(t, file, data)
 }
 
-// tokens is how a registry asks for one, and gives it to whoever has the password.
+// tokens makes a registry require a token, which its token server issues for the
+// password.
 func tokens(t *testing.T, s *ociServer, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/token" {
@@ -552,7 +553,7 @@ func TestRegistryTokensWithoutEnd(t *testing.T) {
 	}
 }
 
-// Nothing stays open to whom tokens came from.
+// No connection to the token server stays open.
 func TestRegistryLeavesNoConnections(t *testing.T) {
 	s := newRegistryServer(t)
 	data := content(100, 27)
@@ -594,20 +595,21 @@ func TestRegistryLeavesNoConnections(t *testing.T) {
 	})
 }
 
-// Passwords leave this machine with TLS alone, also where a registry of this machine
-// sends us elsewhere for a token.
+// Passwords leave this machine only over TLS, even where a local registry names another
+// token server.
 func TestTokensNeedTLS(t *testing.T) {
 	for _, test := range []struct{ registry, tokens string }{
 		{"https", "http://tokens.example/"}, {"https", "http://127.0.0.1/"}, {"http", "http://tokens.example/"},
 	} {
 		req := httptest.NewRequest(http.MethodGet, test.tokens, nil)
-		if _, err := (guarded{http.NewFileTransport(http.Dir("testdata")), test.registry}).RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not https") {
+		if _, err := (tokenTransport{http.NewFileTransport(http.Dir("testdata")), test.registry}).RoundTrip(req); err == nil || !strings.Contains(err.Error(), "not https") {
 			t.Errorf("from %s to %s: %v; want it refused", test.registry, test.tokens, err)
 		}
 	}
 }
 
-// A small layer may unpack to anything; behind the image, that is not read to its end.
+// A small layer may unpack to any size. The data after the image is not read to its
+// end.
 func TestContainerDiskWithoutEnd(t *testing.T) {
 	s := newRegistryServer(t)
 	pack := func(w io.Writer) io.WriteCloser { return tailed{gzip.NewWriter(w)} }
@@ -621,7 +623,7 @@ func TestContainerDiskWithoutEnd(t *testing.T) {
 	nothing(t, dir)
 }
 
-// tailed puts zeros behind what it packs.
+// tailed appends zeros to the compressed data.
 type tailed struct{ io.WriteCloser }
 
 func (p tailed) Close() error {
@@ -631,7 +633,7 @@ func (p tailed) Close() error {
 	return p.WriteCloser.Close()
 }
 
-// A full disk is no damage of what was fetched.
+// A full disk does not count as a damaged layer.
 func TestUnpackOntoFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -639,7 +641,7 @@ func TestUnpackOntoFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	data := layer(t, packings[ocispec.MediaTypeImageLayer], tar.Header{Name: "virt.img", Typeflag: tar.TypeReg, Size: 100, Mode: 0o644})
-	_, err = (&place{dir: t.TempDir()}).onlyFile(bytes.NewReader(data), full)
+	_, err = (&cacheEntry{dir: t.TempDir()}).copyOnlyFile(bytes.NewReader(data), full)
 	if !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "damaged") {
 		t.Errorf("onlyFile = %v; want a full disk, and no word of damage", err)
 	}

@@ -15,70 +15,73 @@ type boardFolder struct {
 	conn *target.Conn // nil: not connected, or not any more
 }
 
-// dial reaches a server. Tests have servers that are in nobody's ~/.ssh/config.
-var dial = func(ctx context.Context, host string) (*target.Conn, error) {
+// dialHost connects to a server. Tests replace it, since their servers are in no
+// ~/.ssh/config.
+var dialHost = func(ctx context.Context, host string) (*target.Conn, error) {
 	a, err := target.Resolve(ctx, host)
 	if err != nil {
-		return nil, final{err}
+		return nil, permanentError{err}
 	}
 	return target.Dial(ctx, a)
 }
 
-func (b *boardFolder) open(ctx context.Context, w wanted, h held) (answer, error) {
-	r, err := b.reading(ctx, w.ref)
+// openFile opens a file over SFTP, after the bytes of a partial file of the same
+// version.
+func (b *boardFolder) openFile(ctx context.Context, w fileRequest, h cachedPart) (fileResponse, error) {
+	r, err := b.reopenFile(ctx, w.ref)
 	if err != nil {
-		return answer{}, unreadable(err)
+		return fileResponse{}, readError(err)
 	}
-	// SFTP has no better name for a version than its size and the second it is of.
-	a := answer{body: r, size: r.SizeBytes, validator: fmt.Sprintf("mtime %d %d", r.Modified.Unix(), r.SizeBytes)}
+	// SFTP identifies a version only by its size and its time in seconds.
+	a := fileResponse{body: r, size: r.SizeBytes, validator: fmt.Sprintf("mtime %d %d", r.Modified.Unix(), r.SizeBytes)}
 	if a.validator != h.validator {
 		r.Begin(0)
 		return a, nil
 	}
 	if h.whole {
 		r.Close()
-		return answer{}, nil
+		return fileResponse{}, nil
 	}
-	a.from = h.bytes
-	r.Begin(h.bytes)
+	a.from = h.sizeBytes
+	r.Begin(h.sizeBytes)
 	return a, nil
 }
 
-// unreadable says which failures no second try fixes.
-func unreadable(err error) error {
+// readError marks the failures that a second try cannot fix.
+func readError(err error) error {
 	for _, last := range []error{fs.ErrNotExist, fs.ErrPermission, target.ErrIrregular, target.ErrHostKey, target.ErrLogin} {
 		if errors.Is(err, last) {
-			return final{err}
+			return permanentError{err}
 		}
 	}
 	var dns *net.DNSError
 	if errors.As(err, &dns) && dns.IsNotFound {
-		return final{err}
+		return permanentError{err}
 	}
 	return err
 }
 
-// reading opens the file over the connection that there is, and over a new one where
-// that was lost.
-func (b *boardFolder) reading(ctx context.Context, ref reference) (*target.Reading, error) {
+// reopenFile opens the file over the present connection, or over a new one where that
+// is lost.
+func (b *boardFolder) reopenFile(ctx context.Context, ref reference) (*target.Reading, error) {
 	if b.conn != nil {
 		r, err := b.conn.Open(ctx, ref.path)
 		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			return r, err
 		}
-		b.close()
+		b.closeConnections()
 	}
 	var err error
-	if b.conn, err = dial(ctx, ref.host); err != nil {
+	if b.conn, err = dialHost(ctx, ref.host); err != nil {
 		b.conn = nil
 		return nil, err
 	}
 	return b.conn.Open(ctx, ref.path)
 }
 
-// digest is what the server says of the file, "" where it cannot: many let nobody run
-// programs.
-func (b *boardFolder) digest(ctx context.Context, ref reference) string {
+// remoteDigest returns the server's digest of the file; "" where the server runs no
+// programs for us.
+func (b *boardFolder) remoteDigest(ctx context.Context, ref reference) string {
 	if b.conn == nil {
 		return ""
 	}
@@ -86,7 +89,7 @@ func (b *boardFolder) digest(ctx context.Context, ref reference) string {
 	return sum
 }
 
-func (b *boardFolder) close() {
+func (b *boardFolder) closeConnections() {
 	if b.conn != nil {
 		b.conn.Close()
 		b.conn = nil

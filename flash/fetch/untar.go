@@ -20,15 +20,15 @@ import (
 
 const (
 	maxTarEntries = 64
-	maxTailBytes  = 1 << 20 // zeros that fill the last of a tar's records
+	maxTailBytes  = 1 << 20 // zeros that fill a tar's last record
 	maxWindow     = 64 << 20
 )
 
-// unpack takes the one file out of a container's layer, such as the images of
-// KubeVirt have it.
-func (o *Origin) unpack(ctx context.Context, layer File, digest string) (File, error) {
+// unpackLayer extracts the single file of a container's layer, as KubeVirt packs its
+// images.
+func (o *Origin) unpackLayer(ctx context.Context, layer File, digest string) (File, error) {
 	step := progress.Start(ctx, "unpack "+layer.Name, layer.SizeBytes, progress.Bytes)
-	file, err := o.unpackOne(ctx, layer, step.Add)
+	file, err := o.extractLayer(ctx, layer, step.Add)
 	if err == nil && digest != "" && file.SHA256 != digest {
 		err = errors.Join(wrongDigest(file.SHA256, digest), os.Remove(file.Path))
 	}
@@ -36,30 +36,32 @@ func (o *Origin) unpack(ctx context.Context, layer File, digest string) (File, e
 	return file, err
 }
 
-func (o *Origin) unpackOne(ctx context.Context, layer File, count func(int64)) (File, error) {
+// extractLayer extracts the layer's file into the cache.
+func (o *Origin) extractLayer(ctx context.Context, layer File, count func(int64)) (File, error) {
 	f, err := os.Open(layer.Path)
 	if err != nil {
 		return File{}, err
 	}
 	defer f.Close()
-	in, done, err := unpacked(&counter{ctx, f, count}, o.oci.blobs[0].packing)
+	in, done, err := decompressor(&countingReader{ctx, f, count}, o.oci.blobs[0].packing)
 	if err != nil {
 		return File{}, err
 	}
 	defer done()
-	p, err := openPlace(ctx, o.opt.Dir, o.ref, layer.Name)
+	p, err := openCacheEntry(ctx, o.opt.Dir, o.ref, layer.Name)
 	if err != nil {
 		return File{}, err
 	}
-	defer p.close()
-	file, err := p.extract(in, layer.Reference)
+	defer p.unlock()
+	file, err := p.extractFile(in, layer.Reference)
 	if err != nil {
-		err = cause(ctx, err) // where a person stopped it, nothing is damaged
+		err = contextCause(ctx, err) // a person's interrupt is no damage
 	}
 	return file, err
 }
 
-func unpacked(in io.Reader, packing string) (io.Reader, func(), error) {
+// decompressor returns a reader of the unpacked tar, with the function that frees it.
+func decompressor(in io.Reader, packing string) (io.Reader, func(), error) {
 	switch packing {
 	case "tar gzip":
 		r, err := gzip.NewReader(in)
@@ -74,46 +76,47 @@ func unpacked(in io.Reader, packing string) (io.Reader, func(), error) {
 	return in, func() {}, nil
 }
 
-// extract writes the only regular file of a tar into the cache.
-func (p *place) extract(in io.Reader, reference string) (File, error) {
-	pending := p.path(".unpack") // one that was killed left it, at the most
+// extractFile writes the only regular file of a tar into the cache.
+func (p *cacheEntry) extractFile(in io.Reader, reference string) (File, error) {
+	pending := p.filePath(".unpack") // at most a killed run left one
 	to, err := os.OpenFile(pending, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
 		return File{}, err
 	}
 	defer os.Remove(pending)
 	defer to.Close()
-	file, err := p.onlyFile(in, to)
+	file, err := p.copyOnlyFile(in, to)
 	if err == nil {
 		err = to.Sync()
 	}
 	if err != nil {
 		return File{}, err
 	}
-	file.Reference, file.Listed = reference, true // its layer's was
-	file.Path = (&place{dir: p.dir, name: file.Name}).version(file.SHA256)
+	file.Reference, file.Listed = reference, true // the layer's digest was listed
+	file.Path = (&cacheEntry{dir: p.dir, name: file.Name}).versionPath(file.SHA256)
 	if err := os.MkdirAll(filepath.Dir(file.Path), 0o755); err != nil {
 		return File{}, err
 	}
 	if err := os.Rename(pending, file.Path); err != nil {
 		return File{}, err
 	}
-	return file, p.replace(file)
+	return file, p.replaceUnpacked(file)
 }
 
-// replace takes away what the former version of the layer was unpacked to.
-func (p *place) replace(file File) error {
-	old := p.read(".unpacked.json")
+// replaceUnpacked records the extracted file and removes that of the former version.
+func (p *cacheEntry) replaceUnpacked(file File) error {
+	old := p.readRecord(".unpacked.json")
 	if old != nil && old.SHA256 == file.SHA256 {
 		return nil
 	}
-	if err := p.write(".unpacked.json", record{Reference: file.Reference, SizeBytes: file.SizeBytes, SHA256: file.SHA256}); err != nil || old == nil {
+	if err := p.writeRecord(".unpacked.json", cacheRecord{Reference: file.Reference, SizeBytes: file.SizeBytes, SHA256: file.SHA256}); err != nil || old == nil {
 		return err
 	}
-	return os.RemoveAll(filepath.Dir(p.version(old.SHA256)))
+	return os.RemoveAll(filepath.Dir(p.versionPath(old.SHA256)))
 }
 
-func (p *place) onlyFile(in io.Reader, to io.Writer) (file File, err error) {
+// copyOnlyFile copies the tar's only file, then checks the rest of the stream.
+func (p *cacheEntry) copyOnlyFile(in io.Reader, to io.Writer) (file File, err error) {
 	t := tar.NewReader(in)
 	for entries := 0; ; entries++ {
 		h, err := t.Next()
@@ -129,10 +132,10 @@ func (p *place) onlyFile(in io.Reader, to io.Writer) (file File, err error) {
 		if h.Typeflag == tar.TypeDir {
 			continue
 		}
-		if err := acceptEntry(h, file.Name); err != nil {
+		if err := checkEntry(h, file.Name); err != nil {
 			return file, err
 		}
-		file.Name, file.SizeBytes = fileName(h.Name), h.Size
+		file.Name, file.SizeBytes = safeFileName(h.Name), h.Size
 		if file.SHA256, err = p.copyEntry(t, h.Size, to); err != nil {
 			return file, err
 		}
@@ -140,7 +143,7 @@ func (p *place) onlyFile(in io.Reader, to io.Writer) (file File, err error) {
 	if file.Name == "" {
 		return file, errors.New("the layer holds no file")
 	}
-	// The packing's own checksum stands behind the tar's end.
+	// The compression's checksum comes after the tar's end.
 	switch n, err := io.Copy(io.Discard, io.LimitReader(in, maxTailBytes+1)); {
 	case err != nil:
 		return file, fmt.Errorf("the layer is damaged: %w", err)
@@ -150,34 +153,37 @@ func (p *place) onlyFile(in io.Reader, to io.Writer) (file File, err error) {
 	return file, nil
 }
 
-func acceptEntry(h *tar.Header, before string) error {
+// checkEntry accepts a regular file with a safe name that is the tar's only one.
+func checkEntry(h *tar.Header, before string) error {
 	switch {
 	case h.Typeflag != tar.TypeReg:
 		return fmt.Errorf("%q in the layer is neither a folder nor a file", printable(h.Name))
 	case before != "":
 		return fmt.Errorf("the layer holds %q besides %q; one that holds a disk image has one file", printable(h.Name), before)
-	case fileName(h.Name) == "":
+	case safeFileName(h.Name) == "":
 		return fmt.Errorf("%q in the layer is no name of a file", printable(h.Name))
 	}
 	return nil
 }
 
-func (p *place) copyEntry(in io.Reader, size int64, to io.Writer) (string, error) {
+// copyEntry copies an entry's content and returns its digest.
+func (p *cacheEntry) copyEntry(in io.Reader, size int64, to io.Writer) (string, error) {
 	if err := p.checkSpace(size); err != nil {
 		return "", err
 	}
 	h := sha256.New()
-	if _, err := io.Copy(to, damage{io.TeeReader(in, h)}); err != nil {
-		return "", err // of the disk, where the layer is whole
+	if _, err := io.Copy(to, layerReader{io.TeeReader(in, h)}); err != nil {
+		return "", err // a write error, where the layer is whole
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// damage tells faults of a layer from those of what it is written to.
-type damage struct{ in io.Reader }
+// layerReader marks the read errors of a damaged layer, so that they differ from write
+// errors.
+type layerReader struct{ source io.Reader }
 
-func (d damage) Read(p []byte) (int, error) {
-	n, err := d.in.Read(p)
+func (d layerReader) Read(p []byte) (int, error) {
+	n, err := d.source.Read(p)
 	if err != nil && err != io.EOF {
 		err = fmt.Errorf("the layer is damaged: %w", err)
 	}

@@ -25,29 +25,29 @@ const (
 	maxLinks     = 8
 )
 
-// archived is the files of an archive, which stays open: nothing is unpacked.
-type archived struct {
-	in    *io.SectionReader
-	parts map[string]part
+// archiveFiles is the files of an open archive. Nothing is unpacked.
+type archiveFiles struct {
+	in      *io.SectionReader
+	entries map[string]archiveEntry
 }
 
-// part is where a file lies in an archive, or what it is another name of.
-type part struct {
+// archiveEntry is a file's place in an archive, or the name that it links to.
+type archiveEntry struct {
 	offset, size int64
 	link         string
 }
 
-// readTar notes where each file of an archive lies. Seeking over their content, it
-// reads headers alone.
-func readTar(f io.ReaderAt, size int64) (*archived, error) {
-	if err := refusePacked(f); err != nil {
+// readTar records where each file of an archive is. It seeks over content, so it reads
+// only headers.
+func readTar(f io.ReaderAt, size int64) (*archiveFiles, error) {
+	if err := rejectCompressed(f); err != nil {
 		return nil, err
 	}
-	a := &archived{in: io.NewSectionReader(f, 0, size), parts: map[string]part{}}
+	a := &archiveFiles{in: io.NewSectionReader(f, 0, size), entries: map[string]archiveEntry{}}
 	r := tar.NewReader(a.in)
 	for {
 		h, err := r.Next()
-		if err == io.EOF && len(a.parts) > 0 {
+		if err == io.EOF && len(a.entries) > 0 {
 			return a, nil
 		}
 		if err == io.EOF {
@@ -56,16 +56,16 @@ func readTar(f io.ReaderAt, size int64) (*archived, error) {
 		if err != nil {
 			return nil, fmt.Errorf("not an archive of tar, or not a whole one: %w", err)
 		}
-		if len(a.parts) >= maxEntries || len(h.Name) > maxNameBytes {
+		if len(a.entries) >= maxEntries || len(h.Name) > maxNameBytes {
 			return nil, fmt.Errorf("more than %d files in the archive, or names over %d bytes", maxEntries, maxNameBytes)
 		}
-		if err := a.add(h); err != nil {
+		if err := a.addEntry(h); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (a *archived) add(h *tar.Header) error {
+func (a *archiveFiles) addEntry(h *tar.Header) error {
 	name := path.Clean(h.Name)
 	switch h.Typeflag {
 	case tar.TypeReg:
@@ -73,17 +73,17 @@ func (a *archived) add(h *tar.Header) error {
 		if err != nil {
 			return err
 		}
-		a.parts[name] = part{offset: offset, size: h.Size}
-	case tar.TypeSymlink: // docker's older releases name a layer twice so
-		a.parts[name] = part{link: path.Join(path.Dir(name), h.Linkname)}
+		a.entries[name] = archiveEntry{offset: offset, size: h.Size}
+	case tar.TypeSymlink: // older releases of docker link to a layer that occurs twice
+		a.entries[name] = archiveEntry{link: path.Join(path.Dir(name), h.Linkname)}
 	case tar.TypeLink:
-		a.parts[name] = part{link: path.Clean(h.Linkname)}
+		a.entries[name] = archiveEntry{link: path.Clean(h.Linkname)}
 	}
 	return nil
 }
 
-// refusePacked tells a packed archive: its blobs cannot be read one by one.
-func refusePacked(f io.ReaderAt) error {
+// rejectCompressed refuses a compressed archive, whose blobs cannot be read one by one.
+func rejectCompressed(f io.ReaderAt) error {
 	head := make([]byte, 6)
 	if _, err := f.ReadAt(head, 0); err != nil && err != io.EOF {
 		return err
@@ -96,9 +96,9 @@ func refusePacked(f io.ReaderAt) error {
 	return nil
 }
 
-func (a *archived) open(name string) (file, error) {
+func (a *archiveFiles) openFile(name string) (file, error) {
 	for range maxLinks {
-		p, ok := a.parts[name]
+		p, ok := a.entries[name]
 		if !ok {
 			return file{}, fmt.Errorf("%s: %w in the archive", plaintext.OneLine(name), fs.ErrNotExist)
 		}
@@ -110,17 +110,17 @@ func (a *archived) open(name string) (file, error) {
 	return file{}, fmt.Errorf("%s: links that lead nowhere", plaintext.OneLine(name))
 }
 
-// saved is an entry of the manifest.json of docker save.
-type saved struct {
+// savedImage is an entry of the manifest.json of docker save.
+type savedImage struct {
 	Config   string
 	RepoTags []string
 	Layers   []string
 }
 
-// docker reads what docker save wrote before it wrote OCI's layout. It has no manifest
-// of the form that containerd keeps, so that one is made of it here.
-func (s *Source) docker(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
-	var all []saved
+// readDocker reads the format of docker save from before its OCI layouts. That format
+// has no manifest as containerd keeps it, so readDocker makes one.
+func (s *Source) readDocker(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
+	var all []savedImage
 	if err := s.readJSON("manifest.json", &all); errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("neither an OCI layout nor an archive of docker save: it has no oci-layout and no manifest.json")
 	} else if err != nil {
@@ -131,11 +131,11 @@ func (s *Source) docker(ctx context.Context, name string, platform v1.Platform) 
 		return nil, err
 	}
 	store := &savedStore{source: s, files: map[digest.Digest]string{}}
-	doc, err := store.manifest(one)
+	doc, err := store.makeManifest(one)
 	if err != nil {
 		return nil, err
 	}
-	top, err := store.keep(doc)
+	top, err := store.storeManifest(doc)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,8 @@ func (s *Source) docker(ctx context.Context, name string, platform v1.Platform) 
 	return image, err
 }
 
-func pickSaved(all []saved, name string) (saved, error) {
+// pickSaved returns the image with a name, or the only one.
+func pickSaved(all []savedImage, name string) (savedImage, error) {
 	var names []string
 	for _, one := range all {
 		if name != "" && slices.Contains(one.RepoTags, name) {
@@ -162,33 +163,33 @@ func pickSaved(all []saved, name string) (saved, error) {
 	}
 	switch {
 	case name != "":
-		return saved{}, fmt.Errorf("it has no image %q; it has %q", name, names)
+		return savedImage{}, fmt.Errorf("it has no image %q; it has %q", name, names)
 	case len(all) != 1:
-		return saved{}, fmt.Errorf("it has %d images, %q; name one with #NAME", len(all), names)
+		return savedImage{}, fmt.Errorf("it has %d images, %q; name one with #NAME", len(all), names)
 	}
 	return all[0], nil
 }
 
-// savedStore is the blobs of docker save, which it names by other things than their
-// digests, and the manifest that was made of them.
+// savedStore reads the blobs of docker save, which names them by other things than
+// their digests. It also has the manifest made from them.
 type savedStore struct {
-	source *Source
-	files  map[digest.Digest]string
-	made   []byte
+	source       *Source
+	files        map[digest.Digest]string
+	manifestText []byte
 }
 
 func (s *savedStore) Open(_ context.Context, d v1.Descriptor) (Blob, error) {
-	if d.Digest == digest.FromBytes(s.made) {
-		return Bytes(s.made), nil
+	if d.Digest == digest.FromBytes(s.manifestText) {
+		return Bytes(s.manifestText), nil
 	}
 	name, ok := s.files[d.Digest]
 	if !ok {
 		return nil, fmt.Errorf("%s is not in the archive", d.Digest)
 	}
-	return s.source.sized(name, d)
+	return s.source.openSized(name, d)
 }
 
-func (s *savedStore) manifest(one saved) (v1.Manifest, error) {
+func (s *savedStore) makeManifest(one savedImage) (v1.Manifest, error) {
 	doc := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: dockerManifest}
 	if len(one.Layers) > maxLayers {
 		return doc, fmt.Errorf("an image with more than %d layers", maxLayers)
@@ -201,12 +202,12 @@ func (s *savedStore) manifest(one saved) (v1.Manifest, error) {
 		return doc, fmt.Errorf("%d layers, and %d in the image's configuration", len(one.Layers), len(config.RootFS.DiffIDs))
 	}
 	var err error
-	if doc.Config, err = s.describe(one.Config, ""); err != nil {
+	if doc.Config, err = s.describeBlob(one.Config, ""); err != nil {
 		return doc, err
 	}
 	doc.Config.MediaType = dockerConfig
 	for i, name := range one.Layers {
-		layer, err := s.describe(name, config.RootFS.DiffIDs[i])
+		layer, err := s.describeBlob(name, config.RootFS.DiffIDs[i])
 		if err != nil {
 			return doc, err
 		}
@@ -215,11 +216,11 @@ func (s *savedStore) manifest(one saved) (v1.Manifest, error) {
 	return doc, nil
 }
 
-// describe finds out what a file is called as a blob. A layer that is not packed has
-// the digest that the configuration gives; who takes it proves that.
-func (s *savedStore) describe(name string, unpacked digest.Digest) (v1.Descriptor, error) {
+// describeBlob returns the descriptor of a file as a blob. An uncompressed layer has
+// the digest of the configuration, which the layer's consumer verifies.
+func (s *savedStore) describeBlob(name string, unpacked digest.Digest) (v1.Descriptor, error) {
 	name = path.Clean(name)
-	f, err := s.source.tree.open(name)
+	f, err := s.source.tree.openFile(name)
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
@@ -230,18 +231,18 @@ func (s *savedStore) describe(name string, unpacked digest.Digest) (v1.Descripto
 		d.Digest, d.MediaType = "", dockerLayerGzip
 	}
 	if d.Digest == "" {
-		if d.Digest, err = sum(f); err != nil {
+		if d.Digest, err = fileDigest(f); err != nil {
 			return d, err
 		}
 	}
 	s.files[d.Digest] = name
-	return d, check(d)
+	return d, checkDescriptor(d)
 }
 
-func (s *savedStore) keep(doc v1.Manifest) (v1.Descriptor, error) {
+func (s *savedStore) storeManifest(doc v1.Manifest) (v1.Descriptor, error) {
 	var err error
-	if s.made, err = json.Marshal(doc); err != nil {
+	if s.manifestText, err = json.Marshal(doc); err != nil {
 		return v1.Descriptor{}, err
 	}
-	return v1.Descriptor{MediaType: dockerManifest, Digest: digest.FromBytes(s.made), Size: int64(len(s.made))}, nil
+	return v1.Descriptor{MediaType: dockerManifest, Digest: digest.FromBytes(s.manifestText), Size: int64(len(s.manifestText))}, nil
 }

@@ -1,9 +1,7 @@
-// Package oci reads images of containers that lie on this machine, blob by blob: OCI
-// layouts, OCI archives, and what docker save writes. It brings nothing here and
-// sends nothing; see fetch and target.
-//
-// An image is input from outside: its documents have limits, are proved by their
-// digests, and name nothing but blobs. A layer is proved by who takes it.
+// Package oci reads a local container image (an OCI layout, an OCI archive, or the
+// output of docker save) blob by blob. An image is untrusted input: its documents have
+// limits, match their digests, and name only blobs. The consumer of a layer verifies its
+// digest. It fetches and sends nothing; see fetch and target.
 package oci
 
 import (
@@ -22,7 +20,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// Bounds on what an image says of itself.
+// Limits of an image's documents.
 const (
 	MaxDocumentBytes = 4 << 20
 	maxLayers        = 512
@@ -48,19 +46,19 @@ type Blob interface {
 	io.Closer
 }
 
-// Bytes is a blob that is in memory.
+// Bytes returns a blob in memory.
 func Bytes(data []byte) Blob {
 	return file{bytes.NewReader(data), io.NopCloser(nil), int64(len(data))}
 }
 
-// Store has blobs. Fetching one may take long.
+// Store provides blobs. Opening one may fetch it, which may take long.
 type Store interface {
 	Open(ctx context.Context, d v1.Descriptor) (Blob, error)
 }
 
 // Image is one image for one platform.
 type Image struct {
-	Name     string // as it is called where it lies; "" where it has no name
+	Name     string // its name in the source, or ""
 	Platform v1.Platform
 	Manifest v1.Descriptor
 	Config   v1.Descriptor
@@ -69,7 +67,8 @@ type Image struct {
 	Store    Store
 }
 
-// Blobs are all blobs of the image, the manifest last: who has that has all.
+// Blobs returns all blobs of the image, the manifest last: a receiver with the manifest
+// has all of them.
 func (i *Image) Blobs() []v1.Descriptor {
 	var all []v1.Descriptor
 	seen := map[digest.Digest]bool{}
@@ -90,13 +89,13 @@ type Document struct {
 	Manifests []v1.Descriptor `json:"manifests"`
 }
 
-// IsIndex says whether the document names manifests.
+// IsIndex reports whether the document lists manifests.
 func (d Document) IsIndex() bool {
 	return d.MediaType == v1.MediaTypeImageIndex || d.MediaType == dockerIndex || d.MediaType == "" && len(d.Manifests) > 0
 }
 
-// Find follows a descriptor to the image that is for a platform. An index may name
-// several; a manifest that stands alone is checked too, by its configuration.
+// Find follows a descriptor to the image for a platform. An index may list several. A
+// single manifest is checked by its configuration.
 func Find(ctx context.Context, store Store, top v1.Descriptor, platform v1.Platform) (*Image, error) {
 	for range maxDepth {
 		data, err := ReadDocument(ctx, store, top)
@@ -108,17 +107,17 @@ func Find(ctx context.Context, store Store, top v1.Descriptor, platform v1.Platf
 			return nil, fmt.Errorf("%s: %w", top.Digest, err)
 		}
 		if !doc.IsIndex() {
-			return imageOf(ctx, store, top, doc, platform)
+			return readImage(ctx, store, top, doc, platform)
 		}
-		if top, err = choose(doc.Manifests, platform); err != nil {
+		if top, err = choosePlatform(doc.Manifests, platform); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("more than %d indexes inside one another", maxDepth)
 }
 
-// ParseDocument reads an index or a manifest. It does not ask what a server calls it:
-// the digest covers the text alone.
+// ParseDocument reads an index or a manifest. It ignores a server's media type, since
+// the digest covers only the text.
 func ParseDocument(data []byte) (Document, error) {
 	var d Document
 	if err := json.Unmarshal(data, &d); err != nil {
@@ -133,14 +132,14 @@ func ParseDocument(data []byte) (Document, error) {
 		return d, fmt.Errorf("a manifest with more than %d parts", maxLayers)
 	}
 	for _, part := range slices.Concat(d.Layers, d.Manifests) {
-		if err := check(part); err != nil {
+		if err := checkDescriptor(part); err != nil {
 			return d, err
 		}
 	}
 	return d, nil
 }
 
-func check(d v1.Descriptor) error {
+func checkDescriptor(d v1.Descriptor) error {
 	if err := d.Digest.Validate(); err != nil || d.Digest.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("digest %q in the manifest: want sha256: and 64 hex digits", plaintext.OneLine(string(d.Digest)))
 	}
@@ -150,9 +149,9 @@ func check(d v1.Descriptor) error {
 	return nil
 }
 
-// choose is the entry of an index that fits best. What is attached to an image (a
-// signature, an attestation) is none.
-func choose(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, error) {
+// choosePlatform returns the index entry that fits the platform best. It skips
+// attachments of an image, such as signatures.
+func choosePlatform(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, error) {
 	fit := platforms.Only(platform)
 	var best v1.Descriptor
 	var names []string
@@ -178,8 +177,8 @@ func choose(all []v1.Descriptor, platform v1.Platform) (v1.Descriptor, error) {
 	return best, nil
 }
 
-func imageOf(ctx context.Context, store Store, d v1.Descriptor, doc Document, platform v1.Platform) (*Image, error) {
-	if err := check(doc.Config); err != nil {
+func readImage(ctx context.Context, store Store, d v1.Descriptor, doc Document, platform v1.Platform) (*Image, error) {
+	if err := checkDescriptor(doc.Config); err != nil {
 		return nil, err
 	}
 	data, err := ReadDocument(ctx, store, doc.Config)
@@ -203,7 +202,7 @@ func imageOf(ctx context.Context, store Store, d v1.Descriptor, doc Document, pl
 	}, nil
 }
 
-// manifestType is what a manifest says that it is; old ones of OCI say nothing.
+// manifestType returns a manifest's media type. Old OCI manifests do not contain it.
 func manifestType(doc Document, d v1.Descriptor) string {
 	if doc.MediaType != "" {
 		return doc.MediaType
@@ -214,7 +213,7 @@ func manifestType(doc Document, d v1.Descriptor) string {
 	return v1.MediaTypeImageManifest
 }
 
-// ReadDocument reads a small blob and proves it.
+// ReadDocument reads a small blob and verifies its digest.
 func ReadDocument(ctx context.Context, store Store, d v1.Descriptor) ([]byte, error) {
 	if d.Size > MaxDocumentBytes {
 		return nil, fmt.Errorf("%s: more than %d MiB", d.Digest, MaxDocumentBytes>>20)

@@ -21,25 +21,25 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// imageName is where programs that know more than OCI keep an image's whole name.
+// imageName is the annotation that some programs use for an image's full name.
 const imageName = "io.containerd.image.name"
 
-// Source is an archive or a layout that is open.
+// Source is an open archive or layout.
 type Source struct {
 	path  string
-	tree  tree
+	tree  fileTree
 	close func() error
 }
 
-// Open opens a folder of OCI's image layout, an archive of one, or an archive as
-// docker save writes it. Close it when the image was taken.
+// Open opens a folder with an OCI image layout, an archive of one, or an archive of
+// docker save. Close it after the image is consumed.
 func Open(path string) (*Source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.IsDir() {
-		return &Source{path, folder(path), func() error { return nil }}, nil
+		return &Source{path, layoutFolder(path), func() error { return nil }}, nil
 	}
 	f, err := localfile.Open(path)
 	if err != nil {
@@ -53,18 +53,18 @@ func Open(path string) (*Source, error) {
 	return &Source{path, t, f.Close}, nil
 }
 
-// Close ends all that was opened of the source.
+// Close closes the source's files.
 func (s *Source) Close() error { return s.close() }
 
-// Image is the image with a name, for a platform. Without a name there must be only
-// one.
+// Image returns the named image for a platform. Without a name the source must have
+// only one image.
 func (s *Source) Image(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
-	read := s.layout
-	switch f, err := s.tree.open(v1.ImageLayoutFile); {
+	read := s.readLayout
+	switch f, err := s.tree.openFile(v1.ImageLayoutFile); {
 	case err == nil:
 		f.Close()
 	case errors.Is(err, fs.ErrNotExist):
-		read = s.docker
+		read = s.readDocker
 	}
 	image, err := read(ctx, name, platform)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Source) Image(ctx context.Context, name string, platform v1.Platform) (
 	return image, nil
 }
 
-// Index is the index of a layout.
+// Index returns the index of a layout.
 func (s *Source) Index() (Document, error) {
 	var layout v1.ImageLayout
 	var index Document
@@ -83,7 +83,7 @@ func (s *Source) Index() (Document, error) {
 	if !strings.HasPrefix(layout.Version, "1.") {
 		return index, fmt.Errorf("%s names version %q, want 1.x", v1.ImageLayoutFile, plaintext.OneLine(layout.Version))
 	}
-	data, err := s.read(v1.ImageIndexFile)
+	data, err := s.readFile(v1.ImageIndexFile)
 	if err != nil {
 		return index, err
 	}
@@ -93,12 +93,12 @@ func (s *Source) Index() (Document, error) {
 	return index, nil
 }
 
-func (s *Source) layout(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
+func (s *Source) readLayout(ctx context.Context, name string, platform v1.Platform) (*Image, error) {
 	index, err := s.Index()
 	if err != nil {
 		return nil, err
 	}
-	top, called, err := s.pick(index.Manifests, name, platform)
+	top, called, err := s.pickEntry(index.Manifests, name, platform)
 	if err != nil {
 		return nil, err
 	}
@@ -110,13 +110,13 @@ func (s *Source) layout(ctx context.Context, name string, platform v1.Platform) 
 	return image, err
 }
 
-// localRegistry stands before names that an image leaves incomplete.
+// localRegistry completes an image's partial name.
 const localRegistry = "slipway.local/"
 
 var plainTag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// fullName is the name under which an engine keeps the image. What a layout calls it
-// stands; a tag alone, or nothing, is completed by the layout's own name.
+// fullName returns the name under which an engine keeps the image. A layout's full name
+// stays. A tag alone, or no name, is completed with the layout's file name.
 func (s *Source) fullName(name string, image *Image) (string, error) {
 	base := strings.ToLower(strings.TrimSuffix(filepath.Base(s.path), filepath.Ext(s.path)))
 	switch {
@@ -141,13 +141,13 @@ func FullName(name string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// pick is the entry of a layout's index with a name. An index that names several
-// platforms of one image, as some programs write it, leaves the choice to choose.
-func (s *Source) pick(all []v1.Descriptor, name string, platform v1.Platform) (top v1.Descriptor, called string, err error) {
+// pickEntry returns the index entry with a name. Where the index has several platforms
+// of one image, it picks by platform.
+func (s *Source) pickEntry(all []v1.Descriptor, name string, platform v1.Platform) (top v1.Descriptor, called string, err error) {
 	var fit []v1.Descriptor
 	var names []string
 	for _, d := range all {
-		n := nameOf(d)
+		n := entryName(d)
 		if n != "" && !slices.Contains(names, n) {
 			names = append(names, n)
 		}
@@ -159,20 +159,20 @@ func (s *Source) pick(all []v1.Descriptor, name string, platform v1.Platform) (t
 	case len(fit) == 0:
 		return top, "", fmt.Errorf("it has no image %q; it has %q", name, names)
 	case len(fit) == 1 || sameDigest(fit):
-		return fit[0], nameOf(fit[0]), nil
+		return fit[0], entryName(fit[0]), nil
 	case name == "" && len(names) > 1:
 		return top, "", fmt.Errorf("it has several images, %q; name one with #NAME", names)
 	}
-	top, err = choose(fit, platform)
-	return top, nameOf(top), err
+	top, err = choosePlatform(fit, platform)
+	return top, entryName(top), err
 }
 
 func sameDigest(all []v1.Descriptor) bool {
 	return !slices.ContainsFunc(all, func(d v1.Descriptor) bool { return d.Digest != all[0].Digest })
 }
 
-// nameOf is the most that an entry says of its name, of what can be shown.
-func nameOf(d v1.Descriptor) string {
+// entryName returns the most complete name of an entry, printable.
+func entryName(d v1.Descriptor) string {
 	for _, key := range []string{imageName, v1.AnnotationRefName} {
 		if n := d.Annotations[key]; n != "" {
 			return plaintext.OneLine(n)
@@ -181,13 +181,14 @@ func nameOf(d v1.Descriptor) string {
 	return ""
 }
 
-// Open is a blob of a layout.
+// Open opens a blob of a layout.
 func (s *Source) Open(_ context.Context, d v1.Descriptor) (Blob, error) {
-	return s.sized("blobs/sha256/"+d.Digest.Encoded(), d)
+	return s.openSized("blobs/sha256/"+d.Digest.Encoded(), d)
 }
 
-func (s *Source) sized(name string, d v1.Descriptor) (Blob, error) {
-	f, err := s.tree.open(name)
+// openSized opens a file whose size must match its descriptor.
+func (s *Source) openSized(name string, d v1.Descriptor) (Blob, error) {
+	f, err := s.tree.openFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +200,7 @@ func (s *Source) sized(name string, d v1.Descriptor) (Blob, error) {
 }
 
 func (s *Source) readJSON(name string, v any) error {
-	data, err := s.read(name)
+	data, err := s.readFile(name)
 	if err != nil {
 		return err
 	}
@@ -209,8 +210,8 @@ func (s *Source) readJSON(name string, v any) error {
 	return nil
 }
 
-func (s *Source) read(name string) ([]byte, error) {
-	f, err := s.tree.open(name)
+func (s *Source) readFile(name string) ([]byte, error) {
+	f, err := s.tree.openFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -221,32 +222,32 @@ func (s *Source) read(name string) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, f.size))
 }
 
-// tree is the files of a source.
-type tree interface {
-	open(name string) (file, error)
+// fileTree is the files of a source.
+type fileTree interface {
+	openFile(name string) (file, error)
 }
 
-// file is one of them.
+// file is one file of a source.
 type file struct {
 	io.ReaderAt
 	io.Closer
 	size int64
 }
 
-// folder is a layout that is not in an archive.
-type folder string
+// layoutFolder is a layout in a folder.
+type layoutFolder string
 
-func (d folder) open(name string) (file, error) {
+func (d layoutFolder) openFile(name string) (file, error) {
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
 		return file{}, fmt.Errorf("%s: no file of the image", plaintext.OneLine(name))
 	}
-	return openFile(filepath.Join(string(d), filepath.FromSlash(name)))
+	return openRegular(filepath.Join(string(d), filepath.FromSlash(name)))
 }
 
-// File is a blob that is a file of its own.
-func File(path string) (Blob, error) { return openFile(path) }
+// File opens a blob that is a file of its own.
+func File(path string) (Blob, error) { return openRegular(path) }
 
-func openFile(path string) (file, error) {
+func openRegular(path string) (file, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
 		return file{}, err
@@ -262,7 +263,7 @@ func openFile(path string) (file, error) {
 	return file{f, f, info.Size()}, nil
 }
 
-// sum is the digest of a file that no manifest names.
-func sum(f file) (digest.Digest, error) {
+// fileDigest returns the digest of a file that no manifest names.
+func fileDigest(f file) (digest.Digest, error) {
 	return digest.SHA256.FromReader(io.NewSectionReader(f, 0, f.size))
 }

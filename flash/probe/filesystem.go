@@ -6,74 +6,74 @@ import (
 	"strings"
 )
 
-var fileSystems = []kind{
-	{name: "crypto_LUKS", magic: "LUKS\xba\xbe", at: []int64{0}, read: luks},
+var fileSystems = []format{
+	{name: "crypto_LUKS", magic: "LUKS\xba\xbe", at: []int64{0}, read: readLUKS},
 	{name: "BitLocker", magic: "-FVE-FS-", at: []int64{3}},
-	{name: "swap", magic: "SWAPSPACE2", at: swapEnds, read: swap},
+	{name: "swap", magic: "SWAPSPACE2", at: swapEnds, read: readSwap},
 	{name: "swap", magic: "SWAP-SPACE", at: swapEnds},
 	{name: "swsuspend", magic: "S1SUSPEND", at: swapEnds},
-	{name: "xfs", magic: "XFSB", at: []int64{0}, read: xfs},
+	{name: "xfs", magic: "XFSB", at: []int64{0}, read: readXFS},
 	{name: "squashfs", magic: "hsqs", at: []int64{0}},
-	{name: "erofs", magic: "\xe2\xe1\xf5\xe0", at: []int64{1024}, read: erofs},
-	{name: "f2fs", magic: "\x10\x20\xf5\xf2", at: []int64{1024}, read: f2fs},
-	{name: "exfat", magic: "EXFAT   ", at: []int64{3}, read: exfat},
-	{name: "ntfs", magic: "NTFS    ", at: []int64{3}, read: ntfs},
-	{name: "ext2", magic: "\x53\xef", at: []int64{1024 + 0x38}, read: ext},
-	{name: "btrfs", magic: "_BHRfS_M", at: []int64{0x10040}, read: btrfs},
+	{name: "erofs", magic: "\xe2\xe1\xf5\xe0", at: []int64{1024}, read: readEROFS},
+	{name: "f2fs", magic: "\x10\x20\xf5\xf2", at: []int64{1024}, read: readF2FS},
+	{name: "exfat", magic: "EXFAT   ", at: []int64{3}, read: readExFAT},
+	{name: "ntfs", magic: "NTFS    ", at: []int64{3}, read: readNTFS},
+	{name: "ext2", magic: "\x53\xef", at: []int64{1024 + 0x38}, read: readExt},
+	{name: "btrfs", magic: "_BHRfS_M", at: []int64{0x10040}, read: readBtrfs},
 	{name: "apfs", magic: "NXSB", at: []int64{32}},
 	{name: "hfsplus", magic: "H+\x00\x04", at: []int64{1024}},
-	{name: "iso9660", magic: "\x01CD001", at: []int64{32768}, read: iso},
+	{name: "iso9660", magic: "\x01CD001", at: []int64{32768}, read: readISO9660},
 	{name: "udf", magic: "\x00BEA01", at: []int64{32768}},
-	{name: "vfat", read: fat}, // has no magic worth the name, so it comes last
+	{name: "vfat", read: readFAT}, // has no usable magic, so it comes last
 }
 
 var swapEnds = []int64{4096 - 10, 8192 - 10, 16384 - 10, 32768 - 10, 65536 - 10}
 
-func luks(s *source, _ int64) (Content, bool) {
-	p := s.at(0, 208)
+func readLUKS(s *source, _ int64) (Content, bool) {
+	p := s.bytesAt(0, 208)
 	if p == nil {
 		return Content{}, false
 	}
-	c := Content{UUID: text(p[168:208])}
+	c := Content{UUID: cleanText(p[168:208])}
 	if be.Uint16(p[6:]) == 2 {
-		c.Label = text(p[24:72])
+		c.Label = cleanText(p[24:72])
 	}
 	return c, true
 }
 
-func swap(s *source, _ int64) (Content, bool) {
-	p := s.at(1036, 32)
+func readSwap(s *source, _ int64) (Content, bool) {
+	p := s.bytesAt(1036, 32)
 	if p == nil {
 		return Content{}, false
 	}
-	return Content{UUID: uuid(p[:16]), Label: text(p[16:32])}, true
+	return Content{UUID: formatUUID(p[:16]), Label: cleanText(p[16:32])}, true
 }
 
-func xfs(s *source, _ int64) (Content, bool) {
-	p := s.at(0, 120)
+func readXFS(s *source, _ int64) (Content, bool) {
+	p := s.bytesAt(0, 120)
 	if p == nil || bits.OnesCount32(be.Uint32(p[4:])) != 1 { // block size
 		return Content{}, false
 	}
-	return Content{UUID: uuid(p[32:48]), Label: text(p[108:120])}, true
+	return Content{UUID: formatUUID(p[32:48]), Label: cleanText(p[108:120])}, true
 }
 
-func erofs(s *source, at int64) (Content, bool) {
-	p := s.at(at, 80)
+func readEROFS(s *source, at int64) (Content, bool) {
+	p := s.bytesAt(at, 80)
 	if p == nil {
 		return Content{}, false
 	}
-	return Content{UUID: uuid(p[48:64]), Label: text(p[64:80])}, true
+	return Content{UUID: formatUUID(p[48:64]), Label: cleanText(p[64:80])}, true
 }
 
-func f2fs(s *source, at int64) (Content, bool) {
-	p := s.at(at, 124+1024)
+func readF2FS(s *source, at int64) (Content, bool) {
+	p := s.bytesAt(at, 124+1024)
 	if p == nil {
 		return Content{}, false
 	}
-	return Content{UUID: uuid(p[108:124]), Label: wide(p[124:])}, true
+	return Content{UUID: formatUUID(p[108:124]), Label: cleanUTF16(p[124:])}, true
 }
 
-// What tells ext2, 3 and 4 apart are features that the older ones lack.
+// The features that ext2 or ext3 lack tell the three apart.
 const (
 	extJournal       = 0x4
 	extJournalDevice = 0x8
@@ -81,12 +81,12 @@ const (
 	ext3ReadOnly     = 0x1 | 0x2 | 0x4
 )
 
-func ext(s *source, _ int64) (Content, bool) {
-	p := s.at(1024, 0x88)
+func readExt(s *source, _ int64) (Content, bool) {
+	p := s.bytesAt(1024, 0x88)
 	if p == nil || le.Uint32(p) == 0 || le.Uint32(p[0x18:]) > 6 { // inodes; block size above 64 KiB
 		return Content{}, false
 	}
-	c := Content{Type: "ext2", UUID: uuid(p[0x68:0x78]), Label: text(p[0x78:0x88])}
+	c := Content{Type: "ext2", UUID: formatUUID(p[0x68:0x78]), Label: cleanText(p[0x78:0x88])}
 	compatible, incompatible, readOnly := le.Uint32(p[0x5c:]), le.Uint32(p[0x60:]), le.Uint32(p[0x64:])
 	switch {
 	case incompatible&extJournalDevice != 0:
@@ -99,25 +99,25 @@ func ext(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-func btrfs(s *source, at int64) (Content, bool) {
-	p := s.at(at-0x40, 0x12b+256)
+func readBtrfs(s *source, at int64) (Content, bool) {
+	p := s.bytesAt(at-0x40, 0x12b+256)
 	if p == nil {
 		return Content{}, false
 	}
-	c := Content{UUID: uuid(p[0x20:0x30]), Label: text(p[0x12b:])}
+	c := Content{UUID: formatUUID(p[0x20:0x30]), Label: cleanText(p[0x12b:])}
 	if n := le.Uint64(p[0x88:]); n > 1 {
-		c.Part = named(fmt.Sprintf("a btrfs over %d devices", n), c.Label)
+		c.Part = withName(fmt.Sprintf("a btrfs over %d devices", n), c.Label)
 	}
 	return c, true
 }
 
-// iso: the time at which it was made serves as its UUID.
-func iso(s *source, at int64) (Content, bool) {
-	p := s.at(at, 2048)
+// readISO9660 takes the creation time as the UUID.
+func readISO9660(s *source, at int64) (Content, bool) {
+	p := s.bytesAt(at, 2048)
 	if p == nil {
 		return Content{}, false
 	}
-	c := Content{Label: text(p[40:72])}
+	c := Content{Label: cleanText(p[40:72])}
 	for _, when := range [][]byte{p[830:846], p[813:829]} {
 		if d := string(when); strings.Trim(d, "0123456789") == "" && strings.Trim(d, "0") != "" {
 			c.UUID = fmt.Sprintf("%s-%s-%s-%s-%s-%s-%s", d[:4], d[4:6], d[6:8], d[8:10], d[10:12], d[12:14], d[14:])
@@ -127,11 +127,11 @@ func iso(s *source, at int64) (Content, bool) {
 	return c, true
 }
 
-// directoryBytes is how much of a root directory is looked through for the label.
+// directoryBytes is how much of a root directory is searched for the label.
 const directoryBytes = 32 << 10
 
-func fat(s *source, _ int64) (Content, bool) {
-	p := s.at(0, 512)
+func readFAT(s *source, _ int64) (Content, bool) {
+	p := s.bytesAt(0, 512)
 	if p == nil || !likeFAT(p) {
 		return Content{}, false
 	}
@@ -147,9 +147,9 @@ func fat(s *source, _ int64) (Content, bool) {
 	root += tables * perTable * sector
 	c := Content{}
 	if extra[2] == 0x29 || extra[2] == 0x28 { // serial and label follow
-		c.UUID, c.Label = short(extra[3:7]), text(extra[7:18])
+		c.UUID, c.Label = serialNumber(extra[3:7]), cleanText(extra[7:18])
 	}
-	if label := fatLabel(s.at(root, int(min(rootBytes, directoryBytes)))); label != "" {
+	if label := fatLabel(s.bytesAt(root, int(min(rootBytes, directoryBytes)))); label != "" {
 		c.Label = label
 	}
 	if c.Label == "NO NAME" {
@@ -158,8 +158,8 @@ func fat(s *source, _ int64) (Content, bool) {
 	return c, true
 }
 
-// likeFAT looks for numbers that a boot sector of FAT must have: a boot loader's
-// first sector has the same last two bytes.
+// likeFAT checks numbers that a FAT boot sector must have. A boot loader's first sector
+// has the same last two bytes.
 func likeFAT(p []byte) bool {
 	sector, cluster, media := le.Uint16(p[11:]), p[13], p[21]
 	return p[510] == 0x55 && p[511] == 0xaa && (p[0] == 0xeb || p[0] == 0xe9) &&
@@ -171,39 +171,39 @@ func likeFAT(p []byte) bool {
 func fatLabel(dir []byte) string {
 	for ; len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
 		if dir[0] != 0xe5 && dir[11]&0x3f == 0x08 { // not deleted, and nothing but a label
-			return text(dir[:11])
+			return cleanText(dir[:11])
 		}
 	}
 	return ""
 }
 
-// short is a number of four bytes as FAT and exFAT show it.
-func short(p []byte) string {
+// serialNumber formats four bytes as FAT and exFAT show them.
+func serialNumber(p []byte) string {
 	if n := le.Uint32(p); n != 0 {
 		return fmt.Sprintf("%04X-%04X", n>>16, n&0xffff)
 	}
 	return ""
 }
 
-func exfat(s *source, _ int64) (Content, bool) {
-	p := s.at(0, 512)
+func readExFAT(s *source, _ int64) (Content, bool) {
+	p := s.bytesAt(0, 512)
 	if p == nil || p[108] < 9 || p[108] > 12 || p[109] > 25-p[108] {
 		return Content{}, false
 	}
-	c := Content{UUID: short(p[100:])}
+	c := Content{UUID: serialNumber(p[100:])}
 	cluster := int64(1) << (p[108] + p[109])
 	root := int64(le.Uint32(p[88:]))<<p[108] + (int64(le.Uint32(p[96:]))-2)*cluster
-	for dir := s.at(root, int(min(cluster, directoryBytes))); len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
+	for dir := s.bytesAt(root, int(min(cluster, directoryBytes))); len(dir) >= 32 && dir[0] != 0; dir = dir[32:] {
 		if n := int(dir[1]); dir[0] == 0x83 && n <= 11 {
-			c.Label = wide(dir[2 : 2+2*n])
+			c.Label = cleanUTF16(dir[2 : 2+2*n])
 		}
 	}
 	return c, true
 }
 
-// ntfs: the label is an attribute of the fourth file of the master file table.
-func ntfs(s *source, _ int64) (Content, bool) {
-	p := s.at(0, 512)
+// readNTFS reads the label, an attribute of the fourth file of the master file table.
+func readNTFS(s *source, _ int64) (Content, bool) {
+	p := s.bytesAt(0, 512)
 	if p == nil || bits.OnesCount16(le.Uint16(p[11:])) != 1 {
 		return Content{}, false
 	}
@@ -217,7 +217,7 @@ func ntfs(s *source, _ int64) (Content, bool) {
 	if record < 512 || record > 64<<10 || cluster == 0 || table > uint64(s.size/cluster) {
 		return c, true
 	}
-	c.Label = ntfsLabel(s.at(int64(table)*cluster+3*record, int(record)))
+	c.Label = ntfsLabel(s.bytesAt(int64(table)*cluster+3*record, int(record)))
 	return c, true
 }
 
@@ -236,7 +236,7 @@ func ntfsLabel(p []byte) string {
 			if n < 0 || from > len(a) || n > len(a)-from {
 				return ""
 			}
-			return wide(a[from : from+n])
+			return cleanUTF16(a[from : from+n])
 		}
 		at += length
 	}

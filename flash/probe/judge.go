@@ -10,41 +10,41 @@ import (
 	"strings"
 )
 
-// mostBytes is more than any disk has: a table is read as it stands, also where it
-// names places behind the image's end.
+// mostBytes is more than any disk has. A table is read whole, even where it names
+// places after the image's end.
 const mostBytes = 1 << 50
 
-// Judge says why an image is none of a whole disk: it has no partition table, or one
-// that names places which the image does not have. sectorBytes is the device's; 0 where
-// the image goes to a file. Of r only the first sizeBytes count, and what cannot be read
-// of them counts as zeros: of a packed image only the beginning is known.
+// Judge returns why an image is not one of a whole disk: it has no partition table, or
+// its table names places outside the image. sectorBytes is the device's; 0 where the
+// image goes to a file. Judge reads only the first sizeBytes of r. Unreadable bytes
+// count as zeros, since only the beginning of a packed image is known.
 func Judge(r io.ReaderAt, sizeBytes, sectorBytes int64) error {
-	s := &source{r: padded{r, sizeBytes}, size: mostBytes}
+	s := &source{r: zeroPadded{r, sizeBytes}, size: mostBytes}
 	if sizeBytes <= 0 {
 		return errors.New("it is empty\nnext: fetch or build it again")
 	}
-	if string(s.read(max(0, sizeBytes-512), 8)) == "conectix" {
+	if string(s.readAt(max(0, sizeBytes-512), 8)) == "conectix" {
 		return errors.New("it is a fixed VHD disk\nnext: qemu-img convert -f vpc -O raw IMAGE disk.img")
 	}
 	whole := &source{r: s.r, size: sizeBytes}
-	holds := whole.content()
-	l, err := s.layout(holds.Type)
+	holds := whole.identify()
+	l, err := s.readExtents(holds.Type)
 	switch {
 	case err != nil:
 		return err
 	case l == nil:
-		return whole.noTable(holds)
+		return whole.explainNoTable(holds)
 	}
 	return l.checkSize(sizeBytes, sectorBytes)
 }
 
-// Entries says where the entries of an image's first GPT lie, by its header, and where
-// those of the second one begin, which end at its header. All are 0 where Linux looks
-// for no GPT.
+// Entries returns where the entries of an image's first GPT are, by its header. second
+// is where those of the second GPT begin, which end at its header. All are 0 where
+// Linux looks for no GPT.
 func Entries(image io.ReaderAt) (offset, length, second int64) {
 	mbr, p := make([]byte, 512), make([]byte, 512)
-	_, _ = image.ReadAt(mbr, 0) // what cannot be read has no GPT
-	if !slices.ContainsFunc(mbrEntries(mbr), func(e mbrEntry) bool { return e.kind == protective }) {
+	_, _ = image.ReadAt(mbr, 0) // an unreadable image has no GPT
+	if !slices.ContainsFunc(parseMBREntries(mbr), func(e mbrEntry) bool { return e.kind == protective }) {
 		return 0, 0, 0
 	}
 	for _, sector := range []int64{512, 4096} {
@@ -58,13 +58,13 @@ func Entries(image io.ReaderAt) (offset, length, second int64) {
 	return 0, 0, 0
 }
 
-// padded reads zeros where r has nothing.
-type padded struct {
+// zeroPadded reads zeros where r has nothing.
+type zeroPadded struct {
 	r         io.ReaderAt
 	sizeBytes int64
 }
 
-func (p padded) ReadAt(b []byte, off int64) (int, error) {
+func (p zeroPadded) ReadAt(b []byte, off int64) (int, error) {
 	clear(b)
 	if n := min(int64(len(b)), p.sizeBytes-off); n > 0 {
 		_, _ = p.r.ReadAt(b[:n], off)
@@ -72,28 +72,28 @@ func (p padded) ReadAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// layout is a partition table as it stands.
-type layout struct {
+// tableExtents is a partition table's content, unchecked.
+type tableExtents struct {
 	gpt    bool
-	sector int64 // of a GPT; of the old kind nothing says it
+	sector int64 // of a GPT; an MBR does not say
 	parts  []extent
-	end    uint64 // sectors that the disk has by the table; 0 where it does not say
+	end    uint64 // the disk's sectors by the table; 0: unknown
 }
 
 // extent is a partition, in sectors.
 type extent struct {
 	number int
-	end    uint64 // behind its last one
+	end    uint64 // the sector after its last one
 }
 
-func (s *source) layout(holds string) (*layout, error) {
-	old := s.oldLayout(holds)
-	if old != nil && !old.gpt { // Linux then does not look for a GPT, as one that an earlier use left
+func (s *source) readExtents(holds string) (*tableExtents, error) {
+	old := s.readMBRExtents(holds)
+	if old != nil && !old.gpt { // Linux then ignores a GPT that an earlier use left
 		return old, nil
 	}
 	for _, sector := range []int64{512, 4096} {
-		if h := s.gptHeader(sector, sector); h != nil && old != nil {
-			return &layout{gpt: true, sector: sector, parts: h.extents(), end: h.other + 1}, nil
+		if h := s.readGPTHeader(sector, sector); h != nil && old != nil {
+			return &tableExtents{gpt: true, sector: sector, parts: h.extents(), end: h.other + 1}, nil
 		} else if h != nil {
 			return nil, errors.New("there is no protective MBR before its GPT, so Linux sees no partitions\nnext: repair the table (gdisk), or add -raw to write it as it is")
 		}
@@ -106,22 +106,22 @@ func (s *source) layout(holds string) (*layout, error) {
 
 func (h *gptHeader) extents() (all []extent) {
 	for i := 0; (i+1)*h.each <= len(h.entries); i++ {
-		if e := h.entries[i*h.each:]; guid(e[:16]) != "" {
+		if e := h.entries[i*h.each:]; formatGUID(e[:16]) != "" {
 			all = append(all, extent{i + 1, le.Uint64(e[40:]) + 1})
 		}
 	}
 	return all
 }
 
-// oldLayout reads the first sector's table; gpt says that it only protects one. The
-// first partition of an ISO image for USB sticks begins with the image.
-func (s *source) oldLayout(holds string) *layout {
-	p := s.at(0, 512)
+// readMBRExtents reads the MBR; gpt says that it only protects a GPT. The first
+// partition of an ISO image for USB sticks begins with the image.
+func (s *source) readMBRExtents(holds string) *tableExtents {
+	p := s.bytesAt(0, 512)
 	if p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
 		return nil
 	}
-	l := &layout{}
-	for i, e := range mbrEntries(p) {
+	l := &tableExtents{}
+	for i, e := range parseMBREntries(p) {
 		switch {
 		case e.boot&0x7f != 0: // a boot sector, not a table
 			return nil
@@ -130,8 +130,8 @@ func (s *source) oldLayout(holds string) *layout {
 		case e.count > 0 && (e.kind != 0 && e.start > 0 || holds == "iso9660"):
 			l.parts = append(l.parts, extent{i + 1, uint64(e.start + e.count)})
 		}
-		if e.extended() {
-			for _, p := range s.logical(e.start, 512, "") {
+		if e.isExtended() {
+			for _, p := range s.readLogical(e.start, 512, "") {
 				l.parts = append(l.parts, extent{p.Number, uint64((p.OffsetBytes + p.SizeBytes) / 512)})
 			}
 		}
@@ -142,20 +142,20 @@ func (s *source) oldLayout(holds string) *layout {
 	return l
 }
 
-// checkSize compares a table with what it lies on.
-func (l *layout) checkSize(sizeBytes, sectorBytes int64) error {
-	sector := cmp.Or(l.sector, l.oldSector(sizeBytes, sectorBytes))
+// checkSize compares the table with the size of the image and the device's sectors.
+func (l *tableExtents) checkSize(sizeBytes, sectorBytes int64) error {
+	sector := cmp.Or(l.sector, l.guessMBRSector(sizeBytes, sectorBytes))
 	if sectorBytes != 0 && sector != sectorBytes {
 		return fmt.Errorf("its partition table is made for sectors of %d bytes, and the device has sectors of %d: no system would find the partitions\nnext: make the image for such sectors (wic create --sector-size %[2]d), or take another device; -raw writes it as it is", sector, sectorBytes)
 	}
 	sectors := uint64(sizeBytes / sector)
 	for _, p := range l.parts {
 		if p.end == 0 || p.end > sectors {
-			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add -raw to write it as it is", p.number, bytesOf(p.end, sector), sizeBytes)
+			return fmt.Errorf("its partition %d ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add -raw to write it as it is", p.number, formatBytes(p.end, sector), sizeBytes)
 		}
 	}
 	if l.end > sectors || l.gpt && l.end == 0 {
-		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add -raw to write it as it is", bytesOf(l.end, sector), sizeBytes)
+		return fmt.Errorf("the second copy of its partition table ends at byte %s, and the image has %d bytes: it is cut off\nnext: fetch or build it again, or add -raw to write it as it is", formatBytes(l.end, sector), sizeBytes)
 	}
 	if len(l.parts) == 0 {
 		return errors.New("its partition table has no partitions\nnext: build it again, or add -raw to write it as it is")
@@ -163,17 +163,18 @@ func (l *layout) checkSize(sizeBytes, sectorBytes int64) error {
 	return nil
 }
 
-// bytesOf writes a number of sectors in bytes; what no number holds has a sign.
-func bytesOf(sectors uint64, sector int64) string {
+// formatBytes writes a number of sectors in bytes, or a bound where the product
+// overflows.
+func formatBytes(sectors uint64, sector int64) string {
 	if sectors == 0 || sectors > mostBytes {
 		return fmt.Sprintf("%d or more", int64(mostBytes))
 	}
 	return fmt.Sprint(sectors * uint64(sector))
 }
 
-// oldSector guesses for which sectors an old table was made: for those of 4096 bytes
-// only where the partitions then fill the image, and the device has such sectors too.
-func (l *layout) oldSector(sizeBytes, sectorBytes int64) int64 {
+// guessMBRSector guesses the sector size of an MBR. It is 4096 only where the
+// partitions then fill the image, and the device has such sectors.
+func (l *tableExtents) guessMBRSector(sizeBytes, sectorBytes int64) int64 {
 	if sectorBytes != 4096 {
 		return 512
 	}
@@ -187,8 +188,8 @@ func (l *layout) oldSector(sizeBytes, sectorBytes int64) int64 {
 	return 512
 }
 
-// strangers are files that people give for the image of a disk, and what they are for.
-var strangers = []struct {
+// otherFormats are files that users mistake for disk images, with their use.
+var otherFormats = []struct {
 	at                int
 	magic, what, next string
 }{
@@ -211,49 +212,50 @@ var strangers = []struct {
 	{0, "UBI#", "a UBI image for flash chips", ""},
 }
 
-const give = "give the image of the whole disk (of bitbake: the .wic), or add -raw to write this as it is"
+const wholeImageAdvice = "give the image of the whole disk (of bitbake: the .wic), or add -raw to write this as it is"
 
-// noTable says what an image without a partition table is.
-func (s *source) noTable(holds Content) error {
-	head := s.read(0, int(min(s.size, 1<<20)))
-	next := give
+// explainNoTable says what an image without a partition table is.
+func (s *source) explainNoTable(holds Content) error {
+	head := s.readAt(0, int(min(s.size, 1<<20)))
+	next := wholeImageAdvice
 	what := ""
-	for _, x := range strangers {
+	for _, x := range otherFormats {
 		if len(head) > x.at && bytes.HasPrefix(head[x.at:], []byte(x.magic)) {
-			what, next = x.what, cmp.Or(x.next, give)
+			what, next = x.what, cmp.Or(x.next, wholeImageAdvice)
 			break
 		}
 	}
 	switch {
 	case what != "":
-	case holds.Type == "squashfs" && s.rauc():
+	case holds.Type == "squashfs" && s.hasSignature():
 		what, next = "a bundle of RAUC", "slipway update BOARD HOST FILE"
 	case holds.Type == "iso9660":
 		what = "an ISO image that only optical drives boot"
 	case holds.Type != "":
-		what = named("a single "+holds.Type+" volume without a partition table", holds.Label)
+		what = withName("a single "+holds.Type+" volume without a partition table", holds.Label)
 	case len(bytes.Trim(head, "\x00")) == 0:
 		what = fmt.Sprintf("%d bytes of zeros at its beginning, where a partition table belongs", len(head))
-	case printable(head):
+	case isText(head):
 		line, _, _ := strings.Cut(string(head[:min(len(head), 80)]), "\n")
-		what, next = fmt.Sprintf("a text that begins with %q", text([]byte(line))), "look at where it comes from: a server may have sent an error instead of the image"
+		what, next = fmt.Sprintf("a text that begins with %q", cleanText([]byte(line))), "look at where it comes from: a server may have sent an error instead of the image"
 	default:
 		return fmt.Errorf("it has no partition table\nnext: %s", next)
 	}
 	return fmt.Errorf("it is %s\nnext: %s", what, next)
 }
 
-// rauc says whether a signature follows: its length stands at the end, and it is DER.
-func (s *source) rauc() bool {
+// hasSignature reports whether a RAUC signature follows: its length is at the end, and
+// it is DER.
+func (s *source) hasSignature() bool {
 	if s.size < 16 {
 		return false
 	}
-	n := be.Uint64(s.read(s.size-8, 8))
-	return n > 0 && n < 1<<20 && int64(n) < s.size-8 && s.read(s.size-8-int64(n), 1)[0] == 0x30
+	n := be.Uint64(s.readAt(s.size-8, 8))
+	return n > 0 && n < 1<<20 && int64(n) < s.size-8 && s.readAt(s.size-8-int64(n), 1)[0] == 0x30
 }
 
-// printable is true of text.
-func printable(p []byte) bool {
+// isText reports whether p is text.
+func isText(p []byte) bool {
 	const most = 4096
 	return !bytes.ContainsFunc(bytes.TrimRight(p[:min(len(p), most)], "\x00"), func(c rune) bool {
 		return c < ' ' && !strings.ContainsRune("\t\n\f\r\x1b", c) || c == '\ufffd'

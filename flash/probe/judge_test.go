@@ -54,7 +54,7 @@ func extended(logicalSectors uint32) []byte {
 	return p
 }
 
-// moved is a GPT whose entries lie behind the first MiB.
+// moved is a GPT whose entries are after the first MiB.
 func moved(gpt []byte) []byte {
 	entries := slices.Clone(gpt[1024 : 1024+128*128])
 	p := changedGPT(gpt, func(h, _ []byte) { le.PutUint64(h[72:], 14*mib/512) })
@@ -215,7 +215,7 @@ func TestJudgeStrangers(t *testing.T) {
 	}
 }
 
-// What real programs make.
+// Images made by real programs.
 func TestJudgeFileSystems(t *testing.T) {
 	judge := func(path string) error {
 		f, err := os.Open(path)

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// members are what is a part of something larger.
-var members = []kind{
-	{name: "linux_raid_member", magic: mdMagic, at: []int64{4096, 0}, read: md},
-	{name: "linux_raid_member", read: mdAtEnd},
-	{name: "linux_raid_member", read: mdOld},
-	{name: "isw_raid_member", magic: "Intel Raid ISM Cfg Sig. ", at: []int64{-1024}, read: firmwareRAID},
-	{name: "ddf_raid_member", magic: "\xde\x11\xde\x11", at: []int64{-512}, read: firmwareRAID},
-	{name: "LVM2_member", magic: "LABELONE", at: []int64{512, 0, 1024, 1536}, read: lvm},
-	{name: "zfs_member", read: zfs},
-	{name: "bcache", magic: "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", at: []int64{4096 + 24}, read: bcache},
-	{name: "bcachefs", magic: "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", at: []int64{4096 + 24}, read: bcachefs},
+// members are the formats of parts of something larger.
+var members = []format{
+	{name: "linux_raid_member", magic: mdMagic, at: []int64{4096, 0}, read: readMD},
+	{name: "linux_raid_member", read: readMDAtEnd},
+	{name: "linux_raid_member", read: readMD090},
+	{name: "isw_raid_member", magic: "Intel Raid ISM Cfg Sig. ", at: []int64{-1024}, read: readFirmwareRAID},
+	{name: "ddf_raid_member", magic: "\xde\x11\xde\x11", at: []int64{-512}, read: readFirmwareRAID},
+	{name: "LVM2_member", magic: "LABELONE", at: []int64{512, 0, 1024, 1536}, read: readLVM},
+	{name: "zfs_member", read: readZFS},
+	{name: "bcache", magic: "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81", at: []int64{4096 + 24}, read: readBcache},
+	{name: "bcachefs", magic: "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", at: []int64{4096 + 24}, read: readBcachefs},
 	{name: "ceph_bluestore", magic: "bluestore block device", at: []int64{0}, read: func(*source, int64) (Content, bool) {
 		return Content{Part: "a Ceph cluster"}, true
 	}},
@@ -24,27 +24,27 @@ var members = []kind{
 
 const mdMagic = "\xfc\x4e\x2b\xa9"
 
-// md reads a superblock of version 1, which says where it should be.
-func md(s *source, at int64) (Content, bool) {
-	p := s.at(at, 256)
+// readMD reads a superblock of version 1, which contains its own place.
+func readMD(s *source, at int64) (Content, bool) {
+	p := s.bytesAt(at, 256)
 	if p == nil || le.Uint32(p[4:]) != 1 || le.Uint64(p[144:]) != uint64(at/512) {
 		return Content{}, false
 	}
-	name := text(p[32:64])
-	return Content{UUID: uuid(p[16:32]), Label: name, Part: named("a RAID array", name)}, true
+	name := cleanText(p[32:64])
+	return Content{UUID: formatUUID(p[16:32]), Label: name, Part: withName("a RAID array", name)}, true
 }
 
-func mdAtEnd(s *source, _ int64) (Content, bool) {
+func readMDAtEnd(s *source, _ int64) (Content, bool) {
 	at := (s.size/512 - 16) &^ 7 * 512
-	if string(s.at(at, 4)) != mdMagic {
+	if string(s.bytesAt(at, 4)) != mdMagic {
 		return Content{}, false
 	}
-	return md(s, at)
+	return readMD(s, at)
 }
 
-// mdOld reads a superblock of version 0.90, in the byte order of whoever wrote it.
-func mdOld(s *source, _ int64) (Content, bool) {
-	p := s.at(s.size&^0xffff-0x10000, 64)
+// readMD090 reads a superblock of version 0.90, in its writer's byte order.
+func readMD090(s *source, _ int64) (Content, bool) {
+	p := s.bytesAt(s.size&^0xffff-0x10000, 64)
 	if p == nil || string(p[:4]) != mdMagic && be.Uint32(p) != le.Uint32([]byte(mdMagic)) || p[7]|p[4] != 0 {
 		return Content{}, false
 	}
@@ -54,33 +54,33 @@ func mdOld(s *source, _ int64) (Content, bool) {
 			be.PutUint32(id[i:], le.Uint32(id[i:]))
 		}
 	}
-	return Content{UUID: uuid(id), Part: "a RAID array"}, true
+	return Content{UUID: formatUUID(id), Part: "a RAID array"}, true
 }
 
-func firmwareRAID(*source, int64) (Content, bool) {
+func readFirmwareRAID(*source, int64) (Content, bool) {
 	return Content{Part: "a RAID array of the computer's firmware"}, true
 }
 
-func lvm(s *source, at int64) (Content, bool) {
-	p := s.at(at, 512)
+func readLVM(s *source, at int64) (Content, bool) {
+	p := s.bytesAt(at, 512)
 	if p == nil || string(p[24:32]) != "LVM2 001" {
 		return Content{}, false
 	}
-	header := s.at(at+int64(min(le.Uint32(p[20:]), 512-40)), 512)
+	header := s.bytesAt(at+int64(min(le.Uint32(p[20:]), 512-40)), 512)
 	if header == nil {
 		return Content{}, false
 	}
-	id := text(header[:32])
+	id := cleanText(header[:32])
 	if len(id) == 32 {
 		id = strings.Join([]string{id[:6], id[6:10], id[10:14], id[14:18], id[18:22], id[22:26], id[26:]}, "-")
 	}
-	group := volumeGroup(s, header[40:])
-	return Content{UUID: id, Label: group, Part: named("an LVM volume group", group)}, true
+	group := findVolumeGroup(s, header[40:])
+	return Content{UUID: id, Label: group, Part: withName("an LVM volume group", group)}, true
 }
 
-// volumeGroup finds the text that describes the group; it begins with the name.
+// findVolumeGroup finds the text that describes the group, which begins with its name.
 // Two lists of places come first, each with a zero at its end: data, then texts.
-func volumeGroup(s *source, places []byte) string {
+func findVolumeGroup(s *source, places []byte) string {
 	for len(places) >= 16 && le.Uint64(places) != 0 {
 		places = places[16:]
 	}
@@ -88,34 +88,34 @@ func volumeGroup(s *source, places []byte) string {
 		return ""
 	}
 	area := int64(le.Uint64(places[16:]))
-	head := s.at(area, 64)
+	head := s.bytesAt(area, 64)
 	if head == nil || string(head[4:20]) != " LVM2 x[5A%r0N*>" || le.Uint64(head[40:]) > 1<<30 {
 		return ""
 	}
-	name, _, found := bytes.Cut(s.at(area+int64(le.Uint64(head[40:])), 160), []byte(" {"))
+	name, _, found := bytes.Cut(s.bytesAt(area+int64(le.Uint64(head[40:])), 160), []byte(" {"))
 	if !found || bytes.ContainsAny(name, "\n\"") {
 		return ""
 	}
-	return text(name)
+	return cleanText(name)
 }
 
-// zfs: four labels, two at the beginning and two at the end, each with the
-// pool's properties in its second 16 KiB.
-func zfs(s *source, _ int64) (Content, bool) {
+// readZFS reads the four labels, two at either end. Each has the pool's properties in
+// its second 16 KiB.
+func readZFS(s *source, _ int64) (Content, bool) {
 	const label = 256 << 10
 	end := s.size &^ (label - 1)
 	for _, at := range []int64{0, label, end - 2*label, end - label} {
 		// Most of the 112 KiB are a pool's later properties.
-		if c, ok := pool(s.at(at+16<<10, 8<<10)); ok {
+		if c, ok := readPool(s.bytesAt(at+16<<10, 8<<10)); ok {
 			return c, true
 		}
 	}
 	return Content{}, false
 }
 
-// pool reads pairs of names and values in XDR: the size of the pair, its size in
+// readPool reads pairs of names and values in XDR: the size of the pair, its size in
 // memory, the name, a type, a count, the value.
-func pool(p []byte) (Content, bool) {
+func readPool(p []byte) (Content, bool) {
 	if len(p) < 12 || p[0] != 1 || be.Uint32(p[4:]) != 0 {
 		return Content{}, false
 	}
@@ -128,22 +128,22 @@ func pool(p []byte) (Content, bool) {
 		}
 		pair := p[8:size]
 		p = p[size:]
-		name, rest := xdrString(pair)
+		name, rest := readXDRString(pair)
 		switch {
 		case len(rest) < 12:
 			continue
 		case name == "name" && be.Uint32(rest) == str:
-			c.Label, _ = xdrString(rest[8:])
+			c.Label, _ = readXDRString(rest[8:])
 		case name == "pool_guid" && be.Uint32(rest) == number && len(rest) >= 16:
 			c.UUID, found = fmt.Sprint(be.Uint64(rest[8:])), true
 		}
 	}
-	c.Label = text([]byte(c.Label))
-	c.Part = named("a ZFS pool", c.Label)
+	c.Label = cleanText([]byte(c.Label))
+	c.Part = withName("a ZFS pool", c.Label)
 	return c, found
 }
 
-func xdrString(p []byte) (string, []byte) {
+func readXDRString(p []byte) (string, []byte) {
 	if len(p) < 4 || int64(be.Uint32(p)) > int64(len(p)-4) {
 		return "", nil
 	}
@@ -151,23 +151,23 @@ func xdrString(p []byte) (string, []byte) {
 	return string(p[4 : 4+n]), p[min(4+(n+3)&^3, len(p)):]
 }
 
-func bcache(s *source, at int64) (Content, bool) {
-	p := s.at(at, 80)
+func readBcache(s *source, at int64) (Content, bool) {
+	p := s.bytesAt(at, 80)
 	if p == nil {
 		return Content{}, false
 	}
-	return Content{UUID: uuid(p[16:32]), Label: text(p[48:80]), Part: "a bcache"}, true
+	return Content{UUID: formatUUID(p[16:32]), Label: cleanText(p[48:80]), Part: "a bcache"}, true
 }
 
-// bcachefs keeps its members' number behind the label.
-func bcachefs(s *source, at int64) (Content, bool) {
-	p := s.at(at, 104)
+// readBcachefs reads the label and the number of members after it.
+func readBcachefs(s *source, at int64) (Content, bool) {
+	p := s.bytesAt(at, 104)
 	if p == nil {
 		return Content{}, false
 	}
-	c := Content{UUID: uuid(p[32:48]), Label: text(p[48:80])}
+	c := Content{UUID: formatUUID(p[32:48]), Label: cleanText(p[48:80])}
 	if n := p[98]; n > 1 {
-		c.Part = named(fmt.Sprintf("a bcachefs over %d devices", n), c.Label)
+		c.Part = withName(fmt.Sprintf("a bcachefs over %d devices", n), c.Label)
 	}
 	return c, true
 }

@@ -1,6 +1,6 @@
-// Package probe says what a disk holds: its partition table, file systems, and
-// what makes it a part of something larger. It reads a few dozen places, each of
-// bounded size, believes none of what stands there, and writes nothing.
+// Package probe identifies a disk's content: partition table, file systems, membership
+// in RAID or LVM. It reads a few dozen places of bounded size. It trusts no value there
+// and writes nothing.
 package probe
 
 import (
@@ -17,17 +17,17 @@ import (
 
 // Content is what a disk or a partition holds. The names are blkid's.
 type Content struct {
-	Type  string `json:"type,omitempty"`  // ext4, vfat, LVM2_member, ...; "" where nothing is known to be there
-	Label string `json:"label,omitempty"` // of a member of an array or a pool: that one's name
+	Type  string `json:"type,omitempty"`  // ext4, vfat, LVM2_member, ...; "" unknown or empty
+	Label string `json:"label,omitempty"` // of a member: the name of its array or pool
 	UUID  string `json:"uuid,omitempty"`
 
-	// Part says what larger thing this is a part of, whether or not that is in use
-	// at the moment: "an LVM volume group (vg0)".
+	// Part names the larger thing that this is a part of, in use or not: "an LVM volume
+	// group (vg0)".
 	Part string `json:"part,omitempty"`
 }
 
-// Disk is what a whole disk holds. There may be both: an ISO image that is also
-// partitioned, for USB sticks.
+// Disk is the content of a whole disk. An ISO image for USB sticks has both a file
+// system and a table.
 type Disk struct {
 	Content
 	Table *Table `json:"table,omitempty"`
@@ -39,7 +39,7 @@ type Table struct {
 	Hybrid     bool        `json:"hybrid,omitempty"`
 	UUID       string      `json:"uuid,omitempty"`
 	Faults     []string    `json:"faults,omitempty"`
-	Partitions []Partition `json:"partitions,omitempty"` // as they lie on the disk
+	Partitions []Partition `json:"partitions,omitempty"` // in the disk's order
 }
 
 // Partition is a part of a disk by its table, which the kernel may not have read.
@@ -53,56 +53,56 @@ type Partition struct {
 	Content
 }
 
-// Read finds out what r holds, of which only sizeBytes count. sectorBytes is the
-// device's; 0 where that is not known. With an error comes what was found all the
-// same: a card with a bad spot still has a name.
+// Read identifies the content of the first sizeBytes of r. sectorBytes is the device's,
+// or 0 if unknown. With an error it returns what it found: a card with a bad spot still
+// has a name.
 func Read(r io.ReaderAt, sizeBytes int64, sectorBytes int) (Disk, error) {
 	s := &source{r: r, size: sizeBytes}
-	disk := Disk{Content: s.content()}
-	disk.Table = s.table(int64(sectorBytes), disk.Type)
+	disk := Disk{Content: s.identify()}
+	disk.Table = s.readTable(int64(sectorBytes), disk.Type)
 	if disk.Table != nil {
 		for i := range disk.Table.Partitions {
 			p := &disk.Table.Partitions[i]
-			p.Content = s.part(p.OffsetBytes, min(p.SizeBytes, sizeBytes-p.OffsetBytes)).content()
+			p.Content = s.section(p.OffsetBytes, min(p.SizeBytes, sizeBytes-p.OffsetBytes)).identify()
 		}
 	}
-	return disk, *s.failure()
+	return disk, *s.firstError()
 }
 
-// source is a part of a disk. What cannot be read counts as not there, and the
-// first such place is remembered.
+// source is a part of a disk. Unreadable bytes count as absent, and the first such
+// place is remembered.
 type source struct {
 	r         io.ReaderAt
 	off, size int64
-	head      []byte // most of what is asked for lies here; read at once
+	head      []byte // the first bytes, which most reads need; read at once
 	whole     *source
 	err       error
 }
 
-// headBytes reaches behind btrfs's superblock and 64 KiB pages of swap.
+// headBytes includes btrfs's superblock and the end of a 64 KiB page of swap.
 const headBytes = 68 << 10
 
-func (s *source) part(off, size int64) *source {
+func (s *source) section(off, size int64) *source {
 	return &source{r: s.r, off: s.off + off, size: size, whole: s}
 }
 
-func (s *source) failure() *error {
+func (s *source) firstError() *error {
 	if s.whole != nil {
-		return s.whole.failure()
+		return s.whole.firstError()
 	}
 	return &s.err
 }
 
-// at returns n bytes, or nil where the source has none there.
-func (s *source) at(off int64, n int) []byte {
+// bytesAt returns n bytes, or nil outside the source.
+func (s *source) bytesAt(off int64, n int) []byte {
 	if off < 0 || n <= 0 || int64(n) > s.size || off > s.size-int64(n) {
 		return nil
 	}
 	if off+int64(n) > headBytes {
-		return s.read(off, n)
+		return s.readAt(off, n)
 	}
 	if s.head == nil {
-		s.head = s.read(0, int(min(headBytes, s.size)))
+		s.head = s.readAt(0, int(min(headBytes, s.size)))
 	}
 	if off+int64(n) > int64(len(s.head)) {
 		return nil
@@ -110,11 +110,11 @@ func (s *source) at(off int64, n int) []byte {
 	return s.head[off : off+int64(n) : off+int64(n)]
 }
 
-func (s *source) read(off int64, n int) []byte {
+func (s *source) readAt(off int64, n int) []byte {
 	p := make([]byte, n)
 	got, err := s.r.ReadAt(p, s.off+off)
 	if got < n {
-		if failure := s.failure(); *failure == nil {
+		if failure := s.firstError(); *failure == nil {
 			*failure = fmt.Errorf("read %d bytes at %d: %w", n, s.off+off, cmp.Or(err, io.ErrUnexpectedEOF))
 		}
 		return nil
@@ -122,11 +122,11 @@ func (s *source) read(off int64, n int) []byte {
 	return p
 }
 
-// content asks for members of something larger first: the first half of a mirror
-// looks like the file system on it.
-func (s *source) content() Content {
+// identify tests for members of something larger first, since the first half of a
+// mirror looks like the file system on it.
+func (s *source) identify() Content {
 	for _, k := range slices.Concat(members, fileSystems) {
-		if c, ok := k.find(s); ok {
+		if c, ok := k.detect(s); ok {
 			c.Type = cmp.Or(c.Type, k.name)
 			return c
 		}
@@ -134,15 +134,15 @@ func (s *source) content() Content {
 	return Content{}
 }
 
-// kind is one thing that a disk can hold.
-type kind struct {
+// format is one kind of content that a disk can hold.
+type format struct {
 	name  string
 	magic string
-	at    []int64                                   // where the magic may stand; from the end where negative
-	read  func(s *source, at int64) (Content, bool) // nil: the magic says all
+	at    []int64                                   // offsets of the magic; from the end where negative
+	read  func(s *source, at int64) (Content, bool) // nil: the magic is enough
 }
 
-func (k kind) find(s *source) (Content, bool) {
+func (k format) detect(s *source) (Content, bool) {
 	if len(k.at) == 0 {
 		return k.read(s, 0)
 	}
@@ -150,7 +150,7 @@ func (k kind) find(s *source) (Content, bool) {
 		if at < 0 {
 			at += s.size
 		}
-		if string(s.at(at, len(k.magic))) != k.magic {
+		if string(s.bytesAt(at, len(k.magic))) != k.magic {
 			continue
 		}
 		if k.read == nil {
@@ -168,31 +168,31 @@ var (
 	be = binary.BigEndian
 )
 
-// text is a name from outside, up to its first zero byte.
-func text(p []byte) string {
+// cleanText returns an untrusted name up to its first zero byte.
+func cleanText(p []byte) string {
 	s, _, _ := strings.Cut(string(p), "\x00")
 	return strings.TrimSpace(plaintext.OneLine(strings.ToValidUTF8(s, "")))
 }
 
-// wide is text in UTF-16.
-func wide(p []byte) string {
+// cleanUTF16 is cleanText for UTF-16.
+func cleanUTF16(p []byte) string {
 	var b []byte
 	for ; len(p) >= 2 && le.Uint16(p) != 0; p = p[2:] {
-		b = utf8.AppendRune(b, rune(le.Uint16(p))) // what lies beyond 16 bits becomes U+FFFD, twice
+		b = utf8.AppendRune(b, rune(le.Uint16(p))) // a surrogate pair becomes two U+FFFD
 	}
-	return text(b)
+	return cleanText(b)
 }
 
-// uuid writes 16 bytes in the usual way; 16 zeros are none.
-func uuid(p []byte) string {
+// formatUUID formats 16 bytes; 16 zeros are no UUID.
+func formatUUID(p []byte) string {
 	if len(p) != 16 || strings.Trim(string(p), "\x00") == "" {
 		return ""
 	}
 	return fmt.Sprintf("%x-%x-%x-%x-%x", p[:4], p[4:6], p[6:8], p[8:10], p[10:])
 }
 
-// named puts a name behind what it is the name of.
-func named(what, name string) string {
+// withName appends a name in brackets.
+func withName(what, name string) string {
 	if name == "" {
 		return what
 	}

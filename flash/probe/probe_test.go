@@ -71,7 +71,7 @@ func probe(t *testing.T, path string, sector int) Disk {
 	return d
 }
 
-// blkid is what util-linux finds in the same file, as KEY=value.
+// blkid returns util-linux's result for the same file, as KEY=value.
 func blkid(t *testing.T, path string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -82,7 +82,7 @@ func blkid(t *testing.T, path string) map[string]string {
 	return found
 }
 
-// What the programs that make file systems make, read by us and by blkid.
+// Real file systems, read by probe and by blkid.
 func TestFileSystems(t *testing.T) {
 	tests := []struct {
 		name, program, debian string

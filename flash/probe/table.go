@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	maxPartitions = 256 // Linux shows no more of any disk
+	maxPartitions = 256 // Linux shows no more
 	maxEntryBytes = 512 << 10
 	maxLogical    = 64
 )
 
-// table reads the partition table, if there is one. What a file system puts into
-// the first sector can look like a table of partitions too.
-func (s *source) table(sector int64, holds string) *Table {
-	mbr := s.mbr(max(sector, 512), holds)
-	t := s.gpt(sector, mbr)
+// readTable reads the partition table, if there is one. A file system's first sector
+// can look like one too.
+func (s *source) readTable(sector int64, holds string) *Table {
+	mbr := s.readMBR(max(sector, 512), holds)
+	t := s.readGPT(sector, mbr)
 	if t == nil {
 		t = mbr
 	}
@@ -28,17 +28,17 @@ func (s *source) table(sector int64, holds string) *Table {
 	slices.SortStableFunc(t.Partitions, func(a, b Partition) int { return cmp.Compare(a.OffsetBytes, b.OffsetBytes) })
 	for _, p := range t.Partitions {
 		if p.SizeBytes > s.size-p.OffsetBytes {
-			t.fault("partition %d ends behind the disk's end", p.Number)
+			t.addFault("partition %d ends behind the disk's end", p.Number)
 		}
 	}
 	return t
 }
 
-func (t *Table) fault(format string, args ...any) {
+func (t *Table) addFault(format string, args ...any) {
 	t.Faults = append(t.Faults, fmt.Sprintf(format, args...))
 }
 
-// gptHeader is one of the two copies.
+// gptHeader is one of a GPT's two copies.
 type gptHeader struct {
 	sector  int64
 	uuid    string
@@ -47,10 +47,10 @@ type gptHeader struct {
 	each    int
 }
 
-// gpt reads the first copy, else the second one. A card written by a program that
-// took the sectors for larger or smaller has its first copy in another place.
-func (s *source) gpt(sector int64, mbr *Table) *Table {
-	if mbr != nil && mbr.Type != "gpt" { // Linux then does not look for one
+// readGPT reads the first copy, else the second one. Where the writing program assumed
+// another sector size, the first copy is in another place.
+func (s *source) readGPT(sector int64, mbr *Table) *Table {
+	if mbr != nil && mbr.Type != "gpt" { // Linux then ignores a GPT
 		return nil
 	}
 	sizes := []int64{512, 4096}
@@ -58,20 +58,20 @@ func (s *source) gpt(sector int64, mbr *Table) *Table {
 		sizes = []int64{4096, 512}
 	}
 	for _, size := range sizes {
-		first, last := s.gptHeader(size, size), s.gptHeader(size, s.size-s.size%size-size)
+		first, last := s.readGPTHeader(size, size), s.readGPTHeader(size, s.size-s.size%size-size)
 		if first == nil && last == nil {
 			continue
 		}
 		if first != nil && last == nil && int64(first.other) < s.size/size {
-			last = s.gptHeader(size, int64(first.other)*size)
+			last = s.readGPTHeader(size, int64(first.other)*size)
 		}
 		t := &Table{Type: "gpt", Hybrid: mbr != nil && mbr.Hybrid}
 		t.compareCopies(first, last, s.size/size)
 		if mbr == nil {
-			t.fault("no protective MBR before it")
+			t.addFault("no protective MBR before it")
 		}
 		if sector != 0 && size != sector {
-			t.fault("made for sectors of %d bytes, while the device has %d: the kernel does not see it", size, sector)
+			t.addFault("made for sectors of %d bytes, while the device has %d: the kernel does not see it", size, sector)
 		}
 		h := first
 		if h == nil {
@@ -81,28 +81,28 @@ func (s *source) gpt(sector int64, mbr *Table) *Table {
 		return t
 	}
 	if mbr != nil && mbr.Type == "gpt" {
-		mbr.fault("both copies of the GPT are damaged or gone")
+		mbr.addFault("both copies of the GPT are damaged or gone")
 	}
 	return nil
 }
 
-// compareCopies compares the two copies.
+// compareCopies reports how the two copies differ.
 func (t *Table) compareCopies(first, last *gptHeader, sectors int64) {
 	switch {
 	case first == nil:
-		t.fault("the first copy is damaged; the second, at the end, is whole")
+		t.addFault("the first copy is damaged; the second, at the end, is whole")
 	case last == nil:
-		t.fault("the second copy, at the end, is damaged or missing")
+		t.addFault("the second copy, at the end, is damaged or missing")
 	case first.uuid != last.uuid || string(first.entries) != string(last.entries):
-		t.fault("the two copies differ")
+		t.addFault("the two copies differ")
 	case int64(first.other) != sectors-1:
-		t.fault("the second copy is not at the end: the table was made for a smaller disk")
+		t.addFault("the second copy is not at the end: the table was made for a smaller disk")
 	}
 }
 
-// gptHeader reads the copy at a place and proves it by its checksums.
-func (s *source) gptHeader(sector, at int64) *gptHeader {
-	p := s.at(at, 512)
+// readGPTHeader reads the copy at a place and checks its checksums.
+func (s *source) readGPTHeader(sector, at int64) *gptHeader {
+	p := s.bytesAt(at, 512)
 	if p == nil || string(p[:8]) != "EFI PART" {
 		return nil
 	}
@@ -116,11 +116,11 @@ func (s *source) gptHeader(sector, at int64) *gptHeader {
 	if crc32.ChecksumIEEE(header) != le.Uint32(p[16:]) || int64(le.Uint64(p[24:])) != at/sector || from > uint64(s.size/sector) {
 		return nil
 	}
-	entries := s.at(int64(from)*sector, int(n*each))
+	entries := s.bytesAt(int64(from)*sector, int(n*each))
 	if entries == nil || crc32.ChecksumIEEE(entries) != le.Uint32(p[88:]) {
 		return nil
 	}
-	return &gptHeader{sector: sector, uuid: guid(p[56:72]), other: le.Uint64(p[32:]), entries: entries, each: int(each)}
+	return &gptHeader{sector: sector, uuid: formatGUID(p[56:72]), other: le.Uint64(p[32:]), entries: entries, each: int(each)}
 }
 
 func (h *gptHeader) partitions(size int64) []Partition {
@@ -128,21 +128,22 @@ func (h *gptHeader) partitions(size int64) []Partition {
 	for i := 0; (i+1)*h.each <= len(h.entries) && len(all) < maxPartitions; i++ {
 		e := h.entries[i*h.each:]
 		first, last := le.Uint64(e[32:]), le.Uint64(e[40:])
-		kind := guid(e[:16])
+		kind := formatGUID(e[:16])
 		if kind == "" || first > last || first >= uint64(size/h.sector) {
 			continue
 		}
 		all = append(all, Partition{
 			Number: i + 1, OffsetBytes: int64(first) * h.sector,
 			SizeBytes: (int64(min(last, 1<<50)) - int64(first) + 1) * h.sector,
-			Type:      kind, Name: wide(e[56:128]), UUID: guid(e[16:32]),
+			Type:      kind, Name: cleanUTF16(e[56:128]), UUID: formatGUID(e[16:32]),
 		})
 	}
 	return all
 }
 
-// guid is a UUID whose first three numbers are little-endian; all zeros are none.
-func guid(p []byte) string {
+// formatGUID formats a UUID whose first three numbers are little-endian; all zeros are
+// no GUID.
+func formatGUID(p []byte) string {
 	if strings.Trim(string(p[:16]), "\x00") == "" {
 		return ""
 	}
@@ -151,27 +152,27 @@ func guid(p []byte) string {
 
 const protective = 0xee
 
-// mbr reads the old kind of table. One that only protects a GPT is of type gpt.
-func (s *source) mbr(sector int64, holds string) *Table {
-	p := s.at(0, 512)
+// readMBR reads an MBR. A protective MBR gets the type gpt.
+func (s *source) readMBR(sector int64, holds string) *Table {
+	p := s.bytesAt(0, 512)
 	if p == nil || p[510] != 0x55 || p[511] != 0xaa || slices.Contains([]string{"vfat", "ntfs", "exfat", "BitLocker"}, holds) {
 		return nil
 	}
 	t := &Table{Type: "dos", UUID: fmt.Sprintf("%08x", le.Uint32(p[440:]))}
 	guarded := false
-	for i, e := range mbrEntries(p) {
+	for i, e := range parseMBREntries(p) {
 		if e.boot&0x7f != 0 { // a boot sector, not a table
 			return nil
 		}
 		guarded = guarded || e.kind == protective
-		if !e.valid(s.size / sector) {
+		if !e.isValid(s.size / sector) {
 			continue
 		}
 		if e.kind != protective {
 			t.Partitions = append(t.Partitions, e.partition(i+1, 0, sector, t.UUID))
 		}
-		if e.extended() {
-			t.Partitions = append(t.Partitions, s.logical(e.start, sector, t.UUID)...)
+		if e.isExtended() {
+			t.Partitions = append(t.Partitions, s.readLogical(e.start, sector, t.UUID)...)
 		}
 	}
 	if guarded {
@@ -183,13 +184,13 @@ func (s *source) mbr(sector int64, holds string) *Table {
 	return t
 }
 
-// mbrEntry is a quarter of an old table.
+// mbrEntry is one of the four entries of an MBR.
 type mbrEntry struct {
 	boot, kind   byte
 	start, count int64 // sectors
 }
 
-func mbrEntries(p []byte) []mbrEntry {
+func parseMBREntries(p []byte) []mbrEntry {
 	all := make([]mbrEntry, 4)
 	for i := range all {
 		e := p[446+16*i:]
@@ -198,11 +199,11 @@ func mbrEntries(p []byte) []mbrEntry {
 	return all
 }
 
-func (e mbrEntry) valid(sectors int64) bool {
+func (e mbrEntry) isValid(sectors int64) bool {
 	return e.kind != 0 && e.count > 0 && e.start > 0 && e.start < sectors
 }
 
-func (e mbrEntry) extended() bool { return e.kind == 0x05 || e.kind == 0x0f || e.kind == 0x85 }
+func (e mbrEntry) isExtended() bool { return e.kind == 0x05 || e.kind == 0x0f || e.kind == 0x85 }
 
 func (e mbrEntry) partition(n int, base, sector int64, disk string) Partition {
 	return Partition{
@@ -211,20 +212,21 @@ func (e mbrEntry) partition(n int, base, sector int64, disk string) Partition {
 	}
 }
 
-// logical follows the chain of tables in an extended partition. Each names one
-// partition and the next table, counted from the first; the chain may only go on.
-func (s *source) logical(extended, sector int64, disk string) []Partition {
+// readLogical follows the chain of tables in an extended partition. Each names one
+// partition and the next table, counted from the first. The chain may only move
+// forward.
+func (s *source) readLogical(extended, sector int64, disk string) []Partition {
 	var all []Partition
 	for at, last := extended, int64(-1); at > last && len(all) < maxLogical; {
-		p := s.at(at*sector, 512)
+		p := s.bytesAt(at*sector, 512)
 		if p == nil || p[510] != 0x55 || p[511] != 0xaa {
 			break
 		}
-		e := mbrEntries(p)
-		if e[0].valid(s.size/sector-at) && !e[0].extended() {
+		e := parseMBREntries(p)
+		if e[0].isValid(s.size/sector-at) && !e[0].isExtended() {
 			all = append(all, e[0].partition(5+len(all), at, sector, disk))
 		}
-		if !e[1].extended() || !e[1].valid(s.size/sector-extended) {
+		if !e[1].isExtended() || !e[1].isValid(s.size/sector-extended) {
 			break
 		}
 		last, at = at, extended+e[1].start

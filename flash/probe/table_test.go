@@ -81,7 +81,7 @@ func TestContentOfPartitions(t *testing.T) {
 	}
 }
 
-// Damage to a table, and what is said of it.
+// Damaged tables, with their faults.
 func TestDamagedTables(t *testing.T) {
 	tests := []struct {
 		name       string
@@ -116,7 +116,7 @@ func TestDamagedTables(t *testing.T) {
 	}
 }
 
-// Linux reads an old table whatever GPT lies behind it, as one of an earlier use.
+// Linux reads an MBR, whatever GPT an earlier use left.
 func TestOldTableBeforeGPT(t *testing.T) {
 	p, old := wic(t, gptScript), wic(t, dosScript)
 	copy(p[440:512], old[440:512])

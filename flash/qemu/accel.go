@@ -24,31 +24,29 @@ const (
 	TCG = "tcg"
 )
 
-// kvmTrial is how long the firmware of an empty machine may take to say its
-// name. With a KVM that works it takes 50 ms; there are machines whose /dev/kvm
-// opens and then runs nothing.
+// kvmTrial is how long the firmware of an empty machine may take to print its name. A
+// working KVM takes 50 ms. On some machines /dev/kvm opens and runs nothing.
 const kvmTrial = 3 * time.Second
 
-// trialAge is how long a trial that failed is believed. A busy machine is enough to
-// make one fail.
+// trialAge is how long a failed test is cached. A busy machine can make one fail.
 const trialAge = 24 * time.Hour
 
-// accelerator returns kvm where it is known to run this board, tcg elsewhere.
-// Only a PC's firmware prints early enough to try it, so other machines get tcg.
-// The note is for who wonders why a board is emulated.
-func accelerator(ctx context.Context, spec images.Spec) (accel, note string) {
+// chooseAccelerator returns kvm where it runs this board, else tcg. Only a PC's
+// firmware prints early enough to test KVM, so other machines use tcg. The note
+// explains why a board is emulated.
+func chooseAccelerator(ctx context.Context, spec images.Spec) (accel, note string) {
 	if spec.Machine.Type != "pc" || runtime.GOARCH != spec.Arch || unix.Access("/dev/kvm", unix.R_OK|unix.W_OK) != nil {
 		return TCG, ""
 	}
-	memory := kvmMemory()
-	found := remembered(memory)
+	memory := kvmTrialPath()
+	found := cachedTrial(memory)
 	if found == "" {
 		found = TCG
-		if kvmRuns(ctx, spec.Machine.Program) {
+		if testKVM(ctx, spec.Machine.Program) {
 			found = KVM
 		}
 		if ctx.Err() == nil && memory != "" {
-			_ = renameio.WriteFile(memory, []byte(found), 0o644) // else it is tried again next time
+			_ = renameio.WriteFile(memory, []byte(found), 0o644) // without it, the next start tests again
 		}
 	}
 	if found == TCG {
@@ -57,18 +55,18 @@ func accelerator(ctx context.Context, spec images.Spec) (accel, note string) {
 	return found, note
 }
 
-// DistrustKVM has the next machines emulated, for a day. It is for one whose firmware
-// spoke, so that the trial went well, and nothing after that.
+// DistrustKVM makes the next machines use emulation for a day. It is for a machine
+// whose firmware printed its name and nothing after it, so that KVM's test succeeded.
 func DistrustKVM() error {
-	memory := kvmMemory()
+	memory := kvmTrialPath()
 	if memory == "" {
 		return errors.New("nothing can be remembered in this user's cache folder; set HOME or XDG_CACHE_HOME")
 	}
 	return renameio.WriteFile(memory, []byte(TCG), 0o644)
 }
 
-// remembered is what an earlier trial found, "" where it must be tried (again).
-func remembered(file string) string {
+// cachedTrial returns the result of an earlier test, or "" where a new test is needed.
+func cachedTrial(file string) string {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return ""
@@ -84,9 +82,9 @@ func remembered(file string) string {
 	return ""
 }
 
-// kvmMemory is the file that remembers the trial for this kernel:
-// ~/.cache/slipway/kvm-<hash>, unless XDG_CACHE_HOME says otherwise.
-func kvmMemory() string {
+// kvmTrialPath returns the file with the test's result for this kernel:
+// ~/.cache/slipway/kvm-<hash>, or below XDG_CACHE_HOME.
+func kvmTrialPath() string {
 	var u unix.Utsname
 	cache, err := os.UserCacheDir()
 	if err != nil || unix.Uname(&u) != nil {
@@ -100,30 +98,30 @@ func kvmMemory() string {
 	return filepath.Join(dir, fmt.Sprintf("kvm-%x", kernel[:8]))
 }
 
-// kvmRuns starts a machine without a disk and listens to its firmware.
-func kvmRuns(ctx context.Context, program string) bool {
+// testKVM starts a machine without a disk and waits for its firmware's name.
+func testKVM(ctx context.Context, program string) bool {
 	ctx, cancel := context.WithTimeout(ctx, kvmTrial)
 	defer cancel()
-	heard := &listener{word: []byte("SeaBIOS"), found: cancel}
+	heard := &wordFinder{word: []byte("SeaBIOS"), found: cancel}
 	cmd := run.Prepare(ctx, run.Command{Argv: []string{
 		program, "-machine", "pc", "-accel", KVM, "-cpu", "host", "-m", "64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-chardev", "stdio,id=out", "-device", "isa-debugcon,iobase=0x402,chardev=out",
 	}})
 	cmd.Cancel = func() error { return cmd.Process.Kill() }
 	cmd.Stdout = heard
-	_ = cmd.Run() // it is ended in any case
+	_ = cmd.Run() // it is killed in any case
 	return heard.yes
 }
 
-// listener looks for a word in what is written to it.
-type listener struct {
+// wordFinder looks for a word in what is written to it.
+type wordFinder struct {
 	word  []byte
 	seen  []byte
 	found func()
 	yes   bool
 }
 
-func (l *listener) Write(p []byte) (int, error) {
+func (l *wordFinder) Write(p []byte) (int, error) {
 	if len(l.seen) < 1<<16 {
 		l.seen = append(l.seen, p...)
 	}

@@ -31,12 +31,12 @@ func TestRemembered(t *testing.T) {
 			if err := os.Chtimes(file, at, at); err != nil {
 				t.Fatal(err)
 			}
-			if got := remembered(file); got != tt.want {
+			if got := cachedTrial(file); got != tt.want {
 				t.Errorf("remembered %q of %s ago = %q; want %q", tt.content, tt.age, got, tt.want)
 			}
 		})
 	}
-	if got := remembered(filepath.Join(t.TempDir(), "none")); got != "" {
+	if got := cachedTrial(filepath.Join(t.TempDir(), "none")); got != "" {
 		t.Errorf("remembered without a file = %q", got)
 	}
 }

@@ -27,8 +27,8 @@ const (
 func Tail(dir string) string {
 	var all []string
 	for _, name := range []string{outputName, consoleName} {
-		for line := range strings.Lines(string(lastBytes(filepath.Join(dir, name)))) {
-			if line = printable(line); line != "" {
+		for line := range strings.Lines(string(readTail(filepath.Join(dir, name)))) {
+			if line = cleanLine(line); line != "" {
 				all = append(all, line)
 			}
 		}
@@ -36,14 +36,15 @@ func Tail(dir string) string {
 	return strings.Join(all[max(0, len(all)-tailLines):], "\n")
 }
 
-// escapes are what a board sends to move a terminal's cursor or ask for its size.
+// escapes matches a board's sequences that move a terminal's cursor or ask for its
+// size.
 var escapes = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|.)`)
 
-func printable(line string) string {
+func cleanLine(line string) string {
 	return strings.TrimSpace(plaintext.OneLine(escapes.ReplaceAllString(line, "")))
 }
 
-func lastBytes(name string) []byte {
+func readTail(name string) []byte {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil
@@ -56,21 +57,21 @@ func lastBytes(name string) []byte {
 	return data
 }
 
-// Panicked is true where the machine's kernel said that it gave up.
+// Panicked reports whether the machine's kernel panicked.
 func Panicked(dir string) bool { return Said(dir, "Kernel panic - not syncing") }
 
-// Prompted is true where the machine's serial line offers a login.
+// Prompted reports whether the serial line offers a login.
 func Prompted(dir string) bool { return Said(dir, " login: ") }
 
-// Silent is true where the serial line has said nothing yet.
-func Silent(dir string) bool { return len(lastBytes(filepath.Join(dir, consoleName))) == 0 }
+// Silent reports whether the serial line has printed nothing yet.
+func Silent(dir string) bool { return len(readTail(filepath.Join(dir, consoleName))) == 0 }
 
-// Said is true where something is among the last that the serial line said.
+// Said reports whether text is in the last output of the serial line.
 func Said(dir, text string) bool {
-	return bytes.Contains(lastBytes(filepath.Join(dir, consoleName)), []byte(text))
+	return bytes.Contains(readTail(filepath.Join(dir, consoleName)), []byte(text))
 }
 
-// Console joins a terminal to the machine's serial line until Ctrl-] or the
+// Console connects a terminal to the machine's serial line until Ctrl-] or the
 // context's end.
 func (v *VM) Console(ctx context.Context, in *os.File, out io.Writer) error {
 	line, err := v.dialConsole()
@@ -87,7 +88,7 @@ func (v *VM) Console(ctx context.Context, in *os.File, out io.Writer) error {
 		defer func() { _ = term.Restore(fd, old) }()
 	}
 	fmt.Fprintf(out, "Serial line of %s. Enter wakes it, Ctrl-] leaves.\r\n", v.Board)
-	go typed(line, in)
+	go sendTyped(line, in)
 	_, err = io.Copy(out, line)
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -95,8 +96,8 @@ func (v *VM) Console(ctx context.Context, in *os.File, out io.Writer) error {
 	return err
 }
 
-// dialConsole goes through /proc, because the socket's own path may be longer
-// than a socket's name can be.
+// dialConsole goes through /proc, because the socket's path may be too long for a
+// socket name.
 func (v *VM) dialConsole() (net.Conn, error) {
 	dir, err := os.Open(v.dir)
 	if err != nil {
@@ -106,8 +107,8 @@ func (v *VM) dialConsole() (net.Conn, error) {
 	return net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName))
 }
 
-// typed sends what is typed until the key that leaves.
-func typed(line net.Conn, in io.Reader) {
+// sendTyped sends typed bytes until the key that leaves.
+func sendTyped(line net.Conn, in io.Reader) {
 	defer line.Close()
 	buf := make([]byte, 256)
 	for {

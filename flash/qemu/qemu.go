@@ -1,5 +1,5 @@
-// Package qemu is the power switch and the serial line of boards that are
-// virtual machines. What runs on them is no business of its.
+// Package qemu starts virtual machines for boards, with their serial lines. It knows
+// nothing about the software on them.
 package qemu
 
 import (
@@ -37,7 +37,7 @@ const (
 // ErrOff says that no machine runs in a folder.
 var ErrOff = errors.New("the virtual board is off")
 
-// VM is a virtual board that is on.
+// VM is a running virtual board.
 type VM struct {
 	Board   string    `json:"board"`
 	PID     int       `json:"pid"`
@@ -49,13 +49,13 @@ type VM struct {
 	exited chan struct{} // nil: not this process's child
 }
 
-// Options says how a machine is switched on.
+// Options is how to start a machine.
 type Options struct {
 	Detach bool // leave it on when this process ends
 }
 
-// Start switches the board on with the disk in dir. Without Detach it ends with
-// the context or this process, however that ends.
+// Start starts the board with the disk in dir. Without Detach the machine ends with the
+// context or with this process.
 func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM, error) {
 	unlock, err := lockMachine(ctx, dir)
 	if err != nil {
@@ -69,7 +69,7 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 	if !errors.Is(err, ErrOff) {
 		return nil, err
 	}
-	accel, note := accelerator(ctx, spec)
+	accel, note := chooseAccelerator(ctx, spec)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -78,11 +78,11 @@ func Start(ctx context.Context, spec images.Spec, dir string, opt Options) (*VM,
 		return nil, err
 	}
 	vm := &VM{Board: spec.Board, SSHPort: port, Accel: accel, Started: time.Now(), dir: dir}
-	if err := vm.launch(ctx, arguments(spec, accel, port), note, opt); err != nil {
+	if err := vm.launch(ctx, qemuArguments(spec, accel, port), note, opt); err != nil {
 		return nil, err
 	}
-	if err := vm.save(); err != nil {
-		return nil, errors.Join(fmt.Errorf("record that %s is on: %w", spec.Board, err), vm.end())
+	if err := vm.saveState(); err != nil {
+		return nil, errors.Join(fmt.Errorf("record that %s is on: %w", spec.Board, err), vm.killProcess())
 	}
 	return vm, nil
 }
@@ -102,12 +102,11 @@ func lockMachine(ctx context.Context, dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// lockLimit is far longer than the trial of KVM, the longest that is done under
-// the lock.
+// lockLimit is far longer than the test of KVM, the longest work under the lock.
 const lockLimit = 30 * time.Second
 
 func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options) error {
-	// What the machine said last time must not be taken for what it says now.
+	// An earlier machine's output must not be mistaken for the new one's.
 	if err := os.Remove(ConsoleLog(v.dir)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -130,13 +129,13 @@ func (v *VM) launch(ctx context.Context, argv []string, note string, opt Options
 	}
 	v.PID, v.exited = cmd.Process.Pid, make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its last words are in the log
+		_ = cmd.Wait() // its last output is in the log
 		close(v.exited)
 	}()
 	return nil
 }
 
-func (v *VM) save() error {
+func (v *VM) saveState() error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -144,16 +143,15 @@ func (v *VM) save() error {
 	return renameio.WriteFile(filepath.Join(v.dir, stateName), append(data, '\n'), 0o644)
 }
 
-// Through has the board reached through another port of this machine's, which leads to
-// the one that it has: a relay's.
+// Through records another local port that leads to the board's SSH, such as a relay's.
 func (v *VM) Through(port int) error {
 	v.SSHPort = port
-	return v.save()
+	return v.saveState()
 }
 
-// arguments are relative to the machine's folder: socket names have no room for
-// long paths.
-func arguments(spec images.Spec, accel string, port int) []string {
+// qemuArguments returns QEMU's command line. Paths are relative to the machine's
+// folder, since socket names are short.
+func qemuArguments(spec images.Spec, accel string, port int) []string {
 	m := spec.Machine
 	cpu, acceleration := m.CPU, TCG+",thread=multi,tb-size=512"
 	if accel == KVM {
@@ -202,16 +200,15 @@ func Find(dir string) (*VM, error) {
 	if err := json.Unmarshal(data, v); err != nil {
 		return nil, fmt.Errorf("%s: %w; remove the file", filepath.Join(dir, stateName), err)
 	}
-	if !v.alive() {
+	if !v.isAlive() {
 		return nil, ErrOff
 	}
 	return v, nil
 }
 
-// alive is true where the process is still the machine and not a later process
-// with its number. A machine that ends loses its command line first, and then closes
-// its disk.
-func (v *VM) alive() bool {
+// isAlive reports whether the process still is the machine, not a later one with its
+// number. A machine that ends loses its command line first, and closes its disk later.
+func (v *VM) isAlive() bool {
 	proc := filepath.Join("/proc", strconv.Itoa(v.PID))
 	cmdline, err := os.ReadFile(filepath.Join(proc, "cmdline"))
 	if err != nil || len(cmdline) > 0 && !strings.Contains(string(cmdline), "\x00slipway-"+v.Board+"\x00") {
@@ -231,39 +228,39 @@ func sameFile(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(ai, bi)
 }
 
-// Exited is closed when the machine that this process started has ended.
+// Exited is closed when a machine started by this process has ended.
 func (v *VM) Exited() <-chan struct{} { return v.exited }
 
 // stopGrace is how long QEMU may take to write out its disk.
 const stopGrace = 10 * time.Second
 
-// Stop pulls the plug. It serves also after a Ctrl-C, and where the machine is
+// Stop ends the machine at once. It also works after Ctrl-C, or where the machine is
 // already off.
 func (v *VM) Stop() error {
-	if err := v.end(); err != nil {
+	if err := v.killProcess(); err != nil {
 		return err
 	}
-	return v.forget()
+	return v.removeState()
 }
 
-func (v *VM) end() error {
+func (v *VM) killProcess() error {
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		if !v.alive() {
+		if !v.isAlive() {
 			return nil
 		}
 		if err := unix.Kill(v.PID, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("stop %s (pid %d): %w", v.Board, v.PID, err)
 		}
-		if v.wait(context.Background(), stopGrace) {
+		if v.waitExit(context.Background(), stopGrace) {
 			return nil
 		}
 	}
 	return fmt.Errorf("%s (pid %d) does not end, even when killed", v.Board, v.PID)
 }
 
-// forget removes the files that say that the machine is on, unless another one was
-// switched on since.
-func (v *VM) forget() error {
+// removeState removes the files of a running machine, unless another one was started
+// since.
+func (v *VM) removeState() error {
 	unlock, err := lockMachine(context.Background(), v.dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // the whole folder is gone
@@ -283,14 +280,15 @@ func (v *VM) forget() error {
 	return nil
 }
 
-// wait is true once the machine has ended with all its threads: until then its disk is open.
-func (v *VM) wait(ctx context.Context, limit time.Duration) bool {
+// waitExit returns true once the machine has ended with all its threads. Until then its
+// disk is open.
+func (v *VM) waitExit(ctx context.Context, limit time.Duration) bool {
 	fd, err := unix.PidfdOpen(v.PID, 0)
 	if err != nil {
 		return errors.Is(err, unix.ESRCH)
 	}
 	defer unix.Close(fd)
-	if !v.alive() {
+	if !v.isAlive() {
 		return true
 	}
 	for end := time.Now().Add(limit); ctx.Err() == nil && time.Now().Before(end); {
@@ -302,18 +300,18 @@ func (v *VM) wait(ctx context.Context, limit time.Duration) bool {
 	return false
 }
 
-// WaitOff waits until the machine has switched itself off, and says why it is not.
+// WaitOff waits until the machine has switched itself off, and returns why it has not.
 func (v *VM) WaitOff(ctx context.Context, limit time.Duration) error {
 	switch {
-	case v.wait(ctx, limit):
-		return v.forget()
+	case v.waitExit(ctx, limit):
+		return v.removeState()
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
 	return fmt.Errorf("it is still on after %s", limit)
 }
 
-// HostPackages are the Debian packages that the board's machine needs here.
+// HostPackages returns the Debian packages that this machine needs for the board.
 func HostPackages(spec images.Spec) []string {
 	if spec.Machine == nil {
 		return nil
@@ -325,5 +323,5 @@ func HostPackages(spec images.Spec) []string {
 	return all
 }
 
-// ConsoleLog is the file that keeps what the machine's serial line said.
+// ConsoleLog returns the file with the serial line's output.
 func ConsoleLog(dir string) string { return filepath.Join(dir, consoleName) }

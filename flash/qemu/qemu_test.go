@@ -81,7 +81,7 @@ func TestAliveUntilTheDiskIsClosed(t *testing.T) {
 		if err := unix.Kill(vm.PID, unix.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		for vm.alive() {
+		for vm.isAlive() {
 		}
 		if at, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(vm.PID), "cwd")); err == nil {
 			t.Errorf("process %d still has the folder %s, and is not taken for alive", vm.PID, at)
@@ -129,7 +129,7 @@ func TestStartTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// What cannot be read may be the record of a machine that runs.
+// An unreadable record may be that of a running machine.
 func TestStartReturnsFindsError(t *testing.T) {
 	spec, dir := machine(t)
 	if err := os.WriteFile(filepath.Join(dir, stateName), []byte("{"), 0o644); err != nil {
@@ -144,7 +144,7 @@ func TestStartReturnsFindsError(t *testing.T) {
 	}
 }
 
-// A machine that nobody can find again must not stay on.
+// A machine without a record must not keep running.
 func TestStartStopsWhatItCannotRecord(t *testing.T) {
 	spec, dir := machine(t)
 	state := filepath.Join(dir, stateName)
@@ -256,7 +256,7 @@ func TestEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if !vm.wait(t.Context(), stopGrace) {
+	if !vm.waitExit(t.Context(), stopGrace) {
 		_ = vm.Stop()
 		t.Error("the machine outlived its context")
 	}

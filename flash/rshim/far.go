@@ -12,53 +12,54 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// far is the driver's folder on a machine that is reached over SSH: a host without
-// a Slipway of its own, or a DPU's BMC, whose programs are busybox's. dd is on all of
-// them, opens the file by its name, and says why it could not.
-type far struct {
+// remoteFolder is the driver's folder on a machine reached over SSH: a host without
+// Slipway, or a DPU's BMC with busybox. Every such machine has dd, which opens the file
+// by its name and prints why it could not.
+type remoteFolder struct {
 	conn *target.Conn
 	dir  string
 }
 
-func (f far) path(name string) string { return path.Join(f.dir, name) }
+func (f remoteFolder) filePath(name string) string { return path.Join(f.dir, name) }
 
-func (f far) read(ctx context.Context) ([]byte, error) {
-	r, err := f.conn.Run(ctx, "env", "LC_ALL=C", "cat", f.path("misc"))
-	if err = said(r, err); err != nil {
+func (f remoteFolder) readMisc(ctx context.Context) ([]byte, error) {
+	r, err := f.conn.Run(ctx, "env", "LC_ALL=C", "cat", f.filePath("misc"))
+	if err = commandError(r, err); err != nil {
 		return nil, err
 	}
 	return r.Stdout, nil
 }
 
-func (f far) set(ctx context.Context, key, value string) error {
-	return f.feed(ctx, "misc", "4k", strings.NewReader(key+" "+value+"\n"))
+func (f remoteFolder) writeSetting(ctx context.Context, key, value string) error {
+	return f.copyTo(ctx, "misc", "4k", strings.NewReader(key+" "+value+"\n"))
 }
 
-func (f far) push(ctx context.Context, s *stream) error {
-	s.opened()
-	if err := f.feed(ctx, "boot", "64k", counting{s}); err != nil {
+func (f remoteFolder) pushStream(ctx context.Context, s *stream) error {
+	s.reportOpen()
+	if err := f.copyTo(ctx, "boot", "64k", countingStream{s}); err != nil {
 		return err
 	}
-	return s.whole()
+	return s.checkComplete()
 }
 
-// counting counts what is handed to the connection, which may be some megabytes ahead
-// of what the DPU has taken.
-type counting struct{ *stream }
+// countingStream counts the bytes given to the connection, which may be some megabytes
+// ahead of the DPU.
+type countingStream struct{ *stream }
 
-func (c counting) Read(p []byte) (int, error) {
+func (c countingStream) Read(p []byte) (int, error) {
 	n, err := c.stream.Read(p)
-	c.took(int64(n))
+	c.reportTaken(int64(n))
 	return n, err
 }
 
-func (f far) feed(ctx context.Context, file, blockBytes string, in io.Reader) error {
-	r, err := f.conn.Feed(ctx, in, "env", "LC_ALL=C", "dd", "of="+f.path(file), "bs="+blockBytes, "conv=notrunc")
-	return said(r, err)
+// copyTo writes in to one of the driver's files.
+func (f remoteFolder) copyTo(ctx context.Context, file, blockBytes string, in io.Reader) error {
+	r, err := f.conn.Feed(ctx, in, "env", "LC_ALL=C", "dd", "of="+f.filePath(file), "bs="+blockBytes, "conv=notrunc")
+	return commandError(r, err)
 }
 
-// phrases are how the C libraries there call the driver's errors.
-var phrases = []struct {
+// errorPhrases are the C libraries' texts for the driver's errors.
+var errorPhrases = []struct {
 	text string
 	err  error
 }{
@@ -74,11 +75,11 @@ var phrases = []struct {
 	{"Operation timed out", errTimeout},
 }
 
-// noProgram is the status that a shell and env end with where they find no program.
+// noProgram is the exit status of a shell or env that finds no program.
 const noProgram = 127
 
-// said is the error that a program there ended with.
-func said(r target.Result, err error) error {
+// commandError turns a remote program's output and status into an error.
+func commandError(r target.Result, err error) error {
 	if err != nil || r.Status == 0 {
 		return err
 	}
@@ -86,7 +87,7 @@ func said(r target.Result, err error) error {
 	if r.Status == noProgram {
 		return fmt.Errorf("that machine lacks env, cat or dd: %.200s", plaintext.OneLine(strings.ToValidUTF8(text, "?")))
 	}
-	for _, p := range phrases {
+	for _, p := range errorPhrases {
 		if strings.Contains(text, p.text) {
 			return p.err
 		}

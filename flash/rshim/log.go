@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// journal tells the DPU's new messages from those that it has shown before. Where the
-// driver can clear what was read, each reading holds new messages alone. Older drivers
-// cannot: there a reading that begins with the last one goes on from it, and any other is
-// of a DPU that was reset, and new from its beginning.
-type journal struct {
+// messageLog separates the DPU's new messages from those already seen. Where the driver
+// clears what was read, each reading holds only new messages. Older drivers cannot
+// clear. There a reading that begins with the previous one continues it. Any other
+// reading comes from a DPU that was reset, so all of it is new.
+type messageLog struct {
 	clears bool
-	asked  bool // the driver took the setting, whether it clears or not
+	asked  bool // the driver accepted the setting, whether it clears or not
 	last   []string
 }
 
-func (j *journal) fresh(reading []string) []string {
+func (j *messageLog) newMessages(reading []string) []string {
 	if j.clears {
 		return reading
 	}
@@ -28,15 +28,15 @@ func (j *journal) fresh(reading []string) []string {
 	return reading
 }
 
-// listen makes the driver show the DPU's messages, and passes over those that are there:
-// a stream pushed earlier may have ended in "DPU is ready". What it changed it says also
-// where it fails.
-func (p *Port) listen(ctx context.Context) (*journal, error) {
-	j := &journal{}
-	if err := p.set(ctx, "DISPLAY_LEVEL", "2"); err != nil {
+// startMessages makes the driver show the DPU's messages and skips the present ones: an
+// earlier stream may have ended in "DPU is ready". It returns its changes even where it
+// fails.
+func (p *Port) startMessages(ctx context.Context) (*messageLog, error) {
+	j := &messageLog{}
+	if err := p.writeSetting(ctx, "DISPLAY_LEVEL", "2"); err != nil {
 		return j, err
 	}
-	j.asked = p.set(ctx, "CLEAR_ON_READ", "1") == nil
+	j.asked = p.writeSetting(ctx, "CLEAR_ON_READ", "1") == nil
 	first, err := p.Misc(ctx)
 	if err != nil {
 		return j, err
@@ -52,14 +52,14 @@ func (p *Port) listen(ctx context.Context) (*journal, error) {
 	return j, nil
 }
 
-// rest puts the settings back that listen changed.
-func (p *Port) rest(ctx context.Context, j *journal, level string) error {
+// restoreSettings restores the settings that startMessages changed.
+func (p *Port) restoreSettings(ctx context.Context, j *messageLog, level string) error {
 	var errs []error
 	if level != "" && level != "2" {
-		errs = append(errs, p.set(ctx, "DISPLAY_LEVEL", level))
+		errs = append(errs, p.writeSetting(ctx, "DISPLAY_LEVEL", level))
 	}
 	if j.asked {
-		errs = append(errs, p.set(ctx, "CLEAR_ON_READ", "0"))
+		errs = append(errs, p.writeSetting(ctx, "CLEAR_ON_READ", "0"))
 	}
 	return errors.Join(errs...)
 }

@@ -13,10 +13,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// maxMiscBytes is more than the driver has room for in the misc file.
+// maxMiscBytes is more than the driver's misc file can have.
 const maxMiscBytes = 64 << 10
 
-// Misc is what an rshim's misc file says of a DPU.
+// Misc is the content of an rshim's misc file.
 type Misc struct {
 	Name       string  `json:"name"` // how the driver reaches it: pcie-0000:03:00.2, usb-1.0
 	Info       string  `json:"info"` // BlueField-2(Rev 1)
@@ -24,12 +24,12 @@ type Misc struct {
 	Mode       string  `json:"mode,omitempty"` // DPU mode, NIC mode; of a BlueField-3 and later
 	BootMode   string  `json:"bootMode"`
 	TimeoutSec int     `json:"timeoutSec"` // how long the driver waits for the DPU to take data
-	Dropped    bool    `json:"dropped"`    // the driver has let go of it
-	Locked     bool    `json:"locked"`     // it takes nothing from this host
-	Fields     []Field `json:"fields"`     // all that it says, in its order
+	Dropped    bool    `json:"dropped"`    // the driver has released the DPU
+	Locked     bool    `json:"locked"`     // it accepts nothing from this host
+	Fields     []Field `json:"fields"`     // all fields, in the file's order
 
-	level string   // what was shown when it was read
-	log   []string // the DPU's messages, where they are shown
+	level string   // DISPLAY_LEVEL at the time of reading
+	log   []string // the DPU's messages, if shown
 }
 
 // Field is one setting in the misc file.
@@ -38,7 +38,7 @@ type Field struct {
 	Value string `json:"value"`
 }
 
-// parseMisc reads lines of a key and a value, and behind a title the DPU's messages.
+// parseMisc reads lines of a key and a value, and the DPU's messages after a title.
 func parseMisc(text []byte) (Misc, error) {
 	var m Misc
 	if len(text) > maxMiscBytes {
@@ -52,27 +52,28 @@ func parseMisc(text []byte) (Misc, error) {
 		switch {
 		case strings.HasPrefix(line, "----"):
 			inLog = true
-		case inLog || message(line):
+		case inLog || isMessage(line):
 			inLog = true
 			if t := strings.TrimSpace(line); t != "" && t != "Log Messages" {
 				m.log = append(m.log, t)
 			}
 		default:
-			m.field(line)
+			m.addField(line)
 		}
 	}
-	if m.value("DEV_NAME") == "" {
+	if m.fieldValue("DEV_NAME") == "" {
 		return m, errors.New("it does not name the device; this is no misc file of an rshim")
 	}
 	return m, lines.Err()
 }
 
-// message tells a message of the DPU: " INFO[BL2]: start". The driver indents them.
-func message(line string) bool {
+// isMessage reports whether a line is a message of the DPU, such as " INFO[BL2]:
+// start". The driver indents them.
+func isMessage(line string) bool {
 	return strings.HasPrefix(line, " ") && strings.TrimSpace(line) != ""
 }
 
-func (m *Misc) field(line string) {
+func (m *Misc) addField(line string) {
 	key, value, _ := strings.Cut(line, " ")
 	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r != '_' && !unicode.IsUpper(r) && !unicode.IsDigit(r) }) {
 		return
@@ -94,7 +95,7 @@ func (m *Misc) field(line string) {
 	case "BOOT_MODE":
 		m.BootMode = value
 	case "BOOT_TIMEOUT":
-		m.TimeoutSec, _ = strconv.Atoi(first) // one that is no number is left to the driver
+		m.TimeoutSec, _ = strconv.Atoi(first) // no number: the default applies
 	case "DROP_MODE":
 		m.Dropped = first != "0"
 	case "SECURE_NIC_MODE":
@@ -104,8 +105,8 @@ func (m *Misc) field(line string) {
 	}
 }
 
-// bootTimeout is how long the driver waits until the DPU takes data. Its releases differ,
-// and a file from outside may say anything.
+// bootTimeout returns how long the driver waits until the DPU takes data. The default
+// differs between releases, and the file is untrusted.
 func (m Misc) bootTimeout() time.Duration {
 	const usual, most = 300, 3600
 	if m.TimeoutSec <= 0 || m.TimeoutSec > most {
@@ -114,7 +115,7 @@ func (m Misc) bootTimeout() time.Duration {
 	return time.Duration(m.TimeoutSec) * time.Second
 }
 
-func (m Misc) value(key string) string {
+func (m Misc) fieldValue(key string) string {
 	for _, f := range m.Fields {
 		if f.Key == key {
 			return f.Value
@@ -123,11 +124,11 @@ func (m Misc) value(key string) string {
 	return ""
 }
 
-// refusal says why no stream can be pushed to the DPU now.
-func (m Misc) refusal(p *Port) error {
+// checkPushable returns why no stream can be pushed to the DPU now.
+func (m Misc) checkPushable(p *Port) error {
 	switch {
 	case m.Dropped:
-		return fmt.Errorf("the driver has let go of it (DROP_MODE), as another host or its BMC may use it; if none does: echo 'DROP_MODE 0' > %s", p.path("misc"))
+		return fmt.Errorf("the driver has let go of it (DROP_MODE), as another host or its BMC may use it; if none does: echo 'DROP_MODE 0' > %s", p.filePath("misc"))
 	case m.Locked:
 		return errors.New("it is locked (SECURE_NIC_MODE), so it takes nothing from this host; push from its BMC, or let mlxprivhost on the DPU lift the lock")
 	case m.Mode == "NIC mode":
@@ -138,13 +139,13 @@ func (m Misc) refusal(p *Port) error {
 	return nil
 }
 
-// same refuses another DPU than the one that was there before: the driver numbers them as
-// they come, and one may have come or gone since somebody was asked.
-func (m Misc) same(before *Misc) error {
+// checkSameDPU refuses another DPU than before. The driver numbers DPUs as they appear,
+// and one may have appeared or left since the user confirmed.
+func (m Misc) checkSameDPU(before *Misc) error {
 	if before == nil || m.Name == before.Name && m.Info == before.Info && m.Part == before.Part {
 		return nil
 	}
-	return fmt.Errorf("it was %s, and is %s now; nothing was done, begin anew", before.label(), m.label())
+	return fmt.Errorf("it was %s, and is %s now; nothing was done, begin anew", before.describe(), m.describe())
 }
 
-func (m Misc) label() string { return strings.TrimSpace(m.Info+" "+m.Part) + " at " + m.Name }
+func (m Misc) describe() string { return strings.TrimSpace(m.Info+" "+m.Part) + " at " + m.Name }

@@ -63,9 +63,9 @@ func TestJournal(t *testing.T) {
 		{"reset", false, []reading{{"a b c", "a b c"}, {"a", "a"}, {"a b", "b"}}},
 		{"reset to nothing", false, []reading{{"a b", "a b"}, {"", ""}, {"a b c", "a b c"}}},
 	} {
-		j := &journal{clears: test.clears}
+		j := &messageLog{clears: test.clears}
 		for i, r := range test.readings {
-			if got := strings.Join(j.fresh(strings.Fields(r.log)), " "); got != r.want {
+			if got := strings.Join(j.newMessages(strings.Fields(r.log)), " "); got != r.want {
 				t.Errorf("%s: reading %d gives %q; want %q", test.name, i, got, r.want)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // Limits are how long a DPU may take. While the DPU takes no data, the driver waits for
-// its BOOT_TIMEOUT; some releases of it wait for ever (rshim-user-space#413).
+// its BOOT_TIMEOUT. Some releases wait for ever (rshim-user-space#413).
 type Limits struct {
 	Notice   time.Duration // without a byte taken, after which the user is told
 	Stuck    time.Duration // without a byte taken, beyond the driver's own BOOT_TIMEOUT
@@ -27,44 +27,44 @@ type Limits struct {
 	Poll     time.Duration // how often the messages are read
 }
 
-// Patient are the limits for real hardware. Half an hour for the firmware is what NVIDIA's
-// pages tell people to wait.
+// Patient are the limits for real hardware. NVIDIA's pages say that the firmware may
+// take half an hour.
 var Patient = Limits{
 	Notice: 15 * time.Second, Stuck: time.Minute,
 	First: 5 * time.Minute, Silence: 20 * time.Minute, Firmware: 40 * time.Minute, All: 90 * time.Minute,
 	Gone: 2 * time.Minute, Poll: time.Second,
 }
 
-// restLimit is how long putting the settings back may take where the context has ended.
-const restLimit = 10 * time.Second
+// restoreLimit is how long restoring the settings may take after the context ended.
+const restoreLimit = 10 * time.Second
 
-// Push resets the DPU, pushes the parts one behind the other, and follows the DPU's
-// messages to the one that says what came of it. They are written to log too, each with
-// the time. Nothing of the DPU's former system is left to be relied on once it has begun.
+// Push resets the DPU, pushes the parts in order, and follows the DPU's messages to the
+// one that states the outcome. It writes them to log with their times. Once it has
+// begun, the DPU's former system is lost.
 func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Writer) (Verdict, error) {
-	if p.held == nil {
+	if p.lock == nil {
 		if err := p.Hold(); err != nil {
 			return Verdict{}, err
 		}
-		defer p.letGo()
+		defer p.unlock()
 	}
 	m, err := p.Ready(ctx)
 	if err != nil {
 		return Verdict{}, err
 	}
 	var v Verdict
-	j, err := p.listen(ctx)
+	j, err := p.startMessages(ctx)
 	if err == nil {
 		f := &follower{port: p, journal: j, limits: limits, log: log, bootTimeout: m.bootTimeout()}
 		v, err = f.pushAndFollow(ctx, parts)
 	}
 	if errors.Is(err, errDeaf) {
-		return v, err // the driver would take no settings either
+		return v, err // the driver would accept no settings either
 	}
-	away, cancel := context.WithTimeout(context.WithoutCancel(ctx), restLimit)
+	away, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreLimit)
 	defer cancel()
-	if rest := p.rest(away, j, m.level); rest != nil && err == nil {
-		// The DPU is as it should be; only what the driver shows is not.
+	if rest := p.restoreSettings(away, j, m.level); rest != nil && err == nil {
+		// The DPU is fine; only the driver's display settings are not restored.
 		v.Errors = append(v.Errors, plaintext.OneLine(rest.Error()))
 	}
 	return v, err
@@ -73,63 +73,63 @@ func (p *Port) Push(ctx context.Context, parts []Part, limits Limits, log io.Wri
 // follower collects the messages of one push.
 type follower struct {
 	port    *Port
-	journal *journal
+	journal *messageLog
 	limits  Limits
 	log     io.Writer
 
 	bootTimeout time.Duration // the driver's
 
-	verdict Verdict
-	step    *progress.Step
-	last    []string // the last messages, for errors
-	begun   bool     // a push that failed had reset the DPU
-	booted  bool     // a message of this boot was heard
-	mute    bool     // the log takes no more
+	verdict   Verdict
+	step      *progress.Step
+	last      []string // the last messages, for errors
+	begun     bool     // a failed push has reset the DPU
+	booted    bool     // a message of this boot was read
+	logFailed bool     // writing to the log failed
 }
 
 func (f *follower) pushAndFollow(ctx context.Context, parts []Part) (Verdict, error) {
-	if err := f.push(ctx, parts); err != nil {
-		return f.verdict, f.withLast(ctx, err)
+	if err := f.pushParts(ctx, parts); err != nil {
+		return f.verdict, f.withLastMessages(ctx, err)
 	}
 	f.step = progress.Start(ctx, "boot "+f.port.name, 0, "")
-	err := f.follow(ctx)
+	err := f.followMessages(ctx)
 	f.step.End(f.verdict.Line, err)
 	return f.verdict, err
 }
 
-func (f *follower) push(ctx context.Context, parts []Part) error {
+func (f *follower) pushParts(ctx context.Context, parts []Part) error {
 	s := newStream(ctx, parts)
 	step := progress.Start(ctx, "push to "+f.port.name, s.sizeBytes, progress.Bytes)
 	step.Detail("the DPU resets")
 	var opened atomic.Bool
-	var pushed atomic.Int64 // a call that is broken off may still count
+	var pushed atomic.Int64 // an interrupted call may still count
 	s.open = func() { opened.Store(true); step.Detail("") }
 	s.count = func(n int64) { pushed.Add(n); step.Add(n) }
-	watched, stop := f.watch(ctx, step, &pushed)
-	err := f.port.wire.push(watched, s)
+	watched, stop := f.watchProgress(ctx, step, &pushed)
+	err := f.port.files.pushStream(watched, s)
 	stop()
 	if err != nil {
-		f.begun = opened.Load() && !atOpen(err)
-		err = f.port.explain("boot", err)
+		f.begun = opened.Load() && !failedAtOpen(err)
+		err = f.port.explainError("boot", err)
 	}
 	if n := pushed.Load(); err != nil && f.begun {
-		err = fmt.Errorf("after %d of %d bytes: %w%s", n, s.sizeBytes, err, f.unfinished(ctx))
+		err = fmt.Errorf("after %d of %d bytes: %w%s", n, s.sizeBytes, err, f.interruptAdvice(ctx))
 	}
 	step.End(fmt.Sprintf("%d bytes", s.sizeBytes), err)
 	return err
 }
 
-// unfinished is what a user who broke a push off has to know.
-func (f *follower) unfinished(ctx context.Context) string {
+// interruptAdvice is the advice after an interrupted push.
+func (f *follower) interruptAdvice(ctx context.Context) string {
 	if ctx.Err() == nil {
 		return ""
 	}
 	return "; the DPU was reset and starts nothing before it gets a whole stream\n  next: run the same command again"
 }
 
-// watch tells the user of a push that stands still, and ends it when the driver itself
-// should have. The push is over before stop returns.
-func (f *follower) watch(ctx context.Context, step *progress.Step, pushed *atomic.Int64) (watched context.Context, stop func()) {
+// watchProgress tells the user about a push without progress, and ends it when the
+// driver itself should have. The push is over before stop returns.
+func (f *follower) watchProgress(ctx context.Context, step *progress.Step, pushed *atomic.Int64) (watched context.Context, stop func()) {
 	watched, end := context.WithCancelCause(ctx)
 	limit := f.bootTimeout + f.limits.Stuck
 	done := make(chan struct{})
@@ -159,9 +159,9 @@ func (f *follower) watch(ctx context.Context, step *progress.Step, pushed *atomi
 	return watched, func() { end(nil); <-done }
 }
 
-// withLast adds what the DPU said last to an error of the push: there stands why it took
-// no more.
-func (f *follower) withLast(ctx context.Context, err error) error {
+// withLastMessages adds the DPU's last messages to an error of the push. They say why
+// the DPU took no more.
+func (f *follower) withLastMessages(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !f.begun {
 		return err
 	}
@@ -169,13 +169,13 @@ func (f *follower) withLast(ctx context.Context, err error) error {
 	if misc != nil {
 		return err
 	}
-	for _, line := range f.journal.fresh(m.log) {
-		f.keep(line)
+	for _, line := range f.journal.newMessages(m.log) {
+		f.logMessage(line)
 	}
-	return fmt.Errorf("%w%s", err, f.saidLast())
+	return fmt.Errorf("%w%s", err, f.lastMessages())
 }
 
-func (f *follower) saidLast() string {
+func (f *follower) lastMessages() string {
 	if len(f.last) == 0 {
 		return "; the DPU has said nothing since its reset"
 	}
@@ -184,18 +184,18 @@ func (f *follower) saidLast() string {
 
 const lastLines = 3
 
-func (f *follower) keep(line string) {
+func (f *follower) logMessage(line string) {
 	_, err := fmt.Fprintf(f.log, "%s %s\n", time.Now().UTC().Format("2006-01-02T15:04:05Z"), line)
-	if err != nil && !f.mute { // a full disk is no reason to leave the DPU alone
-		f.mute = true
+	if err != nil && !f.logFailed { // a full disk does not stop the following
+		f.logFailed = true
 		f.verdict.Errors = append(f.verdict.Errors, "what the DPU said is not all in its log: "+err.Error())
 	}
 	f.last = append(f.last, line)
 	f.last = slices.Clone(f.last[max(0, len(f.last)-lastLines):])
 }
 
-// follow reads messages until one is the last, or a limit is over.
-func (f *follower) follow(ctx context.Context) error {
+// followMessages reads messages until the final one, or until a limit is exceeded.
+func (f *follower) followMessages(ctx context.Context) error {
 	began := time.Now()
 	heard, there := began, began
 	tick := time.NewTicker(f.limits.Poll)
@@ -203,41 +203,41 @@ func (f *follower) follow(ctx context.Context) error {
 	for {
 		m, err := f.port.Misc(ctx)
 		if ctx.Err() != nil {
-			return f.left(ctx)
+			return f.interruptedError(ctx)
 		}
 		if err == nil {
 			there = time.Now()
-			fresh := f.journal.fresh(m.log)
+			fresh := f.journal.newMessages(m.log)
 			if len(fresh) > 0 {
 				heard = there
 			}
-			if over, err := f.hear(fresh); over {
+			if over, err := f.judgeMessages(fresh); over {
 				return err
 			}
 		} else if time.Since(there) > f.limits.Gone {
-			return fmt.Errorf("the stream was pushed whole, but the DPU cannot be followed any longer: %w%s", err, f.saidLast())
+			return fmt.Errorf("the stream was pushed whole, but the DPU cannot be followed any longer: %w%s", err, f.lastMessages())
 		}
-		if err := f.overdue(time.Since(heard), time.Since(began)); err != nil {
+		if err := f.checkLimits(time.Since(heard), time.Since(began)); err != nil {
 			return err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return f.left(ctx)
+			return f.interruptedError(ctx)
 		}
 	}
 }
 
-// left is the error of somebody who does not wait for the verdict.
-func (f *follower) left(ctx context.Context) error {
-	return fmt.Errorf("%w; the stream was pushed whole, so the DPU goes on by itself: do not cut its power, rshim:show %s says how far it is%s", context.Cause(ctx), f.port.name, f.saidLast())
+// interruptedError is the error of a user who does not wait for the outcome.
+func (f *follower) interruptedError(ctx context.Context) error {
+	return fmt.Errorf("%w; the stream was pushed whole, so the DPU goes on by itself: do not cut its power, rshim:show %s says how far it is%s", context.Cause(ctx), f.port.name, f.lastMessages())
 }
 
-// hear judges messages. Those that come before any of the boot's own stages are of the
-// system that ran until the reset.
-func (f *follower) hear(lines []string) (bool, error) {
+// judgeMessages looks for the final message. Messages before the first boot stage come
+// from the system that ran until the reset.
+func (f *follower) judgeMessages(lines []string) (bool, error) {
 	for n, line := range lines {
-		f.keep(line)
+		f.logMessage(line)
 		f.step.Detail(line)
 		if f.booted = f.booted || stage.MatchString(line); !f.booted {
 			continue
@@ -245,7 +245,7 @@ func (f *follower) hear(lines []string) (bool, error) {
 		over, err := f.verdict.addLine(line)
 		if over {
 			for _, more := range lines[n+1:] {
-				f.keep(more)
+				f.logMessage(more)
 			}
 			return true, err
 		}
@@ -253,17 +253,17 @@ func (f *follower) hear(lines []string) (bool, error) {
 	return false, nil
 }
 
-// overdue says which limit is over, and what that means.
-func (f *follower) overdue(silent, all time.Duration) error {
+// checkLimits returns which limit was exceeded, and its meaning.
+func (f *follower) checkLimits(silent, all time.Duration) error {
 	switch {
 	case len(f.last) == 0 && silent > f.limits.First:
-		return fmt.Errorf("the stream was pushed whole, but the DPU said nothing for %v; is the stream one for this DPU? bfb:check it, look at %s, and power the host off and on", f.limits.First, f.port.path("console"))
+		return fmt.Errorf("the stream was pushed whole, but the DPU said nothing for %v; is the stream one for this DPU? bfb:check it, look at %s, and power the host off and on", f.limits.First, f.port.filePath("console"))
 	case f.verdict.NICFirmware == firmwareBegun && silent > f.limits.Firmware:
-		return fmt.Errorf("the DPU writes the NIC's firmware and has said nothing for %v%s; do not cut its power, look at %s", f.limits.Firmware, f.saidLast(), f.port.path("console"))
+		return fmt.Errorf("the DPU writes the NIC's firmware and has said nothing for %v%s; do not cut its power, look at %s", f.limits.Firmware, f.lastMessages(), f.port.filePath("console"))
 	case f.verdict.NICFirmware != firmwareBegun && len(f.last) > 0 && silent > f.limits.Silence:
-		return fmt.Errorf("the DPU has said nothing for %v%s; look at %s", f.limits.Silence, f.saidLast(), f.port.path("console"))
+		return fmt.Errorf("the DPU has said nothing for %v%s; look at %s", f.limits.Silence, f.lastMessages(), f.port.filePath("console"))
 	case all > f.limits.All:
-		return fmt.Errorf("the DPU has not said within %v that it is done%s; look at %s", f.limits.All, f.saidLast(), f.port.path("console"))
+		return fmt.Errorf("the DPU has not said within %v that it is done%s; look at %s", f.limits.All, f.lastMessages(), f.port.filePath("console"))
 	}
 	return nil
 }

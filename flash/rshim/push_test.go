@@ -255,7 +255,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestDriverRefuses has what only opening or writing boot tells.
+// TestDriverRefuses tests errors that only appear when boot is opened or written.
 func TestDriverRefuses(t *testing.T) {
 	ways(t, func(t *testing.T, open func(string) *Port) {
 		locked := &rshimtest.DPU{Locked: true} // a BlueField-2 does not say so in misc
@@ -426,7 +426,7 @@ func TestSwapped(t *testing.T) {
 	}
 }
 
-// TestFollowEnds has somebody leave who does not wait for the verdict.
+// TestFollowEnds interrupts the wait for the final message.
 func TestFollowEnds(t *testing.T) {
 	d := &rshimtest.DPU{Says: rshimtest.Boots[:1]}
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -448,7 +448,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestSaid has what programs there were seen to end with.
+// TestSaid tests recorded output of remote programs.
 func TestSaid(t *testing.T) {
 	long := strings.Repeat("é", 400)
 	for _, test := range []struct {
@@ -466,7 +466,7 @@ func TestSaid(t *testing.T) {
 		{1, "x\x1b[2J\xff\ny", nil, "x[2J? y"},
 		{1, "x" + long, nil, "x" + long[:498]},
 	} {
-		err := said(target.Result{Status: test.status, Stderr: []byte(test.stderr)}, nil)
+		err := commandError(target.Result{Status: test.status, Stderr: []byte(test.stderr)}, nil)
 		if test.want == "" && err == nil {
 			continue
 		}
@@ -476,7 +476,7 @@ func TestSaid(t *testing.T) {
 	}
 }
 
-// TestFullLog has a disk without room for the messages.
+// TestFullLog has a full disk for the messages.
 func TestFullLog(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

@@ -1,10 +1,7 @@
-// Package rshim pushes boot streams to BlueField DPUs through the driver's device
-// files, on this machine or over SSH, and follows the DPU's own messages until they say
-// what came of it. What is in a stream is bfb's.
-//
-// The driver's folder of a DPU, /dev/rshim0, holds boot, which resets the DPU when it is
-// opened and hands on what is written to it, and misc, which shows and takes settings
-// and shows the DPU's messages.
+// Package rshim pushes boot streams to BlueField DPUs through the rshim driver's files,
+// on this machine or over SSH. It follows the DPU's messages to the final one. In the
+// driver's folder, such as /dev/rshim0, boot resets the DPU when opened, then takes the
+// stream. misc has settings and messages. Package bfb handles a stream's content.
 package rshim
 
 import (
@@ -27,35 +24,35 @@ import (
 
 // Port is one DPU's rshim.
 type Port struct {
-	name string // as the user calls it
-	dir  string // on the machine that has it
-	wire wire
-	conn *target.Conn // nil: on this machine
-	held *os.File     // what Hold has locked
-	seen *Misc        // by Ready
+	name  string // the user's name for it
+	dir   string // on the machine with the driver
+	files driverFiles
+	conn  *target.Conn // nil: on this machine
+	lock  *os.File     // the folder, locked by Hold
+	first *Misc        // as the first Ready read it
 }
 
-// wire is a way to the driver's files. Each of its methods opens a file and closes it.
-type wire interface {
-	// read returns the misc file.
-	read(ctx context.Context) ([]byte, error)
-	// set writes one setting to the misc file.
-	set(ctx context.Context, key, value string) error
-	// push opens boot, writes the whole stream, and closes it.
-	push(ctx context.Context, s *stream) error
+// driverFiles accesses the driver's files. Each method opens a file and closes it.
+type driverFiles interface {
+	// readMisc returns the misc file.
+	readMisc(ctx context.Context) ([]byte, error)
+	// writeSetting writes one setting to the misc file.
+	writeSetting(ctx context.Context, key, value string) error
+	// pushStream opens boot, writes the whole stream, and closes it.
+	pushStream(ctx context.Context, s *stream) error
 }
 
-// remote is user@host:/dev/rshim0, with a host as target takes it.
-var remote = regexp.MustCompile(`^(.+):(/dev/rshim[0-9]+)/?$`)
+// remotePattern matches user@host:/dev/rshim0, with a host as target takes it.
+var remotePattern = regexp.MustCompile(`^(.+):(/dev/rshim[0-9]+)/?$`)
 
-var local = regexp.MustCompile(`^/dev/rshim[0-9]+/?$`)
+var localPattern = regexp.MustCompile(`^/dev/rshim[0-9]+/?$`)
 
-// Is says whether a name is that of an rshim, here or elsewhere.
-func Is(name string) bool { return local.MatchString(name) || remote.MatchString(name) }
+// Is reports whether a name is that of an rshim, here or on another machine.
+func Is(name string) bool { return localPattern.MatchString(name) || remotePattern.MatchString(name) }
 
-// Open finds an rshim. Nothing is written to it.
+// Open finds an rshim. It writes nothing to it.
 func Open(ctx context.Context, name string) (*Port, error) {
-	m := remote.FindStringSubmatch(name)
+	m := remotePattern.FindStringSubmatch(name)
 	if m == nil {
 		return At(name), nil
 	}
@@ -66,44 +63,44 @@ func Open(ctx context.Context, name string) (*Port, error) {
 	return Over(conn, m[2]), nil
 }
 
-// At is the rshim whose files are in a folder of this machine.
+// At returns the rshim in a folder of this machine.
 func At(dir string) *Port {
 	dir = filepath.Clean(dir)
-	return &Port{name: dir, dir: dir, wire: files{dir}}
+	return &Port{name: dir, dir: dir, files: localFolder{dir}}
 }
 
-// Over is the rshim in a folder of the machine at the other end of a connection, which
-// Close then ends.
+// Over returns the rshim in a folder of the machine at the other end of a connection.
+// Close ends the connection.
 func Over(conn *target.Conn, dir string) *Port {
-	return &Port{name: conn.Address().String() + ":" + dir, dir: dir, wire: far{conn, dir}, conn: conn}
+	return &Port{name: conn.Address().String() + ":" + dir, dir: dir, files: remoteFolder{conn, dir}, conn: conn}
 }
 
-// Close ends the connection to another machine, and lets go of what Hold has locked.
+// Close ends the connection to another machine and releases Hold's lock.
 func (p *Port) Close() error {
-	p.letGo()
+	p.unlock()
 	if p.conn == nil {
 		return nil
 	}
 	return p.conn.Close()
 }
 
-func (p *Port) letGo() {
-	if p.held != nil {
-		p.held.Close() // it was only locked
-		p.held = nil
+func (p *Port) unlock() {
+	if p.lock != nil {
+		p.lock.Close()
+		p.lock = nil
 	}
 }
 
-// Hold keeps other programs of ours on this machine off the DPU until Close. The driver
-// itself lets one push end another's installation, and gives each message to whoever reads
-// it first. It is the folder that is locked: opening boot would reset the DPU.
+// Hold keeps other Slipway processes on this machine off the DPU until Close. The
+// driver lets one push end another's installation, and gives each message to its first
+// reader. Hold locks the folder, since opening boot would reset the DPU.
 func (p *Port) Hold() error {
-	if p.conn != nil || p.held != nil {
+	if p.conn != nil || p.lock != nil {
 		return nil
 	}
 	f, err := os.Open(p.dir)
 	if err != nil {
-		return p.explain("", named(err))
+		return p.explainError("", driverError(err))
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
@@ -112,69 +109,69 @@ func (p *Port) Hold() error {
 		}
 		return fmt.Errorf("lock %s: %w", p.dir, err)
 	}
-	p.held = f
+	p.lock = f
 	return nil
 }
 
 var errHeld = errors.New("another flash or rshim command is at work on this DPU; wait for it")
 
-func (p *Port) path(file string) string { return path.Join(p.dir, file) }
+func (p *Port) filePath(file string) string { return path.Join(p.dir, file) }
 
-// miscLimit is how long the driver may take to answer: it asks the DPU, waits for
-// a semaphore of it for 3 s, and has one second for its peer.
+// miscLimit is how long the driver may take to answer. It waits up to 3 s for a
+// semaphore of the DPU, and one second for its peer.
 const miscLimit = 30 * time.Second
 
 // Misc reads the settings.
 func (p *Port) Misc(ctx context.Context) (Misc, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, miscLimit, fmt.Errorf("the rshim driver did not answer within %v; restart it: systemctl restart rshim", miscLimit))
 	defer cancel()
-	text, err := p.wire.read(ctx)
+	text, err := p.files.readMisc(ctx)
 	if err != nil {
-		return Misc{}, p.explain("misc", err)
+		return Misc{}, p.explainError("misc", err)
 	}
 	m, err := parseMisc(text)
 	if err != nil {
-		return Misc{}, fmt.Errorf("%s: %w", p.path("misc"), err)
+		return Misc{}, fmt.Errorf("%s: %w", p.filePath("misc"), err)
 	}
 	return m, nil
 }
 
-// Ready reads the settings and refuses a DPU that no stream can be pushed to now, and,
-// from its second call on, one that is not the first one's.
+// Ready reads the settings and refuses a DPU that takes no stream now. From the second
+// call on it also refuses another DPU than the first call's.
 func (p *Port) Ready(ctx context.Context) (Misc, error) {
 	m, err := p.Misc(ctx)
 	if err != nil {
 		return m, err
 	}
-	if err := m.same(p.seen); err != nil {
+	if err := m.checkSameDPU(p.first); err != nil {
 		return m, err
 	}
-	p.seen = &m
-	return m, m.refusal(p)
+	p.first = &m
+	return m, m.checkPushable(p)
 }
 
-func (p *Port) set(ctx context.Context, key, value string) error {
+func (p *Port) writeSetting(ctx context.Context, key, value string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, miscLimit, fmt.Errorf("the rshim driver did not take %s within %v; restart it: systemctl restart rshim", key, miscLimit))
 	defer cancel()
-	if err := p.wire.set(ctx, key, value); err != nil {
-		return fmt.Errorf("set %s: %w", key, p.explain("misc", err))
+	if err := p.files.writeSetting(ctx, key, value); err != nil {
+		return fmt.Errorf("set %s: %w", key, p.explainError("misc", err))
 	}
 	return nil
 }
 
 // Reset restarts the DPU, as its reset button would.
-func (p *Port) Reset(ctx context.Context) error { return p.set(ctx, "SW_RESET", "1") }
+func (p *Port) Reset(ctx context.Context) error { return p.writeSetting(ctx, "SW_RESET", "1") }
 
 // Names lists the rshims of this machine.
 func Names() []string {
 	found, _ := filepath.Glob("/dev/rshim*/misc") // the pattern is well-formed
 	number := func(dir string) int {
-		n, _ := strconv.Atoi(strings.TrimPrefix(dir, "/dev/rshim")) // those that have none are left out
+		n, _ := strconv.Atoi(strings.TrimPrefix(dir, "/dev/rshim")) // names without a number are left out
 		return n
 	}
 	var names []string
 	for _, f := range found {
-		if dir := filepath.Dir(f); local.MatchString(dir) {
+		if dir := filepath.Dir(f); localPattern.MatchString(dir) {
 			names = append(names, dir)
 		}
 	}
@@ -182,7 +179,7 @@ func Names() []string {
 	return names
 }
 
-// What the driver says no with.
+// The driver's errors, on this machine or another.
 var (
 	errMissing = errors.New("no such device")
 	errBusy    = errors.New("device is busy")
@@ -195,14 +192,15 @@ var (
 	errDeaf    = errors.New("the rshim driver does not react\n  next: systemctl restart rshim")
 )
 
-// atOpen tells what the driver says when boot is opened, before it resets the DPU.
-func atOpen(err error) bool {
+// failedAtOpen reports whether an error occurred when boot was opened, before the DPU
+// was reset.
+func failedAtOpen(err error) bool {
 	return slices.ContainsFunc([]error{errMissing, errBusy, errLocked, errDenied, errInvalid}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// explain says what a failure means here and what comes next.
-func (p *Port) explain(file string, err error) error {
-	name := p.path(file)
+// explainError adds the cause of a driver's error and the next step.
+func (p *Port) explainError(file string, err error) error {
+	name := p.filePath(file)
 	var next string
 	switch {
 	case errors.Is(err, errMissing) || errors.Is(err, errGone):
@@ -214,7 +212,7 @@ func (p *Port) explain(file string, err error) error {
 	case errors.Is(err, errDenied):
 		next = "only root may; use sudo, or log in as root"
 	case errors.Is(err, errInvalid) && file == "boot":
-		next = "the driver has let go of the DPU; if no other host uses it: echo 'DROP_MODE 0' > " + p.path("misc")
+		next = "the driver has let go of the DPU; if no other host uses it: echo 'DROP_MODE 0' > " + p.filePath("misc")
 	case errors.Is(err, errInvalid):
 		next = "this driver does not know the setting; update it"
 	case errors.Is(err, errDeaf):

@@ -11,24 +11,24 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// shown is a DPU as Show prints it.
-type shown struct {
+// dpuStatus is a DPU as Show prints it.
+type dpuStatus struct {
 	Device string `json:"device"`
 	Misc
-	Log []string `json:"log"` // what the DPU said since its log was cleared
+	Log []string `json:"log"` // the DPU's messages since its log was cleared
 }
 
-// Show prints what the rshims say, all of this machine's where none is named, with the
-// DPUs' messages. It leaves the driver as it was.
+// Show prints the status and messages of the named rshims, or of all on this machine.
+// It leaves the driver's settings as they were.
 func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 	if len(names) == 0 {
 		if names = Names(); len(names) == 0 {
 			return errors.New("this machine has no rshim; is the driver installed (Debian and Ubuntu: rshim) and running (systemctl start rshim), and does no BMC hold the DPU's?")
 		}
 	}
-	all, failed := []shown{}, []error(nil)
+	all, failed := []dpuStatus{}, []error(nil)
 	for _, name := range names {
-		s, err := show(ctx, name)
+		s, err := readStatus(ctx, name)
 		if err != nil {
 			failed = append(failed, withName(name, err))
 			continue
@@ -39,12 +39,12 @@ func Show(ctx context.Context, w io.Writer, names []string, asJSON bool) error {
 		return errors.Join(append(failed, plaintext.WriteJSON(w, all))...)
 	}
 	for _, s := range all {
-		s.print(w)
+		s.printText(w)
 	}
 	return errors.Join(failed...)
 }
 
-// withName is an error with the rshim's name, which those of its files begin with already.
+// withName adds the rshim's name, unless the error begins with it.
 func withName(name string, err error) error {
 	if strings.HasPrefix(err.Error(), name+":") || strings.HasPrefix(err.Error(), strings.TrimSuffix(name, "/")+"/") {
 		return err
@@ -52,34 +52,34 @@ func withName(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-func show(ctx context.Context, name string) (s shown, err error) {
+func readStatus(ctx context.Context, name string) (s dpuStatus, err error) {
 	p, err := Open(ctx, name)
 	if err != nil {
-		return shown{}, err
+		return dpuStatus{}, err
 	}
 	defer p.Close()
 	if err := p.Hold(); err != nil {
-		return shown{}, err
+		return dpuStatus{}, err
 	}
 	before, err := p.Misc(ctx)
 	if err != nil {
-		return shown{}, err
+		return dpuStatus{}, err
 	}
-	s = shown{name, before, before.log}
+	s = dpuStatus{name, before, before.log}
 	if before.level == "2" {
 		return s, nil
 	}
-	if err := p.set(ctx, "DISPLAY_LEVEL", "2"); err != nil {
+	if err := p.writeSetting(ctx, "DISPLAY_LEVEL", "2"); err != nil {
 		return s, err
 	}
 	now, err := p.Misc(ctx)
 	s.Log = now.log
-	away, cancel := context.WithTimeout(context.WithoutCancel(ctx), restLimit)
+	away, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreLimit)
 	defer cancel()
-	return s, errors.Join(err, p.set(away, "DISPLAY_LEVEL", before.level))
+	return s, errors.Join(err, p.writeSetting(away, "DISPLAY_LEVEL", before.level))
 }
 
-func (s shown) print(w io.Writer) {
+func (s dpuStatus) printText(w io.Writer) {
 	fmt.Fprintln(w, s.Device)
 	for _, f := range s.Fields {
 		fmt.Fprintf(w, "  %-16s %s\n", f.Key, f.Value)
@@ -89,8 +89,8 @@ func (s shown) print(w io.Writer) {
 	}
 }
 
-// Restart resets a DPU after it was shown and confirmed: by yes, which is the rshim's
-// name, or else by whoever types that on in.
+// Restart shows a DPU and resets it once confirmed. The confirmation is the rshim's
+// name, in yes or typed on in.
 func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) error {
 	p, err := Open(ctx, name)
 	if err != nil {
@@ -107,7 +107,7 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 	fmt.Fprintf(w, "%s: %s at %s. Everything that runs on it ends without warning, and its network ports go down.\n", name, m.Info, m.Name)
 	if yes == "" {
 		fmt.Fprintf(w, "Type %s to go on: ", name)
-		if yes, err = typed(ctx, in); err != nil {
+		if yes, err = readLine(ctx, in); err != nil {
 			return err
 		}
 	}
@@ -124,8 +124,8 @@ func Restart(ctx context.Context, in io.Reader, w io.Writer, name, yes string) e
 	return nil
 }
 
-// typed is a line of in, for which it does not wait once the context has ended.
-func typed(ctx context.Context, in io.Reader) (string, error) {
+// readLine reads a line of in. It stops waiting when the context ends.
+func readLine(ctx context.Context, in io.Reader) (string, error) {
 	type answer struct {
 		line string
 		err  error

@@ -26,7 +26,7 @@ func TestShow(t *testing.T) {
 		}
 	}
 	out.Reset()
-	var all []shown
+	var all []dpuStatus
 	if err := Show(t.Context(), &out, []string{dir}, true); err != nil {
 		t.Fatal(err)
 	}

@@ -13,24 +13,24 @@ type Part struct {
 	SizeBytes int64
 }
 
-// stream is the parts one after another, on their way.
+// stream joins the parts for one push.
 type stream struct {
 	io.Reader
 
 	sizeBytes int64
 	readBytes int64
-	open      func()            // boot is open, the DPU resets
-	count     func(bytes int64) // what the driver took
+	open      func()            // called once boot is open and the DPU resets
+	count     func(bytes int64) // called with the bytes that the driver took
 }
 
 func newStream(ctx context.Context, parts []Part) *stream {
 	s := &stream{open: func() {}, count: func(int64) {}}
 	var readers []io.Reader
 	for _, p := range parts {
-		readers = append(readers, &whole{part: p, in: io.NewSectionReader(p.Data, 0, p.SizeBytes)})
+		readers = append(readers, &partReader{part: p, in: io.NewSectionReader(p.Data, 0, p.SizeBytes)})
 		s.sizeBytes += p.SizeBytes
 	}
-	s.Reader = &ending{ctx, io.MultiReader(readers...)}
+	s.Reader = &contextReader{ctx, io.MultiReader(readers...)}
 	return s
 }
 
@@ -40,23 +40,23 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *stream) opened()      { s.open() }
-func (s *stream) took(n int64) { s.count(n) }
-func (s *stream) whole() error {
+func (s *stream) reportOpen()         { s.open() }
+func (s *stream) reportTaken(n int64) { s.count(n) }
+func (s *stream) checkComplete() error {
 	if s.readBytes != s.sizeBytes {
 		return fmt.Errorf("%d of %d bytes were pushed", s.readBytes, s.sizeBytes)
 	}
 	return nil
 }
 
-// whole notices a file that became shorter: the DPU would wait for the rest.
-type whole struct {
+// partReader detects a file that became shorter, since the DPU would wait for the rest.
+type partReader struct {
 	part Part
 	in   io.Reader
 	read int64
 }
 
-func (w *whole) Read(p []byte) (int, error) {
+func (w *partReader) Read(p []byte) (int, error) {
 	n, err := w.in.Read(p)
 	w.read += int64(n)
 	if err == io.EOF && w.read < w.part.SizeBytes {
@@ -65,13 +65,13 @@ func (w *whole) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ending is a reader that ends with its context.
-type ending struct {
+// contextReader fails once its context ends.
+type contextReader struct {
 	ctx context.Context
 	in  io.Reader
 }
 
-func (e *ending) Read(p []byte) (int, error) {
+func (e *contextReader) Read(p []byte) (int, error) {
 	if err := context.Cause(e.ctx); err != nil {
 		return 0, err
 	}

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Outcome is what a DPU said last of a stream.
+// Outcome is the final state that a DPU reports for a stream.
 type Outcome string
 
 // The outcomes of a push that went well.
 const (
-	Ready     Outcome = "ready"     // the installed system serves
+	Ready     Outcome = "ready"     // the installed system is ready
 	Up        Outcome = "up"        // its Linux runs
 	Rebooting Outcome = "rebooting" // it is installed, and the DPU restarts into it
 	NICMode   Outcome = "nic mode"  // the DPU serves its host as a network card
@@ -24,19 +24,19 @@ const (
 	firmwareFailed = "failed"
 )
 
-// Verdict is what came of a push.
+// Verdict is the result of a push.
 type Verdict struct {
 	Outcome     Outcome  `json:"outcome"`
 	Line        string   `json:"line"`                  // the message that says so
 	NICFirmware string   `json:"nicFirmware,omitempty"` // updated; "" where the stream brings none
-	PowerCycle  bool     `json:"powerCycle,omitempty"`  // the NIC's firmware works once the host was off and on
+	PowerCycle  bool     `json:"powerCycle,omitempty"`  // the NIC's firmware needs a power cycle of the host
 	Errors      []string `json:"errors,omitempty"`      // messages of level ERR that did not stop it
 }
 
 var (
-	// What an installer and the installed system say last; the driver's own bfb-install
-	// waits for the same.
-	finals = []struct {
+	// The final messages of installers and installed systems. The driver's own
+	// bfb-install waits for the same.
+	finalMessages = []struct {
 		pattern *regexp.Regexp
 		outcome Outcome
 	}{
@@ -56,8 +56,8 @@ var (
 	powerCycle   = regexp.MustCompile(`(?i)power[- ]cycle is required`)
 )
 
-// addLine takes the next message. It returns true where it is the last, and an error where
-// it says that the DPU gave up.
+// addLine reads the next message. It returns true for the final one, with an error
+// where the DPU gave up.
 func (v *Verdict) addLine(line string) (bool, error) {
 	v.followFirmware(line)
 	v.PowerCycle = v.PowerCycle || powerCycle.MatchString(line)
@@ -69,7 +69,7 @@ func (v *Verdict) addLine(line string) (bool, error) {
 	case levelErr.MatchString(line) && len(v.Errors) < 100:
 		v.Errors = append(v.Errors, line)
 	}
-	for _, f := range finals {
+	for _, f := range finalMessages {
 		if f.pattern.MatchString(line) {
 			v.Outcome, v.Line = f.outcome, line
 			return true, v.firmwareVerdict()
@@ -93,14 +93,14 @@ func (v *Verdict) followFirmware(line string) {
 func (v *Verdict) firmwareVerdict() error {
 	switch v.NICFirmware {
 	case firmwareFailed:
-		return fmt.Errorf("the system was installed (%q), but not the NIC's firmware%s; update that on the DPU: mlxfwmanager", v.Line, quoted(v.Errors))
+		return fmt.Errorf("the system was installed (%q), but not the NIC's firmware%s; update that on the DPU: mlxfwmanager", v.Line, joinLines(v.Errors))
 	case firmwareBegun:
 		return fmt.Errorf("the DPU says %q, but never said that the NIC's firmware, which it had begun to write, is done; look at it on the DPU: mlxfwmanager --query", v.Line)
 	}
 	return nil
 }
 
-func quoted(lines []string) string {
+func joinLines(lines []string) string {
 	if len(lines) == 0 {
 		return ""
 	}

@@ -6,41 +6,41 @@ import (
 	"io"
 )
 
-type bz2 struct{ packed }
+type bz2 struct{ packedFile }
 
-func openBz2(f packed) (decoder, error) { return bz2{f}, nil }
+func openBz2(f packedFile) (decoder, error) { return bz2{f}, nil }
 
 func (bz2) unpackedBytes() int64 { return -1 }
 func (bz2) sections() []Section  { return []Section{{0, -1}} }
-func (b bz2) finish() error      { return unchanged(b.packed) }
+func (b bz2) checkRest() error   { return checkUnchanged(b.packedFile) }
 func (bz2) close()               {}
 
-func (b bz2) decode(_ int, to *cutter) error {
+func (b bz2) decodeSection(_ int, to *cutter) error {
 	in := bufio.NewReaderSize(io.NewSectionReader(b.File, 0, b.sizeBytes), readBytes)
 	return copyAll(to, bzip2.NewReader(in))
 }
 
-// copyAll takes the output of a decoder that knows where its input ends.
+// copyAll copies the output of a decoder that finds the end of its input itself.
 func copyAll(to *cutter, r io.Reader) error {
-	w := &noted{to: to}
+	w := &sinkWriter{cutter: to}
 	_, err := io.CopyBuffer(w, r, make([]byte, readBytes))
 	switch {
 	case w.err != nil:
 		return w.err
 	case err != nil:
-		return damaged(err)
+		return damagedError(err)
 	}
 	return nil
 }
 
-// noted tells the cutter's errors from the decoder's.
-type noted struct {
-	to  *cutter
-	err error
+// sinkWriter keeps the cutter's errors apart from the decoder's.
+type sinkWriter struct {
+	cutter *cutter
+	err    error
 }
 
-func (n *noted) Write(p []byte) (int, error) {
+func (n *sinkWriter) Write(p []byte) (int, error) {
 	var k int
-	k, n.err = n.to.Write(p)
+	k, n.err = n.cutter.Write(p)
 	return k, n.err
 }

@@ -6,21 +6,21 @@ import (
 	"io"
 )
 
-// cutter makes pieces of what a decoder has: it leaves out what nobody wants, finds
-// zeros, and joins what belongs together.
+// cutter makes pieces of a decoder's output. It drops unwanted bytes, finds zeros and
+// joins adjacent pieces.
 type cutter struct {
 	ctx  context.Context
 	sink func(Piece) error
 	all  bool
-	want []Span // what is left of it
+	want []Span // the spans not yet passed
 
 	off    int64   // of the next byte
-	limit  int64   // of the section; -1 where only decoding tells
-	memory *memory // nil where no piece is begun
+	limit  int64   // of the section; -1: unknown until decoded
+	memory *memory // nil: no current piece
 	start  int64   // of the first byte in memory
-	zeros  Span    // found, and kept back as more may follow
+	zeros  Span    // held back, since more may follow
 
-	failed error // the sink's answer
+	failed error // the sink's error
 }
 
 var errTooLarge = fmt.Errorf("it unpacks to more than %d TiB, which no disk holds", int64(maxImageBytes)>>40)
@@ -33,12 +33,12 @@ func newCutter(ctx context.Context, s Section, want []Span, sink func(Piece) err
 	return c
 }
 
-// Write takes the next bytes of the image.
+// Write adds the next bytes of the image.
 func (c *cutter) Write(p []byte) (int, error) {
 	rest := p
-	err := c.each(int64(len(p)), func(n int64, wanted bool) (int64, error) {
+	err := c.eachPart(int64(len(p)), func(n int64, wanted bool) (int64, error) {
 		if wanted {
-			n = int64(copy(c.buffer(n), rest))
+			n = int64(copy(c.growPiece(n), rest))
 		}
 		rest = rest[n:]
 		return n, nil
@@ -46,11 +46,11 @@ func (c *cutter) Write(p []byte) (int, error) {
 	return len(p) - len(rest), err
 }
 
-// readFrom takes the next n bytes of the image out of a file, and reads no others.
+// readFrom adds the next n bytes of the image from a file. It reads only wanted bytes.
 func (c *cutter) readFrom(r io.ReaderAt, at, n int64) error {
-	return c.each(n, func(n int64, wanted bool) (int64, error) {
+	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
 		if wanted {
-			p := c.buffer(n)
+			p := c.growPiece(n)
 			if _, err := io.ReadFull(io.NewSectionReader(r, at, int64(len(p))), p); err != nil {
 				return 0, err
 			}
@@ -61,36 +61,36 @@ func (c *cutter) readFrom(r io.ReaderAt, at, n int64) error {
 	})
 }
 
-// skipZeros takes n zeros as the next bytes of the image.
+// skipZeros adds n zeros as the next bytes of the image.
 func (c *cutter) skipZeros(n int64) error {
-	return c.each(n, func(n int64, wanted bool) (int64, error) {
+	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
 		if !wanted {
 			return n, nil
 		}
-		// What is direct I/O's before the zeros stays that after them.
+		// The data after the zeros keeps the alignment for direct I/O.
 		lead := -c.off & (alignment - 1)
 		if many := (n - lead) &^ (alignment - 1); lead == 0 && many >= minZeroBytes {
-			if err := c.end(); err != nil {
+			if err := c.endPiece(); err != nil {
 				return 0, err
 			}
-			return many, c.put(Piece{Off: c.off, Len: many})
+			return many, c.queuePiece(Piece{Off: c.off, Len: many})
 		} else if many >= minZeroBytes {
 			n = lead
 		}
-		p := c.buffer(n)
+		p := c.growPiece(n)
 		clear(p)
 		return int64(len(p)), nil
 	})
 }
 
-// fill takes n bytes that repeat a pattern.
-func (c *cutter) fill(pattern [4]byte, n int64) error {
+// fillPattern adds n bytes that repeat a pattern.
+func (c *cutter) fillPattern(pattern [4]byte, n int64) error {
 	if pattern == [4]byte{} {
 		return c.skipZeros(n)
 	}
-	return c.each(n, func(n int64, wanted bool) (int64, error) {
+	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
 		if wanted {
-			p := c.buffer(n)
+			p := c.growPiece(n)
 			for i := range p {
 				p[i] = pattern[(c.off+int64(i))&3]
 			}
@@ -100,9 +100,9 @@ func (c *cutter) fill(pattern [4]byte, n int64) error {
 	})
 }
 
-// each goes through the next n bytes in parts that are either wanted or not; take
-// says how many of a part it took.
-func (c *cutter) each(n int64, take func(n int64, wanted bool) (int64, error)) error {
+// eachPart splits the next n bytes into parts that are wanted or not. take returns how
+// much of a part it took.
+func (c *cutter) eachPart(n int64, take func(n int64, wanted bool) (int64, error)) error {
 	if n < 0 || n > maxImageBytes-c.off {
 		return errTooLarge
 	}
@@ -113,9 +113,9 @@ func (c *cutter) each(n int64, take func(n int64, wanted bool) (int64, error)) e
 		if err := context.Cause(c.ctx); err != nil {
 			return err
 		}
-		k, wanted := c.ahead(n)
+		k, wanted := c.nextPart(n)
 		if !wanted || c.off%pieceBytes == 0 {
-			if err := c.end(); err != nil {
+			if err := c.endPiece(); err != nil {
 				return err
 			}
 		}
@@ -128,8 +128,8 @@ func (c *cutter) each(n int64, take func(n int64, wanted bool) (int64, error)) e
 	return nil
 }
 
-// ahead says how many of the next n bytes share one fate, and whether they are wanted.
-func (c *cutter) ahead(n int64) (int64, bool) {
+// nextPart returns how many of the next n bytes are all wanted or all unwanted.
+func (c *cutter) nextPart(n int64) (int64, bool) {
 	if c.all {
 		return n, true
 	}
@@ -145,40 +145,40 @@ func (c *cutter) ahead(n int64) (int64, bool) {
 	return min(n, c.want[0].Off+c.want[0].Len-c.off), true
 }
 
-// buffer is memory for the next bytes: n of them, or fewer where a piece ends before.
-func (c *cutter) buffer(n int64) []byte {
+// growPiece returns memory for the next n bytes, or fewer where a piece ends before.
+func (c *cutter) growPiece(n int64) []byte {
 	if c.memory == nil {
-		c.memory, c.start = getMemory(one), c.off
+		c.memory, c.start = getMemory(onePiece), c.off
 	}
 	used := c.off - c.start
 	return c.memory.bytes[used : used+min(n, pieceBytes-c.off%pieceBytes)]
 }
 
-// end closes the piece that was begun.
-func (c *cutter) end() error {
+// endPiece closes the current piece.
+func (c *cutter) endPiece() error {
 	m := c.memory
 	if m == nil {
 		return nil
 	}
 	c.memory = nil
-	defer m.free()
-	return c.share(m, m.bytes[:c.off-c.start], c.start)
+	defer m.release()
+	return c.cutPieces(m, m.bytes[:c.off-c.start], c.start)
 }
 
-// share makes pieces of p, which is a part of m. Where everything is wanted, nobody
-// has said where the zeros are, so they are looked for.
-func (c *cutter) share(m *memory, p []byte, off int64) error {
+// cutPieces makes pieces of p, which is a part of m. Where everything is wanted, no map
+// says where zeros are, so it searches for them.
+func (c *cutter) cutPieces(m *memory, p []byte, off int64) error {
 	for len(p) > 0 {
 		n, zero := len(p), false
 		if c.all {
-			n, zero = leading(p)
+			n, zero = leadingRun(p)
 		}
 		piece := Piece{Off: off, Len: int64(n)}
 		if !zero {
 			piece.Data, piece.memory = p[:n:n], m
 			m.users.Add(1)
 		}
-		if err := c.put(piece); err != nil {
+		if err := c.queuePiece(piece); err != nil {
 			return err
 		}
 		p, off = p[n:], off+int64(n)
@@ -186,29 +186,29 @@ func (c *cutter) share(m *memory, p []byte, off int64) error {
 	return nil
 }
 
-// addMemory takes the n bytes that m begins with as the next ones of the image, and m with
-// them. They stay where they are, unless pieces may not lie like that.
+// addMemory adds the first n bytes of m as the next ones of the image, and takes over
+// m. It copies them only where pieces must not be aligned like that.
 func (c *cutter) addMemory(m *memory, n int64) error {
-	defer m.free()
+	defer m.release()
 	if c.off%alignment != 0 {
 		_, err := c.Write(m.bytes[:n])
 		return err
 	}
-	if err := c.end(); err != nil {
+	if err := c.endPiece(); err != nil {
 		return err
 	}
 	rest, at := m.bytes[:n], int64(0)
-	return c.each(n, func(n int64, wanted bool) (int64, error) {
-		if at%alignment != 0 { // behind a span that does not end with a block
+	return c.eachPart(n, func(n int64, wanted bool) (int64, error) {
+		if at%alignment != 0 { // after a span that does not end with a block
 			if wanted {
-				n = int64(copy(c.buffer(n), rest))
+				n = int64(copy(c.growPiece(n), rest))
 			}
 		} else if wanted {
-			if err := c.end(); err != nil {
+			if err := c.endPiece(); err != nil {
 				return 0, err
 			}
 			n = min(n, pieceBytes-c.off%pieceBytes)
-			if err := c.share(m, rest[:n:n], c.off); err != nil {
+			if err := c.cutPieces(m, rest[:n:n], c.off); err != nil {
 				return 0, err
 			}
 		}
@@ -217,9 +217,10 @@ func (c *cutter) addMemory(m *memory, n int64) error {
 	})
 }
 
-// leading is how much p begins with that is all zero, or has no longer run of zeros.
-// Only whole blocks count, so that what follows zeros is where direct I/O wants it.
-func leading(p []byte) (int, bool) {
+// leadingRun returns the length of the run at the start of p: all zeros, or without a
+// longer run of zeros. Only whole blocks count as zeros, so that the data after them is
+// aligned for direct I/O.
+func leadingRun(p []byte) (int, bool) {
 	run, at := 0, 0
 	for ; at < len(p); at += alignment {
 		if at+alignment <= len(p) && isZero(p[at:at+alignment]) {
@@ -240,13 +241,13 @@ func leading(p []byte) (int, bool) {
 	return len(p), false
 }
 
-// put hands on a piece; zeros wait for those that may follow them.
-func (c *cutter) put(p Piece) error {
+// queuePiece sends a piece. Zeros wait for more zeros.
+func (c *cutter) queuePiece(p Piece) error {
 	if p.Data == nil && c.zeros.Len > 0 && p.Off == c.zeros.Off+c.zeros.Len {
 		c.zeros.Len += p.Len
 		return nil
 	}
-	if err := c.handZeros(); err != nil {
+	if err := c.sendZeros(); err != nil {
 		p.Free()
 		return err
 	}
@@ -254,43 +255,43 @@ func (c *cutter) put(p Piece) error {
 		c.zeros = Span{p.Off, p.Len}
 		return nil
 	}
-	return c.hand(p)
+	return c.send(p)
 }
 
-func (c *cutter) handZeros() error {
+func (c *cutter) sendZeros() error {
 	z := c.zeros
 	if z.Len == 0 {
 		return nil
 	}
 	c.zeros = Span{}
-	return c.hand(Piece{Off: z.Off, Len: z.Len})
+	return c.send(Piece{Off: z.Off, Len: z.Len})
 }
 
-func (c *cutter) hand(p Piece) error {
+func (c *cutter) send(p Piece) error {
 	c.failed = c.sink(p)
 	return c.failed
 }
 
-// flush hands on what is left.
+// flush sends what is left.
 func (c *cutter) flush() error {
-	if err := c.end(); err != nil {
+	if err := c.endPiece(); err != nil {
 		return err
 	}
-	return c.handZeros()
+	return c.sendZeros()
 }
 
-// whole finds a section that ended too early.
-func (c *cutter) whole() error {
+// finishSection refuses a section that ended too early.
+func (c *cutter) finishSection() error {
 	if c.limit >= 0 && c.off != c.limit {
 		return errDamaged
 	}
 	return c.flush()
 }
 
-// drop frees what was never handed on.
-func (c *cutter) drop() {
+// freePiece frees the memory of an unfinished piece.
+func (c *cutter) freePiece() {
 	if c.memory != nil {
-		c.memory.free()
+		c.memory.release()
 		c.memory = nil
 	}
 }

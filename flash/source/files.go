@@ -18,7 +18,7 @@ import (
 	"slipway/layers/progress"
 )
 
-// Made says what MapFile and PackFile made of an image.
+// Made is the result of MapFile and PackFile.
 type Made struct {
 	Image       string `json:"image"`
 	Form        string `json:"form"`
@@ -36,7 +36,7 @@ func MapFile(ctx context.Context, path, version string) (Made, error) {
 	if err != nil {
 		return Made{}, fmt.Errorf("map %s: %w", path, err)
 	}
-	made, m, err := pack(ctx, path, nil, 1, algorithm)
+	made, m, err := packFile(ctx, path, nil, 1, algorithm)
 	if err != nil {
 		return Made{}, err
 	}
@@ -44,12 +44,11 @@ func MapFile(ctx context.Context, path, version string) (Made, error) {
 	return made, writeMap(made.Map, m, version)
 }
 
-// PackFile writes an image in any form as frames of zstd to a file that is called as to
-// says, and its block map as to.bmap. An empty to is the image's name with the ending of
-// this form.
+// PackFile writes an image in any form as frames of zstd to a file, with its block map
+// beside it. An empty to is the image's name with the ending .zst.
 func PackFile(ctx context.Context, path, to string, level int) (Made, error) {
 	if to == "" {
-		to = plainName(path) + ".zst"
+		to = trimForm(path) + ".zst"
 	}
 	if err := checkTarget(path, to); err != nil {
 		return Made{}, fmt.Errorf("pack: %w", err)
@@ -59,7 +58,7 @@ func PackFile(ctx context.Context, path, to string, level int) (Made, error) {
 		return Made{}, err
 	}
 	defer f.Cleanup()
-	made, m, err := pack(ctx, path, f, level, bmap.SHA256)
+	made, m, err := packFile(ctx, path, f, level, bmap.SHA256)
 	if err != nil {
 		return Made{}, err
 	}
@@ -67,7 +66,7 @@ func PackFile(ctx context.Context, path, to string, level int) (Made, error) {
 		return Made{}, err
 	}
 	made.Packed, made.Map = to, to+".bmap"
-	// An old map with a new image would be worse than none, so it comes last.
+	// An old map must not stay beside a new image, so the map is written last.
 	if err := os.Remove(made.Map); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Made{}, err
 	}
@@ -77,8 +76,8 @@ func PackFile(ctx context.Context, path, to string, level int) (Made, error) {
 	return made, writeMap(made.Map, m, bmap.Latest)
 }
 
-// plainName is a name without the ending that its form gave it.
-func plainName(path string) string {
+// trimForm removes the ending of a form from a name.
+func trimForm(path string) string {
 	ending := strings.ToLower(filepath.Ext(path))
 	for _, k := range forms {
 		if slices.Contains(k.ends, ending) {
@@ -88,8 +87,8 @@ func plainName(path string) string {
 	return path
 }
 
-// checkTarget refuses what packing would replace and must not: the image, also where a
-// map would lie, and devices, whose nodes would become files.
+// checkTarget refuses targets that packing must not replace: the image, also as the
+// map's name, or devices, whose nodes would become files.
 func checkTarget(path, to string) error {
 	image, err := os.Stat(path)
 	if err != nil {
@@ -110,7 +109,7 @@ func checkTarget(path, to string) error {
 	return nil
 }
 
-func pack(ctx context.Context, path string, to io.Writer, level int, algorithm string) (Made, bmap.Map, error) {
+func packFile(ctx context.Context, path string, to io.Writer, level int, algorithm string) (Made, bmap.Map, error) {
 	f, err := localfile.Open(path)
 	if err != nil {
 		return Made{}, bmap.Map{}, localfile.NotHere(path, err)
@@ -142,7 +141,7 @@ func writeMap(path string, m bmap.Map, version string) error {
 	return renameio.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// Show prints what was made, for people.
+// Show prints the result as text.
 func (m Made) Show(w io.Writer) {
 	fmt.Fprintf(w, "%s (%s): %d MiB, of which %d MiB are data in %d ranges\n", m.Image, m.Form, m.ImageBytes>>20, m.MappedBytes>>20, m.Ranges)
 	if m.Packed != "" {

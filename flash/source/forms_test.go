@@ -85,7 +85,7 @@ func smallImage() []byte {
 	return slices.Concat(random(130*kib), make([]byte, mib), bytes.Repeat([]byte("a line of a log\n"), 5000), make([]byte, 20*kib), random(30*kib), make([]byte, 900), []byte("end"))
 }
 
-// summedSparse is a sparse image with checksums, and what it unpacks to.
+// summedSparse returns a sparse image with checksums, and its unpacked content.
 func summedSparse(image []byte) ([]byte, []byte) {
 	fill := bytes.Repeat([]byte("fill"), 2*1024)
 	all := slices.Concat(image[:8192], fill, make([]byte, 3*4096), image[8192:8192+4096])

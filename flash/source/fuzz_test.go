@@ -10,7 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// fuzzLimit is more than what a small input makes that is no bomb.
+// fuzzLimit is more than a small valid input unpacks to.
 const fuzzLimit = 64 << 20
 
 // prove unpacks a file as a whole, and once more what lies in a few spans alone: both
@@ -99,7 +99,7 @@ func framed(_ testing.TB, p []byte) []byte {
 	for last := false; !last; {
 		n := min(len(p), maxBlockBytes)
 		last = n == len(p)
-		head := blockHeader(block{last: last, kind: rawBlock, size: int64(n)})
+		head := encodeBlockHeader(block{last: last, kind: rawBlock, size: int64(n)})
 		out, p = append(append(out, head[:]...), p[:n]...), p[n:]
 	}
 	return out

@@ -6,20 +6,20 @@ import (
 	"slipway/flash/source/inflate"
 )
 
-type gz struct{ packed }
+type gz struct{ packedFile }
 
-func openGz(f packed) (decoder, error) { return gz{f}, nil }
+func openGz(f packedFile) (decoder, error) { return gz{f}, nil }
 
 func (gz) unpackedBytes() int64 { return -1 }
 func (gz) sections() []Section  { return []Section{{0, -1}} }
-func (g gz) finish() error      { return unchanged(g.packed) }
+func (g gz) checkRest() error   { return checkUnchanged(g.packedFile) }
 func (gz) close()               {}
 
-func (g gz) decode(_ int, to *cutter) error {
-	return inflate.Gzip(io.NewSectionReader(g.File, 0, g.sizeBytes), unpacked{to})
+func (g gz) decodeSection(_ int, to *cutter) error {
+	return inflate.Gzip(io.NewSectionReader(g.File, 0, g.sizeBytes), cutterOutput{to})
 }
 
-// unpacked is a cutter as decoders see it.
-type unpacked struct{ *cutter }
+// cutterOutput is a cutter with the methods that the decoders need.
+type cutterOutput struct{ *cutter }
 
-func (u unpacked) SkipZeros(n int64) error { return u.skipZeros(n) }
+func (u cutterOutput) SkipZeros(n int64) error { return u.skipZeros(n) }

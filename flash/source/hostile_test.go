@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a sparse image says of its size must not cost memory.
+// The stated size of a sparse image must not cost memory.
 func TestSparseOfManySections(t *testing.T) {
 	file := simg(1<<24, 0, chunk(skipChunk, 1<<24, nil))
 	binary.LittleEndian.PutUint32(file[12:], maxSparseBlock)
@@ -53,7 +53,7 @@ func TestSparseWithLongHeaders(t *testing.T) {
 	}
 }
 
-// A first frame of few bytes must not hide what the image is.
+// A small first frame must not hide the image's form.
 func TestLooksInsideSeveralSections(t *testing.T) {
 	image := bytes.Repeat(random(64*kib), 4*sectionBytes/(64*kib))
 	simage := simg(uint32(len(image)/4096), 0, chunk(storedChunk, uint32(len(image)/4096), image))
@@ -69,7 +69,7 @@ func TestZstWindowOfTable(t *testing.T) {
 	const blockBytes, claimed = 100 * kib, 2000
 	frame := append([]byte(frameMagic), 0, 16<<3) // a window of 64 MiB, no size
 	for i := range 30 {
-		head := blockHeader(block{last: i == 29, kind: rawBlock, size: blockBytes})
+		head := encodeBlockHeader(block{last: i == 29, kind: rawBlock, size: blockBytes})
 		frame = append(append(frame, head[:]...), random(blockBytes)...)
 	}
 	small := byOther(t, random(100))
@@ -85,7 +85,7 @@ func TestZstWindowOfTable(t *testing.T) {
 	}
 }
 
-// zipWithFolders is an archive whose list of files goes on after what its end says.
+// zipWithFolders is an archive with more files than its end record states.
 func zipWithFolders(t *testing.T, folders int) []byte {
 	one := zipOf(t, zip.Store, []byte("the image"), "disk.img")
 	at := bytes.Index(one, []byte("PK\x01\x02"))

@@ -7,44 +7,44 @@ import (
 	"io"
 )
 
-// inside is a sparse image inside a packed file, as simg.xz.
-type inside struct {
+// sparseInside is a sparse image inside a compressed file, as simg.xz.
+type sparseInside struct {
 	outer decoder
 	name  string // of the outer form
 	size  int64
 }
 
-func (n *inside) form() string {
+func (n *sparseInside) formName() string {
 	if n.name == "" {
 		return "sparse"
 	}
 	return "sparse in " + n.name
 }
 
-func (n *inside) unpackedBytes() int64 { return n.size }
-func (n *inside) sections() []Section  { return []Section{{0, n.size}} }
-func (n *inside) finish() error        { return n.outer.finish() }
-func (n *inside) close()               { n.outer.close() }
+func (n *sparseInside) unpackedBytes() int64 { return n.size }
+func (n *sparseInside) sections() []Section  { return []Section{{0, n.size}} }
+func (n *sparseInside) checkRest() error     { return n.outer.checkRest() }
+func (n *sparseInside) close()               { n.outer.close() }
 
-// decode goes through the outer file's sections in order.
-func (n *inside) decode(_ int, to *cutter) error {
-	u := newUnsparse(to)
+// decodeSection decodes the outer file's sections in order.
+func (n *sparseInside) decodeSection(_ int, to *cutter) error {
+	u := newSparseStream(to)
 	var failed error
 	for i, s := range n.outer.sections() {
 		through := newCutter(to.ctx, s, []Span{{0, maxImageBytes}}, func(p Piece) error {
 			defer p.Free()
 			if p.Data == nil {
-				failed = u.zeros(p.Len)
+				failed = u.writeZeros(p.Len)
 			} else {
 				failed = u.write(p.Data)
 			}
 			return failed
 		})
-		err := n.outer.decode(i, through)
+		err := n.outer.decodeSection(i, through)
 		if err == nil {
-			err = through.whole()
+			err = through.finishSection()
 		}
-		through.drop()
+		through.freePiece()
 		if failed != nil {
 			return failed
 		}
@@ -52,24 +52,24 @@ func (n *inside) decode(_ int, to *cutter) error {
 			return err
 		}
 	}
-	return u.finish()
+	return u.checkEnd()
 }
 
-// wholeFile is a file as it is, in one section.
-type wholeFile struct{ packed }
+// wholeFile is a file as one section.
+type wholeFile struct{ packedFile }
 
 func (w wholeFile) unpackedBytes() int64 { return w.sizeBytes }
 func (w wholeFile) sections() []Section  { return []Section{{0, w.sizeBytes}} }
-func (w wholeFile) finish() error        { return unchanged(w.packed) }
+func (w wholeFile) checkRest() error     { return checkUnchanged(w.packedFile) }
 func (w wholeFile) close()               {}
-func (w wholeFile) decode(_ int, to *cutter) error {
+func (w wholeFile) decodeSection(_ int, to *cutter) error {
 	return to.readFrom(w.File, 0, w.sizeBytes)
 }
 
 var errPeeked = errors.New("enough was seen")
 
-// peek unpacks the first n bytes of an image, which are rarely in several sections.
-func peek(ctx context.Context, d decoder, n int64) ([]byte, error) {
+// peekImage unpacks the first n bytes of an image. They are rarely in several sections.
+func peekImage(ctx context.Context, d decoder, n int64) ([]byte, error) {
 	var head []byte
 	for i, s := range d.sections() {
 		if s.Off >= n {
@@ -98,8 +98,8 @@ func peekSection(ctx context.Context, d decoder, i int, n int64) ([]byte, error)
 		}
 		return nil
 	})
-	defer to.drop()
-	err := d.decode(i, to)
+	defer to.freePiece()
+	err := d.decodeSection(i, to)
 	if err == nil {
 		err = to.flush()
 	}
@@ -111,28 +111,28 @@ func peekSection(ctx context.Context, d decoder, i int, n int64) ([]byte, error)
 
 // Head unpacks the first n bytes of the image, or all of a shorter one.
 func (m *Image) Head(ctx context.Context, n int64) ([]byte, error) {
-	head, err := peek(ctx, m.decoder, n)
+	head, err := peekImage(ctx, m.decoder, n)
 	if err != nil && context.Cause(ctx) == nil {
-		err = fmt.Errorf("%s: %w", m.name, cut(err))
+		err = fmt.Errorf("%s: %w", m.name, explainEOF(err))
 	}
 	return head, err
 }
 
-// lookInside refuses what is packed and is no image, and knows a sparse one.
+// lookInside refuses compressed content that is no image, and detects a sparse image.
 func lookInside(d decoder, form, name string) (decoder, error) {
-	head, err := peek(context.Background(), d, headBytes)
+	head, err := peekImage(context.Background(), d, headBytes)
 	switch {
 	case err != nil:
 		return nil, err
 	case len(head) >= sparseHeadBytes && string(head[:4]) == sparseMagic:
-		h, err := parseSparse(head)
+		h, err := parseSparseHead(head)
 		if err == nil {
-			err = refusePart(plainName(name))
+			err = refusePart(trimForm(name))
 		}
-		return &inside{outer: d, name: form, size: h.sizeBytes()}, err
+		return &sparseInside{outer: d, name: form, size: h.sizeBytes()}, err
 	}
-	if k := formOf(head); k != nil {
+	if k := findForm(head); k != nil {
 		return nil, fmt.Errorf("it is packed twice, by %s and by %s; unpack the outer one first", form, k.name)
 	}
-	return d, notImage(head)
+	return d, checkNotImage(head)
 }

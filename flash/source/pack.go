@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// frameBytes is the most data in one of our frames, which is one piece. Frames of 8
-	// MiB would save less than 1 %.
+	// frameBytes is the most data in one of our frames: one piece. Frames of 8 MiB
+	// would save less than 1 %.
 	frameBytes = pieceBytes
 	// holeBytes is the most zeros in one of our frames. Holes are cut into powers of two,
 	// so that there are few different checksums of zeros.
@@ -26,29 +26,29 @@ const (
 )
 
 // packer writes an image as frames of zstd with a table of them, and makes its block
-// map. Each frame is a part of one range of the map, or zeros alone, so that a flash
-// decodes, proves and writes them side by side; zstd -d makes the image of it too.
+// map. Each frame is a part of one range of the map, or only zeros. A flash can thus
+// decode, verify and write frames in parallel. zstd -d unpacks the file too.
 type packer struct {
-	to      io.Writer     // nil: only the map is made
+	to      io.Writer     // nil: makes only the map
 	encoder *zstd.Encoder // for several frames at once
 	count   func(int64)   // of the image's bytes
 	work    chan *tile    // to be packed
-	ordered chan *tile    // all, as they follow in the image
+	ordered chan *tile    // all tiles, in the image's order
 	free    chan []byte   // memory for tiles
 
 	blocks bmap.Map
-	at     int64 // up to where the image is written
+	at     int64 // end of the written part of the image
 	table  []byte
 	frames int64
 }
 
-// tile is a part of the image on its way through the packer.
+// tile is a part of the image that passes through the packer.
 type tile struct {
 	off, len int64
 	data     []byte // nil: zeros
 	ranges   []bmap.Range
 	packed   []packedFrame
-	done     chan struct{} // closed when ranges and packed are there
+	done     chan struct{} // closed once ranges and packed are set
 }
 
 type packedFrame struct {
@@ -85,31 +85,31 @@ func (p *packer) packImage(ctx context.Context, m *Image) (bmap.Map, error) {
 	g.Go(func() error {
 		defer close(p.ordered)
 		defer close(p.work)
-		return p.read(ctx, m)
+		return p.readImage(ctx, m)
 	})
 	for range cores {
 		g.Go(func() error {
 			for t := range p.work {
-				p.pack(t)
+				p.packTile(t)
 			}
 			return nil
 		})
 	}
-	g.Go(func() error { return p.write(ctx) })
+	g.Go(func() error { return p.writeFrames(ctx) })
 	if err := g.Wait(); err != nil {
 		return bmap.Map{}, err
 	}
 	return p.blocks, nil
 }
 
-// read cuts the image into tiles.
-func (p *packer) read(ctx context.Context, m *Image) error {
+// readImage cuts the image into tiles.
+func (p *packer) readImage(ctx context.Context, m *Image) error {
 	var open *tile
 	for i := range m.Sections() {
 		err := m.Decode(ctx, i, nil, func(piece Piece) (err error) {
 			defer piece.Free()
 			for piece.Len > 0 && err == nil {
-				piece, open, err = p.add(ctx, piece, open)
+				piece, open, err = p.addToTile(ctx, piece, open)
 			}
 			return err
 		})
@@ -120,20 +120,20 @@ func (p *packer) read(ctx context.Context, m *Image) error {
 	if err := m.Finish(); err != nil {
 		return err
 	}
-	return p.send(ctx, open)
+	return p.sendTile(ctx, open)
 }
 
-// add takes the beginning of a piece into a tile, and returns the rest and a tile that
-// is not full yet.
-func (p *packer) add(ctx context.Context, piece Piece, open *tile) (Piece, *tile, error) {
+// addToTile adds the beginning of a piece to a tile. It returns the rest of the piece,
+// and the tile unless it is full.
+func (p *packer) addToTile(ctx context.Context, piece Piece, open *tile) (Piece, *tile, error) {
 	if open == nil {
 		open = &tile{off: piece.Off, done: make(chan struct{})}
 		if many := piece.Len &^ (bmap.TileBytes - 1); piece.Data == nil && many > 0 {
 			open.len = many
-			return Piece{Off: piece.Off + many, Len: piece.Len - many}, nil, p.send(ctx, open)
+			return Piece{Off: piece.Off + many, Len: piece.Len - many}, nil, p.sendTile(ctx, open)
 		}
 		var err error
-		if open.data, err = p.memory(ctx); err != nil {
+		if open.data, err = p.waitForMemory(ctx); err != nil {
 			return piece, nil, err
 		}
 	}
@@ -149,10 +149,10 @@ func (p *packer) add(ctx context.Context, piece Piece, open *tile) (Piece, *tile
 	if open.len < bmap.TileBytes {
 		return piece, open, nil
 	}
-	return piece, nil, p.send(ctx, open)
+	return piece, nil, p.sendTile(ctx, open)
 }
 
-func (p *packer) memory(ctx context.Context) ([]byte, error) {
+func (p *packer) waitForMemory(ctx context.Context) ([]byte, error) {
 	select {
 	case b := <-p.free:
 		if b == nil {
@@ -164,8 +164,8 @@ func (p *packer) memory(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// send gives a tile to whoever packs it, and to the writer.
-func (p *packer) send(ctx context.Context, t *tile) error {
+// sendTile sends a tile to a worker, and to the writer.
+func (p *packer) sendTile(ctx context.Context, t *tile) error {
 	if t == nil {
 		return nil
 	}
@@ -186,8 +186,8 @@ func (p *packer) send(ctx context.Context, t *tile) error {
 	}
 }
 
-// pack finds the ranges of a tile and makes frames of them.
-func (p *packer) pack(t *tile) {
+// packTile finds the ranges of a tile and makes frames of them.
+func (p *packer) packTile(t *tile) {
 	defer close(t.done)
 	data := t.data[:t.len]
 	t.ranges = bmap.Scan(data, t.off, p.blocks.Algorithm)
@@ -205,8 +205,8 @@ func (p *packer) pack(t *tile) {
 	}
 }
 
-// write puts what was packed into order.
-func (p *packer) write(ctx context.Context) error {
+// writeFrames writes the frames in order.
+func (p *packer) writeFrames(ctx context.Context) error {
 	for t := range p.ordered {
 		select {
 		case <-t.done:
@@ -216,10 +216,10 @@ func (p *packer) write(ctx context.Context) error {
 		p.blocks.Ranges = append(p.blocks.Ranges, t.ranges...)
 		p.blocks.ImageSize = t.off + t.len
 		for _, f := range t.packed {
-			if err := p.holes(f.off); err != nil {
+			if err := p.writeHoles(f.off); err != nil {
 				return err
 			}
-			if err := p.frame(f.bytes, f.len); err != nil {
+			if err := p.writeFrame(f.bytes, f.len); err != nil {
 				return err
 			}
 		}
@@ -231,14 +231,14 @@ func (p *packer) write(ctx context.Context) error {
 	if ctx.Err() != nil || p.to == nil {
 		return context.Cause(ctx)
 	}
-	if err := p.holes(p.blocks.ImageSize); err != nil {
+	if err := p.writeHoles(p.blocks.ImageSize); err != nil {
 		return err
 	}
-	_, err := p.to.Write(p.footer())
+	_, err := p.to.Write(p.tableFrame())
 	return err
 }
 
-func (p *packer) frame(b []byte, sizeBytes int64) error {
+func (p *packer) writeFrame(b []byte, sizeBytes int64) error {
 	p.table = binary.LittleEndian.AppendUint32(p.table, uint32(len(b)))
 	p.table = binary.LittleEndian.AppendUint32(p.table, uint32(sizeBytes))
 	p.at += sizeBytes
@@ -249,31 +249,31 @@ func (p *packer) frame(b []byte, sizeBytes int64) error {
 	return err
 }
 
-// holes writes zeros up to an offset.
-func (p *packer) holes(end int64) error {
+// writeHoles writes zeros up to an offset.
+func (p *packer) writeHoles(end int64) error {
 	for p.at < end {
 		n := min(int64(1)<<(bits.Len64(uint64(end-p.at))-1), holeBytes)
-		if err := p.frame(holeFrame(n), n); err != nil {
+		if err := p.writeFrame(holeFrame(n), n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// holeFrame is one of n zeros: it repeats one byte in each block.
+// holeFrame returns a frame of n zeros, which repeats one byte in each block.
 func holeFrame(n int64) []byte {
 	const size4, sum, window = 2 << 6, 1 << 2, 7 << 3 // the window is one block
 	b := append([]byte(frameMagic), size4|sum, window)
 	b = binary.LittleEndian.AppendUint32(b, uint32(n))
 	for left := n; left > 0; left -= maxBlockBytes {
-		head := blockHeader(block{last: left <= maxBlockBytes, kind: runBlock, size: min(left, maxBlockBytes)})
+		head := encodeBlockHeader(block{last: left <= maxBlockBytes, kind: runBlock, size: min(left, maxBlockBytes)})
 		b = append(append(b, head[:]...), 0)
 	}
 	return binary.LittleEndian.AppendUint32(b, sumOfZeros(n))
 }
 
-// footer is the table of the frames, which readTable reads.
-func (p *packer) footer() []byte {
+// tableFrame returns the table of the frames, which readTable reads.
+func (p *packer) tableFrame() []byte {
 	head := binary.LittleEndian.AppendUint32(nil, tableMagic)
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(p.table)+footerBytes))
 	b := append(head, p.table...)

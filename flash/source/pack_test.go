@@ -143,7 +143,7 @@ func TestMapFile(t *testing.T) {
 	}
 }
 
-// What fails leaves nothing behind, and what was there as it was.
+// A failure leaves no new files, and old files unchanged.
 func TestPackFails(t *testing.T) {
 	image := byOther(t, sampleImage())
 	cut := writeFile(t, "disk.img.xyz", image[:len(image)-9])
@@ -194,7 +194,7 @@ func (w *fullWriter) Write(p []byte) (int, error) {
 func TestPackToFullDisk(t *testing.T) {
 	f := writeFile(t, "disk.img", longImage())
 	for _, left := range []int{0, 50 << 10, 100 << 10} {
-		_, _, err := pack(t.Context(), f.Name(), &fullWriter{left}, 3, bmap.SHA256)
+		_, _, err := packFile(t.Context(), f.Name(), &fullWriter{left}, 3, bmap.SHA256)
 		if !errors.Is(err, errFull) {
 			t.Errorf("a disk that is full after %d bytes: %v", left, err)
 		}

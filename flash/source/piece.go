@@ -9,14 +9,14 @@ import (
 
 const (
 	pieceBytes = 1 << 20 // no piece crosses a multiple of it
-	alignment  = 4096    // what direct I/O asks of memory on every disk that is sold today
-	// A shorter run of zeros is handed on as data: an additional write costs more.
+	alignment  = 4096    // the alignment that direct I/O needs on every current disk
+	// A shorter run of zeros is sent as data, since an additional write costs more.
 	minZeroBytes = 64 << 10
 )
 
-// Piece is a part of the unpacked image: Len bytes of zeros, of which there may be
-// many, where Data is nil; else Data, which is at most 1 MiB, does not cross a multiple
-// of 1 MiB of Off, and begins at a multiple of 4096 in memory.
+// Piece is a part of the unpacked image. Where Data is nil it is Len bytes of zeros, of
+// which there may be many. Else Data is at most 1 MiB, does not cross a multiple of 1
+// MiB of Off, and begins at a multiple of 4096 in memory.
 type Piece struct {
 	Off, Len int64
 	Data     []byte
@@ -24,11 +24,11 @@ type Piece struct {
 	memory *memory
 }
 
-// Free gives the piece's memory back. It is called once; without it the garbage
-// collector does the work.
+// Free returns the piece's memory to its pool. Call it at most once. Without it the
+// garbage collector frees the memory.
 func (p Piece) Free() {
 	if p.memory != nil {
-		p.memory.free()
+		p.memory.release()
 	}
 }
 
@@ -39,9 +39,9 @@ type memory struct {
 	pool  *sync.Pool
 }
 
-// one is memory of a piece; medium is that of a frame of zstd that is as large, as ours
-// are, and large that of a somewhat larger one.
-var one, medium, large = newPool(pieceBytes), newPool(pieceBytes + slackBytes), newPool(smallBytes + slackBytes)
+// onePiece has memory for a piece, mediumFrame for a frame of zstd with one piece, as
+// in our own files, largeFrame for larger ones.
+var onePiece, mediumFrame, largeFrame = newPool(pieceBytes), newPool(pieceBytes + slackBytes), newPool(smallBytes + slackBytes)
 
 func newPool(n int) *sync.Pool {
 	p := &sync.Pool{}
@@ -55,13 +55,13 @@ func getMemory(from *sync.Pool) *memory {
 	return m
 }
 
-func (m *memory) free() {
+func (m *memory) release() {
 	if m.users.Add(-1) == 0 {
 		m.pool.Put(m)
 	}
 }
 
-// Buffer makes n bytes of memory for direct I/O.
+// Buffer returns n bytes of memory for direct I/O.
 func Buffer(n int) []byte {
 	p := make([]byte, n+alignment)
 	skip := alignment - int(uintptr(unsafe.Pointer(&p[0]))%alignment)

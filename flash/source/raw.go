@@ -6,24 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sectionBytes is how much of a plain image one goroutine reads: also what a block
-// map of ours has as its largest range.
+// sectionBytes is how much of a plain image one goroutine reads. It is also the largest
+// range of our own block maps.
 const sectionBytes = 8 << 20
 
-// maxParts is the most sections of a plain or sparse image: what it says of its size
-// costs nothing, and must not cost memory.
+// maxParts is the most sections of a plain or sparse image. An image can state any
+// size, which must not cost memory.
 const maxParts = 1 << 18
 
 type raw struct {
-	packed
+	packedFile
 	parts []Section
 }
 
-func newRaw(f packed) *raw {
-	return &raw{packed: f, parts: partsOf(f.sizeBytes)}
+func newRaw(f packedFile) *raw {
+	return &raw{packedFile: f, parts: splitSections(f.sizeBytes)}
 }
 
-func partsOf(size int64) []Section {
+func splitSections(size int64) []Section {
 	each := int64(sectionBytes)
 	for size/each >= maxParts {
 		each *= 2
@@ -39,12 +39,12 @@ func (r *raw) unpackedBytes() int64 { return r.sizeBytes }
 func (r *raw) sections() []Section  { return r.parts }
 func (r *raw) close()               {}
 
-func (r *raw) finish() error { return unchanged(r.packed) }
+func (r *raw) checkRest() error { return checkUnchanged(r.packedFile) }
 
 var errChanged = errors.New("the file changed while it was read; wait until it is whole")
 
-// unchanged finds a file that was cut or grew while it was read.
-func unchanged(f packed) error {
+// checkUnchanged refuses a file whose size changed while it was read.
+func checkUnchanged(f packedFile) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func unchanged(f packed) error {
 	return nil
 }
 
-func (r *raw) decode(i int, to *cutter) error {
+func (r *raw) decodeSection(i int, to *cutter) error {
 	end := r.parts[i].Off + r.parts[i].Len
 	for off := r.parts[i].Off; off < end; {
 		data, hole, err := r.nextData(off, end)
@@ -73,9 +73,9 @@ func (r *raw) decode(i int, to *cutter) error {
 	return nil
 }
 
-// nextData asks the file system where data is from off on. It says end where there
-// is none; a file system that cannot tell says that all of it is data. The offset of
-// the file that this moves is nobody's.
+// nextData asks the file system for the next data from off on. It returns end where
+// there is none. A file system without holes reports that all of it is data. Nothing
+// else uses the file's offset, which nextData moves.
 func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
 	data, err = unix.Seek(int(r.Fd()), off, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) || err == nil && data >= end {
@@ -86,7 +86,7 @@ func (r *raw) nextData(off, end int64) (data, hole int64, err error) {
 	}
 	hole, err = unix.Seek(int(r.Fd()), data, unix.SEEK_HOLE)
 	if errors.Is(err, unix.ENXIO) || err == nil && hole <= data {
-		return 0, 0, errChanged // it was cut between the two
+		return 0, 0, errChanged // the file was truncated in between
 	}
 	return data, min(hole, end), err
 }

@@ -1,7 +1,6 @@
-// Package source turns an image file of any form into pieces of the unpacked image:
-// packed files, Android's sparse ones, plain ones. It proves the whole file, also
-// what a block map leaves out, and takes no more memory than a file's limits allow.
-// Where the pieces go is flash's.
+// Package source turns an image file of any form (compressed, Android sparse, plain)
+// into pieces of the unpacked image. It verifies the whole file, even where a block map
+// has holes. Its memory is bounded by the limits on a file.
 package source
 
 import (
@@ -35,72 +34,72 @@ type Image struct {
 	decoder decoder
 }
 
-// decoder is what each form is read by.
+// decoder reads one form.
 type decoder interface {
-	// unpackedBytes is -1 where only decoding tells.
+	// unpackedBytes returns the unpacked size, or -1 where only decoding tells.
 	unpackedBytes() int64
 	sections() []Section
-	// decode hands section i to the cutter, and returns an error where any byte of it,
-	// wanted or not, is not what it was when it was packed. It is called by several
-	// goroutines at once, for different sections.
-	decode(i int, to *cutter) error
-	// finish proves what is outside of all sections.
-	finish() error
+	// decodeSection decodes section i into the cutter. It returns an error where any
+	// byte, wanted or not, fails the form's checks. Several goroutines call it at once
+	// for different sections.
+	decodeSection(i int, to *cutter) error
+	// checkRest verifies what is outside of all sections.
+	checkRest() error
 	close()
 }
 
-// packed is a file as the forms see it.
-type packed struct {
+// packedFile is an open file as the forms see it.
+type packedFile struct {
 	*os.File
 	name      string
 	sizeBytes int64
 }
 
-// form is one way to pack an image. A form is a file, and an entry in forms.
+// form is one way to pack an image. Each has its own source file and an entry in forms.
 type form struct {
 	name  string
 	magic func(head []byte) bool
-	open  func(f packed) (decoder, error)
-	ends  []string // names that promise this form
-	plain bool     // it packs images alone
+	open  func(f packedFile) (decoder, error)
+	ends  []string // endings of names in this form
+	plain bool     // only images have this form
 }
 
-// headBytes is what forms are told by: up to the name of the tar format.
+// headBytes is how much of a file identifies its form: up to the magic of tar.
 const headBytes = 512
 
-// forms are tried in this order; what none of them claims is a plain image.
+// forms are tried in this order. A file that matches none is a plain image.
 var forms = []form{
 	{name: "zst", magic: isZst, open: openZst, ends: []string{".zst", ".zstd"}},
-	{name: "gz", magic: begins("\x1f\x8b\x08"), open: openGz, ends: []string{".gz", ".tgz"}},
-	{name: "sparse", magic: begins(sparseMagic), open: openSparse, ends: []string{".simg"}, plain: true},
-	{name: "bz2", magic: begins("BZh"), open: openBz2, ends: []string{".bz2"}},
-	{name: "zip", magic: begins("PK\x03\x04", zipEnd), open: openZip, ends: []string{".zip"}},
-	{name: "xz", magic: begins("\xfd7zXZ\x00"), open: openXz, ends: []string{".xz", ".txz"}},
+	{name: "gz", magic: hasMagic("\x1f\x8b\x08"), open: openGz, ends: []string{".gz", ".tgz"}},
+	{name: "sparse", magic: hasMagic(sparseMagic), open: openSparse, ends: []string{".simg"}, plain: true},
+	{name: "bz2", magic: hasMagic("BZh"), open: openBz2, ends: []string{".bz2"}},
+	{name: "zip", magic: hasMagic("PK\x03\x04", zipEnd), open: openZip, ends: []string{".zip"}},
+	{name: "xz", magic: hasMagic("\xfd7zXZ\x00"), open: openXz, ends: []string{".xz", ".txz"}},
 }
 
-func begins(magic ...string) func([]byte) bool {
+func hasMagic(magic ...string) func([]byte) bool {
 	return func(head []byte) bool {
 		return slices.ContainsFunc(magic, func(m string) bool { return strings.HasPrefix(string(head), m) })
 	}
 }
 
-// Open tells by its content what f is. The file stays the caller's, who closes it
-// after the image; name is what errors call it by.
+// Open recognises f by its content. The caller closes f after the image. name is for
+// errors.
 func Open(f *os.File, name string) (*Image, error) {
-	m, err := open(f, name)
+	m, err := openImage(f, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, cut(err))
+		return nil, fmt.Errorf("%s: %w", name, explainEOF(err))
 	}
 	return m, nil
 }
 
-func open(f *os.File, name string) (*Image, error) {
+func openImage(f *os.File, name string) (*Image, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s, not a file with an image; copy it into one first", kindOf(info.Mode()))
+		return nil, fmt.Errorf("%s, not a file with an image; copy it into one first", describeMode(info.Mode()))
 	}
 	if info.Size() == 0 {
 		return nil, errors.New("the file is empty; fetch or build it again")
@@ -109,10 +108,10 @@ func open(f *os.File, name string) (*Image, error) {
 	if _, err := f.ReadAt(head, 0); err != nil {
 		return nil, err
 	}
-	p := packed{File: f, name: name, sizeBytes: info.Size()}
-	k := formOf(head)
+	p := packedFile{File: f, name: name, sizeBytes: info.Size()}
+	k := findForm(head)
 	if k == nil {
-		if err := foreign(head, name); err != nil {
+		if err := checkPlain(head, name); err != nil {
 			return nil, err
 		}
 		return &Image{name: name, form: "raw", decoder: newRaw(p)}, nil
@@ -128,13 +127,13 @@ func open(f *os.File, name string) (*Image, error) {
 			return nil, err
 		}
 	}
-	if special, ok := m.decoder.(interface{ form() string }); ok {
-		m.form = special.form()
+	if special, ok := m.decoder.(interface{ formName() string }); ok {
+		m.form = special.formName()
 	}
 	return m, nil
 }
 
-func formOf(head []byte) *form {
+func findForm(head []byte) *form {
 	for i := range forms {
 		if forms[i].magic(head) {
 			return &forms[i]
@@ -143,14 +142,14 @@ func formOf(head []byte) *form {
 	return nil
 }
 
-func kindOf(m os.FileMode) string {
+func describeMode(m os.FileMode) string {
 	if m.IsDir() {
 		return "it is a folder"
 	}
 	return "it is a device or a pipe"
 }
 
-// notImages are files that people take for images, and what to do with them.
+// notImages are files that users mistake for images, with advice.
 var notImages = []struct {
 	at          int
 	magic, what string
@@ -179,10 +178,10 @@ var notImages = []struct {
 	{257, "ustar", "a tar archive; unpack it and give the image in it"},
 }
 
-// foreign refuses a file that is no plain image: by its content, or because its name
-// promises another form, as of a packed file whose download was something else.
-func foreign(head []byte, name string) error {
-	if err := notImage(head); err != nil {
+// checkPlain refuses a file that is no plain image: by its content, or because its name
+// promises another form. Such a file may be a failed download.
+func checkPlain(head []byte, name string) error {
+	if err := checkNotImage(head); err != nil {
 		return err
 	}
 	ending := strings.ToLower(filepath.Ext(name))
@@ -194,7 +193,7 @@ func foreign(head []byte, name string) error {
 	return nil
 }
 
-func notImage(head []byte) error {
+func checkNotImage(head []byte) error {
 	for _, n := range notImages {
 		if len(head) > n.at && strings.HasPrefix(string(head[n.at:]), n.magic) {
 			return fmt.Errorf("it is %s", n.what)
@@ -203,57 +202,57 @@ func notImage(head []byte) error {
 	return nil
 }
 
-// isZst knows frames and the skippable ones that some programs begin with.
+// isZst recognises frames of zstd, and the skippable frames that some programs begin
+// with.
 func isZst(head []byte) bool {
 	return strings.HasPrefix(string(head), frameMagic) || len(head) > 4 && string(head[1:4]) == "\x2a\x4d\x18" && head[0]&0xf0 == 0x50
 }
 
-// Form says what the file is: "raw", "gz", "xz", "zst", "framed zst", "bz2", "zip" or
-// "sparse"; "sparse in gz" and the like.
+// Form returns "raw", "gz", "xz", "zst", "framed zst", "bz2", "zip" or "sparse"; or
+// "sparse in gz" and the like.
 func (m *Image) Form() string { return m.form }
 
-// SizeBytes is the unpacked size; -1 where only decoding tells.
+// SizeBytes returns the unpacked size, or -1 where only decoding tells.
 func (m *Image) SizeBytes() int64 { return m.decoder.unpackedBytes() }
 
-// Sections are ascending and cover the image.
+// Sections returns the sections, which ascend and cover the image.
 func (m *Image) Sections() []Section { return m.decoder.sections() }
 
-// Decode decodes section i, all of it, and hands on its pieces in ascending order.
-// Where want is not nil, only bytes in these spans, which ascend and do not overlap,
-// are handed on; the others are decoded and proved like them, and only a plain image
-// is not read there. Decode may be called for several sections at once. The pieces
-// are the sink's, also where it returns an error, which ends the decoding.
+// Decode decodes all of section i and sends its pieces in ascending order. Where want
+// is not nil, it sends only bytes in these spans, which ascend and do not overlap. It
+// decodes and verifies the other bytes too, except that it does not read them in a
+// plain image. Several goroutines may call Decode for different sections. The sink owns
+// the pieces, even where it returns an error, which ends the decoding.
 func (m *Image) Decode(ctx context.Context, i int, want []Span, sink func(Piece) error) error {
 	to := newCutter(ctx, m.decoder.sections()[i], want, sink)
-	defer to.drop()
-	err := m.decoder.decode(i, to)
+	defer to.freePiece()
+	err := m.decoder.decodeSection(i, to)
 	if err == nil {
-		err = to.whole()
+		err = to.finishSection()
 	}
 	switch {
 	case err == nil, to.failed != nil:
-		return to.failed // the sink's own
+		return to.failed // the sink's error
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%s: byte %d of the image: %w", m.name, to.off, cut(err))
+	return fmt.Errorf("%s: byte %d of the image: %w", m.name, to.off, explainEOF(err))
 }
 
-// Finish proves what lies outside of all sections, after they were decoded: that the
-// file ends where its content does, and the sums of the whole. A section that was not
-// decoded is not proved.
+// Finish verifies what is outside of all sections, after they were decoded: the file's
+// end, and checksums of the whole. It does not verify sections that were not decoded.
 func (m *Image) Finish() error {
-	if err := m.decoder.finish(); err != nil {
-		return fmt.Errorf("%s: %w", m.name, cut(err))
+	if err := m.decoder.checkRest(); err != nil {
+		return fmt.Errorf("%s: %w", m.name, explainEOF(err))
 	}
 	return nil
 }
 
-// Close frees what Open took; the file stays open.
+// Close frees the decoder. The file stays open.
 func (m *Image) Close() { m.decoder.close() }
 
-// cut says what the end of a file in the middle of something means.
-func cut(err error) error {
+// explainEOF turns an early end of the file into advice.
+func explainEOF(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return errors.New("the file is cut off; fetch or build it again")
 	}
@@ -262,9 +261,9 @@ func cut(err error) error {
 
 var errDamaged = errors.New("the file is damaged; fetch or build it again")
 
-// damaged is what a decoder's complaint means; nil where only the size is wrong. The
-// end of the file where there should be more is a complaint of its own.
-func damaged(err error) error {
+// damagedError wraps a decoder's error; nil means that only the size is wrong. An early
+// end of the file keeps its own error.
+func damagedError(err error) error {
 	switch {
 	case err == nil:
 		return errDamaged

@@ -15,8 +15,8 @@ import (
 	"slipway/flash/source/crc"
 )
 
-// Android's sparse form: chunks that are stored, that repeat four bytes, or that do not
-// matter, which are zeros here.
+// Android's sparse form has chunks that are stored, that repeat four bytes, or that do
+// not matter. The last are zeros here.
 const (
 	sparseMagic      = "\x3a\xff\x26\xed"
 	sparseHeadBytes  = 28
@@ -32,15 +32,15 @@ const (
 	sumChunk
 )
 
-// sparseHead is what a sparse image says of itself.
+// sparseHead is the header of a sparse image.
 type sparseHead struct {
-	lenBytes, chunkLenBytes int64 // of the headers, which may be longer than ours
+	lenBytes, chunkLenBytes int64 // of the headers, which may be longer than the known fields
 	blockBytes, blocks      int64
 	chunks                  int64
-	sum                     uint64 // of the whole image, 0 where it does not say
+	sum                     uint64 // of the whole image; 0: none
 }
 
-func parseSparse(p []byte) (sparseHead, error) {
+func parseSparseHead(p []byte) (sparseHead, error) {
 	h := sparseHead{
 		lenBytes: int64(binary.LittleEndian.Uint16(p[8:])), chunkLenBytes: int64(binary.LittleEndian.Uint16(p[10:])),
 		blockBytes: int64(binary.LittleEndian.Uint32(p[12:])), blocks: int64(binary.LittleEndian.Uint32(p[16:])),
@@ -63,14 +63,14 @@ func (h sparseHead) sizeBytes() int64 { return h.blocks * h.blockBytes }
 // sparseChunk is a part of a sparse image.
 type sparseChunk struct {
 	kind int
-	at   int64 // of what is stored, in the file
+	at   int64 // offset of the stored data in the file
 	off  int64 // in the image
 	len  int64 // in the image
 	fill [4]byte
 }
 
-// parse reads the header of a chunk, and says how many bytes follow it.
-func (h sparseHead) parse(p []byte) (sparseChunk, int64, error) {
+// parseChunk reads the header of a chunk, and returns how many bytes follow it.
+func (h sparseHead) parseChunk(p []byte) (sparseChunk, int64, error) {
 	c := sparseChunk{kind: int(binary.LittleEndian.Uint16(p)), len: int64(binary.LittleEndian.Uint32(p[4:])) * h.blockBytes}
 	follow := int64(binary.LittleEndian.Uint32(p[8:])) - h.chunkLenBytes
 	want := map[int]int64{storedChunk: c.len, fillChunk: 4, skipChunk: 0, sumChunk: 4}
@@ -82,8 +82,8 @@ func (h sparseHead) parse(p []byte) (sparseChunk, int64, error) {
 
 var partOfSeveral = regexp.MustCompile(`(?i)sparsechunk|\.\d+$`)
 
-// refusePart is about files that hold one part of an image each and say of the rest
-// that it does not matter.
+// refusePart refuses a file that holds one part of an image. Such files mark the rest
+// as content that does not matter.
 func refusePart(name string) error {
 	base := strings.TrimSuffix(filepath.Base(name), ".img")
 	if partOfSeveral.MatchString(base) {
@@ -92,62 +92,62 @@ func refusePart(name string) error {
 	return nil
 }
 
-// errParts is what an image means whose chunks make less than it.
+// errParts means that the chunks are smaller than the image.
 var errParts = errors.New("its chunks are not as much as it says; it is damaged, or one of several parts: simg2img joins them")
 
-// sparse is one in a file of its own, any part of which can be read by itself.
+// sparse is a sparse image in its own file, any part of which can be read by itself.
 type sparse struct {
-	packed
+	packedFile
 	head   sparseHead
 	chunks []sparseChunk
 	parts  []Section
 }
 
-func openSparse(f packed) (decoder, error) {
+func openSparse(f packedFile) (decoder, error) {
 	if err := refusePart(f.name); err != nil {
 		return nil, err
 	}
 	p := make([]byte, sparseHeadBytes)
 	if _, err := f.ReadAt(p, 0); err != nil {
-		return nil, whole(err)
+		return nil, unexpectedEOF(err)
 	}
-	s := &sparse{packed: f}
+	s := &sparse{packedFile: f}
 	var err error
-	if s.head, err = parseSparse(p); err != nil {
+	if s.head, err = parseSparseHead(p); err != nil {
 		return nil, err
 	}
-	summed, err := s.walk()
+	summed, err := s.walkChunks()
 	if err != nil {
 		return nil, err
 	}
 	if summed || s.head.sum != 0 {
-		// A checksum of all before it is only found by reading all before it.
-		return &inside{outer: wholeFile{f}, size: s.head.sizeBytes()}, nil
+		// A checksum covers everything before it, so the image must be read in order.
+		return &sparseInside{outer: wholeFile{f}, size: s.head.sizeBytes()}, nil
 	}
-	s.parts = partsOf(s.head.sizeBytes())
+	s.parts = splitSections(s.head.sizeBytes())
 	return s, nil
 }
 
-// walk finds the chunks, and says whether one of them is a checksum.
-func (s *sparse) walk() (summed bool, err error) {
+// walkChunks finds the chunks, and reports whether one of them is a checksum.
+func (s *sparse) walkChunks() (summed bool, err error) {
 	at, off := s.head.lenBytes, int64(0)
-	look := &window{file: s.packed}
+	look := &fileWindow{file: s.packedFile}
 	for range s.head.chunks {
-		p, err := look.at(at, sparseChunkBytes)
+		p, err := look.bytesAt(at, sparseChunkBytes)
 		if err != nil {
 			return false, err
 		}
 		if len(p) < sparseChunkBytes {
 			return false, io.ErrUnexpectedEOF
 		}
-		c, follow, err := s.head.parse(p)
+		c, follow, err := s.head.parseChunk(p)
 		if err != nil {
 			return false, fmt.Errorf("the chunk at byte %d of the file: %w", at, err)
 		}
 		c.at, c.off = at+s.head.chunkLenBytes, off
 		if c.kind == fillChunk {
 			if _, err := s.ReadAt(c.fill[:], c.at); err != nil {
-				return false, whole(err)
+				return false, unexpectedEOF(err)
 			}
 		}
 		summed = summed || c.kind == sumChunk
@@ -158,9 +158,9 @@ func (s *sparse) walk() (summed bool, err error) {
 		}
 	}
 	switch {
-	case at > s.packed.sizeBytes:
+	case at > s.packedFile.sizeBytes:
 		return false, io.ErrUnexpectedEOF
-	case at < s.packed.sizeBytes:
+	case at < s.packedFile.sizeBytes:
 		return false, fmt.Errorf("something else follows the image at byte %d of the file; fetch or build it again", at)
 	case off != s.head.sizeBytes():
 		return false, errParts
@@ -170,10 +170,10 @@ func (s *sparse) walk() (summed bool, err error) {
 
 func (s *sparse) unpackedBytes() int64 { return s.head.sizeBytes() }
 func (s *sparse) sections() []Section  { return s.parts }
-func (s *sparse) finish() error        { return unchanged(s.packed) }
+func (s *sparse) checkRest() error     { return checkUnchanged(s.packedFile) }
 func (s *sparse) close()               {}
 
-func (s *sparse) decode(i int, to *cutter) error {
+func (s *sparse) decodeSection(i int, to *cutter) error {
 	off, end := s.parts[i].Off, s.parts[i].Off+s.parts[i].Len
 	first := sort.Search(len(s.chunks), func(i int) bool { return s.chunks[i].off+s.chunks[i].len > off })
 	for _, c := range s.chunks[first:] {
@@ -186,7 +186,7 @@ func (s *sparse) decode(i int, to *cutter) error {
 		case c.kind == storedChunk:
 			err = to.readFrom(s.File, c.at+off-c.off, n)
 		default:
-			err = to.fill(c.fill, n)
+			err = to.fillPattern(c.fill, n)
 		}
 		if err != nil {
 			return err
@@ -196,27 +196,27 @@ func (s *sparse) decode(i int, to *cutter) error {
 	return nil
 }
 
-// unsparse takes a sparse image that comes as a stream.
-type unsparse struct {
+// sparseStream decodes a sparse image that comes as a stream.
+type sparseStream struct {
 	to      *cutter
 	head    sparseHead
-	begun   bool   // the header is known
-	kept    []byte // of a header, until it is whole
-	need    int64  // how many bytes kept is to have
-	skip    int64  // of a header that is longer than ours
+	begun   bool   // the header was parsed
+	kept    []byte // the header so far
+	need    int64  // the length of the header
+	skip    int64  // rest of a longer header
 	chunk   sparseChunk
 	left    int64  // of a stored chunk
 	done    int64  // chunks
 	sum     uint64 // of all so far
-	partial uint64 // the same without what does not matter, as some programs write it
+	partial uint64 // the same without skipped chunks, as some programs compute it
 }
 
-func newUnsparse(to *cutter) *unsparse { return &unsparse{to: to, need: sparseHeadBytes} }
+func newSparseStream(to *cutter) *sparseStream { return &sparseStream{to: to, need: sparseHeadBytes} }
 
-func (u *unsparse) ended() bool { return u.begun && u.done == u.head.chunks && u.skip == 0 }
+func (u *sparseStream) isComplete() bool { return u.begun && u.done == u.head.chunks && u.skip == 0 }
 
-// zeros is write for n zeros.
-func (u *unsparse) zeros(n int64) error {
+// writeZeros is write for n zeros.
+func (u *sparseStream) writeZeros(n int64) error {
 	for n > 0 {
 		k := min(n, int64(len(manyZeros)))
 		if u.left > 0 && u.skip == 0 {
@@ -224,10 +224,10 @@ func (u *unsparse) zeros(n int64) error {
 			if err := u.to.skipZeros(k); err != nil {
 				return err
 			}
-			if err := u.add(nil, k); err != nil {
+			if err := u.addSum(nil, k); err != nil {
 				return err
 			}
-			u.took(k)
+			u.countStored(k)
 		} else if err := u.write(manyZeros[:k]); err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func (u *unsparse) zeros(n int64) error {
 	return nil
 }
 
-func (u *unsparse) write(p []byte) error {
+func (u *sparseStream) write(p []byte) error {
 	for len(p) > 0 {
 		var n int64
 		switch most := int64(len(p)); {
@@ -248,17 +248,17 @@ func (u *unsparse) write(p []byte) error {
 			if _, err := u.to.Write(p[:n]); err != nil {
 				return err
 			}
-			if err := u.add(p[:n], n); err != nil {
+			if err := u.addSum(p[:n], n); err != nil {
 				return err
 			}
-			u.took(n)
-		case u.ended():
+			u.countStored(n)
+		case u.isComplete():
 			return errors.New("something else follows the image; fetch or build the file again")
 		default:
 			n = min(u.need-int64(len(u.kept)), most)
 			u.kept = append(u.kept, p[:n]...)
 			if int64(len(u.kept)) == u.need {
-				if err := u.step(); err != nil {
+				if err := u.parseHeader(); err != nil {
 					return err
 				}
 			}
@@ -268,34 +268,34 @@ func (u *unsparse) write(p []byte) error {
 	return nil
 }
 
-func (u *unsparse) took(n int64) {
+func (u *sparseStream) countStored(n int64) {
 	if u.left -= n; u.left == 0 {
-		u.next()
+		u.nextChunk()
 	}
 }
 
-func (u *unsparse) next() { u.done, u.kept, u.need = u.done+1, u.kept[:0], sparseChunkBytes }
+func (u *sparseStream) nextChunk() { u.done, u.kept, u.need = u.done+1, u.kept[:0], sparseChunkBytes }
 
-// step takes a header, or what follows that of a fill or a checksum.
-func (u *unsparse) step() (err error) {
+// parseHeader parses a header, or the data after that of a fill or a checksum.
+func (u *sparseStream) parseHeader() (err error) {
 	p := u.kept
 	switch {
 	case !u.begun:
 		if string(p[:4]) != sparseMagic {
 			return errDamaged
 		}
-		u.head, err = parseSparse(p)
+		u.head, err = parseSparseHead(p)
 		u.begun, u.skip = true, u.head.lenBytes-sparseHeadBytes
 		u.kept, u.need = p[:0], sparseChunkBytes
 		return err
 	case u.need == sparseChunkBytes:
-		return u.begin(p)
+		return u.beginChunk(p)
 	case u.chunk.kind == fillChunk:
 		copy(u.chunk.fill[:], p[sparseChunkBytes:])
-		if err := u.to.fill(u.chunk.fill, u.chunk.len); err != nil {
+		if err := u.to.fillPattern(u.chunk.fill, u.chunk.len); err != nil {
 			return err
 		}
-		if err := u.add(bytes.Repeat(u.chunk.fill[:], 4<<10), u.chunk.len); err != nil {
+		if err := u.addSum(bytes.Repeat(u.chunk.fill[:], 4<<10), u.chunk.len); err != nil {
 			return err
 		}
 	default:
@@ -303,12 +303,12 @@ func (u *unsparse) step() (err error) {
 			return errDamaged
 		}
 	}
-	u.next()
+	u.nextChunk()
 	return nil
 }
 
-func (u *unsparse) begin(p []byte) error {
-	c, follow, err := u.head.parse(p)
+func (u *sparseStream) beginChunk(p []byte) error {
+	c, follow, err := u.head.parseChunk(p)
 	if err != nil {
 		return err
 	}
@@ -329,17 +329,17 @@ func (u *unsparse) begin(p []byte) error {
 			return err
 		}
 		partial := u.partial
-		if err := u.add(nil, c.len); err != nil {
+		if err := u.addSum(nil, c.len); err != nil {
 			return err
 		}
 		u.partial = partial
 	}
-	u.next()
+	u.nextChunk()
 	return nil
 }
 
-// add counts n bytes in the checksums: p again and again, or zeros.
-func (u *unsparse) add(p []byte, n int64) error {
+// addSum adds n bytes to the checksums: p repeatedly, or zeros.
+func (u *sparseStream) addSum(p []byte, n int64) error {
 	count := func(sum uint64, n int64) uint64 { return crc.IEEE.Update(sum, p[:n]) }
 	most := int64(len(p))
 	if p == nil {
@@ -347,7 +347,7 @@ func (u *unsparse) add(p []byte, n int64) error {
 	}
 	for n > 0 {
 		if err := context.Cause(u.to.ctx); err != nil {
-			return err // a few bytes of a file may stand for many
+			return err // a few bytes of the file may expand to many
 		}
 		k, same := min(n, most), u.sum == u.partial
 		u.sum = count(u.sum, k)
@@ -361,10 +361,10 @@ func (u *unsparse) add(p []byte, n int64) error {
 	return nil
 }
 
-// finish proves that nothing is missing.
-func (u *unsparse) finish() error {
+// checkEnd refuses an image that is incomplete or fails its checksum.
+func (u *sparseStream) checkEnd() error {
 	switch {
-	case !u.ended():
+	case !u.isComplete():
 		return io.ErrUnexpectedEOF
 	case u.to.off != u.head.sizeBytes():
 		return errParts

@@ -8,26 +8,26 @@ import (
 
 // xz decodes several blocks at once where a file has them, as those of "xz -T0" do.
 type xz struct {
-	packed
+	packedFile
 	file  *lzma2.File
 	parts []Section
 	first []int // block of each section, and the number of blocks
 	share *dictionaries
 }
 
-func openXz(f packed) (decoder, error) {
+func openXz(f packedFile) (decoder, error) {
 	file, err := lzma2.Open(f.File, f.sizeBytes)
 	if err != nil {
 		return nil, err
 	}
-	x := &xz{packed: f, file: file, share: newDictionaries()}
-	x.group()
+	x := &xz{packedFile: f, file: file, share: newDictionaries()}
+	x.groupBlocks()
 	return x, nil
 }
 
-// group makes sections of blocks, so that what is decoded by itself is not tiny. All
-// are one section where the memory for two dictionaries is not there.
-func (x *xz) group() {
+// groupBlocks joins blocks to sections that are not tiny. All are one section where the
+// memory does not suffice for two dictionaries.
+func (x *xz) groupBlocks() {
 	largest := 0
 	for _, b := range x.file.Blocks {
 		largest = max(largest, b.Dictionary)
@@ -52,41 +52,41 @@ func (x *xz) unpackedBytes() int64 {
 }
 
 func (x *xz) sections() []Section { return x.parts }
-func (x *xz) finish() error       { return unchanged(x.packed) }
+func (x *xz) checkRest() error    { return checkUnchanged(x.packedFile) }
 func (x *xz) close()              {}
 
-func (x *xz) decode(i int, to *cutter) error {
+func (x *xz) decodeSection(i int, to *cutter) error {
 	for b := x.first[i]; b < x.first[i+1]; b++ {
-		if err := x.block(b, to); err != nil {
+		if err := x.decodeBlock(b, to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (x *xz) block(i int, to *cutter) error {
+func (x *xz) decodeBlock(i int, to *cutter) error {
 	need := x.file.Blocks[i].Dictionary
 	x.share.acquire(i, need)
 	defer x.share.release(i, need)
-	return x.file.Decode(i, unpacked{to})
+	return x.file.Decode(i, cutterOutput{to})
 }
 
-// dictionaryBytes is what all blocks that are decoded side by side may have for what
-// their matches reach back to: most of the memory that decoding takes.
+// dictionaryBytes limits the dictionaries of all blocks that are decoded in parallel.
+// They are most of the memory for decoding.
 const dictionaryBytes = lzma2.MaxDictionary
 
-// dictionaries shares that out. Who takes pieces may take those of a block only after
-// all before it, so that a block never waits for memory which later ones have: it gets
-// it in any case. That is rare, as blocks are begun in their order.
+// dictionaries shares that memory. Pieces of a block are consumed only after all before
+// it. A block must therefore never wait for memory of later ones, so it gets its memory
+// in any case. That is rare, since blocks begin in order.
 type dictionaries struct {
-	mu   sync.Mutex
-	free *sync.Cond
-	used int
-	held map[int]bool // by block
+	mu      sync.Mutex
+	free    *sync.Cond
+	used    int
+	holders map[int]bool // by block
 }
 
 func newDictionaries() *dictionaries {
-	d := &dictionaries{held: map[int]bool{}}
+	d := &dictionaries{holders: map[int]bool{}}
 	d.free = sync.NewCond(&d.mu)
 	return d
 }
@@ -94,16 +94,16 @@ func newDictionaries() *dictionaries {
 func (d *dictionaries) acquire(block, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for d.used+n > dictionaryBytes && !d.before(block) {
+	for d.used+n > dictionaryBytes && !d.isFirst(block) {
 		d.free.Wait()
 	}
 	d.used += n
-	d.held[block] = true
+	d.holders[block] = true
 }
 
-// before says whether all who have memory are later than block.
-func (d *dictionaries) before(block int) bool {
-	for other := range d.held {
+// isFirst reports whether all holders of memory are later than block.
+func (d *dictionaries) isFirst(block int) bool {
+	for other := range d.holders {
 		if other < block {
 			return false
 		}
@@ -115,6 +115,6 @@ func (d *dictionaries) release(block, n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.used -= n
-	delete(d.held, block)
+	delete(d.holders, block)
 	d.free.Broadcast()
 }

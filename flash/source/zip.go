@@ -18,7 +18,7 @@ import (
 const (
 	maxZipFiles     = 1000
 	maxZipDirectory = 1 << 20
-	maxZipRead      = maxZipDirectory + 256<<10 // with what the library reads to find it
+	maxZipRead      = maxZipDirectory + 256<<10 // with the library's reads that find the directory
 	zipEndBytes     = 22
 	zipLocatorBytes = 20
 	zipEnd          = "PK\x05\x06"
@@ -27,23 +27,23 @@ const (
 	encryptedFlag   = 1
 )
 
-// zipped is the one file in a zip archive.
+// zipped is the only file in a zip archive.
 type zipped struct {
-	packed
+	packedFile
 	file *zip.File
 }
 
-func openZip(f packed) (decoder, error) {
+func openZip(f packedFile) (decoder, error) {
 	if err := checkZipEnd(f); err != nil {
 		return nil, err
 	}
-	in := &metered{file: f.File, left: maxZipRead}
+	in := &limitedReader{file: f.File, left: maxZipRead}
 	r, err := zip.NewReader(in, f.sizeBytes)
 	switch {
 	case errors.Is(err, errZipDirectory):
 		return nil, errZipDirectory
 	case err != nil:
-		return nil, damaged(err)
+		return nil, damagedError(err)
 	}
 	in.open = true
 	r.RegisterDecompressor(zstd.ZipMethodWinZip, zstd.ZipDecompressor(zstd.WithDecoderMaxWindow(wideBytes), zstd.WithDecoderConcurrency(1)))
@@ -54,7 +54,7 @@ func openZip(f packed) (decoder, error) {
 		}
 	}
 	if len(files) != 1 {
-		return nil, severalFiles(files)
+		return nil, severalFilesError(files)
 	}
 	member := files[0]
 	switch {
@@ -68,7 +68,7 @@ func openZip(f packed) (decoder, error) {
 	return &zipped{f, member}, nil
 }
 
-func severalFiles(files []*zip.File) error {
+func severalFilesError(files []*zip.File) error {
 	const most = 5
 	var names []string
 	for _, f := range files[:min(len(files), most)] {
@@ -82,15 +82,15 @@ func severalFiles(files []*zip.File) error {
 
 var errZipDirectory = errors.New("its list of files is too long, or longer than it says; unpack it and give the image")
 
-// metered is how the library reads a directory: it goes on for as long as there are
-// entries, whatever their number was said to be.
-type metered struct {
+// limitedReader limits how much of a directory the library reads. The library reads on
+// while there are entries, whatever their stated number.
+type limitedReader struct {
 	file io.ReaderAt
 	left int  // how many bytes may be read
 	open bool // the directory was read
 }
 
-func (m *metered) ReadAt(p []byte, at int64) (int, error) {
+func (m *limitedReader) ReadAt(p []byte, at int64) (int, error) {
 	if !m.open {
 		if m.left -= len(p); m.left < 0 {
 			return 0, errZipDirectory
@@ -99,19 +99,19 @@ func (m *metered) ReadAt(p []byte, at int64) (int, error) {
 	return m.file.ReadAt(p, at)
 }
 
-// checkZipEnd proves that the archive ends with its directory, and that the directory
-// is not one that takes much memory: the library reads all of it.
-func checkZipEnd(f packed) error {
+// checkZipEnd checks that the archive ends with its directory, and that the directory
+// is small, since the library reads all of it.
+func checkZipEnd(f packedFile) error {
 	const mostComment = 1<<16 - 1
 	tail := make([]byte, min(f.sizeBytes, zipLocatorBytes+zipEndBytes+mostComment))
 	if _, err := f.ReadAt(tail, f.sizeBytes-int64(len(tail))); err != nil {
-		return whole(err)
+		return unexpectedEOF(err)
 	}
 	at := strings.LastIndex(string(tail), zipEnd)
 	for at >= 0 && len(tail)-at < zipEndBytes {
 		at = strings.LastIndex(string(tail[:at]), zipEnd)
 	}
-	// One in a comment is refused too: the library would take that one.
+	// An end record in a comment is refused too, since the library would use that one.
 	if at < 0 || at+zipEndBytes+int(binary.LittleEndian.Uint16(tail[at+20:])) != len(tail) {
 		return errors.New("it does not end as a zip archive does: it is cut off, or something follows it; fetch or build it again")
 	}
@@ -122,7 +122,7 @@ func checkZipEnd(f packed) error {
 			return errDamaged
 		}
 		if files == 1<<16-1 {
-			files = 0 // the other end says it
+			files = 0 // the zip64 record has it
 		}
 		if size == 1<<32-1 {
 			size = 0
@@ -137,12 +137,12 @@ func checkZipEnd(f packed) error {
 
 func (z *zipped) unpackedBytes() int64 { return int64(z.file.UncompressedSize64) }
 func (z *zipped) sections() []Section  { return []Section{{0, z.unpackedBytes()}} }
-func (z *zipped) finish() error        { return unchanged(z.packed) }
+func (z *zipped) checkRest() error     { return checkUnchanged(z.packedFile) }
 func (z *zipped) close()               {}
 
-func (z *zipped) decode(_ int, to *cutter) error {
+func (z *zipped) decodeSection(_ int, to *cutter) error {
 	if z.file.Method == zip.Deflate {
-		return z.inflate(to)
+		return z.inflateFile(to)
 	}
 	r, err := z.file.Open()
 	if err != nil {
@@ -152,13 +152,14 @@ func (z *zipped) decode(_ int, to *cutter) error {
 	return copyAll(to, r)
 }
 
-// inflate is the most common method by our own decoder, and proves what came out.
-func (z *zipped) inflate(to *cutter) error {
+// inflateFile decodes the most common method with our own decoder, and verifies the
+// output.
+func (z *zipped) inflateFile(to *cutter) error {
 	in, err := z.file.OpenRaw()
 	if err != nil {
-		return damaged(err)
+		return damagedError(err)
 	}
-	out := &summed{unpacked: unpacked{to}}
+	out := &summedOutput{cutterOutput: cutterOutput{to}}
 	used, err := inflate.Raw(in, out)
 	if err != nil {
 		return err
@@ -169,19 +170,19 @@ func (z *zipped) inflate(to *cutter) error {
 	return nil
 }
 
-// summed adds up what goes through it.
-type summed struct {
-	unpacked
+// summedOutput computes the checksum of the output.
+type summedOutput struct {
+	cutterOutput
 	sum  uint64
 	size int64
 }
 
-func (s *summed) Write(p []byte) (int, error) {
+func (s *summedOutput) Write(p []byte) (int, error) {
 	s.sum, s.size = crc.IEEE.Update(s.sum, p), s.size+int64(len(p))
-	return s.unpacked.Write(p)
+	return s.cutterOutput.Write(p)
 }
 
-func (s *summed) SkipZeros(n int64) error {
+func (s *summedOutput) SkipZeros(n int64) error {
 	s.sum, s.size = crc.IEEE.Zeros(s.sum, n), s.size+n
-	return s.unpacked.SkipZeros(n)
+	return s.cutterOutput.SkipZeros(n)
 }

@@ -12,64 +12,64 @@ import (
 )
 
 const (
-	// smallBytes is the most of a frame that is unpacked at once, straight into pieces.
+	// smallBytes is the largest frame that is unpacked at once, directly into pieces.
 	smallBytes = 2 << 20
-	// slackBytes behind the end let the decoder copy without looking at each byte.
+	// slackBytes after the end let the decoder copy without a check of each byte.
 	slackBytes = 4 << 10
-	// blocksAhead is how many blocks of a single frame are in some step of their unpacking.
+	// blocksAhead is how many blocks of a single frame are decoded at once.
 	blocksAhead = 8
-	// wideBytes is the largest window for which a decoder is kept.
+	// wideBytes is the largest window of a decoder that is kept.
 	wideBytes = 8 << 20
 )
 
 // cores is how many goroutines can work at once.
 var cores = runtime.GOMAXPROCS(0)
 
-// besideBytes is the largest window of frames that are unpacked side by side: a decoder
-// holds twice the window, and each core may have one.
-func besideBytes() int64 {
+// maxParallelWindow returns the largest window of frames that are unpacked in parallel.
+// A decoder holds twice the window, and each core may have one.
+func maxParallelWindow() int64 {
 	const all = 64 << 20
 	return min(wideBytes, all/2/int64(cores))
 }
 
-// frame is where one lies, in the file and in the image.
+// frame is a frame's place, in the file and in the image.
 type frame struct {
 	at, len   int64
 	off       int64
 	sizeBytes int64 // unpacked
 }
 
-// frames are what is known of a file's frames before any is unpacked.
+// frames describes a file's frames before any is unpacked.
 type frames struct {
-	all       []frame // nil where they are to be unpacked one after the other
-	sizeBytes int64   // of all, -1 where one does not say
-	table     bool    // they were found by a table at the file's end
+	all       []frame // nil: unpack them one after the other
+	sizeBytes int64   // of all; -1: unknown
+	table     bool    // found by a table at the file's end
 }
 
 type zst struct {
-	packed
+	packedFile
 	frames
-	parts   []Section
-	first   []int // the frame that each section begins with, and the number of frames
-	streams sync.Pool
-	small   *zstd.Decoder // several frames at once
+	parts    []Section
+	first    []int // the first frame of each section, then the number of frames
+	decoders sync.Pool
+	small    *zstd.Decoder // several frames at once
 }
 
-func openZst(f packed) (decoder, error) {
+func openZst(f packedFile) (decoder, error) {
 	found, err := findFrames(f)
 	if err != nil {
 		return nil, err
 	}
-	z := &zst{packed: f, frames: found}
-	z.group()
+	z := &zst{packedFile: f, frames: found}
+	z.groupFrames()
 	z.small, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(cores),
 		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(maxWindowBytes))
 	return z, err
 }
 
-// group makes sections of frames that lie in one tile of the image, so that what is
-// unpacked by itself is neither tiny nor more than a range of a block map of ours.
-func (z *zst) group() {
+// groupFrames joins frames that lie in one tile of the image. A section is then neither
+// tiny nor larger than a range of our own block maps.
+func (z *zst) groupFrames() {
 	if z.all == nil {
 		z.parts = []Section{{0, z.frames.sizeBytes}}
 		return
@@ -85,7 +85,7 @@ func (z *zst) group() {
 	z.first = append(z.first, len(z.all))
 }
 
-func (z *zst) form() string {
+func (z *zst) formName() string {
 	if z.table {
 		return "framed zst"
 	}
@@ -94,10 +94,10 @@ func (z *zst) form() string {
 
 func (z *zst) unpackedBytes() int64 { return z.frames.sizeBytes }
 func (z *zst) sections() []Section  { return z.parts }
-func (z *zst) finish() error        { return unchanged(z.packed) }
+func (z *zst) checkRest() error     { return checkUnchanged(z.packedFile) }
 func (z *zst) close()               { z.small.Close() }
 
-func (z *zst) decode(i int, to *cutter) error {
+func (z *zst) decodeSection(i int, to *cutter) error {
 	if z.all == nil {
 		return z.decodeAll(to)
 	}
@@ -112,16 +112,16 @@ func (z *zst) decode(i int, to *cutter) error {
 	return nil
 }
 
-// decodeAll goes through all frames, one after the other.
+// decodeAll decodes all frames, one after the other.
 func (z *zst) decodeAll(to *cutter) error {
-	in := bufio.NewReaderSize(io.NewSectionReader(z.File, 0, z.packed.sizeBytes), readBytes)
+	in := bufio.NewReaderSize(io.NewSectionReader(z.File, 0, z.packedFile.sizeBytes), readBytes)
 	for {
 		h, err := nextFrame(in)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil && !h.skippable {
-			err = z.unpack(in, h, to)
+			err = z.unpackFrame(in, h, to)
 		}
 		if err != nil {
 			return err
@@ -131,23 +131,24 @@ func (z *zst) decodeAll(to *cutter) error {
 
 const readBytes = 256 << 10
 
-// nextFrame reads a frame's header, and a skippable frame as a whole. io.EOF says that
-// there is none.
+// nextFrame reads a frame's header, and a skippable frame completely. It returns io.EOF
+// where there is none.
 func nextFrame(in *bufio.Reader) (frameHeader, error) {
 	head, err := in.Peek(maxHeaderBytes)
 	if len(head) == 0 || err != nil && !errors.Is(err, io.EOF) {
 		return frameHeader{}, err
 	}
-	h, err := parseFrame(head)
+	h, err := parseFrameHeader(head)
 	if err == nil {
 		_, err = io.CopyN(io.Discard, in, int64(h.lenBytes))
-		err = whole(err)
+		err = unexpectedEOF(err)
 	}
 	return h, err
 }
 
 func (z *zst) decodeFrame(f frame, to *cutter) error {
-	// Zeros are packed to a 30000th; what is packed to less may be looked at as a whole.
+	// Zeros compress to a 30000th. A frame below a 1024th of its content is checked at
+	// once.
 	if f.len <= smallBytes && (f.sizeBytes <= smallBytes || f.len < f.sizeBytes/1024) {
 		done, err := z.decodeSmall(f, to)
 		if done || err != nil {
@@ -165,9 +166,9 @@ func (z *zst) decodeFrame(f frame, to *cutter) error {
 	if h.sizeBytes != f.sizeBytes {
 		return errDamaged
 	}
-	// A table that calls a frame small must not bring several large windows at once.
+	// A table that calls a frame small must not cause several large windows at once.
 	h.windowBytes = min(h.windowBytes, h.sizeBytes)
-	if err := z.unpack(in, h, to); err != nil {
+	if err := z.unpackFrame(in, h, to); err != nil {
 		return err
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
@@ -176,34 +177,34 @@ func (z *zst) decodeFrame(f frame, to *cutter) error {
 	return nil
 }
 
-// unpack takes the frame behind a header through a decoder of its own.
-func (z *zst) unpack(in *bufio.Reader, h frameHeader, to *cutter) error {
-	d, err := z.takeStream(h.windowBytes)
+// unpackFrame decodes the frame after a header with a decoder of its own.
+func (z *zst) unpackFrame(in *bufio.Reader, h frameHeader, to *cutter) error {
+	d, err := z.getDecoder(h.windowBytes)
 	if err != nil {
 		return err
 	}
-	s := newStream(in, h, to)
+	s := newZeroSkipper(in, h, to)
 	if err = d.Reset(s); err == nil {
 		_, err = d.WriteTo(s)
 	}
-	z.giveStream(d, h.windowBytes)
+	z.putDecoder(d, h.windowBytes)
 	switch {
 	case s.err != nil:
 		return s.err
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
-		return damaged(err)
+		return damagedError(err)
 	case err != nil:
 		return err
 	}
-	return s.finish()
+	return s.checkEnd()
 }
 
-// takeStream returns a decoder. Where the file is a single frame, and hashing and writing
-// leave it more than one core, it takes the steps of unpacking side by side; that costs
-// a third more of the cores' time. It holds twice the window, or the window and 1 MiB where
-// that would be too much; then it moves the window with each MiB.
-func (z *zst) takeStream(window int64) (*zstd.Decoder, error) {
-	if d, ok := z.streams.Get().(*zstd.Decoder); ok && window <= wideBytes {
+// getDecoder returns a decoder. Where the file is a single frame and there are more
+// than two cores, it decodes in parallel steps, which costs a third more processor
+// time. The decoder holds twice the window, or the window and 1 MiB where twice is too
+// much. In the latter case it moves the window with each MiB.
+func (z *zst) getDecoder(window int64) (*zstd.Decoder, error) {
+	if d, ok := z.decoders.Get().(*zstd.Decoder); ok && window <= wideBytes {
 		return d, nil
 	}
 	steps := 1
@@ -214,25 +215,25 @@ func (z *zst) takeStream(window int64) (*zstd.Decoder, error) {
 		zstd.WithDecoderMaxWindow(maxWindowBytes), zstd.IgnoreChecksum(true))
 }
 
-// giveStream keeps a decoder for the next frame. Those that hold no goroutines need no
+// putDecoder keeps a decoder for the next frame. A decoder without goroutines needs no
 // Close.
-func (z *zst) giveStream(d *zstd.Decoder, window int64) {
+func (z *zst) putDecoder(d *zstd.Decoder, window int64) {
 	if window <= wideBytes && d.Reset(nil) == nil {
-		z.streams.Put(d)
+		z.decoders.Put(d)
 	}
 }
 
 var packedPool = sync.Pool{New: func() any { p := make([]byte, smallBytes); return &p }}
 
-// decodeSmall unpacks a frame at once, and copies nothing. It says whether it could.
+// decodeSmall unpacks a frame at once, without a copy. It reports whether it could.
 func (z *zst) decodeSmall(f frame, to *cutter) (bool, error) {
 	buf := packedPool.Get().(*[]byte)
 	defer packedPool.Put(buf)
 	p := (*buf)[:f.len]
 	if _, err := z.ReadAt(p, f.at); err != nil {
-		return false, whole(err)
+		return false, unexpectedEOF(err)
 	}
-	h, err := parseFrame(p)
+	h, err := parseFrameHeader(p)
 	switch {
 	case err != nil:
 		return false, err
@@ -240,20 +241,20 @@ func (z *zst) decodeSmall(f frame, to *cutter) (bool, error) {
 		return true, nil
 	case h.sizeBytes >= 0 && h.sizeBytes != f.sizeBytes:
 		return false, errDamaged
-	case h.zeros(p[h.lenBytes:], f.sizeBytes):
+	case h.isZeros(p[h.lenBytes:], f.sizeBytes):
 		return true, to.skipZeros(f.sizeBytes)
 	case f.sizeBytes > smallBytes:
 		return false, nil
 	}
-	from := large
+	from := largeFrame
 	if f.sizeBytes <= pieceBytes {
-		from = medium
+		from = mediumFrame
 	}
 	m := getMemory(from)
 	out, err := z.small.DecodeAll(p, m.bytes[:0])
 	if err != nil || int64(len(out)) != f.sizeBytes {
-		m.free()
-		return false, damaged(err)
+		m.release()
+		return false, damagedError(err)
 	}
 	return true, to.addMemory(m, f.sizeBytes)
 }

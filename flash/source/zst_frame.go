@@ -11,7 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// What a file may claim. A window is memory, which the decoder holds up to twice.
+// Limits of a file. A window is memory, which the decoder holds up to twice.
 const (
 	maxWindowBytes = 64 << 20
 	maxFrames      = 1 << 18
@@ -25,17 +25,17 @@ const (
 	maxHeaderBytes = 18
 )
 
-// frameHeader is what a frame of zstd says of itself.
+// frameHeader is the header of a frame of zstd.
 type frameHeader struct {
-	lenBytes    int   // of the header; of a skippable frame all of it
-	windowBytes int64 // how far back its blocks refer
+	lenBytes    int   // of the header; of a skippable frame its total length
+	windowBytes int64 // how far back its blocks can refer
 	sizeBytes   int64 // unpacked, -1 where it does not say
 	sum         bool  // a checksum follows the blocks
-	skippable   bool  // it holds nothing of the image
+	skippable   bool  // without content of the image
 }
 
-// parseFrame reads the header that p begins with.
-func parseFrame(p []byte) (frameHeader, error) {
+// parseFrameHeader parses the header at the start of p.
+func parseFrameHeader(p []byte) (frameHeader, error) {
 	if len(p) < 8 {
 		return frameHeader{}, io.ErrUnexpectedEOF
 	}
@@ -71,16 +71,16 @@ func parseFrame(p []byte) (frameHeader, error) {
 	}
 	h.lenBytes += idBytes
 	if sizeBytes > 0 {
-		h.sizeBytes = frameSize(p[h.lenBytes : h.lenBytes+sizeBytes])
+		h.sizeBytes = parseFrameSize(p[h.lenBytes : h.lenBytes+sizeBytes])
 		h.lenBytes += sizeBytes
 	}
 	if single {
 		h.windowBytes = h.sizeBytes
 	}
-	return h, h.check()
+	return h, h.checkSizes()
 }
 
-func frameSize(p []byte) int64 {
+func parseFrameSize(p []byte) int64 {
 	switch len(p) {
 	case 1:
 		return int64(p[0])
@@ -92,7 +92,7 @@ func frameSize(p []byte) int64 {
 	return int64(binary.LittleEndian.Uint64(p))
 }
 
-func (h *frameHeader) check() error {
+func (h *frameHeader) checkSizes() error {
 	if h.sizeBytes < -1 || h.sizeBytes > maxImageBytes {
 		return fmt.Errorf("a frame claims to unpack to more than %d TiB; fetch or build the file again", int64(maxImageBytes)>>40)
 	}
@@ -118,7 +118,7 @@ const (
 	packedBlock
 )
 
-func parseBlock(p []byte) (block, error) {
+func parseBlockHeader(p []byte) (block, error) {
 	n := int(p[0]) | int(p[1])<<8 | int(p[2])<<16
 	b := block{last: n&1 != 0, kind: n >> 1 & 3, size: int64(n >> 3)}
 	if b.kind > packedBlock || b.size > maxBlockBytes {
@@ -127,7 +127,7 @@ func parseBlock(p []byte) (block, error) {
 	return b, nil
 }
 
-// storedBytes is what follows a block's header.
+// storedBytes returns how many bytes follow a block's header.
 func (b block) storedBytes() int64 {
 	if b.kind == runBlock {
 		return 1
@@ -135,7 +135,7 @@ func (b block) storedBytes() int64 {
 	return b.size
 }
 
-func blockHeader(b block) [3]byte {
+func encodeBlockHeader(b block) [3]byte {
 	n := int(b.size)<<3 | b.kind<<1
 	if b.last {
 		n |= 1
@@ -143,29 +143,29 @@ func blockHeader(b block) [3]byte {
 	return [3]byte{byte(n), byte(n >> 8), byte(n >> 16)}
 }
 
-// zeros says whether the blocks and the checksum in p are those of n zeros.
-func (h frameHeader) zeros(p []byte, n int64) bool {
+// isZeros reports whether the blocks and the checksum in p are those of n zeros.
+func (h frameHeader) isZeros(p []byte, n int64) bool {
 	for last := false; !last; p = p[4:] {
 		if len(p) < 4 || p[3] != 0 {
 			return false
 		}
-		b, err := parseBlock(p)
+		b, err := parseBlockHeader(p)
 		if err != nil || b.kind != runBlock {
 			return false
 		}
 		n, last = n-b.size, b.last
 	}
-	return n == 0 && (h.sizeBytes >= 0 || !h.sum) && h.sumOfZeros(p)
+	return n == 0 && (h.sizeBytes >= 0 || !h.sum) && h.matchesZeros(p)
 }
 
-func (h frameHeader) sumOfZeros(stored []byte) bool {
+func (h frameHeader) matchesZeros(stored []byte) bool {
 	if !h.sum {
 		return len(stored) == 0
 	}
 	return len(stored) == 4 && binary.LittleEndian.Uint32(stored) == sumOfZeros(h.sizeBytes)
 }
 
-// zeroSums are those of the holes that our own files have.
+// zeroSums caches the checksums of the holes in our own files.
 var zeroSums [25]struct {
 	once sync.Once
 	sum  uint32

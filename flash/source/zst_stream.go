@@ -13,65 +13,65 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// blankBytes is the most that a block has which only says that the zeros go on. zstd
-// begins a frame with one, and with several threads each thread's part.
+// blankBytes is the largest block that may only continue zeros. zstd begins a frame
+// with such a block, and each thread's part where it uses several.
 const blankBytes = 64
 
-// skipBytes is the most zeros that are summed at once, which takes tenths of a second.
+// skipBytes is how many zeros are summed at once, which takes tenths of a second.
 const skipBytes = 1 << 30
 
-// stream takes one frame of zstd through the decoder, without the zeros in it.
+// zeroSkipper decodes one frame of zstd without the zeros in it.
 //
-// Runs of zeros, of which most images mostly consist, are blocks of four bytes each.
-// Once a run is as long as the frame's window, all that later blocks can refer to is
-// zero, and more zeros change nothing: those blocks are left out of what the decoder
-// reads. Where they belong in its output is told by counting: each block that it reads
-// is one call of Write, unless the block is empty. It reads ahead of what it writes.
-type stream struct {
-	input
+// Most images consist mostly of runs of zeros, which are blocks of four bytes each.
+// Once a run is as long as the frame's window, later blocks can refer only to zeros,
+// and more zeros change nothing. zeroSkipper omits those blocks from the decoder's
+// input. It counts blocks to find their place in the output: each block is one call of
+// Write, unless the block is empty. The decoder reads ahead of what it writes.
+type zeroSkipper struct {
+	blockReader
 	to   *cutter
 	sum  *xxhash.Digest // nil: the frame has none
 	size int64          // of the output
 }
 
-// input is what the decoder reads.
-type input struct {
+// blockReader is the decoder's input.
+type blockReader struct {
 	ctx    context.Context
-	in     *bufio.Reader // the frame, behind its header
+	in     *bufio.Reader // the frame, after its header
 	header frameHeader
-	window int64 // what the decoder believes
+	window int64 // as the decoder's header states it
 
 	head    [4]byte
-	pending []byte // of head, or before that of the frame: what the decoder reads next
+	pending []byte // the next bytes for the decoder: of head, or of the frame's header
 	left    int64  // of the content of a block, after pending
 	nothing int64  // zeros that are the content of a block, after pending
 	last    bool   // no block follows
-	zeros   int64  // at least so many end what the decoder has got
-	skipped int64  // zeros that were left out since the last block
-	doubts  int    // how many blocks may have been zeros, and were not run blocks
+	zeros   int64  // how many zeros, at least, end the decoder's input
+	skipped int64  // zeros that were omitted since the last block
+	doubts  int    // how many possibleZeros there were
 
 	mu    sync.Mutex
-	notes []note // of the blocks that were read and not written yet
-	doubt doubt  // the last one, where only zeros followed
-	err   error  // what ends both: the decoder must not wrap it
+	notes []blockNote   // of the blocks that are read and not yet written
+	doubt possibleZeros // the last one, if only zeros followed
+	err   error         // the first error; the decoder must not wrap it
 }
 
-// note is what is known of a block before it is unpacked.
-type note struct {
+// blockNote is what is known of a block before it is unpacked.
+type blockNote struct {
 	skipped int64 // zeros that belong before it
 	zeros   bool
 	doubt   int // its number; 0: none
 }
 
-// doubt is a block that may turn out to go on with zeros.
-type doubt struct {
+// possibleZeros is a block that may turn out to continue a run of zeros.
+type possibleZeros struct {
 	number int
 	before int64 // zeros before it
-	proved int64 // as soon as it was written: the zeros that end with it
+	proved int64 // once written: the zeros that end with it
 }
 
-func newStream(in *bufio.Reader, h frameHeader, to *cutter) *stream {
-	s := &stream{input: input{ctx: to.ctx, in: in, header: h}, to: to}
+func newZeroSkipper(in *bufio.Reader, h frameHeader, to *cutter) *zeroSkipper {
+	s := &zeroSkipper{blockReader: blockReader{ctx: to.ctx, in: in, header: h}, to: to}
 	s.pending, s.window = plainHeader(h.windowBytes)
 	if h.sum {
 		s.sum = xxhash.New()
@@ -79,18 +79,18 @@ func newStream(in *bufio.Reader, h frameHeader, to *cutter) *stream {
 	return s
 }
 
-// plainHeader is that of a frame whose size is not known and that has no checksum. It
-// rounds the window up to what a header can say in short.
+// plainHeader returns a header without size and checksum. It rounds the window up to
+// what a short header can express.
 func plainHeader(windowBytes int64) ([]byte, int64) {
 	exponent := bits.Len64(uint64(max(windowBytes, maxBlockBytes) - 1))
 	return append([]byte(frameMagic), 0, byte(exponent-10)<<3), 1 << exponent
 }
 
-func (s *input) Read(p []byte) (int, error) {
+func (s *blockReader) Read(p []byte) (int, error) {
 	for {
 		switch {
-		case s.failed() != nil:
-			return 0, s.failed()
+		case s.firstError() != nil:
+			return 0, s.firstError()
 		case len(s.pending) > 0:
 			n := copy(p, s.pending)
 			s.pending = s.pending[n:]
@@ -102,24 +102,24 @@ func (s *input) Read(p []byte) (int, error) {
 		case s.left > 0:
 			n, err := s.in.Read(p[:min(int64(len(p)), s.left)])
 			s.left -= int64(n)
-			return n, s.keep(whole(err))
+			return n, s.keepError(unexpectedEOF(err))
 		case s.last:
 			return 0, io.EOF
 		}
-		_ = s.keep(s.next())
+		_ = s.keepError(s.nextBlock())
 	}
 }
 
-// next reads the header of a block, and leaves out zeros that change nothing.
-func (s *input) next() error {
+// nextBlock reads the header of a block, and omits zeros that change nothing.
+func (s *blockReader) nextBlock() error {
 	if err := context.Cause(s.ctx); err != nil {
-		return err // of empty blocks the cutter hears nothing
+		return err // the cutter does not see empty blocks
 	}
 	var head [3]byte
 	if _, err := io.ReadFull(s.in, head[:]); err != nil {
-		return whole(err)
+		return unexpectedEOF(err)
 	}
-	b, err := parseBlock(head[:])
+	b, err := parseBlockHeader(head[:])
 	if err != nil {
 		return err
 	}
@@ -130,52 +130,52 @@ func (s *input) next() error {
 	case b.kind == packedBlock && b.size <= blankBytes:
 		return s.nextTiny(b)
 	}
-	s.pass(b, b.size > 0, note{})
-	s.noZeros(doubt{})
+	s.passBlock(b, b.size > 0, blockNote{})
+	s.resetZeros(possibleZeros{})
 	return nil
 }
 
-func (s *input) nextRun(b block) error {
+func (s *blockReader) nextRun(b block) error {
 	value, err := s.in.ReadByte()
 	if err != nil {
-		return whole(err)
+		return unexpectedEOF(err)
 	}
 	switch {
 	case value != 0:
-		s.pass(b, b.size > 0, note{})
+		s.passBlock(b, b.size > 0, blockNote{})
 		s.pending, s.left = append(s.pending, value), 0
-		s.noZeros(doubt{})
+		s.resetZeros(possibleZeros{})
 	case s.endingZeros() >= s.window && !b.last:
 		s.skipped += b.size
 	default:
-		b.kind = rawBlock // the decoder copies zeros faster than it repeats one
-		s.pass(b, b.size > 0, note{zeros: true})
+		b.kind = rawBlock // the decoder copies zeros faster than it repeats them
+		s.passBlock(b, b.size > 0, blockNote{zeros: true})
 		s.left, s.nothing = 0, b.size
 		s.zeros += b.size
 	}
 	return nil
 }
 
-// nextTiny finds blocks that are nothing at all; others may go on with zeros.
-func (s *input) nextTiny(b block) error {
+// nextTiny recognises empty blocks. Other tiny blocks may continue zeros.
+func (s *blockReader) nextTiny(b block) error {
 	content, err := s.in.Peek(int(b.size))
 	if err != nil {
-		return whole(err)
+		return unexpectedEOF(err)
 	}
-	if isEmpty(content) {
-		s.pass(b, false, note{})
+	if isEmptyBlock(content) {
+		s.passBlock(b, false, blockNote{})
 		return nil
 	}
 	s.doubts++
 	before := s.endingZeros()
-	s.pass(b, true, note{doubt: s.doubts})
-	s.noZeros(doubt{number: s.doubts, before: before})
+	s.passBlock(b, true, blockNote{doubt: s.doubts})
+	s.resetZeros(possibleZeros{number: s.doubts, before: before})
 	return nil
 }
 
-// pass gives the decoder a block.
-func (s *input) pass(b block, hasOutput bool, about note) {
-	head := blockHeader(b)
+// passBlock sends a block to the decoder.
+func (s *blockReader) passBlock(b block, hasOutput bool, about blockNote) {
+	head := encodeBlockHeader(b)
 	s.pending, s.left = append(s.head[:0], head[:]...), b.size
 	if !hasOutput {
 		return
@@ -186,15 +186,15 @@ func (s *input) pass(b block, hasOutput bool, about note) {
 	s.notes = append(s.notes, about)
 }
 
-// noZeros are known to end what the decoder has got.
-func (s *input) noZeros(but doubt) {
+// resetZeros records that the decoder's input does not end in known zeros.
+func (s *blockReader) resetZeros(but possibleZeros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.zeros, s.doubt = 0, but
 }
 
-// endingZeros is how many zeros end what the decoder has got, as far as that is known.
-func (s *input) endingZeros() int64 {
+// endingZeros returns how many zeros, as far as is known, end the decoder's input.
+func (s *blockReader) endingZeros() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.zeros += s.doubt.proved
@@ -202,20 +202,20 @@ func (s *input) endingZeros() int64 {
 	return s.zeros
 }
 
-// prove says that a block was n zeros.
-func (s *input) prove(about note, n int64) {
+// recordZeros records that a block was n zeros.
+func (s *blockReader) recordZeros(about blockNote, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if about.doubt > 0 && about.doubt == s.doubt.number {
-		s.doubt = doubt{proved: s.doubt.before + n}
+		s.doubt = possibleZeros{proved: s.doubt.before + n}
 	}
 }
 
-// isEmpty says whether a packed block unpacks to nothing: it has neither literals, of
-// which it may tell in three ways that there are none, nor references.
-func isEmpty(content []byte) bool {
+// isEmptyBlock reports whether a compressed block unpacks to nothing. It then has
+// neither literals, whose absence has three encodings, nor references.
+func isEmptyBlock(content []byte) bool {
 	if len(content) == 0 || content[0]&2 != 0 {
-		return false // literals that are packed
+		return false // compressed literals
 	}
 	head, lenBytes := content[0], 1
 	if head&4 != 0 {
@@ -227,53 +227,53 @@ func isEmpty(content []byte) bool {
 	}
 	rest := content[lenBytes:]
 	if head&1 != 0 {
-		rest = rest[1:] // the byte that is repeated, not at all
+		rest = rest[1:] // the repeated byte, with count 0
 	}
-	return bytes.Equal(rest, []byte{0}) || bytes.Equal(rest, []byte{0x80, 0}) // in short, and as of many
+	return bytes.Equal(rest, []byte{0}) || bytes.Equal(rest, []byte{0x80, 0}) // the short and the long encoding
 }
 
-// whole is for reads of what must be there.
-func whole(err error) error {
+// unexpectedEOF turns io.EOF of required data into io.ErrUnexpectedEOF.
+func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// Write is the decoder's output: one block.
-func (s *stream) Write(p []byte) (int, error) {
+// Write receives one block of the decoder's output.
+func (s *zeroSkipper) Write(p []byte) (int, error) {
 	about, ok := s.nextNote()
 	if !ok {
-		return 0, s.keep(errDamaged)
+		return 0, s.keepError(errDamaged)
 	}
-	if err := s.skip(about.skipped); err != nil {
+	if err := s.skipZeros(about.skipped); err != nil {
 		return 0, err
 	}
-	if (about.zeros || about.doubt > 0) && zerosOnly(p) {
-		s.prove(about, int64(len(p)))
-		return len(p), s.skip(int64(len(p)))
+	if (about.zeros || about.doubt > 0) && isAllZeros(p) {
+		s.recordZeros(about, int64(len(p)))
+		return len(p), s.skipZeros(int64(len(p)))
 	}
 	if s.sum != nil {
 		_, _ = s.sum.Write(p)
 	}
 	s.size += int64(len(p))
 	n, err := s.to.Write(p)
-	return n, s.keep(err)
+	return n, s.keepError(err)
 }
 
-// nextNote is what is known of the block that is written next.
-func (s *input) nextNote() (note, bool) {
+// nextNote returns the note of the next block to be written.
+func (s *blockReader) nextNote() (blockNote, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.notes) == 0 {
-		return note{}, false
+		return blockNote{}, false
 	}
 	first := s.notes[0]
 	s.notes = s.notes[1:]
 	return first, true
 }
 
-func zerosOnly(p []byte) bool {
+func isAllZeros(p []byte) bool {
 	for len(p) > alignment {
 		if !isZero(p[:alignment]) {
 			return false
@@ -283,11 +283,11 @@ func zerosOnly(p []byte) bool {
 	return isZero(p)
 }
 
-// skip takes zeros in steps, so that the end of ctx is noticed between them.
-func (s *stream) skip(n int64) error {
+// skipZeros adds zeros in steps, so that it notices the end of the context.
+func (s *zeroSkipper) skipZeros(n int64) error {
 	for n > 0 {
 		k := min(n, skipBytes)
-		if err := s.keep(s.to.skipZeros(k)); err != nil {
+		if err := s.keepError(s.to.skipZeros(k)); err != nil {
 			return err
 		}
 		if s.sum != nil {
@@ -298,8 +298,8 @@ func (s *stream) skip(n int64) error {
 	return nil
 }
 
-// keep remembers the first fault, wherever it is.
-func (s *input) keep(err error) error {
+// keepError keeps the first error of either side.
+func (s *blockReader) keepError(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -308,7 +308,7 @@ func (s *input) keep(err error) error {
 	return err
 }
 
-func (s *input) failed() error {
+func (s *blockReader) firstError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
@@ -324,12 +324,12 @@ func sumZeros(sum *xxhash.Digest, n int64) {
 	}
 }
 
-// finish proves the frame by its size and its checksum.
-func (s *stream) finish() error {
+// checkEnd verifies the frame's size and checksum.
+func (s *zeroSkipper) checkEnd() error {
 	if !s.last || s.left > 0 {
 		return io.ErrUnexpectedEOF
 	}
-	if err := s.skip(s.skipped); err != nil { // where the last block is empty
+	if err := s.skipZeros(s.skipped); err != nil { // where the last block is empty
 		return err
 	}
 	if len(s.notes) > 0 || s.header.sizeBytes >= 0 && s.size != s.header.sizeBytes {
@@ -340,7 +340,7 @@ func (s *stream) finish() error {
 	}
 	var stored [4]byte
 	if _, err := io.ReadFull(s.in, stored[:]); err != nil {
-		return whole(err)
+		return unexpectedEOF(err)
 	}
 	if binary.LittleEndian.Uint32(stored[:]) != uint32(s.sum.Sum64()) {
 		return errDamaged

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The seekable format: a skippable frame at the end of the file, with the sizes of all
-// frames before it.
+// The seekable format has a skippable frame at the end of the file, with the sizes of
+// all frames before it.
 const (
 	tableMagic   = 0x184d2a5e
 	footerMagic  = 0x8f92eab1
@@ -19,9 +19,9 @@ const (
 	tableReserve = 0x7c
 )
 
-// findFrames says what is in the file, by its table or by looking at each block's
-// header. That finds a file that is cut before anything is written.
-func findFrames(f packed) (frames, error) {
+// findFrames finds the file's frames by its table, or by reading each block's header.
+// It thereby detects an incomplete file before anything is written.
+func findFrames(f packedFile) (frames, error) {
 	footer := make([]byte, footerBytes)
 	if f.sizeBytes > footerBytes {
 		if _, err := f.ReadAt(footer, f.sizeBytes-footerBytes); err != nil {
@@ -36,7 +36,7 @@ func findFrames(f packed) (frames, error) {
 
 var errTable = errors.New("the table of its frames is not that of this file; fetch or build it again")
 
-func readTable(f packed, footer []byte) (frames, error) {
+func readTable(f packedFile, footer []byte) (frames, error) {
 	number, flags := int64(binary.LittleEndian.Uint32(footer)), footer[4]
 	entryBytes := int64(8)
 	if flags&sumsInTable != 0 {
@@ -67,26 +67,26 @@ func readTable(f packed, footer []byte) (frames, error) {
 	if at != begin || number == 0 {
 		return frames{}, errTable
 	}
-	return found, found.measure(f)
+	return found, found.limitWindows(f)
 }
 
-// measure looks whether a large frame needs too much memory to be unpacked beside
-// others. One of zeros alone needs none.
-func (s *frames) measure(f packed) error {
-	look := &window{file: f}
+// limitWindows falls back to one frame after the other where a large frame needs too
+// much memory. A frame of zeros needs none.
+func (s *frames) limitWindows(f packedFile) error {
+	look := &fileWindow{file: f}
 	for _, next := range s.all {
-		if next.sizeBytes <= besideBytes() {
+		if next.sizeBytes <= maxParallelWindow() {
 			continue
 		}
-		head, err := look.at(next.at, maxHeaderBytes)
+		head, err := look.bytesAt(next.at, maxHeaderBytes)
 		if err != nil {
 			return err
 		}
-		h, err := parseFrame(head)
+		h, err := parseFrameHeader(head)
 		if err != nil {
 			return err
 		}
-		if h.windowBytes > besideBytes() {
+		if h.windowBytes > maxParallelWindow() {
 			s.all = nil
 			return nil
 		}
@@ -94,31 +94,31 @@ func (s *frames) measure(f packed) error {
 	return nil
 }
 
-// walkFrames goes from block to block, of which it reads the headers alone.
-func walkFrames(f packed) (frames, error) {
-	look := &window{file: f}
+// walkFrames reads only the headers, block by block.
+func walkFrames(f packedFile) (frames, error) {
+	look := &fileWindow{file: f}
 	var found frames
 	number, apart := 0, true
 	for at := int64(0); at < f.sizeBytes; {
-		head, err := look.at(at, maxHeaderBytes)
+		head, err := look.bytesAt(at, maxHeaderBytes)
 		if err != nil {
 			return frames{}, err
 		}
-		h, err := parseFrame(head)
+		h, err := parseFrameHeader(head)
 		if err != nil {
 			return frames{}, fmt.Errorf("at byte %d of the file: %w", at, err)
 		}
 		end := at + int64(h.lenBytes)
 		if !h.skippable {
-			if end, err = look.blocks(end); err != nil {
+			if end, err = look.endOfBlocks(end); err != nil {
 				return frames{}, err
 			}
 			if h.sum {
 				end += 4
 			}
 			number++
-			found.add(frame{at: at, len: end - at, off: found.sizeBytes, sizeBytes: h.sizeBytes})
-			apart = apart && h.windowBytes <= besideBytes()
+			found.append(frame{at: at, len: end - at, off: found.sizeBytes, sizeBytes: h.sizeBytes})
+			apart = apart && h.windowBytes <= maxParallelWindow()
 		}
 		if end > f.sizeBytes {
 			return frames{}, io.ErrUnexpectedEOF
@@ -137,7 +137,7 @@ func walkFrames(f packed) (frames, error) {
 	return found, nil
 }
 
-func (s *frames) add(f frame) {
+func (s *frames) append(f frame) {
 	if f.sizeBytes < 0 || s.sizeBytes < 0 {
 		s.sizeBytes = -1
 	} else {
@@ -148,20 +148,20 @@ func (s *frames) add(f frame) {
 	}
 }
 
-// window is a small part of a file, as the headers of blocks are often beside another.
-type window struct {
-	file  packed
+// fileWindow caches a small part of a file, since headers of blocks are often adjacent.
+type fileWindow struct {
+	file  packedFile
 	bytes [512]byte
 	off   int64
 	n     int
-	asked int64 // up to where the kernel was told to read ahead
+	asked int64 // end of the kernel's read-ahead
 }
 
-// at returns n bytes of the file, or fewer at its end.
-func (w *window) at(off int64, n int) ([]byte, error) {
+// bytesAt returns n bytes of the file, or fewer at its end.
+func (w *fileWindow) bytesAt(off int64, n int) ([]byte, error) {
 	if off < w.off || off+int64(n) > w.off+int64(w.n) {
 		if off+4<<20 > w.asked {
-			// What is looked at here is read as a whole soon.
+			// This part is read completely soon.
 			w.asked = max(off, w.asked) + 8<<20
 			_ = unix.Fadvise(int(w.file.Fd()), w.asked-8<<20, 8<<20, unix.FADV_WILLNEED)
 		}
@@ -175,17 +175,17 @@ func (w *window) at(off int64, n int) ([]byte, error) {
 	return p[:min(n, len(p))], nil
 }
 
-// blocks returns where the blocks end of which the first is at off.
-func (w *window) blocks(off int64) (int64, error) {
+// endOfBlocks returns the end of the blocks that start at off.
+func (w *fileWindow) endOfBlocks(off int64) (int64, error) {
 	for {
-		head, err := w.at(off, 3)
+		head, err := w.bytesAt(off, 3)
 		if err != nil {
 			return 0, err
 		}
 		if len(head) < 3 {
 			return 0, io.ErrUnexpectedEOF
 		}
-		b, err := parseBlock(head)
+		b, err := parseBlockHeader(head)
 		if err != nil {
 			return 0, fmt.Errorf("at byte %d of the file: %w", off, err)
 		}

@@ -68,7 +68,7 @@ func longImage() []byte {
 	return slices.Concat(text, make([]byte, 5*mib), text, random(100*kib), make([]byte, 9*mib), text, make([]byte, 3*mib+17), text, make([]byte, 3*mib))
 }
 
-// onCores tests what is unpacked in another way where there are more cores.
+// onCores runs a test with several numbers of cores, which change the way of decoding.
 func onCores(t *testing.T, name string, test func(t *testing.T)) {
 	defer func(n int) { cores = n }(cores)
 	for _, cores = range []int{2, 8} {
@@ -161,7 +161,7 @@ func TestZstZerosAreNotUnpacked(t *testing.T) {
 func emptyBlocks(p []byte) []byte {
 	out, _ := plainHeader(0)
 	add := func(kind int, size int, content ...byte) {
-		head := blockHeader(block{kind: kind, size: int64(size)})
+		head := encodeBlockHeader(block{kind: kind, size: int64(size)})
 		out = append(append(out, head[:]...), content...)
 	}
 	for chunk := range slices.Chunk(p, maxBlockBytes) {
@@ -177,11 +177,11 @@ func emptyBlocks(p []byte) []byte {
 		add(packedBlock, 4, 0x14, 0, 0, 0)     // of 12 bits' length, one of which is a zero
 		add(rawBlock, len(chunk), chunk...)
 	}
-	head := blockHeader(block{last: true, kind: rawBlock})
+	head := encodeBlockHeader(block{last: true, kind: rawBlock})
 	return append(out, head[:]...)
 }
 
-// What a block unpacks to is told by counting blocks, so that empty ones must be known.
+// Blocks are counted to find their output, so empty blocks must be recognised.
 func TestZstEmptyBlocks(t *testing.T) {
 	image := random(300 * kib)
 	var want []byte
@@ -218,14 +218,14 @@ func TestZstReadFault(t *testing.T) {
 			}
 			to := newCutter(t.Context(), Section{0, -1}, []Span{}, func(Piece) error { return nil })
 			z := &zst{parts: []Section{{0, -1}}}
-			if err := z.unpack(in, h, to); !errors.Is(err, fault) || errors.Is(err, errDamaged) {
+			if err := z.unpackFrame(in, h, to); !errors.Is(err, fault) || errors.Is(err, errDamaged) {
 				t.Errorf("a fault at byte %d: %v; want %v", at, err, fault)
 			}
 		}
 	})
 }
 
-// endsWhenAsked is a context that ends when it is asked for the nth time.
+// endsWhenAsked is a context that ends at its nth check.
 type endsWhenAsked struct {
 	context.Context
 	left *atomic.Int64
@@ -238,16 +238,16 @@ func (c endsWhenAsked) Err() error {
 	return nil
 }
 
-// What unpacks to nothing, or to zeros without end, ends with its context.
+// Decoding of empty blocks, or of endless zeros, ends with its context.
 func TestZstEndsWithContext(t *testing.T) {
 	empty := framed(t, nil)
-	head := blockHeader(block{kind: rawBlock})
+	head := encodeBlockHeader(block{kind: rawBlock})
 	blocks := slices.Concat(empty[:len(empty)-3], bytes.Repeat(head[:], 100), empty[len(empty)-3:])
 	// Zeros of many blocks, which are handed on at once when the last block is written.
 	zeros := append([]byte(frameMagic), 1<<2, 7<<3)
-	run := blockHeader(block{kind: runBlock, size: maxBlockBytes})
+	run := encodeBlockHeader(block{kind: runBlock, size: maxBlockBytes})
 	zeros = append(zeros, bytes.Repeat(append(run[:], 0), 5*(1<<30)/maxBlockBytes)...)
-	end := blockHeader(block{last: true, kind: rawBlock})
+	end := encodeBlockHeader(block{last: true, kind: rawBlock})
 	zeros = append(append(zeros, end[:]...), "sums"...)
 	for _, test := range []struct {
 		name string

@@ -18,20 +18,22 @@ const (
 	maxLineBytes    = 64 << 10
 )
 
-// entry is one line of a file of allowed signers, as ssh-keygen(1) describes it.
-type entry struct {
+// allowedSigner is one line of a file of allowed signers, as ssh-keygen(1) describes
+// it.
+type allowedSigner struct {
 	line       int
 	principals string
-	authority  bool // signs certificates, which are not taken
+	authority  bool // signs certificates, which are not supported
 	namespaces []string
 	after      time.Time // zero: always
 	before     time.Time
 	key        ssh.PublicKey
 }
 
-// parseAllowed's errors begin with the line, to be put behind the file's name.
-func parseAllowed(data []byte) ([]entry, error) {
-	var entries []entry
+// parseAllowed returns errors that begin with the line, so that the file's name can
+// precede them.
+func parseAllowed(data []byte) ([]allowedSigner, error) {
+	var entries []allowedSigner
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	lines.Buffer(nil, maxLineBytes)
 	n := 0
@@ -41,7 +43,7 @@ func parseAllowed(data []byte) ([]entry, error) {
 		if text == "" || text[0] == '#' {
 			continue
 		}
-		e, err := parseEntry(text)
+		e, err := parseSigner(text)
 		if err != nil {
 			return nil, fmt.Errorf(":%d: %w", n, err)
 		}
@@ -57,10 +59,10 @@ func parseAllowed(data []byte) ([]entry, error) {
 	return entries, nil
 }
 
-// parseEntry reads: principals [options] type key [comment].
-func parseEntry(text string) (entry, error) {
-	var e entry
-	principals, rest, err := word(text)
+// parseSigner parses: principals [options] type key [comment].
+func parseSigner(text string) (allowedSigner, error) {
+	var e allowedSigner
+	principals, rest, err := cutWord(text)
 	if err != nil {
 		return e, err
 	}
@@ -68,38 +70,38 @@ func parseEntry(text string) (entry, error) {
 	if e.principals == "" || strings.ContainsFunc(e.principals, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return e, errors.New("no name of a signer before the key")
 	}
-	kind, rest, err := word(rest)
+	kind, rest, err := cutWord(rest)
 	if err != nil {
 		return e, err
 	}
 	if !isKeyType(kind) {
-		if err := e.options(kind); err != nil {
+		if err := e.parseOptions(kind); err != nil {
 			return e, err
 		}
-		if kind, rest, err = word(rest); err != nil {
+		if kind, rest, err = cutWord(rest); err != nil {
 			return e, err
 		}
 	}
-	encoded, _, err := word(rest)
+	encoded, _, err := cutWord(rest)
 	if err != nil {
 		return e, err
 	}
 	return e, e.parseKey(kind, encoded)
 }
 
-func (e *entry) parseKey(kind, encoded string) error {
+func (e *allowedSigner) parseKey(kind, encoded string) error {
 	if !isKeyType(kind) {
-		return fmt.Errorf("%q is no kind of key; a line is: NAME [OPTIONS] ssh-ed25519 AAAA…", short(kind))
+		return fmt.Errorf("%q is no kind of key; a line is: NAME [OPTIONS] ssh-ed25519 AAAA…", shorten(kind))
 	}
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
 		return errors.New("the key is not base64")
 	}
 	if e.key, err = ssh.ParsePublicKey(data); err != nil {
-		return fmt.Errorf("the key: %s", short(err.Error()))
+		return fmt.Errorf("the key: %s", shorten(err.Error()))
 	}
 	if e.key.Type() != kind {
-		return fmt.Errorf("a key of kind %s is called %s", short(e.key.Type()), short(kind))
+		return fmt.Errorf("a key of kind %s is called %s", shorten(e.key.Type()), shorten(kind))
 	}
 	if _, is := e.key.(*ssh.Certificate); is {
 		return errors.New("a certificate; list plain keys")
@@ -111,8 +113,8 @@ func isKeyType(s string) bool {
 	return strings.HasPrefix(s, "ssh-") || strings.HasPrefix(s, "ecdsa-") || strings.HasPrefix(s, "sk-")
 }
 
-// word cuts a word off, in which quotes may hold spaces.
-func word(text string) (first, rest string, err error) {
+// cutWord cuts a word off. Quotes in it may contain spaces.
+func cutWord(text string) (first, rest string, err error) {
 	quoted := false
 	for i, c := range text {
 		switch {
@@ -128,13 +130,14 @@ func word(text string) (first, rest string, err error) {
 	return text, "", nil
 }
 
-// options are separated by commas; what one does not know could be what forbids.
-func (e *entry) options(text string) error {
+// parseOptions parses options that are separated by commas. It refuses unknown ones,
+// which could be restrictions.
+func (e *allowedSigner) parseOptions(text string) error {
 	for _, option := range splitQuoted(text) {
 		name, value, valued := strings.Cut(option, "=")
 		if valued {
 			if len(value) < 2 || value[0] != '"' || value[len(value)-1] != '"' {
-				return fmt.Errorf("option %s: want its value in quotes", short(name))
+				return fmt.Errorf("option %s: want its value in quotes", shorten(name))
 			}
 			value = value[1 : len(value)-1]
 		}
@@ -152,7 +155,7 @@ func (e *entry) options(text string) error {
 			err = errors.New("unknown, or without a value")
 		}
 		if err != nil {
-			return fmt.Errorf("option %q: %w (known: cert-authority, namespaces=, valid-after=, valid-before=)", short(option), err)
+			return fmt.Errorf("option %q: %w (known: cert-authority, namespaces=, valid-after=, valid-before=)", shorten(option), err)
 		}
 	}
 	if !e.after.IsZero() && !e.before.IsZero() && !e.before.After(e.after) {
@@ -171,7 +174,7 @@ func splitQuoted(text string) []string {
 
 var layouts = []string{"20060102", "200601021504", "20060102150405"}
 
-// parseTime is of this machine's zone, but for a Z behind it.
+// parseTime uses this machine's time zone, or UTC where a Z follows.
 func parseTime(text string) (time.Time, error) {
 	digits, zulu := strings.CutSuffix(text, "Z")
 	zone := time.Local
@@ -186,15 +189,15 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, errors.New("want YYYYMMDD, YYYYMMDDHHMM or YYYYMMDDHHMMSS, with Z behind it for UTC")
 }
 
-// allowed is the name of whoever has the key. Where one line forbids what another
-// allows, that is allowed, as with ssh-keygen.
-func (s Signers) allowed(key ssh.PublicKey, now time.Time) (string, error) {
+// findSigner returns the name of the key's owner. Where one line forbids what another
+// allows, it is allowed, as with ssh-keygen.
+func (s Signers) findSigner(key ssh.PublicKey, now time.Time) (string, error) {
 	var why []error
 	for _, e := range s.entries {
 		if !bytes.Equal(e.key.Marshal(), key.Marshal()) {
 			continue
 		}
-		err := e.allows(now)
+		err := e.checkAllowed(now)
 		if err == nil {
 			return e.principals, nil
 		}
@@ -206,7 +209,7 @@ func (s Signers) allowed(key ssh.PublicKey, now time.Time) (string, error) {
 	return "", fmt.Errorf("signed by %s %s, whom %s does not name", key.Type(), ssh.FingerprintSHA256(key), s.file)
 }
 
-func (e entry) allows(now time.Time) error {
+func (e allowedSigner) checkAllowed(now time.Time) error {
 	switch {
 	case e.authority:
 		return errors.New("is a certificate authority (cert-authority), whose certificates are not taken; list plain keys")
@@ -220,12 +223,12 @@ func (e entry) allows(now time.Time) error {
 	return nil
 }
 
-// matchList is OpenSSH's list of patterns, in which ! forbids.
+// matchList matches OpenSSH's list of patterns, in which ! forbids.
 func matchList(patterns []string, name string) bool {
 	allowed := false
 	for _, p := range patterns {
 		p, forbids := strings.CutPrefix(p, "!")
-		if match(p, name) {
+		if matchPattern(p, name) {
 			if forbids {
 				return false
 			}
@@ -235,8 +238,8 @@ func matchList(patterns []string, name string) bool {
 	return allowed
 }
 
-// match knows * and ?, and nothing else.
-func match(pattern, name string) bool {
+// matchPattern supports * and ?.
+func matchPattern(pattern, name string) bool {
 	for pattern != "" && pattern[0] != '*' {
 		if name == "" || pattern[0] != '?' && pattern[0] != name[0] {
 			return false
@@ -248,7 +251,7 @@ func match(pattern, name string) bool {
 	}
 	pattern = strings.TrimLeft(pattern, "*")
 	for i := 0; i <= len(name); i++ {
-		if match(pattern, name[i:]) {
+		if matchPattern(pattern, name[i:]) {
 			return true
 		}
 	}

@@ -20,18 +20,18 @@ const (
 	clearHead      = "-----BEGIN PGP SIGNED MESSAGE-----"
 )
 
-// The classes of signatures, in hexadecimal as gpgv prints them. One of a text leaves
-// the ends of lines open, so it is taken for a clearsigned text alone.
+// The classes of signatures, in hexadecimal as gpgv prints them. The text class ignores
+// line endings, so it is accepted only for clearsigned text.
 const (
 	classFile = "00"
 	classText = "01"
 )
 
-// Clearsigned says whether data begins as a text that contains GPG's signature of it.
+// Clearsigned reports whether data begins as a text that contains its GPG signature.
 func Clearsigned(data []byte) bool { return bytes.HasPrefix(data, []byte(clearHead)) }
 
-// isRing knows a keybox of GPG's, and the packets that "gpg --export" writes: each
-// begins with the tag of a public key.
+// isRing recognises a GPG keybox and the output of "gpg --export": each begins with the
+// tag of a public key.
 func isRing(data []byte) bool {
 	if len(data) < 12 {
 		return false
@@ -39,7 +39,7 @@ func isRing(data []byte) bool {
 	return string(data[8:12]) == "KBXf" || data[0] == 0xc6 || data[0]&^3 == 0x98
 }
 
-// isSecret knows the packets that "gpg --export-secret-keys" writes, and secret keys as
+// isSecret recognises the output of "gpg --export-secret-keys", and secret keys as
 // text: GPG's, OpenSSH's, minisign's and PEM.
 func isSecret(data []byte) bool {
 	first, _, _ := bytes.Cut(data, []byte("\n"))
@@ -48,14 +48,14 @@ func isSecret(data []byte) bool {
 	return text || len(data) > 0 && (data[0] == 0xc5 || data[0]&^3 == 0x94)
 }
 
-// VerifyClear returns what a clearsigned text says, and who signed it.
+// VerifyClear returns the content of a clearsigned text, and its signers.
 func (s Signers) VerifyClear(ctx context.Context, data []byte) (text []byte, who string, err error) {
 	err = s.withRing(func(dir string) error {
 		signed, out := filepath.Join(dir, "signed"), filepath.Join(dir, "text")
 		if err := os.WriteFile(signed, data, 0o600); err != nil {
 			return err
 		}
-		if who, err = s.gpgv(ctx, dir, classText, nil, "--output", out, "--", signed); err != nil {
+		if who, err = s.runGPGV(ctx, dir, classText, nil, "--output", out, "--", signed); err != nil {
 			return err
 		}
 		text, err = os.ReadFile(out)
@@ -65,22 +65,22 @@ func (s Signers) VerifyClear(ctx context.Context, data []byte) (text []byte, who
 }
 
 // verifyRing reads all of data.
-func (s Signers) verifyRing(ctx context.Context, signature []byte, data *stoppable) (who string, err error) {
+func (s Signers) verifyRing(ctx context.Context, signature []byte, data *contextReader) (who string, err error) {
 	err = s.withRing(func(dir string) error {
 		file := filepath.Join(dir, "signature")
 		if err := os.WriteFile(file, signature, 0o600); err != nil {
 			return err
 		}
-		who, err = s.gpgv(ctx, dir, classFile, data, "--", file, "-")
+		who, err = s.runGPGV(ctx, dir, classFile, data, "--", file, "-")
 		return err
 	})
-	if data.err != nil { // gpgv has seen a part of the file only
+	if data.err != nil { // gpgv has read only a part of the file
 		return "", data.err
 	}
 	return who, err
 }
 
-// withRing lays the keyring into a folder of its own, where gpgv finds no other one.
+// withRing puts the keyring into a temporary folder, where gpgv finds no other one.
 func (s Signers) withRing(work func(dir string) error) error {
 	dir, err := os.MkdirTemp("", "slipway-gpgv-")
 	if err != nil {
@@ -93,9 +93,9 @@ func (s Signers) withRing(work func(dir string) error) error {
 	return work(dir)
 }
 
-// gpgv exits with 0 where a key has expired, so its status lines are read too. SHA-1
-// is refused as it is for SSH keys.
-func (s Signers) gpgv(ctx context.Context, dir, class string, in *stoppable, args ...string) (string, error) {
+// runGPGV runs gpgv and reads its status lines, since it exits with 0 even where a key
+// has expired. It refuses SHA-1, as for SSH keys.
+func (s Signers) runGPGV(ctx context.Context, dir, class string, in *contextReader, args ...string) (string, error) {
 	c := run.Command{Argv: append([]string{
 		"gpgv", "--homedir", dir, "--keyring", filepath.Join(dir, "ring"), "--weak-digest", "SHA1", "--status-fd", "1",
 	}, args...), Env: []string{"LC_ALL=C"}}
@@ -121,19 +121,19 @@ func (s Signers) gpgv(ctx context.Context, dir, class string, in *stoppable, arg
 		return "", why
 	}
 	said := ""
-	for line := range strings.Lines(failed.Tail) { // a hint for people at a shell follows some of them
+	for line := range strings.Lines(failed.Tail) { // a hint for people follows some of them
 		if text, ok := strings.CutPrefix(line, "gpgv: "); ok {
 			said = strings.TrimSpace(text)
 		}
 	}
-	return "", fmt.Errorf("no signature of GPG that can be verified: %s", short(said))
+	return "", fmt.Errorf("no signature of GPG that can be verified: %s", shorten(said))
 }
 
-// errNoVerdict leaves it to gpgv's message to say what is wrong.
+// errNoVerdict means that gpgv's own message explains the failure.
 var errNoVerdict = errors.New("gpgv has not said who signed it")
 
-// judgeStatus reads what gpgv writes for programs: each signature has to be good, and
-// of the class that is wanted.
+// judgeStatus reads gpgv's status lines. Each signature has to be good, and of the
+// wanted class.
 func judgeStatus(status []byte, class, ring string) (string, error) {
 	if len(status) > maxStatusBytes {
 		return "", fmt.Errorf("gpgv says more than %d MiB of the signature", maxStatusBytes>>20)
@@ -147,7 +147,7 @@ func judgeStatus(status []byte, class, ring string) (string, error) {
 		}
 		word, rest, _ := strings.Cut(text, " ")
 		key, user, _ := strings.Cut(rest, " ")
-		key, user = short(key), short(user)
+		key, user = shorten(key), shorten(user)
 		fields := strings.Fields(rest)
 		switch {
 		case word == "BADSIG":
@@ -171,7 +171,7 @@ func judgeStatus(status []byte, class, ring string) (string, error) {
 				return "", errNoVerdict
 			}
 			if fields[8] != class {
-				return "", fmt.Errorf("a signature of GPG of class %s; want %s: gpg --detach-sign, without --textmode", short(fields[8]), class)
+				return "", fmt.Errorf("a signature of GPG of class %s; want %s: gpg --detach-sign, without --textmode", shorten(fields[8]), class)
 			}
 			signers[good-1] += " (GPG " + key + ")"
 		}

@@ -91,7 +91,7 @@ func revoke(t *testing.T, p gpgtest.Person) {
 	p.Export(t)
 }
 
-// Only what is signed counts of a clearsigned text.
+// Only the signed part of a clearsigned text counts.
 func TestVerifyClear(t *testing.T) {
 	ann, bob := gpgtest.New(t, "ann@example.com", "never"), gpgtest.New(t, "bob@example.com", "never")
 	file := write(t, "disk.bmap", "<bmap>\n- a line with a dash\n</bmap>\n")
@@ -119,7 +119,7 @@ func TestVerifyClear(t *testing.T) {
 	}
 }
 
-// What ends the reading is the error, and no verdict on a part of the file.
+// A read error is returned, not a result for a part of the file.
 func TestVerifyGPGEnds(t *testing.T) {
 	ann := gpgtest.New(t, "ann@example.com", "never")
 	file := write(t, "disk.img", message)

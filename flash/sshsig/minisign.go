@@ -14,22 +14,23 @@ import (
 	"golang.org/x/crypto/blake2b"
 )
 
-// How the lines of minisign's files begin.
+// Prefixes of lines in minisign's files.
 const (
-	untrusted = "untrusted comment: "
-	trusted   = "trusted comment: "
+	untrustedHead = "untrusted comment: "
+	trustedHead   = "trusted comment: "
 )
 
-// minisignKey is a public key: Ed25519 with a number by which signatures find it.
+// minisignKey is a public key: Ed25519 with a number that signatures refer to.
 type minisignKey struct {
 	id  [8]byte
 	key ed25519.PublicKey
 }
 
-// name is the number as minisign prints it, without zeros before it.
-func name(id [8]byte) string { return fmt.Sprintf("%X", binary.LittleEndian.Uint64(id[:])) }
+// keyName returns the number as minisign prints it, without leading zeros.
+func keyName(id [8]byte) string { return fmt.Sprintf("%X", binary.LittleEndian.Uint64(id[:])) }
 
-// parseMinisignKey's errors begin with a colon, to be put behind the file's name.
+// parseMinisignKey returns errors that begin with a colon, so that the file's name can
+// precede them.
 func parseMinisignKey(data []byte) (*minisignKey, error) {
 	lines := textLines(data)
 	if len(lines) != 2 {
@@ -49,11 +50,11 @@ func textLines(data []byte) []string {
 	return strings.Split(text, "\n")
 }
 
-// verify reads all of what was signed. The old form, which signs the file itself
-// and not its digest, would need all of it in memory.
-func (k *minisignKey) verify(signature []byte, data io.Reader) (string, error) {
+// parseAndVerify reads all of the signed data. It refuses the old form, which signs the
+// file and not its digest, since that would need all of it in memory.
+func (k *minisignKey) parseAndVerify(signature []byte, data io.Reader) (string, error) {
 	lines := textLines(signature)
-	if len(lines) != 4 || !strings.HasPrefix(lines[0], untrusted) || !strings.HasPrefix(lines[2], trusted) {
+	if len(lines) != 4 || !strings.HasPrefix(lines[0], untrustedHead) || !strings.HasPrefix(lines[2], trustedHead) {
 		return "", errors.New("not a signature of minisign: want two comments, and a line behind each")
 	}
 	raw, err := base64.StdEncoding.Strict().DecodeString(lines[1])
@@ -70,12 +71,12 @@ func (k *minisignKey) verify(signature []byte, data io.Reader) (string, error) {
 	case kind != "ED":
 		return "", fmt.Errorf("a signature of minisign of kind %q; ED is known", kind)
 	case !bytes.Equal(raw[2:10], k.id[:]):
-		return "", fmt.Errorf("signed with minisign's key %s, want %s", name([8]byte(raw[2:10])), name(k.id))
+		return "", fmt.Errorf("signed with minisign's key %s, want %s", keyName([8]byte(raw[2:10])), keyName(k.id))
 	}
-	return k.prove(raw[10:], global, strings.TrimPrefix(lines[2], trusted), data)
+	return k.verifySignature(raw[10:], global, strings.TrimPrefix(lines[2], trustedHead), data)
 }
 
-func (k *minisignKey) prove(sig, global []byte, comment string, data io.Reader) (string, error) {
+func (k *minisignKey) verifySignature(sig, global []byte, comment string, data io.Reader) (string, error) {
 	if !ed25519.Verify(k.key, append(slices.Clone(sig), comment...), global) {
 		return "", errors.New("the signature's comment is not the signer's")
 	}
@@ -89,5 +90,5 @@ func (k *minisignKey) prove(sig, global []byte, comment string, data io.Reader) 
 	if !ed25519.Verify(k.key, h.Sum(nil), sig) {
 		return "", errors.New("the signature is not of this file")
 	}
-	return "minisign key " + name(k.id), nil
+	return "minisign key " + keyName(k.id), nil
 }

@@ -1,6 +1,6 @@
-// Package sshsig proves who signed a file: by OpenSSH's signatures (ssh-keygen -Y
-// sign) and a file of allowed signers, by minisign's and a public key of its, or by
-// GPG's and a keyring, for which it runs gpgv. It signs nothing.
+// Package sshsig verifies a file's signature against its allowed signers. It supports
+// OpenSSH (ssh-keygen -Y sign), minisign, and GPG keyrings through gpgv. It signs
+// nothing.
 package sshsig
 
 import (
@@ -22,8 +22,8 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// namespace is what a signature must be made for: "ssh-keygen -Y sign -n file". One
-// that was made for another purpose, such as git's commits, is none for an image.
+// namespace is a signature's required purpose: "ssh-keygen -Y sign -n file". A
+// signature for another purpose, such as a git commit, is refused.
 const namespace = "file"
 
 const (
@@ -32,20 +32,19 @@ const (
 	armorFoot = "-----END SSH SIGNATURE-----"
 )
 
-// maxSignatureBytes is more than any signature has, those of RSA keys of 16 Kibit
-// too.
+// maxSignatureBytes is more than any signature has, even of RSA keys with 16 Kibit.
 const maxSignatureBytes = 64 << 10
 
-// Signers are those whose word is taken.
+// Signers are the signers that are trusted.
 type Signers struct {
 	file    string
-	entries []entry      // of allowed_signers
-	mini    *minisignKey // of a public key of minisign
-	ring    []byte       // of GPG, as "gpg --export" writes it or a keybox
+	entries []allowedSigner // of allowed_signers
+	mini    *minisignKey    // of a public key of minisign
+	ring    []byte          // of GPG, as "gpg --export" writes it or a keybox
 }
 
-// ParseSigners reads a file of allowed signers, a public key of minisign, or a keyring
-// of GPG. The name is for errors.
+// ParseSigners reads a file of allowed signers, a minisign public key, or a GPG
+// keyring. The name is for errors.
 func ParseSigners(file string, data []byte) (Signers, error) {
 	s := Signers{file: file}
 	var err error
@@ -62,7 +61,7 @@ func ParseSigners(file string, data []byte) (Signers, error) {
 	if len(data) > maxSignersBytes {
 		return s, fmt.Errorf("%s: more than %d MiB, which no list of signers has", file, maxSignersBytes>>20)
 	}
-	if bytes.HasPrefix(data, []byte(untrusted)) {
+	if bytes.HasPrefix(data, []byte(untrustedHead)) {
 		s.mini, err = parseMinisignKey(data)
 	} else {
 		s.entries, err = parseAllowed(data)
@@ -73,7 +72,7 @@ func ParseSigners(file string, data []byte) (Signers, error) {
 	return s, nil
 }
 
-// Endings are what a signature's file may be called behind the name of what it signs.
+// Endings returns the suffixes of a signature file's name.
 func (s Signers) Endings() []string {
 	switch {
 	case s.mini != nil:
@@ -84,10 +83,10 @@ func (s Signers) Endings() []string {
 	return []string{".sig"}
 }
 
-// Clear says whether these signers can sign a text inside of itself.
+// Clear reports whether these signers can sign a text inside itself.
 func (s Signers) Clear() bool { return s.ring != nil }
 
-// Hint is how a file is signed for these signers.
+// Hint returns the command that signs a file for these signers.
 func (s Signers) Hint(file string) string {
 	switch {
 	case s.mini != nil:
@@ -98,19 +97,18 @@ func (s Signers) Hint(file string) string {
 	return "ssh-keygen -Y sign -f KEY -n file " + file
 }
 
-// Verify proves that a signature is of data and by one of the signers, who are
-// named.
+// Verify proves that one of the signers signed data, and returns that signer.
 func (s Signers) Verify(ctx context.Context, signature []byte, data io.Reader) (string, error) {
 	return s.verifyAt(ctx, signature, data, time.Now())
 }
 
 func (s Signers) verifyAt(ctx context.Context, signature []byte, data io.Reader, now time.Time) (string, error) {
-	in := &stoppable{ctx: ctx, in: data}
+	in := &contextReader{ctx: ctx, in: data}
 	if len(signature) > maxSignatureBytes {
 		return "", fmt.Errorf("a signature of more than %d KiB", maxSignatureBytes>>10)
 	}
 	if s.mini != nil {
-		return s.mini.verify(signature, in)
+		return s.mini.parseAndVerify(signature, in)
 	}
 	if s.ring != nil {
 		return s.verifyRing(ctx, signature, in)
@@ -119,25 +117,25 @@ func (s Signers) verifyAt(ctx context.Context, signature []byte, data io.Reader,
 	if err != nil {
 		return "", err
 	}
-	// Who signed is asked first: it costs nothing, and reading the image does.
-	signer, err := s.allowed(sig.key, now)
+	// The signer is checked first, since reading the image takes long.
+	signer, err := s.findSigner(sig.key, now)
 	if err != nil {
 		return "", err
 	}
-	if err := sig.prove(in); err != nil {
+	if err := sig.verifySignature(in); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s (%s %s)", signer, sig.key.Type(), ssh.FingerprintSHA256(sig.key)), nil
 }
 
-// stoppable ends with its context, and keeps why it ended early.
-type stoppable struct {
+// contextReader fails once its context ends, and keeps the error.
+type contextReader struct {
 	ctx context.Context
 	in  io.Reader
 	err error
 }
 
-func (s *stoppable) Read(p []byte) (int, error) {
+func (s *contextReader) Read(p []byte) (int, error) {
 	if s.ctx.Err() != nil {
 		s.err = context.Cause(s.ctx)
 		return 0, s.err
@@ -149,7 +147,7 @@ func (s *stoppable) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sshSignature is a signature of OpenSSH, taken apart.
+// sshSignature is a parsed OpenSSH signature.
 type sshSignature struct {
 	key      ssh.PublicKey
 	reserved string
@@ -157,7 +155,7 @@ type sshSignature struct {
 	sig      ssh.Signature
 }
 
-// parseSSH reads the form of OpenSSH's PROTOCOL.sshsig.
+// parseSSH parses the format of OpenSSH's PROTOCOL.sshsig.
 func parseSSH(data []byte) (sshSignature, error) {
 	blob, err := dearmor(string(data))
 	if err != nil {
@@ -182,9 +180,9 @@ func parseSSH(data []byte) (sshSignature, error) {
 	case w.Version != 1:
 		return sshSignature{}, fmt.Errorf("an SSH signature of version %d; version 1 is known", w.Version)
 	case w.Namespace != namespace:
-		return sshSignature{}, fmt.Errorf("signed for %q; an image's signature is for %q (ssh-keygen -Y sign -n file)", short(w.Namespace), namespace)
+		return sshSignature{}, fmt.Errorf("signed for %q; an image's signature is for %q (ssh-keygen -Y sign -n file)", shorten(w.Namespace), namespace)
 	case hashes[w.Hash] == nil:
-		return sshSignature{}, fmt.Errorf("signed over a digest of kind %q; sha256 and sha512 are known", short(w.Hash))
+		return sshSignature{}, fmt.Errorf("signed over a digest of kind %q; sha256 and sha512 are known", shorten(w.Hash))
 	}
 	s := sshSignature{reserved: w.Reserved, hash: w.Hash}
 	if err := s.parseKey(w.Key); err != nil {
@@ -196,7 +194,7 @@ func parseSSH(data []byte) (sshSignature, error) {
 func (s *sshSignature) parseKey(data []byte) error {
 	var err error
 	if s.key, err = ssh.ParsePublicKey(data); err != nil {
-		return fmt.Errorf("the signer's key: %s", short(err.Error())) // it repeats what stands there
+		return fmt.Errorf("the signer's key: %s", shorten(err.Error())) // the error repeats the file's text
 	}
 	if s.key.Type() == "ssh-dss" {
 		return errors.New("signed with a DSA key, whose signatures can be forged; sign with an Ed25519 key")
@@ -215,19 +213,19 @@ func (s *sshSignature) parseSignature(data []byte) error {
 		return fmt.Errorf("not a whole SSH signature: %w", err)
 	}
 	want := []string{s.key.Type()}
-	if want[0] == ssh.KeyAlgoRSA { // over SHA-1 it can be forged; so OpenSSH refuses it here too
+	if want[0] == ssh.KeyAlgoRSA { // over SHA-1 it can be forged, so OpenSSH refuses it too
 		want = []string{ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSASHA512}
 	}
 	if !slices.Contains(want, s.sig.Format) {
-		return fmt.Errorf("a signature of kind %q by a key of kind %s; want %s", short(s.sig.Format), s.key.Type(), strings.Join(want, " or "))
+		return fmt.Errorf("a signature of kind %q by a key of kind %s; want %s", shorten(s.sig.Format), s.key.Type(), strings.Join(want, " or "))
 	}
 	return nil
 }
 
 var hashes = map[string]func() hash.Hash{"sha256": sha256.New, "sha512": sha512.New}
 
-// prove reads all of what was signed.
-func (s sshSignature) prove(data io.Reader) error {
+// verifySignature reads all of the signed data.
+func (s sshSignature) verifySignature(data io.Reader) error {
 	h := hashes[s.hash]()
 	if _, err := io.Copy(h, data); err != nil {
 		return err
@@ -239,8 +237,8 @@ func (s sshSignature) prove(data io.Reader) error {
 	return nil
 }
 
-// dearmor takes the lines around a signature off. Nothing may stand before or
-// behind them: a reader could take it for signed.
+// dearmor removes the lines around a signature. It refuses text before or after them,
+// which a reader could take for signed.
 func dearmor(text string) ([]byte, error) {
 	text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
 	body, ok := strings.CutPrefix(text, armorHead+"\n")
@@ -258,8 +256,8 @@ func dearmor(text string) ([]byte, error) {
 	return blob, nil
 }
 
-// short is a word of a file from outside, for an error.
-func short(s string) string {
+// shorten makes an untrusted word safe for an error.
+func shorten(s string) string {
 	s = plaintext.OneLine(s)
 	if len(s) > 60 {
 		return strings.ToValidUTF8(s[:60], "") + "…"

@@ -74,7 +74,7 @@ func sign(t *testing.T, key, text string, args ...string) []byte {
 	return read(t, file+".sig")
 }
 
-// judged is whether ssh-keygen takes a signature.
+// judged reports whether ssh-keygen accepts a signature.
 func judged(t *testing.T, allowed, principal string, sig []byte, text string) bool {
 	t.Helper()
 	cmd := exec.Command("ssh-keygen", "-Y", "verify", "-f", write(t, "allowed", allowed), "-I", principal, "-n", "file", "-s", write(t, "sig", string(sig)))
@@ -96,7 +96,7 @@ func verify(t *testing.T, allowed string, sig []byte, text string) (string, erro
 	return s.Verify(t.Context(), sig, strings.NewReader(text))
 }
 
-// What ssh-keygen signs is taken, and nothing else is.
+// Only signatures of ssh-keygen are accepted.
 func TestVerifySSHKeygen(t *testing.T) {
 	kinds := map[string][]string{
 		"ed25519": {"-t", "ed25519"}, "ecdsa": {"-t", "ecdsa", "-b", "384"}, "rsa": {"-t", "rsa", "-b", "2048"},
@@ -129,7 +129,8 @@ func TestVerifySSHKeygen(t *testing.T) {
 	}
 }
 
-// What we make of the parts ssh-keygen takes: so they are read as it means them.
+// ssh-keygen accepts signatures assembled by this test, so the test parses them as
+// ssh-keygen does.
 func TestSSHKeygenVerifies(t *testing.T) {
 	need(t, "ssh-keygen", "openssh-client")
 	key, public := keygen(t, "-t", "ed25519")
@@ -384,7 +385,7 @@ func TestMinisign(t *testing.T) {
 	mustRun(t, "minisign", "-S", "-s", secret, "-m", file, "-t", "release 1")
 	sig, allowed := read(t, file+".minisig"), string(read(t, public))
 	who, err := verify(t, allowed, sig, message)
-	if err != nil || !strings.HasPrefix(allowed, strings.Replace(who, "minisign key", untrusted+"minisign public key", 1)+"\n") {
+	if err != nil || !strings.HasPrefix(allowed, strings.Replace(who, "minisign key", untrustedHead+"minisign public key", 1)+"\n") {
 		t.Errorf("Verify = %q, %v; want the key that %q names", who, err, allowed)
 	}
 	if _, err := verify(t, allowed, sig, message+"x"); err == nil || !strings.Contains(err.Error(), "not of this file") {
@@ -397,7 +398,7 @@ func TestMinisign(t *testing.T) {
 			spoiled[j] ^= 1
 			changed := strings.Join(lines[:i], "") + string(spoiled) + strings.Join(lines[i+1:], "")
 			who, err := verify(t, allowed, []byte(changed), message)
-			if free := i == 0 && j >= len(untrusted); (err == nil) != free {
+			if free := i == 0 && j >= len(untrustedHead); (err == nil) != free {
 				t.Fatalf("line %d, byte %d changed: %q, %v", i+1, j, who, err)
 			}
 		}
@@ -413,7 +414,7 @@ func TestMinisign(t *testing.T) {
 }
 
 func TestMinisignKeyRefused(t *testing.T) {
-	for _, text := range []string{untrusted + "x", untrusted + "x\n", untrusted + "x\nRWQ\n", untrusted + "x\n" + base64.StdEncoding.EncodeToString(make([]byte, 42))} {
+	for _, text := range []string{untrustedHead + "x", untrustedHead + "x\n", untrustedHead + "x\nRWQ\n", untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(make([]byte, 42))} {
 		if _, err := ParseSigners("key.pub", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), "key.pub:") {
 			t.Errorf("ParseSigners(%q) = %v; want it refused", text, err)
 		}
@@ -422,7 +423,7 @@ func TestMinisignKeyRefused(t *testing.T) {
 
 const fuzzKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 
-// Nothing that a fuzzer makes up is signed by a key that nobody has the other half of.
+// No fuzzer's input is signed by a key whose private half is lost.
 func FuzzVerify(f *testing.F) {
 	var w wire
 	w.Version, w.Namespace, w.Hash = 1, "file", "sha512"
@@ -433,8 +434,8 @@ func FuzzVerify(f *testing.F) {
 	w.Key = key.Marshal()
 	w.Signature = ssh.Marshal(ssh.Signature{Format: "ssh-ed25519", Blob: make([]byte, 64)})
 	f.Add(armor(append([]byte(magic), ssh.Marshal(w)...)))
-	f.Add([]byte(untrusted + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("ED"), make([]byte, 72)...)) + "\n" + trusted + "y\n" + base64.StdEncoding.EncodeToString(make([]byte, 64)) + "\n"))
-	mini := untrusted + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("Ed"), append(make([]byte, 8), key.Marshal()[19:]...)...))
+	f.Add([]byte(untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("ED"), make([]byte, 72)...)) + "\n" + trustedHead + "y\n" + base64.StdEncoding.EncodeToString(make([]byte, 64)) + "\n"))
+	mini := untrustedHead + "x\n" + base64.StdEncoding.EncodeToString(append([]byte("Ed"), append(make([]byte, 8), key.Marshal()[19:]...)...))
 	f.Fuzz(func(t *testing.T, sig []byte) {
 		for _, allowed := range []string{"ann " + fuzzKey, mini} {
 			s, err := ParseSigners("allowed", []byte(allowed))
@@ -449,7 +450,7 @@ func FuzzVerify(f *testing.F) {
 }
 
 func FuzzAllowedSigners(f *testing.F) {
-	for _, s := range []string{"ann " + fuzzKey, `"a b" namespaces="file",valid-after="20200101Z" ` + fuzzKey, "* cert-authority " + fuzzKey + " x", untrusted + "x\nRWQ=\n"} {
+	for _, s := range []string{"ann " + fuzzKey, `"a b" namespaces="file",valid-after="20200101Z" ` + fuzzKey, "* cert-authority " + fuzzKey + " x", untrustedHead + "x\nRWQ=\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -464,13 +465,13 @@ func FuzzAllowedSigners(f *testing.F) {
 			if e.key == nil || e.principals == "" || e.line == 0 {
 				t.Errorf("ParseSigners(%q): %+v", text, e)
 			}
-			_, _ = s.allowed(e.key, time.Unix(1<<31, 0))
+			_, _ = s.findSigner(e.key, time.Unix(1<<31, 0))
 		}
 	})
 }
 
 func TestMinisignKeyName(t *testing.T) {
-	if got := name([8]byte{0x77, 0x4e, 0xb3, 0x31, 0x2b, 0xa2, 0xcf, 0x03}); got != "3CFA22B31B34E77" {
+	if got := keyName([8]byte{0x77, 0x4e, 0xb3, 0x31, 0x2b, 0xa2, 0xcf, 0x03}); got != "3CFA22B31B34E77" {
 		t.Errorf("name = %s; want it as minisign prints it, without a zero before it", got)
 	}
 }

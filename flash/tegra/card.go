@@ -13,30 +13,31 @@ import (
 	"slipway/layers/run"
 )
 
-// A card or a drive in this machine's reader is written from an image that the
-// package's scripts make in a file: what they do to devices themselves proves nothing
-// and takes any disk.
+// Slipway writes a card or drive in this machine's reader from an image that the
+// scripts make in a file. The scripts' own writing verifies nothing and accepts any
+// disk.
 
-// cardScript is the package's script for a card, or else for an external drive, and
-// the layout that it follows.
+// cardScript returns the package's script for a card, or else for an external drive,
+// with its layout.
 func (p *Package) cardScript() (script, layout string, err error) {
 	switch {
-	case p.has("dosdcard.sh"):
+	case p.hasFile("dosdcard.sh"):
 		return "dosdcard.sh", "flash.xml.in", nil
-	case p.has("doexternal.sh"):
+	case p.hasFile("doexternal.sh"):
 		return "doexternal.sh", "external-flash.xml.in", nil
 	}
 	return "", "", errors.New("the package makes no image for a card or drive (it has neither dosdcard.sh nor doexternal.sh): this board is flashed in recovery mode, as usb:PORT")
 }
 
-// CardReady says why no image of a card can be made of the package here.
+// CardReady returns why this machine cannot make a card image of the package.
 func (p *Package) CardReady(ctx context.Context) error {
 	_, _, err := p.cardScript()
-	return errors.Join(err, p.lacks(ctx, card))
+	return errors.Join(err, p.missingTools(ctx, card))
 }
 
-// Card makes the image of a card in a file. Its partitions have the sizes of the
-// layout, and the one that fills to the end ends with the file. It is there only when it is whole.
+// Card makes a card image in a file. Its partitions have the layout's sizes, and the
+// one that fills the device ends with the file. The file appears only when it is
+// complete.
 func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	script, name, err := p.cardScript()
 	if err != nil {
@@ -56,7 +57,7 @@ func (p *Package) Card(ctx context.Context, out string, b Board) error {
 	}
 	r := &flashRun{pkg: p, host: Here, board: b, transcript: newTranscript(flows[card]), began: time.Now()}
 	r.step = progress.Start(ctx, "card image", int64(len(r.transcript.flow.stages)), progress.Tasks)
-	err = r.make(ctx, []string{"sh", "./" + script, "-s", strconv.FormatInt(size/512, 10), "-y", partial}, partial, size)
+	err = r.makeImage(ctx, []string{"sh", "./" + script, "-s", strconv.FormatInt(size/512, 10), "-y", partial}, partial, size)
 	if err == nil {
 		err = os.Rename(partial, out)
 	}
@@ -70,13 +71,14 @@ func (p *Package) Card(ctx context.Context, out string, b Board) error {
 func (p *Package) cardBytes(name string) int64 {
 	for _, l := range p.layouts {
 		if l.name == name {
-			return l.needed() &^ (1<<20 - 1)
+			return l.diskBytes() &^ (1<<20 - 1)
 		}
 	}
 	return 0
 }
 
-func (r *flashRun) make(ctx context.Context, argv []string, partial string, size int64) error {
+// makeImage runs the script that makes an image, and checks the image's size.
+func (r *flashRun) makeImage(ctx context.Context, argv []string, partial string, size int64) error {
 	env, err := r.environment()
 	if err != nil {
 		return err
@@ -84,11 +86,11 @@ func (r *flashRun) make(ctx context.Context, argv []string, partial string, size
 	limited, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.stop = stop
-	r.enter()
+	r.startStage()
 	err = run.Run(limited, run.Command{
-		Argv: argv, Dir: r.board.Dir, Env: env, Unset: private, Log: filepath.Join(r.board.Logs, "card.log"), Line: r.line,
+		Argv: argv, Dir: r.board.Dir, Env: env, Unset: scriptVars, Log: filepath.Join(r.board.Logs, "card.log"), Line: r.readLine,
 	})
-	r.leave()
+	r.stopClock()
 	if ctx.Err() != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CopyTo gives a board a copy of the package of its own: the scripts write into their
-// folder, and two at work in one spoil each other's files. Where the file system can,
-// files share their blocks; else the root file system, which the scripts only read, is
-// one file under several names, and the rest is copied.
+// CopyTo copies the package for one board. The scripts write into their folder, so two
+// must not share one. Files share their blocks where the file system can. Otherwise the
+// root file system, which the scripts only read, is a hard link, and the rest is
+// copied.
 func (p *Package) CopyTo(ctx context.Context, dir string) error {
 	err := filepath.WalkDir(p.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil {
@@ -49,7 +49,7 @@ func (p *Package) copyEntry(ctx context.Context, name string, d fs.DirEntry, to 
 		}
 		return os.Symlink(target, to)
 	}
-	return copyFile(ctx, from, to, slices.Contains(p.shared(), name))
+	return copyFile(ctx, from, to, slices.Contains(p.sharedFiles(), name))
 }
 
 func copyFile(ctx context.Context, from, to string, shared bool) (err error) {
@@ -76,10 +76,10 @@ func copyFile(ctx context.Context, from, to string, shared bool) (err error) {
 	return copyData(ctx, out, in, info.Size())
 }
 
-// copyStep is how much is copied between two looks at whether to go on.
-const copyStep = 16 << 20
+// copyChunk is how much is copied between two checks of the context.
+const copyChunk = 16 << 20
 
-// copyData leaves holes where the file has them.
+// copyData copies the file's data and keeps its holes.
 func copyData(ctx context.Context, out, in *os.File, size int64) error {
 	for off := int64(0); off < size; {
 		if err := context.Cause(ctx); err != nil {
@@ -96,7 +96,7 @@ func copyData(ctx context.Context, out, in *os.File, size int64) error {
 		if err != nil {
 			return err
 		}
-		end = min(end, begin+copyStep)
+		end = min(end, begin+copyChunk)
 		if _, err := io.Copy(io.NewOffsetWriter(out, begin), io.NewSectionReader(in, begin, end-begin)); err != nil {
 			return err
 		}

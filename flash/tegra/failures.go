@@ -2,7 +2,7 @@ package tegra
 
 import "regexp"
 
-// failure is one that people met before.
+// failure is a known failure.
 type failure struct {
 	pattern *regexp.Regexp
 	means   string
@@ -13,9 +13,9 @@ func known(pattern, means, next string) failure {
 	return failure{regexp.MustCompile(pattern), means, next}
 }
 
-// failures are told by the scripts' and NVIDIA's own words, the more telling before
-// those that often follow from them. What they mean is from the scripts, and from what
-// people reported to meta-tegra.
+// failures match the scripts' and NVIDIA's output. Causes come before the messages that
+// often follow from them. The meanings are from the scripts and from reports to
+// meta-tegra.
 var failures = []failure{
 	known(`chip does not identify as \S+ \((0x)?\)|actual chip ID \((0x)?\)|unrecognized chip ID: (0x)?\s*$`, "the board did not answer when it was asked for its chip: it is not in recovery mode, or was talked to before", recoverAgain+"; see that its recovery jumper or button makes contact"),
 	known(`failed to get storage info`, "doflash.sh found no storage on the module: Orin Nano and Orin NX boot from an NVMe drive or a card, which only initrd-flash can write", "set TEGRAFLASH_INITRD_FLASH_IMAGE in the build, so that the package has initrd-flash, and build again"),
@@ -35,7 +35,7 @@ var failures = []failure{
 	known(`UDisks2 was not provided|connecting to the udisks daemon|Could not connect: No such file`, "udisks does not run, by which the script mounts the board's disk", "systemctl start udisks2"),
 	known(`NotAuthorized|Not authorized to perform operation`, "this user may not mount and release disks", "run this as root"),
 	known(`sudo: (a terminal|a password|no password|no tty)`, "the script needs root and cannot ask for a password", "run this as root"),
-	known(`No space left on device|Disk quota exceeded`, "the disk of the package's copy is full", "make room where build/ lies (three times the package's size), and in /tmp"),
+	known(`No space left on device|Disk quota exceeded`, "the disk of the package's copy is full", "free space on the disk of build/ (three times the package's size), and in /tmp"),
 	known(`got flashpkg when expecting`, "the board could not export its storage and gave up: the drive or card is missing, or dead", "see whether the NVMe drive or card is in the board; its export-*.log is among the logs"),
 	known(`might be timeout in USB write`, "the board stopped taking data in the middle: it had been talked to since it came into recovery mode, the USB 3 port or a hub loses data, or power saving put it to sleep", "power off, recovery mode by the button again, then at once; use a USB 2 port of the computer itself and another cable; stop TLP"),
 	known(`chip_info\.bin_bak missing|could not retrieve EEPROM|failed to retrieve chip and module info|could not retrieve board information|[Rr]eading board information failed|could not be extracted from chip info`, "the module's data could not be read", "bring the board into recovery mode by power and button again; where its EEPROM is empty, set flash.module in board.yml (BOARDID, FAB, ...)"),
@@ -57,8 +57,8 @@ var failures = []failure{
 	known(`cp: cannot stat 'signed/|flash\.idx: No such file|no SPI or eMMC boot partition entries found|signing failed at`, "the signing step made no files; what stopped it is in log.initrd-flash.* or output.log, before the first of these lines", "correct what the log names (a .dtsi, key or file of your own machine, a missing program), then "+recoverAgain),
 }
 
-// recognise is the number of the known failure that a line tells of, or -1.
-func recognise(line string) int {
+// findFailure is the number of the known failure that a line tells of, or -1.
+func findFailure(line string) int {
 	for i, f := range failures {
 		if f.pattern.MatchString(line) {
 			return i

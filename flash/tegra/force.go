@@ -10,14 +10,14 @@ import (
 	"slipway/layers/progress"
 )
 
-// forceLimit is how long a board may take from a relay's click to the USB bus.
+// forceLimit is how long a board may take from the recovery command to the USB bus.
 var forceLimit = 60 * time.Second
 
 const pollEvery = 100 * time.Millisecond
 
-// Force brings the board on a port into recovery mode by what switch does: a relay's
-// command, here or elsewhere. A board that is in recovery mode already has to come
-// anew, as its boot ROM talks once.
+// Force runs command, which brings the board on a port into recovery mode, such as a
+// relay's. A board that is in recovery mode already must reappear, since its boot ROM
+// talks only once.
 func Force(ctx context.Context, h Host, port string, command func(context.Context) error) error {
 	if err := CheckPort(port); err != nil {
 		return err
@@ -31,13 +31,13 @@ func Force(ctx context.Context, h Host, port string, command func(context.Contex
 			return "", fmt.Errorf("force recovery mode: %w", err)
 		}
 		s.Detail("waiting for it on USB")
-		found, err := h.await(ctx, port, before.Number)
+		found, err := h.waitForRecovery(ctx, port, before.Number)
 		return found.Module + " in recovery mode", err
 	})
 }
 
-// await waits for a board with another number than before.
-func (h Host) await(ctx context.Context, port string, before int) (Recovery, error) {
+// waitForRecovery waits for a board with another number than before.
+func (h Host) waitForRecovery(ctx context.Context, port string, before int) (Recovery, error) {
 	late := time.NewTimer(forceLimit)
 	defer late.Stop()
 	for {
@@ -52,14 +52,14 @@ func (h Host) await(ctx context.Context, port string, before int) (Recovery, err
 			if ok {
 				return Recovery{}, fmt.Errorf("USB port %s: the board there did not come anew in %v after the recovery command; does the command act on this board?", port, forceLimit)
 			}
-			return Recovery{}, fmt.Errorf("USB port %s: no Jetson in recovery mode in %v after the recovery command: %s", port, forceLimit, absent(h.Sys, port))
+			return Recovery{}, fmt.Errorf("USB port %s: no Jetson in recovery mode in %v after the recovery command: %s", port, forceLimit, explainAbsence(h.Sys, port))
 		case <-time.After(pollEvery):
 		}
 	}
 }
 
-// Filled is a command with the port in the place of {port}, so that one command can
-// serve several relays.
+// Filled replaces {port} in a command by the port, so that one command can serve
+// several relays.
 func Filled(command []string, port string) ([]string, error) {
 	if len(command) == 0 {
 		return nil, errors.New("board.yml has no flash.recovery: a command that brings the board into recovery mode")

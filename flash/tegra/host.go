@@ -13,7 +13,7 @@ import (
 	"slipway/layers/run"
 )
 
-// Host is the machine that flashes. Tests lay out their own.
+// Host is the machine that flashes. Tests build their own folders.
 type Host struct {
 	Sys, Proc, Run string
 }
@@ -28,17 +28,17 @@ type tool struct {
 	chips        []string // nil: all
 }
 
-// newer are the chips whose signing step compiles device trees and reads YAML, also
-// where only a card is made.
-var newer = []string{"t186", "t194", "t234", "t264"}
+// newerChips are the chips whose signing step compiles device trees and reads YAML,
+// also for a card.
+var newerChips = []string{"t186", "t194", "t234", "t264"}
 
-// tools are found by reading the scripts; what each Debian has is left out.
+// tools lists the programs of the scripts that not every Debian has.
 var tools = []tool{
 	{"bash", "bash", nil, nil},
 	{"getopt", "util-linux", nil, nil},
 	{"python3", "python3", nil, nil},
-	{"dtc", "device-tree-compiler", nil, newer},
-	{"cpp", "cpp", nil, newer},
+	{"dtc", "device-tree-compiler", nil, newerChips},
+	{"cpp", "cpp", nil, newerChips},
 	{"fdtput", "device-tree-compiler", nil, []string{"t210"}},
 	{"sgdisk", "gdisk", []string{Initrd, card}, nil},
 	{"partprobe", "parted", []string{Initrd}, nil},
@@ -48,17 +48,18 @@ var tools = []tool{
 	{"xmllint", "libxml2-utils", []string{Unified}, nil},
 }
 
-// needed says whether a flow's scripts for a chip run the program. A package that does
-// not name its chip may be of any.
-func (t tool) needed(flow, chip string) bool {
+// isNeeded reports whether a flow's scripts for a chip run the program. A package that
+// does not name its chip may be for any.
+func (t tool) isNeeded(flow, chip string) bool {
 	return (t.flows == nil || slices.Contains(t.flows, flow)) && (t.chips == nil || chip == "" || slices.Contains(t.chips, chip))
 }
 
-// lacks says what the package's scripts of a flow would not find.
-func (p *Package) lacks(ctx context.Context, flow string) error {
+// missingTools returns an error that names the programs that the scripts of a flow
+// need.
+func (p *Package) missingTools(ctx context.Context, flow string) error {
 	var missing, packages []string
 	for _, t := range tools {
-		if !t.needed(flow, p.Chip) {
+		if !t.isNeeded(flow, p.Chip) {
 			continue
 		}
 		if _, err := run.LookPath(t.program); err != nil {
@@ -80,9 +81,9 @@ func (p *Package) lacks(ctx context.Context, flow string) error {
 	return fmt.Errorf("this machine lacks what the package's scripts run: %s; apt install %s", strings.Join(missing, ", "), strings.Join(slices.Compact(packages), " "))
 }
 
-// rootless says why an ordinary user cannot flash: the scripts call sudo for some
-// things, and nobody answers it here.
-func rootless(ctx context.Context) error {
+// checkRoot returns why an ordinary user cannot flash. The scripts call sudo for some
+// steps, and nobody can type a password.
+func checkRoot(ctx context.Context) error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
@@ -92,34 +93,35 @@ func rootless(ctx context.Context) error {
 	return nil
 }
 
-// Cautions are what is known to disturb a flash on this port and can be seen before.
+// Cautions lists visible conditions that are known to disturb a flash on this port.
 func (h Host) Cautions(port string) []string {
 	var found []string
 	if strings.Contains(port, ".") {
 		found = append(found, "the board is behind a USB hub; many lose it in the middle: use a port of the computer itself if it fails")
 	}
-	if attribute(h.Sys, port, "power/control") == "auto" {
+	if readAttribute(h.Sys, port, "power/control") == "auto" {
 		found = append(found, "power saving may put the board's USB port to sleep; echo on > /sys/bus/usb/devices/"+port+"/power/control")
 	}
 	if _, err := os.Stat(filepath.Join(h.Run, "tlp")); err == nil {
 		found = append(found, "TLP saves power on this machine, which disturbs flashing; stop it (systemctl stop tlp) while flashing")
 	}
-	if speed := number(attribute(h.Sys, port, "speed")); speed > 0 && speed < 480 {
+	if speed := parseCount(readAttribute(h.Sys, port, "speed")); speed > 0 && speed < 480 {
 		found = append(found, fmt.Sprintf("the board is connected at %d Mbit/s only; use another cable", speed))
 	}
-	if vm := h.virtual(); vm != "" {
+	if vm := h.virtualMachine(); vm != "" {
 		found = append(found, "this is a virtual machine ("+vm+"); the board comes back under other USB numbers while it is flashed, so pass the whole port through, not one device")
 	}
 	return found
 }
 
-func (h Host) virtual() string {
+// virtualMachine returns the name of the virtual machine, or "".
+func (h Host) virtualMachine() string {
 	for _, name := range []string{"sys_vendor", "product_name"} {
 		data, err := localfile.Read(filepath.Join(h.Sys, "class/dmi/id", name), 4096)
 		if err != nil {
 			continue
 		}
-		text := short(strings.TrimSpace(string(data)))
+		text := shorten(strings.TrimSpace(string(data)))
 		for _, vm := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "innotek", "Xen", "Parallels"} {
 			if strings.Contains(text, vm) {
 				return text
@@ -129,50 +131,50 @@ func (h Host) virtual() string {
 	return ""
 }
 
-// gadget is what a Jetson's flashing system shows itself as.
+// gadget matches the USB gadget of a Jetson's flashing system.
 const gadget = `SUBSYSTEM=="block", ATTRS{idVendor}=="1d6b", ATTRS{idProduct}=="0104", ENV{UDISKS_AUTO}="0"` + "\n"
 
-// Quiet keeps desktops from mounting what boards export, for as long as it is held. It
-// returns what to say where it could not. The scripts mount by udisks themselves, so
-// it must not ignore the disks.
+// Quiet keeps desktops from mounting the boards' disks until undo. It returns a warning
+// where it could not. The scripts mount through udisks, so udisks must still see the
+// disks.
 func (h Host) Quiet(ctx context.Context) (undo func(), said string) {
 	nothing := func() {}
 	if _, err := os.Stat(filepath.Join(h.Run, "udev")); err != nil {
-		return nothing, "" // no udev, so nobody mounts
+		return nothing, "" // no udev, so nothing mounts
 	}
 	dir := filepath.Join(h.Run, "udev/rules.d")
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
-		h.sweep(dir)
-		err = os.WriteFile(h.rule(os.Getpid()), []byte(gadget), 0o644)
+		h.removeStaleRules(dir)
+		err = os.WriteFile(h.rulePath(os.Getpid()), []byte(gadget), 0o644)
 	}
 	if err != nil {
 		return nothing, "a desktop may mount the board's disks in between, as its udev rule could not be set: " + err.Error()
 	}
-	h.reload(ctx)
+	h.reloadUdev(ctx)
 	return func() {
-		_ = os.Remove(h.rule(os.Getpid()))
-		h.reload(context.WithoutCancel(ctx))
+		_ = os.Remove(h.rulePath(os.Getpid()))
+		h.reloadUdev(context.WithoutCancel(ctx))
 	}, ""
 }
 
-func (h Host) rule(pid int) string {
+func (h Host) rulePath(pid int) string {
 	return filepath.Join(h.Run, "udev/rules.d", fmt.Sprintf("99-slipway-flash-%d.rules", pid))
 }
 
-// sweep removes rules of processes that were killed.
-func (h Host) sweep(dir string) {
+// removeStaleRules removes the rules of killed processes.
+func (h Host) removeStaleRules(dir string) {
 	found, _ := filepath.Glob(filepath.Join(dir, "99-slipway-flash-*.rules")) // the pattern is well-formed
 	for _, path := range found {
 		pid := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "99-slipway-flash-"), ".rules")
-		if _, err := os.Stat(filepath.Join(h.Proc, pid)); number(pid) > 0 && errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(h.Proc, pid)); parseCount(pid) > 0 && errors.Is(err, os.ErrNotExist) {
 			_ = os.Remove(path)
 		}
 	}
 }
 
-// reload is udev's own affair where it fails: it looks at its folders by itself too.
-func (h Host) reload(ctx context.Context) {
+// reloadUdev ignores errors, since udev watches its folders too.
+func (h Host) reloadUdev(ctx context.Context) {
 	if h.Run == Here.Run {
 		_, _ = run.Output(ctx, run.Command{Argv: []string{"udevadm", "control", "--reload"}})
 	}

@@ -19,7 +19,7 @@ func TestCautions(t *testing.T) {
 	if got := h.Cautions("1-2"); len(got) != 0 {
 		t.Errorf("Cautions of a good port = %q", got)
 	}
-	b.plug("1-2.3", vendor, "7523", "8")
+	b.plug("1-2.3", nvidiaVendor, "7523", "8")
 	b.set("1-2.3", "power/control", "auto")
 	b.set("1-2.3", "speed", "12")
 	for _, path := range []string{filepath.Join(h.Run, "tlp"), filepath.Join(h.Sys, "class/dmi/id")} {
@@ -53,18 +53,18 @@ func TestQuietSetsARuleForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{4711, 4712} { // one lives, one was killed
-		if err := os.WriteFile(h.rule(pid), nil, 0o644); err != nil {
+		if err := os.WriteFile(h.rulePath(pid), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	undo, said := h.Quiet(t.Context())
-	data, err := os.ReadFile(h.rule(os.Getpid()))
+	data, err := os.ReadFile(h.rulePath(os.Getpid()))
 	if err != nil || said != "" || !strings.Contains(string(data), `ENV{UDISKS_AUTO}="0"`) {
 		t.Errorf("the rule is %q, %v, %q", data, err, said)
 	}
 	undo()
 	found, err := filepath.Glob(filepath.Join(rules, "*"))
-	if err != nil || len(found) != 1 || found[0] != h.rule(4711) {
+	if err != nil || len(found) != 1 || found[0] != h.rulePath(4711) {
 		t.Errorf("left are %v, %v; want that of the process that lives", found, err)
 	}
 }
@@ -90,7 +90,7 @@ func TestLacksNamesPackages(t *testing.T) {
 	}
 	t.Setenv("PATH", dir)
 	p := &Package{Chip: "t234"}
-	err := p.lacks(t.Context(), Initrd)
+	err := p.missingTools(t.Context(), Initrd)
 	for _, want := range []string{"python3", "dtc", "apt install ", "device-tree-compiler"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("lacks = %v; want %q", err, want)
@@ -99,7 +99,7 @@ func TestLacksNamesPackages(t *testing.T) {
 	if err := run.WriteProgram(filepath.Join(dir, "python3"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.lacks(t.Context(), Initrd); err == nil || !strings.Contains(err.Error(), "python3-yaml") {
+	if err := p.missingTools(t.Context(), Initrd); err == nil || !strings.Contains(err.Error(), "python3-yaml") {
 		t.Errorf("lacks without yaml = %v; want its package", err)
 	}
 }
@@ -178,7 +178,7 @@ func TestForce(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	t.Run("comes", func(t *testing.T) {
 		h, b := host(t, "1-9", "7523")
-		if err := Force(t.Context(), h, "1-2.3", func(context.Context) error { b.plug("1-2.3", vendor, "7523", "8"); return nil }); err != nil {
+		if err := Force(t.Context(), h, "1-2.3", func(context.Context) error { b.plug("1-2.3", nvidiaVendor, "7523", "8"); return nil }); err != nil {
 			t.Error(err)
 		}
 	})
@@ -282,7 +282,7 @@ func TestFailures(t *testing.T) {
 	}
 	met := map[int]bool{}
 	for _, tt := range lines {
-		i := recognise(tt.line)
+		i := findFailure(tt.line)
 		if i < 0 || !strings.Contains(failures[i].means, tt.means) {
 			t.Errorf("recognise(%q) = %d; want the failure that means %q", tt.line, i, tt.means)
 			continue
@@ -295,7 +295,7 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	for _, line := range strings.Split(transcriptFile(t, "orin-r36.txt")+transcriptFile(t, "thor-r39.txt")+transcriptFile(t, "nano-r32.txt"), "\n") {
-		if i := recognise(line); i >= 0 {
+		if i := findFailure(line); i >= 0 {
 			t.Errorf("a line of a good flash, %q, is taken for: %s", line, failures[i].means)
 		}
 	}
@@ -314,15 +314,15 @@ func FuzzTranscript(f *testing.F) {
 		tr := newTranscript(flows[names[int(which)%len(names)]])
 		for line := range strings.Lines(text) {
 			before := tr.at
-			tr.line(strings.TrimRight(line, "\n"))
+			tr.readLine(strings.TrimRight(line, "\n"))
 			if tr.at < before || tr.at >= len(tr.flow.stages) || tr.known >= len(failures) {
 				t.Fatalf("stage %d after %d, failure %d", tr.at, before, tr.known)
 			}
-			if says := tr.says(); strings.ContainsAny(says, "\n\x1b") {
+			if says := tr.describe(); strings.ContainsAny(says, "\n\x1b") {
 				t.Fatalf("says %q", says)
 			}
 		}
-		if tr.flow.name == Initrd && tr.verdict() == "" && (!strings.Contains(text, "Final status:") || !strings.Contains(text, "SUCCESS")) {
+		if tr.flow.name == Initrd && tr.findFault() == "" && (!strings.Contains(text, "Final status:") || !strings.Contains(text, "SUCCESS")) {
 			t.Errorf("%s is taken for a success", strconv.Quote(text))
 		}
 	})

@@ -14,18 +14,18 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// keyBytes is more than the file of any key has.
+// keyBytes is more than any key file has.
 const keyBytes = 64 << 10
 
-// Keys are the files with which the scripts sign and encrypt boot files for a board
-// whose fuses ask for that. NVIDIA's tools read them; nothing else does.
+// Keys are the files that the scripts use to sign and encrypt boot files for a fused
+// board. NVIDIA's tools read them.
 type Keys struct {
 	PKC string // a private key, PEM
 	SBK string // a key of AES, in words of hex
 }
 
-// OpenKeys looks at the files that a user names: the tools would find out what is wrong
-// with them when the board is in the middle of something.
+// OpenKeys checks the files that a user names. NVIDIA's tools would report their faults
+// only in the middle of a flash.
 func OpenKeys(pkc, sbk string) (k Keys, err error) {
 	if sbk != "" && pkc == "" {
 		return Keys{}, errors.New("-sbk encrypts boot files that are also signed: give the signing key by -pkc")
@@ -94,7 +94,7 @@ func checkPKC(data []byte) error {
 	return err
 }
 
-// checkSBK takes four words for the older chips, eight from Orin on.
+// checkSBK accepts four words for the older chips, eight from Orin on.
 func checkSBK(data []byte) error {
 	digits := strings.Join(strings.Fields(strings.ReplaceAll(strings.ToLower(string(data)), "0x", "")), "")
 	if _, err := hex.DecodeString(digits); err != nil || len(digits) != 32 && len(digits) != 64 {
@@ -103,8 +103,8 @@ func checkSBK(data []byte) error {
 	return nil
 }
 
-// argv is how the scripts are told of the keys.
-func (k Keys) argv() (args []string) {
+// flags returns the scripts' arguments for the keys.
+func (k Keys) flags() (args []string) {
 	if k.PKC != "" {
 		args = append(args, "-u", k.PKC)
 	}
@@ -114,10 +114,10 @@ func (k Keys) argv() (args []string) {
 	return args
 }
 
-// Takes refuses keys for a package that the build has signed: the scripts would go on
-// without them.
+// Takes refuses keys for a package that was signed at build time, whose scripts would
+// ignore them.
 func (p *Package) Takes(k Keys) error {
-	if k != (Keys{}) && p.presigned() {
+	if k != (Keys{}) && p.isPresigned() {
 		return errors.New("the package was signed when it was built (TEGRA_SIGNING_ARGS), and its scripts take no other keys: leave -pkc and -sbk out, or build it unsigned")
 	}
 	return nil

@@ -67,7 +67,7 @@ func TestOpenKeys(t *testing.T) {
 	}
 }
 
-// A package that is signed already would be flashed without the keys, and nobody told.
+// A package that is signed already would be flashed without the keys, unnoticed.
 func TestSignedPackageTakesNoKeys(t *testing.T) {
 	p := open(t, orin())
 	if err := p.Takes(Keys{PKC: "/keys/pkc.pem"}); err != nil {

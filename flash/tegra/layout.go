@@ -17,7 +17,7 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// What a layout may be at most. NVIDIA's have some sixty partitions on two devices.
+// Limits of a layout. NVIDIA's have some sixty partitions on two devices.
 const (
 	layoutBytes      = 4 << 20
 	layoutDevices    = 16
@@ -34,21 +34,22 @@ type layout struct {
 type storage struct {
 	kind       string // spi, sdmmc_boot, sdmmc_user, sdcard, nvme, external, ...
 	sectorSize int64
-	sectors    int64 // 0: not said
+	sectors    int64 // 0: unknown
 	partitions []partition
 }
 
 type partition struct {
 	name, kind, file string
-	sizeBytes        int64 // -1: all that is left
-	fills            bool  // up to the end of the device, whatever its size says
+	sizeBytes        int64 // -1: the rest of the device
+	fills            bool  // up to the end of the device, whatever its size
 }
 
-// root is whether the device holds the root file system, not the boot firmware.
-func (s storage) root() bool { return s.kind != "spi" && s.kind != "sdmmc_boot" }
+// hasRootFS reports whether the device holds the root file system, not the boot
+// firmware.
+func (s storage) hasRootFS() bool { return s.kind != "spi" && s.kind != "sdmmc_boot" }
 
-// table is whether a partition is the device's table itself.
-func (p partition) table() bool {
+// isTable reports whether the partition is the device's own partition table.
+func (p partition) isTable() bool {
 	switch p.kind {
 	case "GP1", "GPT", "protective_master_boot_record", "primary_gpt", "secondary_gpt":
 		return true
@@ -69,8 +70,8 @@ func readLayout(path string) (layout, error) {
 	return l, nil
 }
 
-// xmlLayout is what is read of the file; encoding/xml expands no entities of the
-// file's own.
+// xmlLayout is the part of the file that is read. encoding/xml expands no entities that
+// the file defines.
 type xmlLayout struct {
 	XMLName xml.Name `xml:"partition_layout"`
 	Devices []struct {
@@ -88,7 +89,7 @@ type xmlLayout struct {
 }
 
 func parseLayout(data []byte) (layout, error) {
-	if err := shallow(data); err != nil {
+	if err := checkDepth(data); err != nil {
 		return layout{}, err
 	}
 	var x xmlLayout
@@ -102,11 +103,11 @@ func parseLayout(data []byte) (layout, error) {
 	for _, d := range x.Devices {
 		s := storage{kind: strings.TrimSpace(d.Type)}
 		var err error
-		if s.sectorSize, err = amount(d.SectorSize, 512); err != nil || s.sectorSize < 1 || s.sectorSize > 1<<20 {
-			return layout{}, fmt.Errorf("device %s: sector_size %q is no size of a sector", quoteShort(s.kind), short(d.SectorSize))
+		if s.sectorSize, err = parseNumber(d.SectorSize, 512); err != nil || s.sectorSize < 1 || s.sectorSize > 1<<20 {
+			return layout{}, fmt.Errorf("device %s: sector_size %q is no size of a sector", quoteShort(s.kind), shorten(d.SectorSize))
 		}
-		if s.sectors, err = amount(d.Sectors, 0); err != nil || s.sectors < 0 || s.sectors > 1<<40 {
-			return layout{}, fmt.Errorf("device %s: num_sectors %q is no number of sectors", quoteShort(s.kind), short(d.Sectors))
+		if s.sectors, err = parseNumber(d.Sectors, 0); err != nil || s.sectors < 0 || s.sectors > 1<<40 {
+			return layout{}, fmt.Errorf("device %s: num_sectors %q is no number of sectors", quoteShort(s.kind), shorten(d.Sectors))
 		}
 		if len(d.Partitions) > layoutPartitions {
 			return layout{}, fmt.Errorf("device %s: more than %d partitions", quoteShort(s.kind), layoutPartitions)
@@ -135,32 +136,31 @@ func newPartition(name, kind, size, attribute, file string) (partition, error) {
 	var err error
 	if strings.HasPrefix(strings.ToLower(size), "0xffffffff") {
 		p.sizeBytes = -1
-	} else if p.sizeBytes, err = amount(size, 0); err != nil || p.sizeBytes < 0 {
-		return p, fmt.Errorf("size %q is no number of bytes", short(size))
+	} else if p.sizeBytes, err = parseNumber(size, 0); err != nil || p.sizeBytes < 0 {
+		return p, fmt.Errorf("size %q is no number of bytes", shorten(size))
 	}
 	a, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimSpace(attribute), "0x"), 16, 64)
 	if err != nil && strings.TrimSpace(attribute) != "" {
-		return p, fmt.Errorf("allocation_attribute %q is no hexadecimal number", short(attribute))
+		return p, fmt.Errorf("allocation_attribute %q is no hexadecimal number", shorten(attribute))
 	}
 	p.fills = a&0x800 != 0
 	return p, nil
 }
 
-// amount reads a decimal or hexadecimal number, as NVIDIA's tools do.
-func amount(s string, otherwise int64) (int64, error) {
+// parseNumber parses a decimal or hexadecimal number, as NVIDIA's tools do.
+func parseNumber(s string, otherwise int64) (int64, error) {
 	if s = strings.TrimSpace(s); s == "" {
 		return otherwise, nil
 	}
 	return strconv.ParseInt(s, 0, 62)
 }
 
-func short(s string) string { return plaintext.OneLine(s[:min(len(s), 60)]) }
+func shorten(s string) string { return plaintext.OneLine(s[:min(len(s), 60)]) }
 
-func quoteShort(s string) string { return strconv.Quote(short(s)) }
+func quoteShort(s string) string { return strconv.Quote(shorten(s)) }
 
-// shallow refuses a file whose elements lie deeper than a layout's, before it is
-// decoded by recursion.
-func shallow(data []byte) error {
+// checkDepth refuses deeply nested elements, since decoding is recursive.
+func checkDepth(data []byte) error {
 	const deepest = 16
 	d := xml.NewDecoder(bytes.NewReader(data))
 	for depth := 0; ; {
@@ -183,16 +183,17 @@ func shallow(data []byte) error {
 	}
 }
 
-// needed is the size of a disk that holds all partitions of the layout's device for
-// the root file system, with room for tables and alignment; 0 where it has none.
-func (l layout) needed() int64 {
+// diskBytes returns the size of a disk for all partitions of the layout's root device,
+// with space for tables and alignment. It returns 0 where the layout has no such
+// device.
+func (l layout) diskBytes() int64 {
 	for _, d := range l.devices {
-		if !d.root() {
+		if !d.hasRootFS() {
 			continue
 		}
 		all := int64(64 << 20)
 		for _, p := range d.partitions {
-			if p.sizeBytes > 0 && !p.table() {
+			if p.sizeBytes > 0 && !p.isTable() {
 				all = min(all+p.sizeBytes+1<<20, 1<<60) // each begins at a multiple of 1 MiB
 			}
 		}
@@ -201,10 +202,10 @@ func (l layout) needed() int64 {
 	return 0
 }
 
-// check compares the layout with the files of the package, before anything is done
-// to a board: the tools find out when the partition is being written. stands is what
-// the scripts put in the place of words like APPFILE.
-func (l layout) check(dir string, stands map[string]string) error {
+// checkFiles compares the layout with the package's files before a board is touched.
+// The tools would find a misfit only when they write the partition. placeholders maps
+// words such as APPFILE to the files that the scripts use.
+func (l layout) checkFiles(dir string, stands map[string]string) error {
 	var wrong []error
 	for _, d := range l.devices {
 		var used int64
@@ -212,7 +213,7 @@ func (l layout) check(dir string, stands map[string]string) error {
 			if p.sizeBytes > 0 && !p.fills && used <= 1<<60 {
 				used += min(p.sizeBytes, 1<<60)
 			}
-			if err := p.check(dir, stands); err != nil {
+			if err := p.checkFile(dir, stands); err != nil {
 				wrong = append(wrong, fmt.Errorf("%s: %w", l.name, err))
 			}
 		}
@@ -224,17 +225,17 @@ func (l layout) check(dir string, stands map[string]string) error {
 	return errors.Join(wrong...)
 }
 
-func (p partition) check(dir string, stands map[string]string) error {
+func (p partition) checkFile(dir string, stands map[string]string) error {
 	file := p.file
 	if other, ok := stands[file]; ok {
 		file = other
 	}
-	if file == "" || p.sizeBytes <= 0 || p.fills || p.table() || !filepath.IsLocal(file) {
+	if file == "" || p.sizeBytes <= 0 || p.fills || p.isTable() || !filepath.IsLocal(file) {
 		return nil
 	}
 	has, err := contentBytes(filepath.Join(dir, file))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // the signing step makes it
+		return nil // the signing step creates it
 	}
 	if err != nil {
 		return err
@@ -245,8 +246,8 @@ func (p partition) check(dir string, stands map[string]string) error {
 	return nil
 }
 
-// contentBytes is how much a file fills: a sparse image of Android's says more than
-// it has.
+// contentBytes returns how much a file fills once expanded: an Android sparse image is
+// larger than its file.
 func contentBytes(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {

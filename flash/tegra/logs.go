@@ -17,8 +17,8 @@ import (
 	"slipway/layers/localfile"
 )
 
-// complaint is what init-flash.sh and program-boot-device.sh of the board, and sgdisk
-// there, say of what went wrong.
+// complaint matches the errors of init-flash.sh, program-boot-device.sh and sgdisk on
+// the board.
 var complaint = regexp.MustCompile(`^ERR: |^Identified [0-9]+ problems|^Problem: |^Export of \S+ failed|\[FAIL\]`)
 
 const (
@@ -26,36 +26,36 @@ const (
 	logFiles = 64
 )
 
-// keepLogs moves what the script left in its folder to where it is kept: its own log,
-// and the folder with the board's.
+// keepLogs copies the script's own log and the board's logs into the log folder.
 func (r *flashRun) keepLogs() {
-	for _, path := range newest(r.board.Dir, "log.initrd-flash.", 2) {
-		keep(path, filepath.Join(r.board.Logs, filepath.Base(path)))
+	for _, path := range newestPaths(r.board.Dir, "log.initrd-flash.", 2) {
+		copyLog(path, filepath.Join(r.board.Logs, filepath.Base(path)))
 	}
 	for _, path := range r.boardLogs() {
-		keep(path, filepath.Join(r.board.Logs, "device-logs", filepath.Base(path)))
+		copyLog(path, filepath.Join(r.board.Logs, "device-logs", filepath.Base(path)))
 	}
 }
 
-// boardLogs are the files that the board sent along.
+// boardLogs returns the log files that the board sent.
 func (r *flashRun) boardLogs() []string {
 	var files []string
-	for _, dir := range newest(r.board.Dir, "device-logs-", 1) {
-		files = append(files, within(dir)...)
+	for _, dir := range newestPaths(r.board.Dir, "device-logs-", 1) {
+		files = append(files, listPaths(dir)...)
 	}
 	return files[:min(len(files), logFiles)]
 }
 
-// newest are the last of a folder's names that begin like this and end in a date.
-func newest(dir, prefix string, n int) []string {
-	paths := slices.DeleteFunc(within(dir), func(path string) bool { return !strings.HasPrefix(filepath.Base(path), prefix) })
+// newestPaths returns the last n paths in a folder with the prefix; their names end in
+// a date.
+func newestPaths(dir, prefix string, n int) []string {
+	paths := slices.DeleteFunc(listPaths(dir), func(path string) bool { return !strings.HasPrefix(filepath.Base(path), prefix) })
 	return paths[max(0, len(paths)-n):]
 }
 
-// within are the paths of what lies in a folder, in order. Its own name may have what
-// means something in a pattern.
-func within(dir string) []string {
-	entries, _ := os.ReadDir(dir) // what can be read of it
+// listPaths returns the sorted paths in a folder. The folder's name may contain
+// characters of glob patterns.
+func listPaths(dir string) []string {
+	entries, _ := os.ReadDir(dir) // as far as it is readable
 	var paths []string
 	for _, e := range entries {
 		paths = append(paths, filepath.Join(dir, e.Name()))
@@ -63,8 +63,8 @@ func within(dir string) []string {
 	return paths
 }
 
-// keep copies a log as far as it can: a flash is not worth less for it.
-func keep(from, to string) {
+// copyLog copies a log as far as it can. Its failure does not fail the flash.
+func copyLog(from, to string) {
 	info, err := os.Lstat(from)
 	if err != nil || !info.Mode().IsRegular() {
 		return
@@ -85,10 +85,10 @@ func keep(from, to string) {
 	_, _ = io.Copy(out, io.LimitReader(in, logBytes))
 }
 
-// release unmounts what a script that was cut off left mounted of a board: its command
-// disk, by udisks or by itself. The board is told by its port or, as it may come back
-// on the faster bus of the same socket, by its session.
-func (h Host) release(port, session string) error {
+// unmountBoard unmounts the command disk of a board that an interrupted script left
+// mounted. It finds the board by its port, or by its session: the board may return on
+// the faster bus of the same socket.
+func (h Host) unmountBoard(port, session string) error {
 	data, err := os.ReadFile(filepath.Join(h.Proc, "self/mountinfo"))
 	if err != nil {
 		return err
@@ -96,10 +96,10 @@ func (h Host) release(port, session string) error {
 	var wrong []error
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
-		if len(f) < 5 || !h.commandDisk(f[2], port, session) {
+		if len(f) < 5 || !h.isCommandDisk(f[2], port, session) {
 			continue
 		}
-		at := unescaped(f[4])
+		at := unescapePath(f[4])
 		if err := unix.Unmount(at, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 			wrong = append(wrong, fmt.Errorf("%s of the board is still mounted: %w; umount it", at, err))
 		}
@@ -107,8 +107,9 @@ func (h Host) release(port, session string) error {
 	return errors.Join(wrong...)
 }
 
-// commandDisk says whether a block device, by its number, is a board's.
-func (h Host) commandDisk(number, port, session string) bool {
+// isCommandDisk reports whether a block device number is that of a board's command
+// disk.
+func (h Host) isCommandDisk(number, port, session string) bool {
 	dir, err := filepath.EvalSymlinks(filepath.Join(h.Sys, "dev/block", number))
 	if err != nil {
 		return false
@@ -123,9 +124,9 @@ func (h Host) commandDisk(number, port, session string) bool {
 	return said("vendor") == "flashpkg" && (strings.Contains(dir, "/"+port+"/") || session != "" && said("model") == session)
 }
 
-// session is what the board's disks are named by: the end of its serial number, which
-// the scripts leave in a file once they have read it.
-func (r *flashRun) session() string {
+// sessionID returns the name of the board's disks: the end of its serial number. The
+// scripts write the number to a file once they have read it.
+func (r *flashRun) sessionID() string {
 	vars, err := readVars(filepath.Join(r.board.Dir, "boardvars.sh"))
 	if err != nil {
 		return ""
@@ -140,8 +141,8 @@ func (r *flashRun) session() string {
 
 var octal = regexp.MustCompile(`\\[0-7]{3}`)
 
-// unescaped is a path as the kernel means it: it writes a space as \040.
-func unescaped(path string) string {
+// unescapePath decodes the kernel's octal escapes: it writes a space as \040.
+func unescapePath(path string) string {
 	return octal.ReplaceAllStringFunc(path, func(s string) string {
 		n, err := strconv.ParseUint(s[1:], 8, 8)
 		if err != nil {

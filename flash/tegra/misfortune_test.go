@@ -60,7 +60,7 @@ func TestLockOfAnotherUser(t *testing.T) {
 	if err := lock.Try(theirs); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := h.lock("1-2")
+	lock, err := h.lockPort("1-2")
 	if lock != nil {
 		lock.Close()
 	}
@@ -69,7 +69,7 @@ func TestLockOfAnotherUser(t *testing.T) {
 	}
 }
 
-// Where this process is killed, what it began is still at the board.
+// Where this process is killed, its script may still be at work.
 func TestScriptHoldsTheLock(t *testing.T) {
 	p := open(t, with(orin(), "initrd-flash", "#!/bin/bash\nreadlink /proc/$$/fd/3\n"))
 	h, _ := host(t, "1-2.3", "7523")
@@ -133,7 +133,7 @@ func TestCopyEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// The doflash.sh of a package that was signed in the build takes any board that it finds.
+// The doflash.sh of a package signed at build time may flash any board.
 func TestSignedPackageBesideAnotherBoard(t *testing.T) {
 	play := strings.Replace(script(t, transcriptFile(t, "nano-r32.txt")), ` "$@"`, "", 1)
 	files := without(with(nano(), "doflash.sh", play), "tegra210-flash-helper.sh")
@@ -146,7 +146,7 @@ func TestSignedPackageBesideAnotherBoard(t *testing.T) {
 	if err := flash(); err != nil {
 		t.Errorf("alone: %v", err)
 	}
-	b.plug("1-4", vendor, "7023", "9")
+	b.plug("1-4", nvidiaVendor, "7023", "9")
 	if err := flash(); err == nil || !strings.Contains(err.Error(), "Jetson AGX Orin 64GB in recovery mode on 1-4") {
 		t.Errorf("beside another: %v; want it refused", err)
 	}
@@ -163,16 +163,16 @@ func TestNanoBesideAnotherBoard(t *testing.T) {
 			script := script(t, "@file ran here\n")
 			p := open(t, with(with(files, "doflash.sh", script+"# $@"), "initrd-flash", script))
 			h, b := host(t, "1-2.3", "7f21")
-			b.plug("1-4", vendor, "7721", "9")
+			b.plug("1-4", nvidiaVendor, "7721", "9")
 			_, err := p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: t.TempDir()})
-			if err == nil || !strings.Contains(err.Error(), "Jetson TX1 in recovery mode on 1-4") || p.has("ran") {
-				t.Errorf("Flash = %v, script ran: %v; want it refused", err, p.has("ran"))
+			if err == nil || !strings.Contains(err.Error(), "Jetson TX1 in recovery mode on 1-4") || p.hasFile("ran") {
+				t.Errorf("Flash = %v, script ran: %v; want it refused", err, p.hasFile("ran"))
 			}
 		})
 	}
 }
 
-// A board that is being flashed is off the bus at times, where nobody sees it.
+// A board leaves the bus at times during its flash.
 func TestOneNanoAtATime(t *testing.T) {
 	p := open(t, with(nano(), "doflash.sh", script(t, "@file ran here\n")))
 	h, _ := host(t, "1-2.3", "7f21")
@@ -182,7 +182,7 @@ func TestOneNanoAtATime(t *testing.T) {
 	}
 	defer other.Close()
 	_, err = p.Flash(t.Context(), h, Board{Port: "1-2.3", Dir: p.Dir, Logs: t.TempDir()})
-	if err == nil || !strings.Contains(err.Error(), "another board is being flashed") || p.has("ran") {
-		t.Errorf("Flash = %v, script ran: %v; want it refused", err, p.has("ran"))
+	if err == nil || !strings.Contains(err.Error(), "another board is being flashed") || p.hasFile("ran") {
+		t.Errorf("Flash = %v, script ran: %v; want it refused", err, p.hasFile("ran"))
 	}
 }

@@ -20,12 +20,12 @@ type Package struct {
 	Release string // R36.4.4; "" where the package does not say
 	Chip    string // t234
 	Machine string
-	Flow    string // how it is put onto a board: see the flows
+	Flow    string // one of the flows
 
-	vars    map[string]string // .env.initrd-flash
-	layouts []layout
-	helper  string // the script of its scripts
-	takes   bool   // any board that is in recovery mode: see TakesAny
+	vars     map[string]string // .env.initrd-flash
+	layouts  []layout
+	helper   string // the helper script that the others source
+	takesAny bool   // see TakesAny
 }
 
 // The flows.
@@ -45,10 +45,10 @@ var helpers = map[string]string{
 	"tegra-flash-helper.sh": "", // of all chips since R36
 }
 
-// Open reads what a package is, from its contents.
+// Open reads an unpacked package.
 func Open(dir string) (*Package, error) {
 	p := &Package{Dir: dir}
-	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.findAim, p.readLayouts} {
+	for _, step := range []func() error{p.readVars, p.readRelease, p.findHelper, p.findChip, p.findFlow, p.checkAim, p.readLayouts} {
 		if err := step(); err != nil {
 			return nil, fmt.Errorf("tegraflash package: %w", err)
 		}
@@ -56,7 +56,7 @@ func Open(dir string) (*Package, error) {
 	return p, nil
 }
 
-func (p *Package) has(name string) bool {
+func (p *Package) hasFile(name string) bool {
 	info, err := os.Stat(filepath.Join(p.Dir, name))
 	return err == nil && info.Mode().IsRegular()
 }
@@ -86,11 +86,11 @@ func (p *Package) readRelease() error {
 
 func (p *Package) findHelper() error {
 	p.helper = filepath.Base(cmp.Or(p.vars["FLASH_HELPER"], "."))
-	if p.has(p.helper) {
+	if p.hasFile(p.helper) {
 		return nil
 	}
 	for name := range helpers {
-		if p.has(name) {
+		if p.hasFile(name) {
 			p.helper = name
 			return nil
 		}
@@ -98,8 +98,7 @@ func (p *Package) findHelper() error {
 	return fmt.Errorf("%s has none of its helper scripts (tegra-flash-helper.sh and others): it is no tegraflash package, or was built without its tools (TEGRA_SIGNING_EXCLUDE_TOOLS)", p.Dir)
 }
 
-// findChip asks the package's variables, and the name of its helper where those are
-// missing.
+// findChip reads the chip from the package's variables, or else from its helper's name.
 func (p *Package) findChip() error {
 	p.Chip = helpers[p.helper]
 	if id := p.vars["CHIPID"]; id != "" {
@@ -119,56 +118,56 @@ func (p *Package) findChip() error {
 			p.Chip = chips[string(bytes.Trim(id, `"'`))]
 		}
 	}
-	return nil // some packages do not say; the board does
+	return nil // some packages do not say; At asks the board
 }
 
-// findFlow prefers the initrd: it can say what came of it, and takes no time to make
-// sparse copies.
+// findFlow prefers the initrd flow, which reports its result and needs no sparse
+// copies.
 func (p *Package) findFlow() error {
 	switch {
-	case p.vars != nil && p.has("initrd-flash") && p.has("initrd-flash.img") && p.Chip == "t264":
+	case p.vars != nil && p.hasFile("initrd-flash") && p.hasFile("initrd-flash.img") && p.Chip == "t264":
 		p.Flow = Unified
-	case p.vars != nil && p.has("initrd-flash") && p.has("initrd-flash.img"):
+	case p.vars != nil && p.hasFile("initrd-flash") && p.hasFile("initrd-flash.img"):
 		p.Flow = Initrd
-	case p.has("doflash.sh"):
+	case p.hasFile("doflash.sh"):
 		p.Flow = Direct
 	default:
 		return fmt.Errorf("%s has neither initrd-flash with .env.initrd-flash and initrd-flash.img nor doflash.sh: it is not whole; build again", p.Dir)
 	}
-	if p.Flow == Unified && !p.has("create_l4t_bsp_images.py") {
+	if p.Flow == Unified && !p.hasFile("create_l4t_bsp_images.py") {
 		return fmt.Errorf("%s is for Thor and has no create_l4t_bsp_images.py: it is not whole; build again", p.Dir)
 	}
 	return nil
 }
 
-// callsRCM is a line that runs NVIDIA's program for boards in recovery mode.
+// callsRCM matches a line that runs NVIDIA's program for boards in recovery mode.
 var callsRCM = regexp.MustCompile(`(?m)^[^#\n]*\btegrarcm(_v2)?"? +(-|\$\{).*$`)
 
-// findAim asks whether the scripts name the board to NVIDIA's programs. The helper of
-// tegra210 asks for the chip without naming one, and that of R39 for the module's data;
-// the doflash.sh of a package that was signed in the build passes on nothing of what it
-// is called with.
-func (p *Package) findAim() error {
+// checkAim sets takesAny where the scripts do not name the board to NVIDIA's programs.
+// The helper of tegra210 does not name one when it reads the chip, nor does that of R39
+// when it reads the module's data. The doflash.sh of a package signed at build time
+// ignores its arguments.
+func (p *Package) checkAim() error {
 	helper, err := localfile.Read(filepath.Join(p.Dir, p.helper), layoutBytes)
 	if err != nil {
 		return err
 	}
-	p.takes = p.Chip == "t210" || slices.ContainsFunc(callsRCM.FindAll(helper, -1), func(line []byte) bool { return !bytes.Contains(line, []byte("inst")) })
-	if p.takes || p.Flow != Direct {
+	p.takesAny = p.Chip == "t210" || slices.ContainsFunc(callsRCM.FindAll(helper, -1), func(line []byte) bool { return !bytes.Contains(line, []byte("inst")) })
+	if p.takesAny || p.Flow != Direct {
 		return nil
 	}
 	script, err := localfile.Read(filepath.Join(p.Dir, "doflash.sh"), layoutBytes)
-	p.takes = !bytes.Contains(script, []byte("$@"))
+	p.takesAny = !bytes.Contains(script, []byte("$@"))
 	return err
 }
 
-// TakesAny says whether the scripts may talk to any board that is in recovery mode, so
-// that boards are flashed one after another.
-func (p *Package) TakesAny() bool { return p.takes }
+// TakesAny reports whether the scripts may talk to any board in recovery mode. Such
+// boards are flashed one after another.
+func (p *Package) TakesAny() bool { return p.takesAny }
 
 // Aims refuses a second board in recovery mode where the scripts may take that one.
 func (p *Package) Aims(h Host, port string) error {
-	if !p.takes {
+	if !p.takesAny {
 		return nil
 	}
 	there, err := List(h.Sys)
@@ -183,7 +182,7 @@ func (p *Package) Aims(h Host, port string) error {
 func (p *Package) readLayouts() error {
 	for _, name := range []string{"flash.xml.in", "external-flash.xml.in"} {
 		l, err := readLayout(filepath.Join(p.Dir, name))
-		if errors.Is(err, os.ErrNotExist) && (name != "flash.xml.in" || p.presigned()) {
+		if errors.Is(err, os.ErrNotExist) && (name != "flash.xml.in" || p.isPresigned()) {
 			continue
 		}
 		if err != nil {
@@ -194,7 +193,7 @@ func (p *Package) readLayouts() error {
 	return nil
 }
 
-func (p *Package) presigned() bool { return p.has(".presigning-vars") }
+func (p *Package) isPresigned() bool { return p.hasFile(".presigning-vars") }
 
 // Check compares the package's layouts with its files.
 func (p *Package) Check() error {
@@ -204,24 +203,24 @@ func (p *Package) Check() error {
 	}
 	var wrong []error
 	for _, l := range p.layouts {
-		wrong = append(wrong, l.check(p.Dir, stands))
+		wrong = append(wrong, l.checkFiles(p.Dir, stands))
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return fmt.Errorf("the package does not fit together, and no board was touched:\n%w", err)
 	}
-	if image := p.vars["ROOTFS_IMAGE"]; image != "" && !p.has(image) {
+	if image := p.vars["ROOTFS_IMAGE"]; image != "" && !p.hasFile(image) {
 		return fmt.Errorf("the package has no %s, its root file system: build again", image)
 	}
 	return nil
 }
 
-// shared are the large files that the scripts only read, which copies of a package
-// may have in common.
-func (p *Package) shared() []string {
+// sharedFiles returns the large files that the scripts only read, which copies of a
+// package may share.
+func (p *Package) sharedFiles() []string {
 	return slices.DeleteFunc([]string{p.vars["ROOTFS_IMAGE"], p.vars["DATAFILE"]}, func(name string) bool { return name == "" })
 }
 
-// Describe says what the package is in a line.
+// Describe returns one line that says what the package is.
 func (p *Package) Describe() string {
 	return fmt.Sprintf("%s for %s (%s), by %s", cmp.Or(p.Release, "L4T of unknown release"), cmp.Or(p.Machine, "unknown machine"), cmp.Or(p.Chip, "unknown chip"), p.Flow)
 }

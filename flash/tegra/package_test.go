@@ -88,7 +88,7 @@ func TestLayout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(l.devices) != 2 || l.devices[0].root() || !l.devices[1].root() {
+	if len(l.devices) != 2 || l.devices[0].hasRootFS() || !l.devices[1].hasRootFS() {
 		t.Fatalf("devices = %+v; want a spi and an nvme", l.devices)
 	}
 	want := []partition{
@@ -102,7 +102,7 @@ func TestLayout(t *testing.T) {
 	if diff := cmp.Diff(want, l.devices[1].partitions, cmp.AllowUnexported(partition{})); diff != "" {
 		t.Errorf("partitions (-want +got):\n%s", diff)
 	}
-	if got := l.needed(); got < 17<<20+64<<20 || got > 100<<20 {
+	if got := l.diskBytes(); got < 17<<20+64<<20 || got > 100<<20 {
 		t.Errorf("needed() = %d; want some 82 MiB", got)
 	}
 }
@@ -313,8 +313,8 @@ func FuzzLayout(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if l.needed() < 0 {
-			t.Errorf("needed() = %d", l.needed())
+		if l.diskBytes() < 0 {
+			t.Errorf("needed() = %d", l.diskBytes())
 		}
 		for _, d := range l.devices {
 			for _, p := range d.partitions {
@@ -323,7 +323,7 @@ func FuzzLayout(f *testing.F) {
 				}
 			}
 		}
-		_ = l.check(dir, nil) // must end, whatever the numbers
+		_ = l.checkFiles(dir, nil) // must end, whatever the numbers
 	})
 }
 

@@ -61,7 +61,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// helper plays tegra-flash-helper.sh: it leaves what signing leaves.
+// helper simulates tegra-flash-helper.sh: it leaves the files of the signing step.
 const helper = `#!/bin/bash
 touch ran-helper
 cat > boardvars.sh <<END
@@ -119,7 +119,7 @@ esac
 `,
 }
 
-// freeDisk makes a node that scripts take for a USB disk. No driver is behind it.
+// freeDisk makes a device node that scripts regard as a USB disk. It has no driver.
 func freeDisk(t *testing.T) string {
 	t.Helper()
 	for letter := 'z'; letter > 'f'; letter-- {
@@ -156,7 +156,7 @@ func realPackage(t *testing.T, branch, chip, serial string) *Package {
 	return p
 }
 
-// around is what surrounds the scripts: the board, its disk, and udisks.
+// around simulates the scripts' surroundings: the board, its disk, and udisks.
 func around(t *testing.T, word, model string) string {
 	t.Helper()
 	board, bin := t.TempDir(), t.TempDir()
@@ -172,7 +172,7 @@ func around(t *testing.T, word, model string) string {
 	return board
 }
 
-// limitsOf are generous for a machine at work, and end what would wait for ever.
+// limitsOf returns limits that are generous for a busy machine, and end a hang.
 func limitsOf(f flow) map[string]time.Duration {
 	limits := map[string]time.Duration{}
 	for _, s := range f.stages {

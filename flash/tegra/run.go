@@ -21,60 +21,61 @@ import (
 	"slipway/layers/run"
 )
 
-// Board is one board that is flashed, and what is the matter of this one alone.
+// Board is one board to flash, with its own settings.
 type Board struct {
 	Port   string
 	Dir    string // a copy of the package that nothing else uses: the scripts write into it
-	Logs   string // a folder that keeps what was said
+	Logs   string // the folder for logs
 	Limits map[string]time.Duration
-	Module map[string]string // what the module's EEPROM would say, where it is empty
+	Module map[string]string // the module's data where its EEPROM is empty
 	Keys   Keys
 }
 
-// Result is what came of a flash that went well.
+// Result describes a successful flash.
 type Result struct {
-	Verdict string // in the board's own word
+	Verdict string // as the board reports it
 	Logs    string
 	Seconds float64
 }
 
-// moduleNames are the variables by which scripts are told of a module instead of
-// asking it.
+// moduleNames are the variables that tell the scripts the module, instead of its
+// EEPROM.
 var moduleNames = []string{"BOARDID", "FAB", "BOARDSKU", "BOARDREV", "CHIPREV", "CHIP_SKU", "RAMCODE"}
 
-// private are all variables of the environment that steer the scripts. Whatever the
-// user's shell has of them was meant for another board.
-var private = append([]string{"serial_number", "fuselevel", "MACHINE", "BR_CID", "BASH_ENV", "ENV", "PYTHONPATH", "usb_instance"}, moduleNames...)
+// scriptVars are the environment variables that steer the scripts. The user's shell may
+// have them for another board, so they are unset.
+var scriptVars = append([]string{"serial_number", "fuselevel", "MACHINE", "BR_CID", "BASH_ENV", "ENV", "PYTHONPATH", "usb_instance"}, moduleNames...)
 
-// ModuleNames are the names that board.yml may set in flash.module.
+// ModuleNames returns the names that board.yml may set in flash.module.
 func ModuleNames() []string { return slices.Clone(moduleNames) }
 
-// Argv is the command that flashes a board on a port, in the package's folder.
+// Argv returns the command that flashes the board on a port, to run in the package's
+// folder.
 func (p *Package) Argv(port string, keys Keys) []string {
 	script := []string{"bash", "./initrd-flash"}
 	if p.Flow == Direct {
 		script = []string{"sh", "./doflash.sh"}
 	}
-	return slices.Concat(script, []string{"--usb-instance", port}, keys.argv())
+	return slices.Concat(script, []string{"--usb-instance", port}, keys.flags())
 }
 
-// Ready says why the package cannot be put onto a board from this machine.
+// Ready returns why this machine cannot flash the package.
 func (p *Package) Ready(ctx context.Context) error {
-	return errors.Join(p.lacks(ctx, p.Flow), rootless(ctx))
+	return errors.Join(p.missingTools(ctx, p.Flow), checkRoot(ctx))
 }
 
-// Flash puts the package onto one board. The port is locked meanwhile, and nothing is
-// left running or mounted, however it ends.
+// Flash flashes the package onto one board. It locks the port and leaves nothing
+// running or mounted, however it ends.
 func (p *Package) Flash(ctx context.Context, h Host, b Board) (Result, error) {
 	r := &flashRun{pkg: p, host: h, board: b, transcript: newTranscript(flows[p.Flow]), began: time.Now()}
-	result, err := r.flash(ctx)
+	result, err := r.checkAndRun(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("USB port %s: %w", b.Port, err)
 	}
 	return result, nil
 }
 
-// flashRun is one script at work.
+// flashRun is one run of a script.
 type flashRun struct {
 	pkg   *Package
 	host  Host
@@ -82,21 +83,22 @@ type flashRun struct {
 	step  *progress.Step
 	began time.Time
 
-	mu         sync.Mutex // the transcript is the output's and the clock's
+	mu         sync.Mutex // guards the transcript between the output and the clock
 	transcript *transcript
 	clock      *time.Timer
 	stop       context.CancelCauseFunc
 	over       bool
 }
 
-func (r *flashRun) flash(ctx context.Context) (Result, error) {
+// checkAndRun locks the port, checks the board, then runs the script.
+func (r *flashRun) checkAndRun(ctx context.Context) (Result, error) {
 	if err := CheckPort(r.board.Port); err != nil {
 		return Result{}, err
 	}
 	if strings.ContainsAny(r.board.Dir, " \t\n") {
 		return Result{}, fmt.Errorf("%q: NVIDIA's scripts do not work in a folder with a space in its name; move it", r.board.Dir)
 	}
-	lock, err := r.host.lock(r.board.Port)
+	lock, err := r.host.lockPort(r.board.Port)
 	if err != nil {
 		return Result{}, err
 	}
@@ -104,7 +106,7 @@ func (r *flashRun) flash(ctx context.Context) (Result, error) {
 	if err := r.pkg.Suits(r.host, r.board.Port); err != nil {
 		return Result{}, err
 	}
-	if r.pkg.takes {
+	if r.pkg.takesAny {
 		alone, err := r.host.lockAny()
 		if err != nil {
 			return Result{}, err
@@ -118,23 +120,23 @@ func (r *flashRun) flash(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	r.step = progress.Start(ctx, "flash "+r.board.Port, int64(len(r.transcript.flow.stages)), progress.Tasks)
-	err = r.work(ctx, lock)
-	r.step.End(fmt.Sprintf("%s, %s in %.0f s", r.pkg.Flow, r.word(), time.Since(r.began).Seconds()), err)
+	err = r.runScript(ctx, lock)
+	r.step.End(fmt.Sprintf("%s, %s in %.0f s", r.pkg.Flow, r.successWord(), time.Since(r.began).Seconds()), err)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Verdict: r.word(), Logs: r.board.Logs, Seconds: time.Since(r.began).Seconds()}, nil
+	return Result{Verdict: r.successWord(), Logs: r.board.Logs, Seconds: time.Since(r.began).Seconds()}, nil
 }
 
-// word is what a success is by.
-func (r *flashRun) word() string {
+// successWord says which report the success rests on.
+func (r *flashRun) successWord() string {
 	if r.transcript.status != "" {
 		return "the board reports " + r.transcript.status
 	}
 	return "the script ended well"
 }
 
-// Suits refuses a board of another chip.
+// Suits refuses a board with another chip.
 func (p *Package) Suits(h Host, port string) error {
 	found, err := At(h.Sys, port)
 	if err != nil {
@@ -146,13 +148,13 @@ func (p *Package) Suits(h Host, port string) error {
 	return nil
 }
 
-// lock keeps a second flash off the port.
-func (h Host) lock(port string) (*os.File, error) {
+// lockPort keeps a second flash off the port.
+func (h Host) lockPort(port string) (*os.File, error) {
 	return h.lockAs(port, "another flash is at work on this port; wait for it")
 }
 
-// lockAny keeps a second flash by scripts that take any board off this machine: a board
-// that is being flashed leaves the bus at times, and comes back in recovery mode.
+// lockAny keeps a second flash with untargeted scripts off this machine. A board leaves
+// the bus during its flash and comes back in recovery mode.
 func (h Host) lockAny() (*os.File, error) {
 	return h.lockAs("any", "another board is being flashed by scripts that do not say which board is meant; wait for it")
 }
@@ -162,9 +164,9 @@ func (h Host) lockAs(name, busy string) (*os.File, error) {
 	if os.MkdirAll(dir, 0o755) != nil {
 		dir = os.TempDir()
 	}
-	f, err := lockFile(filepath.Join(dir, "slipway-usb-"+name))
+	f, err := openLockFile(filepath.Join(dir, "slipway-usb-"+name))
 	if errors.Is(err, os.ErrPermission) {
-		f, err = lockFile(filepath.Join(os.TempDir(), "slipway-usb-"+name))
+		f, err = openLockFile(filepath.Join(os.TempDir(), "slipway-usb-"+name))
 	}
 	if err != nil {
 		return nil, err
@@ -179,9 +181,10 @@ func (h Host) lockAs(name, busy string) (*os.File, error) {
 	return f, nil
 }
 
-// lockFile opens a file that may be another user's. In a folder where everybody may
-// write the kernel refuses even root to create what is there already and another's.
-func lockFile(path string) (*os.File, error) {
+// openLockFile opens a lock file that may be another user's. In a folder where
+// everybody may write, the kernel refuses even root to create a file that another user
+// has.
+func openLockFile(path string) (*os.File, error) {
 	const flags = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := os.OpenFile(path, flags, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -190,14 +193,14 @@ func lockFile(path string) (*os.File, error) {
 	return f, err
 }
 
-// trap makes bash say which command of the script itself failed where the script goes
-// on as if nothing were. Only the script's own shell sets it.
-const trap = `case $0 in *initrd-flash) trap 'echo "slipway: status $?: $BASH_COMMAND" >&2' ERR ;; esac
+// trapScript makes bash print each failing command that the script ignores. Only the
+// script's own shell sets it.
+const trapScript = `case $0 in *initrd-flash) trap 'echo "slipway: status $?: $BASH_COMMAND" >&2' ERR ;; esac
 `
 
-// work runs the script, which holds the lock with us: where this process is killed, what
-// it began is still at the board.
-func (r *flashRun) work(ctx context.Context, lock *os.File) error {
+// runScript runs the script, which holds the lock too: where Slipway is killed, the
+// script may still be at work.
+func (r *flashRun) runScript(ctx context.Context, lock *os.File) error {
 	env, err := r.environment()
 	if err != nil {
 		return err
@@ -205,13 +208,13 @@ func (r *flashRun) work(ctx context.Context, lock *os.File) error {
 	limited, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.stop = stop
-	r.enter()
+	r.startStage()
 	log := filepath.Join(r.board.Logs, "output.log")
 	err = run.Run(limited, run.Command{
-		Argv: r.pkg.Argv(r.board.Port, r.board.Keys), Dir: r.board.Dir, Env: env, Unset: private, Log: log, Line: r.line, Hold: lock,
+		Argv: r.pkg.Argv(r.board.Port, r.board.Keys), Dir: r.board.Dir, Env: env, Unset: scriptVars, Log: log, Line: r.readLine, Hold: lock,
 	})
-	r.leave()
-	released := r.host.release(r.board.Port, r.session())
+	r.stopClock()
+	released := r.host.unmountBoard(r.board.Port, r.sessionID())
 	r.keepLogs()
 	if ctx.Err() != nil {
 		return errors.Join(fmt.Errorf("%w\n  the board is not whole; %s", err, recoverAgain), released)
@@ -221,11 +224,11 @@ func (r *flashRun) work(ctx context.Context, lock *os.File) error {
 
 func (r *flashRun) environment() ([]string, error) {
 	hook := filepath.Join(r.board.Dir, ".slipway-trap")
-	if err := os.WriteFile(hook, []byte(trap), 0o600); err != nil {
+	if err := os.WriteFile(hook, []byte(trapScript), 0o600); err != nil {
 		return nil, err
 	}
-	// Without a serial number the script takes the first disk that comes, be it of
-	// another board, unless this is set.
+	// Without a serial number the script takes the first disk that appears, even
+	// another board's, unless this is set.
 	env := []string{"LC_ALL=C", "BASH_ENV=" + hook, "TEGRAFLASH_CHECK_USB_INSTANCE=yes"}
 	for _, name := range slices.Sorted(maps.Keys(r.board.Module)) {
 		env = append(env, name+"="+r.board.Module[name])
@@ -233,111 +236,112 @@ func (r *flashRun) environment() ([]string, error) {
 	return env, nil
 }
 
-// line is called with each line of output.
-func (r *flashRun) line(text string) {
+// readLine handles one line of output.
+func (r *flashRun) readLine(text string) {
 	r.mu.Lock()
-	moved := r.transcript.line(text)
-	says := r.transcript.says()
+	moved := r.transcript.readLine(text)
+	says := r.transcript.describe()
 	r.mu.Unlock()
 	if moved {
-		r.enter()
+		r.startStage()
 	}
 	r.step.Detail(plaintext.OneLine(says))
 }
 
-// enter starts the clock of the stage that began.
-func (r *flashRun) enter() {
+// startStage starts the clock of the current stage.
+func (r *flashRun) startStage() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.clock != nil {
 		r.clock.Stop()
 		r.step.Add(1)
 	}
-	s := r.transcript.stage()
-	r.clock = time.AfterFunc(r.limit(s), func() { r.late(s) })
-	r.step.Detail(r.transcript.says())
+	s := r.transcript.current()
+	r.clock = time.AfterFunc(r.stageLimit(s), func() { r.stopOverdue(s) })
+	r.step.Detail(r.transcript.describe())
 }
 
-func (r *flashRun) leave() {
+func (r *flashRun) stopClock() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
 	r.clock.Stop()
 }
 
-func (r *flashRun) limit(s stage) time.Duration {
+func (r *flashRun) stageLimit(s stage) time.Duration {
 	if d := r.board.Limits[s.name]; d > 0 {
 		return d
 	}
 	return s.limit
 }
 
-// overdue is a stage that did not end in its time.
-type overdue struct {
+// overdueError is the error of a stage that exceeded its limit.
+type overdueError struct {
 	stage stage
 	limit time.Duration
 }
 
-func (o overdue) Error() string {
+func (o overdueError) Error() string {
 	return fmt.Sprintf("%s took more than %v (board.yml: flash.limitsSec.%s)", o.stage.title, o.limit, o.stage.name)
 }
 
-func (r *flashRun) late(s stage) {
+// stopOverdue stops the script if the stage still runs.
+func (r *flashRun) stopOverdue(s stage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.over && r.transcript.stage().name == s.name {
-		r.stop(overdue{s, r.limit(s)})
+	if !r.over && r.transcript.current().name == s.name {
+		r.stop(overdueError{s, r.stageLimit(s)})
 	}
 }
 
-// explainEnd says what came of it, and what to do. The failures that are known show in the
-// script's own log, to which it diverts most of what NVIDIA's programs say, or in the
-// board's.
+// explainEnd turns the script's end into an error with a remedy. Known failures show in
+// the script's own log, which receives most output of NVIDIA's programs, or in the
+// board's logs.
 func (r *flashRun) explainEnd(err error) error {
 	t := r.transcript
 	if err == nil {
-		if said := t.verdict(); said != "" {
+		if said := t.findFault(); said != "" {
 			err = errors.New(said)
 		} else if err = r.boardComplains(); err == nil {
 			return nil
 		}
 	}
-	var late overdue
+	var late overdueError
 	next := ""
 	if errors.As(err, &late) {
 		err, next = late, late.stage.hangs
 	} else {
-		err = fmt.Errorf("while %s: %w", t.stage().title, err)
+		err = fmt.Errorf("while %s: %w", t.current().title, err)
 	}
 	r.searchLogs()
 	if t.known >= 0 {
 		f := failures[t.known]
 		next = f.means + ": " + f.next
 	}
-	return explained(err, next, r.board.Logs)
+	return withAdvice(err, next, r.board.Logs)
 }
 
-func explained(err error, next, logs string) error {
+func withAdvice(err error, next, logs string) error {
 	if next != "" {
 		err = fmt.Errorf("%w\n  what it is: %s", err, next)
 	}
 	return fmt.Errorf("%w\n  logs: %s", err, logs)
 }
 
-// searchLogs looks for known failures in all that was kept.
+// searchLogs looks for known failures in all kept logs.
 func (r *flashRun) searchLogs() {
 	t := r.transcript
-	for _, path := range append(within(r.board.Logs), within(filepath.Join(r.board.Logs, "device-logs"))...) {
-		for line := range strings.Lines(lastOf(path)) {
-			if i := recognise(plaintext.OneLine(line)); i >= 0 && (t.known < 0 || i < t.known) {
+	for _, path := range append(listPaths(r.board.Logs), listPaths(filepath.Join(r.board.Logs, "device-logs"))...) {
+		for line := range strings.Lines(readTail(path)) {
+			if i := findFailure(plaintext.OneLine(line)); i >= 0 && (t.known < 0 || i < t.known) {
 				t.known = i
 			}
 		}
 	}
 }
 
-// lastOf is the end of a log, at most a MiB.
-func lastOf(path string) string {
+// readTail returns the end of a log, at most a MiB.
+func readTail(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
@@ -348,17 +352,17 @@ func lastOf(path string) string {
 	if err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
-	data, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most)) // what can be read of it
+	data, _ := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most)) // as far as it is readable
 	return string(data)
 }
 
-// boardComplains looks into the logs that the board sent along: it reports SUCCESS
-// also where a partition table that it checked was broken.
+// boardComplains searches the board's logs for errors. The board reports SUCCESS even
+// where a partition table that it checked is broken.
 func (r *flashRun) boardComplains() error {
 	for _, path := range r.boardLogs() {
-		for line := range strings.Lines(lastOf(path)) {
+		for line := range strings.Lines(readTail(path)) {
 			if complaint.MatchString(line) {
-				return fmt.Errorf("the board reports success, but its %s says: %s", plaintext.OneLine(filepath.Base(path)), short(strings.TrimSpace(line)))
+				return fmt.Errorf("the board reports success, but its %s says: %s", plaintext.OneLine(filepath.Base(path)), shorten(strings.TrimSpace(line)))
 			}
 		}
 	}

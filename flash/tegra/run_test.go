@@ -30,7 +30,7 @@ func transcriptFile(t *testing.T, name string) string {
 func host(t *testing.T, port, product string) (Host, bus) {
 	t.Helper()
 	b := newBus(t)
-	b.plug(port, vendor, product, "7")
+	b.plug(port, nvidiaVendor, product, "7")
 	proc := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(proc, "self"), 0o755); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestFlash(t *testing.T) {
 	}
 }
 
-// What the user's shell has of another board does not reach the scripts.
+// Variables of the user's shell do not reach the scripts.
 func TestFlashHasItsOwnEnvironment(t *testing.T) {
 	for _, name := range []string{"BOARDID", "serial_number", "RAMCODE"} {
 		t.Setenv(name, "of another board")
@@ -201,7 +201,7 @@ func upTo(t *testing.T, f flow, i int, text string) string {
 		}
 		b.WriteString(line)
 		if !strings.HasPrefix(line, "@") {
-			tr.line(strings.TrimRight(line, "\n"))
+			tr.readLine(strings.TrimRight(line, "\n"))
 		}
 	}
 	t.Fatalf("%s never comes to stage %d", f.name, i)
@@ -234,7 +234,7 @@ func TestCtrlCEndsAllThatRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid := number(strings.TrimSpace(string(data)))
+	pid := parseCount(strings.TrimSpace(string(data)))
 	if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil && !bytes.Contains(stat, []byte(") Z ")) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		t.Errorf("the script's child %d lives on: %s", pid, stat)
@@ -244,7 +244,7 @@ func TestCtrlCEndsAllThatRuns(t *testing.T) {
 	}
 }
 
-// mounted mounts something that h takes for the command disk of a board.
+// mounted mounts something that h regards as the command disk of a board.
 func mounted(t *testing.T, h Host, port string) string {
 	t.Helper()
 	at := filepath.Join(t.TempDir(), "command disk")
@@ -314,7 +314,7 @@ func TestCommandDisk(t *testing.T) {
 		{"8:48", "2222abcd", true},
 		{"8:64", "", false},
 	} {
-		if got := h.commandDisk(tt.number, "1-2.3", tt.session); got != tt.want {
+		if got := h.isCommandDisk(tt.number, "1-2.3", tt.session); got != tt.want {
 			t.Errorf("commandDisk(%s, %s) = %v; want %v", tt.number, tt.session, got, tt.want)
 		}
 	}
@@ -324,7 +324,7 @@ func TestCommandDisk(t *testing.T) {
 func TestTwoBoardsAtOnce(t *testing.T) {
 	p := open(t, orin())
 	h, b := host(t, "1-2.3", "7523")
-	b.plug("1-4", vendor, "7523", "9")
+	b.plug("1-4", nvidiaVendor, "7523", "9")
 	plays := map[string]string{"1-2.3": transcriptFile(t, "orin-r36.txt"), "1-4": transcriptFile(t, "orin-r36-failed.txt")}
 	errs := map[string]error{}
 	var mu sync.Mutex
@@ -360,7 +360,7 @@ func TestTwoBoardsAtOnce(t *testing.T) {
 func TestPortIsLocked(t *testing.T) {
 	p := open(t, orin())
 	h, _ := host(t, "1-2.3", "7523")
-	lock, err := h.lock("1-2.3")
+	lock, err := h.lockPort("1-2.3")
 	if err != nil {
 		t.Fatal(err)
 	}

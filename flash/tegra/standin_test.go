@@ -57,7 +57,7 @@ func play(transcript string, args []string) {
 		case "@child":
 			child()
 		case "@exit":
-			os.Exit(number(rest))
+			os.Exit(parseCount(rest))
 		default:
 			fmt.Println(line)
 		}
@@ -87,12 +87,12 @@ func child() {
 	appendTo("child", fmt.Sprintln(cmd.Process.Pid))
 }
 
-// makeCard makes what make-sdcard would, of the size that it is asked for.
+// makeCard makes an image of the requested size, as make-sdcard does.
 func makeCard(args []string) {
 	blocks := int64(0)
 	for i, a := range args {
 		if a == "-s" {
-			blocks = int64(number(args[i+1]))
+			blocks = int64(parseCount(args[i+1]))
 		}
 	}
 	out := args[len(args)-1]
@@ -103,7 +103,7 @@ func makeCard(args []string) {
 	}
 }
 
-// script is one of the package's that plays a transcript.
+// script is a script of the package that prints a transcript.
 func script(t *testing.T, transcript string) string {
 	t.Helper()
 	self, err := os.Executable()

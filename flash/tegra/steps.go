@@ -9,21 +9,21 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// stage is a part of a flow that its script's output tells of.
+// stage is a part of a flow that shows in the script's output.
 type stage struct {
 	name   string
 	title  string
-	begins *regexp.Regexp // nil: with the script
-	late   bool           // only after the stage before it: the line comes earlier too
+	begins *regexp.Regexp // nil: starts with the script
+	late   bool           // only after the stage before it, since the line appears earlier too
 	limit  time.Duration
-	hangs  string // what it is where nothing ends the stage, and what to do
+	hangs  string // cause and remedy where the stage does not end
 }
 
 // flow is one order of stages.
 type flow struct {
 	name   string
 	stages []stage
-	done   *regexp.Regexp // the script's own last word; nil where it has none
+	done   *regexp.Regexp // the script's last line; nil where it has none
 }
 
 const (
@@ -32,28 +32,28 @@ const (
 	seeSerial    = "its serial console says why"
 )
 
-func banner(message string) *regexp.Regexp {
+func bannerPattern(message string) *regexp.Regexp {
 	return regexp.MustCompile(`^== Step [0-9]{1,3}: (` + message + `) `)
 }
 
-// flows are those of meta-tegra's scripts, kirkstone-l4t-r32.7.x to wrynose. The
-// limits are several times what people report: a limit is for what never ends.
+// flows are those of meta-tegra's scripts, kirkstone-l4t-r32.7.x to wrynose. The limits
+// are several times the reported durations, so that only a hang exceeds them.
 var flows = map[string]flow{
 	Initrd: {Initrd, []stage{
 		{name: "recovery", title: "finding the board", limit: 5 * time.Minute, hangs: "the board left recovery mode or never was in it; " + recoverAgain},
-		{name: "sign", title: "signing", begins: banner("Signing binaries|Preparing binaries"), limit: 15 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
-		{name: "boot", title: "booting the board over USB", begins: banner("Boot Jetson via RCM"), limit: 5 * time.Minute, hangs: "the board did not come back into recovery mode after its data were read; " + recoverAgain + "; " + otherPort},
-		{name: "commands", title: "sending what to do", begins: banner("Sending flash sequence commands"), limit: 5 * time.Minute, hangs: "the board booted and does not show up as a USB disk: its kernel has no USB device controller (then it panics), the serial number it shows is another, or the cable is in a port that is host only; " + seeSerial},
-		{name: "write", title: "writing partitions", begins: banner("Writing partitions on (?:external|internal) storage device"), limit: 60 * time.Minute, hangs: "the storage did not appear or the writing stands still: the board has no such drive or card, or a hub or power saving cut it off; " + otherPort},
-		{name: "status", title: "waiting for the board's verdict", begins: banner("Waiting for final status from device"), limit: 20 * time.Minute, hangs: "the board is still programming its boot flash, or died in it; " + seeSerial},
+		{name: "sign", title: "signing", begins: bannerPattern("Signing binaries|Preparing binaries"), limit: 15 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
+		{name: "boot", title: "booting the board over USB", begins: bannerPattern("Boot Jetson via RCM"), limit: 5 * time.Minute, hangs: "the board did not come back into recovery mode after its data were read; " + recoverAgain + "; " + otherPort},
+		{name: "commands", title: "sending what to do", begins: bannerPattern("Sending flash sequence commands"), limit: 5 * time.Minute, hangs: "the board booted and does not show up as a USB disk: its kernel has no USB device controller (then it panics), the serial number it shows is another, or the cable is in a port that is host only; " + seeSerial},
+		{name: "write", title: "writing partitions", begins: bannerPattern("Writing partitions on (?:external|internal) storage device"), limit: 60 * time.Minute, hangs: "the storage did not appear or the writing stands still: the board has no such drive or card, or a hub or power saving cut it off; " + otherPort},
+		{name: "status", title: "waiting for the board's verdict", begins: bannerPattern("Waiting for final status from device"), limit: 20 * time.Minute, hangs: "the board is still programming its boot flash, or died in it; " + seeSerial},
 	}, regexp.MustCompile(`^Successfully finished at `)},
 	Unified: {Unified, []stage{
 		{name: "recovery", title: "finding the board", limit: 10 * time.Minute, hangs: "the board left recovery mode or never was in it; " + recoverAgain},
-		{name: "sign", title: "preparing the boot flash", begins: banner("Preparing contents for QSPI boot flash"), limit: 15 * time.Minute},
-		{name: "storage", title: "preparing the storage", begins: banner("Preparing contents for external storage"), limit: 15 * time.Minute},
-		{name: "boot", title: "preparing the boot over USB", begins: banner("Preparing for RCM boot"), limit: 15 * time.Minute},
-		{name: "workspace", title: "laying out NVIDIA's tools", begins: banner("Setting up unified flash workspace"), limit: 20 * time.Minute},
-		{name: "write", title: "NVIDIA's tool writes", begins: banner("Running unified flash"), limit: 60 * time.Minute, hangs: "NVIDIA's tool waits for the board; " + recoverAgain + "; " + otherPort},
+		{name: "sign", title: "preparing the boot flash", begins: bannerPattern("Preparing contents for QSPI boot flash"), limit: 15 * time.Minute},
+		{name: "storage", title: "preparing the storage", begins: bannerPattern("Preparing contents for external storage"), limit: 15 * time.Minute},
+		{name: "boot", title: "preparing the boot over USB", begins: bannerPattern("Preparing for RCM boot"), limit: 15 * time.Minute},
+		{name: "workspace", title: "laying out NVIDIA's tools", begins: bannerPattern("Setting up unified flash workspace"), limit: 20 * time.Minute},
+		{name: "write", title: "NVIDIA's tool writes", begins: bannerPattern("Running unified flash"), limit: 60 * time.Minute, hangs: "NVIDIA's tool waits for the board; " + recoverAgain + "; " + otherPort},
 	}, regexp.MustCompile(`^Finished at `)},
 	Direct: {Direct, []stage{
 		{name: "recovery", title: "reading the board's data", limit: 5 * time.Minute, hangs: "the board does not answer; " + recoverAgain},
@@ -68,10 +68,10 @@ var flows = map[string]flow{
 	}, regexp.MustCompile(`^\[OK: `)},
 }
 
-// card makes a file that a card or drive is written from; no board takes part.
+// card is the flow that makes an image file for a card or drive, without a board.
 const card = "make-sdcard"
 
-// StageNames are the names by which board.yml may set other limits.
+// StageNames returns the stages whose limits board.yml may set.
 func StageNames() []string {
 	var names []string
 	for _, f := range flows {
@@ -83,15 +83,15 @@ func StageNames() []string {
 	return slices.Compact(names)
 }
 
-// transcript is what a script's output says, line by line. The output is NVIDIA's,
-// the package's and partly the board's: nothing in it is taken for more than a report.
+// transcript follows a script's output, line by line. The output comes from NVIDIA, the
+// package and partly the board, so it is only a report.
 type transcript struct {
 	flow    flow
 	at      int
 	detail  string
 	done    bool
-	status  string // the board's, "" as long as it has said nothing
-	escaped string // a command of the script that failed without the script minding
+	status  string // the board's report, or ""
+	escaped string // a failed command that the script ignored
 	known   int    // the failure that was recognised, an index into failures, or -1
 }
 
@@ -103,10 +103,10 @@ var (
 	trapped     = regexp.MustCompile(`^slipway: (status [0-9]{1,3}: .*)$`)
 )
 
-// line takes the next line, and says whether another stage began.
-func (t *transcript) line(text string) bool {
+// readLine reads the next line and reports whether another stage began.
+func (t *transcript) readLine(text string) bool {
 	text = plaintext.OneLine(text)
-	if i := recognise(text); i >= 0 && (t.known < 0 || i < t.known) {
+	if i := findFailure(text); i >= 0 && (t.known < 0 || i < t.known) {
 		t.known = i
 	}
 	if m := finalStatus.FindStringSubmatch(text); m != nil {
@@ -124,11 +124,11 @@ func (t *transcript) line(text string) bool {
 	if t.flow.done != nil && t.flow.done.MatchString(text) {
 		t.done = true
 	}
-	return t.advance(text)
+	return t.enterStage(text)
 }
 
-// advance moves on where a later stage begins. No line leads back.
-func (t *transcript) advance(text string) bool {
+// enterStage moves to a later stage where the line begins one. It never moves back.
+func (t *transcript) enterStage(text string) bool {
 	for i := len(t.flow.stages) - 1; i > t.at; i-- {
 		s := t.flow.stages[i]
 		if s.begins != nil && s.begins.MatchString(text) && (!s.late || t.at >= i-1) {
@@ -139,23 +139,22 @@ func (t *transcript) advance(text string) bool {
 	return false
 }
 
-func (t *transcript) stage() stage { return t.flow.stages[t.at] }
+func (t *transcript) current() stage { return t.flow.stages[t.at] }
 
-// says is the stage in words, for a bar.
-func (t *transcript) says() string {
+// describe returns the stage in words, for a progress bar.
+func (t *transcript) describe() string {
 	if t.detail == "" {
-		return t.stage().title
+		return t.current().title
 	}
-	return t.stage().title + ": " + t.detail
+	return t.current().title + ": " + t.detail
 }
 
-// verdict is what came of it by what was said, where the script itself had no
-// complaint: initrd-flash ends well when the board reports that it failed, and the
-// unified flash whatever happens.
-func (t *transcript) verdict() string {
+// findFault returns what the output says went wrong where the script itself succeeded.
+// initrd-flash succeeds when the board reports a failure, and the unified flash always.
+func (t *transcript) findFault() string {
 	last := t.at == len(t.flow.stages)-1
 	switch {
-	case t.flow.name != Initrd && t.escaped != "": // there the board's word counts
+	case t.flow.name != Initrd && t.escaped != "": // the initrd flow relies on the board's report
 		return "a command of the script failed, and the script went on: " + t.escaped
 	case t.flow.name == Initrd && t.status == "":
 		return "the board did not say what came of it"
@@ -164,7 +163,7 @@ func (t *transcript) verdict() string {
 	case t.flow.done != nil && !t.done:
 		return "the script ended without saying that it is done"
 	case !last:
-		return "the script ended while " + t.stage().title + ", before anything else was said"
+		return "the script ended while " + t.current().title + ", before anything else was said"
 	}
 	return ""
 }

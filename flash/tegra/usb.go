@@ -14,10 +14,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// vendor is NVIDIA's number on the USB bus.
-const vendor = "0955"
+// nvidiaVendor is NVIDIA's number on the USB bus.
+const nvidiaVendor = "0955"
 
-// module is what a product number in recovery mode stands for.
+// module is the meaning of a product number in recovery mode.
 type module struct{ chip, name string }
 
 // modules are NVIDIA's product numbers in recovery mode. 7045 is a board's debug
@@ -42,7 +42,7 @@ var modules = map[string]module{
 	"7226": {"t264", "Jetson Thor T4000"},
 }
 
-// running are product numbers of a Jetson whose Linux or flashing system is up.
+// running lists product numbers of a Jetson whose Linux or flashing system is up.
 var running = map[string]string{
 	"7020": "runs its Linux",
 	"7035": "runs NVIDIA's flashing system",
@@ -54,14 +54,14 @@ type Recovery struct {
 	Product string `json:"product"` // NVIDIA's number, four hexadecimal digits
 	Chip    string `json:"chip"`    // t234
 	Module  string `json:"module"`
-	Number  int    `json:"number"` // the kernel's count on the bus: another one each time the board comes
+	Number  int    `json:"number"` // the kernel's count on the bus, new each time the board appears
 	Mbit    int    `json:"mbit,omitempty"`
 }
 
-// portName is how the kernel names a place on the bus.
+// portName matches the kernel's name for a place on the bus.
 var portName = regexp.MustCompile(`^[1-9][0-9]{0,3}-[1-9][0-9]{0,2}(\.[1-9][0-9]{0,2}){0,6}$`)
 
-// List finds the Jetsons in recovery mode below sys, which is /sys.
+// List returns the Jetsons in recovery mode below sys, which is /sys.
 func List(sys string) ([]Recovery, error) {
 	dir := filepath.Join(sys, "bus/usb/devices")
 	entries, err := os.ReadDir(dir)
@@ -81,7 +81,7 @@ func List(sys string) ([]Recovery, error) {
 	return found, nil
 }
 
-// CheckPort refuses what is no name of a port.
+// CheckPort refuses a string that is no port name.
 func CheckPort(port string) error {
 	if !portName.MatchString(port) {
 		return fmt.Errorf("%q is no USB port; it looks like 1-2.3, and devices lists those with a Jetson", port)
@@ -89,7 +89,7 @@ func CheckPort(port string) error {
 	return nil
 }
 
-// At is the Jetson in recovery mode on a port.
+// At returns the Jetson in recovery mode on a port.
 func At(sys, port string) (Recovery, error) {
 	if err := CheckPort(port); err != nil {
 		return Recovery{}, err
@@ -97,39 +97,39 @@ func At(sys, port string) (Recovery, error) {
 	if r, ok := recoveryAt(sys, port); ok {
 		return r, nil
 	}
-	return Recovery{}, fmt.Errorf("USB port %s: %s", port, absent(sys, port))
+	return Recovery{}, fmt.Errorf("USB port %s: %s", port, explainAbsence(sys, port))
 }
 
 func recoveryAt(sys, port string) (Recovery, bool) {
-	if !portName.MatchString(port) || attribute(sys, port, "idVendor") != vendor {
+	if !portName.MatchString(port) || readAttribute(sys, port, "idVendor") != nvidiaVendor {
 		return Recovery{}, false
 	}
-	product := attribute(sys, port, "idProduct")
+	product := readAttribute(sys, port, "idProduct")
 	m, ok := modules[product]
 	return Recovery{
 		Port: port, Product: product, Chip: m.chip, Module: m.name,
-		Number: number(attribute(sys, port, "devnum")), Mbit: number(attribute(sys, port, "speed")),
+		Number: parseCount(readAttribute(sys, port, "devnum")), Mbit: parseCount(readAttribute(sys, port, "speed")),
 	}, ok
 }
 
-// absent says what is there instead, and what to do.
-func absent(sys, port string) string {
+// explainAbsence says what is on the port instead, and what to do.
+func explainAbsence(sys, port string) string {
 	const enter = "; bring the board into recovery mode: hold its button (or bridge FC REC to ground) while it gets power"
-	v, p := attribute(sys, port, "idVendor"), attribute(sys, port, "idProduct")
+	v, p := readAttribute(sys, port, "idVendor"), readAttribute(sys, port, "idProduct")
 	switch {
 	case v == "":
 		return "nothing is connected there" + enter + ", or see what devices lists"
-	case v == vendor && running[p] != "":
+	case v == nvidiaVendor && running[p] != "":
 		return "the Jetson there " + running[p] + enter
-	case v == vendor && p == "7045":
+	case v == nvidiaVendor && p == "7045":
 		return "that is the board's debug chip, not its module; the module has a port of its own" + enter
 	}
-	name := plaintext.OneLine(attribute(sys, port, "product"))
+	name := plaintext.OneLine(readAttribute(sys, port, "product"))
 	return fmt.Sprintf("USB device %s:%s %s is no Jetson in recovery mode%s", plaintext.OneLine(v), plaintext.OneLine(p), name, enter)
 }
 
-// attribute is what the kernel says of a device; "" where it says nothing.
-func attribute(sys, port, name string) string {
+// readAttribute returns a USB attribute from sysfs, or "".
+func readAttribute(sys, port, name string) string {
 	const longest = 256
 	data, err := os.ReadFile(filepath.Join(sys, "bus/usb/devices", port, name))
 	if err != nil {
@@ -138,7 +138,7 @@ func attribute(sys, port, name string) string {
 	return strings.TrimSpace(string(data[:min(len(data), longest)]))
 }
 
-func number(text string) int {
+func parseCount(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
 		return 0

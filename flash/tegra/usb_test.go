@@ -37,10 +37,10 @@ func (b bus) plug(port, vendor, product, devnum string) {
 func TestListFindsJetsonsInRecoveryMode(t *testing.T) {
 	b := newBus(t)
 	b.plug("usb1", "1d6b", "0002", "1")
-	b.plug("1-2.3", vendor, "7523", "12")
-	b.plug("1-4", vendor, "7045", "13") // a board's debug chip
+	b.plug("1-2.3", nvidiaVendor, "7523", "12")
+	b.plug("1-4", nvidiaVendor, "7045", "13") // a board's debug chip
 	b.plug("1-5", "0781", "5581", "14")
-	b.plug("2-1", vendor, "7026", "3")
+	b.plug("2-1", nvidiaVendor, "7026", "3")
 	b.set("1-2.3:1.0", "bInterfaceClass", "ff")
 	got, err := List(b.sys)
 	if err != nil || len(got) != 2 {
@@ -60,11 +60,11 @@ func TestListFindsJetsonsInRecoveryMode(t *testing.T) {
 
 func TestAtSaysWhatIsThereInstead(t *testing.T) {
 	b := newBus(t)
-	b.plug("1-1", vendor, "7020", "2")
-	b.plug("1-2", vendor, "7045", "3")
+	b.plug("1-1", nvidiaVendor, "7020", "2")
+	b.plug("1-2", nvidiaVendor, "7045", "3")
 	b.plug("1-3", "0781", "5581", "4")
 	b.set("1-3", "product", "Ultra\x1b[2J Fit")
-	b.plug("1-4", vendor, "7e19", "5")
+	b.plug("1-4", nvidiaVendor, "7e19", "5")
 	tests := []struct{ port, want string }{
 		{"1-1", "runs its Linux"},
 		{"1-2", "debug chip"},

@@ -11,18 +11,18 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// The variables of a package lie in files that its scripts source. Here they are
-// read, never run: assignments of plain words, and nothing that a shell would expand.
+// A package's variables are in files that its scripts source. Slipway parses them and
+// never runs them: only assignments of plain words, nothing that a shell would expand.
 const (
 	varsBytes  = 64 << 10
 	varsLines  = 1000
 	valueBytes = 4096
 )
 
-// name is a variable, or an element of bash's associative arrays.
+// varName matches a variable, or an element of bash's associative arrays.
 var varName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\[[A-Za-z_][A-Za-z0-9_]*\])?$`)
 
-// readVars reads a file of assignments; one that is not there has none.
+// readVars reads a file of assignments. A missing file has none.
 func readVars(path string) (map[string]string, error) {
 	data, err := localfile.Read(path, varsBytes)
 	if errors.Is(err, os.ErrNotExist) {
@@ -82,11 +82,11 @@ func parseValue(s string) (value, rest string, err error) {
 		var part string
 		switch s[0] {
 		case '\'':
-			part, s, err = quoted(s[1:], '\'')
+			part, s, err = parseQuoted(s[1:], '\'')
 		case '"':
-			part, s, err = quoted(s[1:], '"')
+			part, s, err = parseQuoted(s[1:], '"')
 		default:
-			part, s, err = bare(s)
+			part, s, err = parseBare(s)
 		}
 		if err != nil {
 			return "", "", err
@@ -96,8 +96,8 @@ func parseValue(s string) (value, rest string, err error) {
 	return b.String(), s, nil
 }
 
-// quoted reads up to the closing quote.
-func quoted(s string, quote byte) (part, rest string, err error) {
+// parseQuoted reads up to the closing quote.
+func parseQuoted(s string, quote byte) (part, rest string, err error) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
@@ -120,10 +120,10 @@ func quoted(s string, quote byte) (part, rest string, err error) {
 	return "", "", fmt.Errorf("no closing %c", quote)
 }
 
-var plain = regexp.MustCompile(`^[A-Za-z0-9_./:,+@%=\-]+`)
+var barePattern = regexp.MustCompile(`^[A-Za-z0-9_./:,+@%=\-]+`)
 
-func bare(s string) (part, rest string, err error) {
-	part = plain.FindString(s)
+func parseBare(s string) (part, rest string, err error) {
+	part = barePattern.FindString(s)
 	if part == "" {
 		return "", "", fmt.Errorf("%q outside of quotes; only plain values are read", s[:1])
 	}

@@ -1,5 +1,5 @@
-// Package uevent hears from the kernel which devices come, go and change. It needs
-// no udev; what udev adds to an event, sysfs says as well.
+// Package uevent turns the kernel's messages into events of devices. It needs no udev,
+// since sysfs has what udev adds.
 package uevent
 
 import (
@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Event is what happened to a device.
+// Event is a change of a device.
 type Event struct {
 	Action    string // add, remove, change, move, bind, unbind, online or offline
 	Path      string // below /sys
@@ -23,10 +23,11 @@ type Event struct {
 const (
 	maxBytes = 8 << 10 // the kernel's own limit is 2 KiB
 	maxKeys  = 256     // and 64
-	group    = 1       // of the kernel; udev speaks in group 2
+	group    = 1       // the kernel's; udev sends to group 2
 )
 
-// Parse reads a message: "add@/devices/...", then KEY=VALUE, each ended by a zero.
+// Parse parses a message: "add@/devices/...", then KEY=VALUE, each ended by a zero
+// byte.
 func Parse(message []byte) (Event, error) {
 	if len(message) > maxBytes {
 		return Event{}, fmt.Errorf("kernel event of %d bytes: more than %d, which none has", len(message), maxBytes)
@@ -52,10 +53,11 @@ func Parse(message []byte) (Event, error) {
 	return e, nil
 }
 
-// Listener hears events. It is closed when nobody listens any more.
+// Listener receives events. Close it after use.
 type Listener struct{ f *os.File }
 
-// Listen begins to hear. In some containers the kernel refuses it, or tells nothing.
+// Listen begins to receive events. In some containers the kernel refuses that, or sends
+// nothing.
 func Listen() (*Listener, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -71,11 +73,11 @@ func Listen() (*Listener, error) {
 // Close ends listening.
 func (l *Listener) Close() error { return l.f.Close() }
 
-// ErrLost says that there were more events than anybody took.
+// ErrLost means that more events came than were read.
 var ErrLost = errors.New("kernel events were lost")
 
-// Next waits for an event until ctx ends. What others than the kernel send is left
-// out, and so is what nobody can read.
+// Next waits for an event until ctx ends. It skips messages from other senders than the
+// kernel, and invalid ones.
 func (l *Listener) Next(ctx context.Context) (Event, error) {
 	if err := l.f.SetReadDeadline(time.Time{}); err != nil {
 		return Event{}, err
@@ -83,7 +85,7 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	stop := context.AfterFunc(ctx, func() { _ = l.f.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	for {
-		message, err := l.receive()
+		message, err := l.receiveMessage()
 		switch {
 		case ctx.Err() != nil:
 			return Event{}, context.Cause(ctx)
@@ -98,8 +100,8 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	}
 }
 
-// receive returns nothing for a message that did not come from the kernel.
-func (l *Listener) receive() ([]byte, error) {
+// receiveMessage returns nil for a message that did not come from the kernel.
+func (l *Listener) receiveMessage() ([]byte, error) {
 	raw, err := l.f.SyscallConn()
 	if err != nil {
 		return nil, err

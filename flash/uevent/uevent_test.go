@@ -52,7 +52,7 @@ func listen(t *testing.T) *Listener {
 	return l
 }
 
-// The kernel is asked to say that a loop device has changed.
+// The test makes the kernel announce a change of a loop device.
 func TestNext(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for loop devices")

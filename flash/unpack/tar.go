@@ -17,37 +17,38 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// windowLimit is the most memory that a .zst may ask for; zstd --long asks for that.
+// windowLimit is the most memory that a .zst may need, which is that of zstd --long.
 const windowLimit = 128 << 20
 
-// tar unpacks a tar in any of its packings.
-func (t *tree) tar(in *bufio.Reader, head []byte) error {
-	raw := &counter{r: in}
-	plain, end, err := unpacked(raw, head)
+// unpackTar extracts a tar with any compression.
+func (t *extraction) unpackTar(in *bufio.Reader, head []byte) error {
+	raw := &countingReader{r: in}
+	plain, end, err := decompress(raw, head)
 	if err != nil {
 		return err
 	}
 	defer end()
-	// archive/tar reads from out only, also what it skips.
-	out := &counter{r: plain, before: raw, limits: t.limits}
-	if err := t.entries(tar.NewReader(out)); err != nil {
+	// archive/tar reads only through out, even what it skips.
+	out := &countingReader{r: plain, before: raw, limits: t.limits}
+	if err := t.unpackEntries(tar.NewReader(out)); err != nil {
 		return err
 	}
-	// What follows must be read too: only then did the packing's checksum hold.
-	if _, err := io.Copy(io.Discard, t.endable(out)); err != nil {
+	// The rest must be read too, since the compression's checksum comes last.
+	if _, err := io.Copy(io.Discard, t.cancellable(out)); err != nil {
 		return err
 	}
-	if !out.closed() {
+	if !out.hasEndMark() {
 		return fmt.Errorf("no end mark: %w", io.ErrUnexpectedEOF)
 	}
-	if _, err := io.Copy(io.Discard, t.endable(in)); err != nil { // for the digest
+	if _, err := io.Copy(io.Discard, t.cancellable(in)); err != nil { // for the digest
 		return err
 	}
 	return nil
 }
 
-// unpacked tells the packing by its first bytes.
-func unpacked(raw io.Reader, head []byte) (io.Reader, func(), error) {
+// decompress recognises the compression by the first bytes. It returns a reader of the
+// tar and a function that frees it.
+func decompress(raw io.Reader, head []byte) (io.Reader, func(), error) {
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		r, err := gzip.NewReader(raw)
@@ -64,16 +65,16 @@ func unpacked(raw io.Reader, head []byte) (io.Reader, func(), error) {
 	return nil, nil, errors.New("neither a tar (.tar, .tar.gz, .tar.zst) nor a zip")
 }
 
-// counter counts what is read, which decoders do on goroutines of their own.
-type counter struct {
+// countingReader counts the bytes read, on the decoders' own goroutines.
+type countingReader struct {
 	r      io.Reader
 	n      atomic.Int64
-	zeros  int64 // how many there were at the end
-	before *counter
+	zeros  int64 // zero bytes at the end so far
+	before *countingReader
 	limits Limits
 }
 
-func (c *counter) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	all := c.n.Add(int64(n))
 	if kept := bytes.TrimRight(p[:n], "\x00"); len(kept) > 0 {
@@ -81,16 +82,16 @@ func (c *counter) Read(p []byte) (int, error) {
 	} else {
 		c.zeros += int64(n)
 	}
-	if c.before != nil && c.limits.bomb(all, c.before.n.Load()) {
+	if c.before != nil && c.limits.isBomb(all, c.before.n.Load()) {
 		return n, fmt.Errorf("more than %d bytes come out of %d: no image packs like that", all, c.before.n.Load())
 	}
 	return n, err
 }
 
-// closed says whether a tar ended as tars do, in two blocks of zeros.
-func (c *counter) closed() bool { return c.zeros >= 1024 }
+// hasEndMark reports whether the tar ended in two blocks of zeros.
+func (c *countingReader) hasEndMark() bool { return c.zeros >= 1024 }
 
-func (t *tree) entries(r *tar.Reader) error {
+func (t *extraction) unpackEntries(r *tar.Reader) error {
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -102,29 +103,29 @@ func (t *tree) entries(r *tar.Reader) error {
 		if h.Typeflag == tar.TypeXGlobalHeader {
 			continue
 		}
-		if err := t.entry(h, r); err != nil {
+		if err := t.unpackEntry(h, r); err != nil {
 			return err
 		}
 	}
 }
 
-// entry unpacks one. Extended attributes and owners are left out: the folder is this
-// user's.
-func (t *tree) entry(h *tar.Header, r io.Reader) error {
-	name, err := t.place(h.Name)
+// unpackEntry extracts one entry. It ignores extended attributes and owners, since the
+// folder is the user's.
+func (t *extraction) unpackEntry(h *tar.Header, r io.Reader) error {
+	name, err := t.prepareEntry(h.Name)
 	if err != nil {
 		return err
 	}
 	mode := fs.FileMode(h.Mode)
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
-		return t.file(name, mode, h.Size, r)
+		return t.writeFile(name, mode, h.Size, r)
 	case tar.TypeDir:
-		return t.folder(name, mode)
+		return t.makeFolder(name, mode)
 	case tar.TypeSymlink:
-		return t.link(name, h.Linkname)
+		return t.makeSymlink(name, h.Linkname)
 	case tar.TypeLink:
-		return t.same(name, h.Linkname)
+		return t.makeHardLink(name, h.Linkname)
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 		return fmt.Errorf("%q is a device or a pipe; no such archive is unpacked", path.Clean(name))
 	}

@@ -15,48 +15,48 @@ import (
 	"slipway/layers/progress"
 )
 
-// tree is a folder that an archive fills. Nothing in it is made through a link of the
-// archive: every file's folders are real ones, so that a name says where it lies.
-// os.Root keeps that up where another process has its hands in the folder.
-type tree struct {
+// extraction is a folder that an archive fills. No file is written through a link of
+// the archive: all parent folders are real folders. os.Root guards that against other
+// processes too.
+type extraction struct {
 	ctx    context.Context
 	root   *os.Root
 	limits Limits
 	step   *progress.Step
-	made   map[string]kind
+	made   map[string]entryKind
 	files  []string
 	bytes  int64
 }
 
-type kind int
+type entryKind int
 
 const (
-	folder kind = iota + 1
+	folder entryKind = iota + 1
 	file
 	link
 )
 
-func newTree(ctx context.Context, dir string, limits Limits, step *progress.Step) (*tree, error) {
+func newExtraction(ctx context.Context, dir string, limits Limits, step *progress.Step) (*extraction, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &tree{ctx: ctx, root: root, limits: limits, step: step, made: map[string]kind{".": folder}}, nil
+	return &extraction{ctx: ctx, root: root, limits: limits, step: step, made: map[string]entryKind{".": folder}}, nil
 }
 
-func (t *tree) close() error { return t.root.Close() }
+func (t *extraction) close() error { return t.root.Close() }
 
-// place is the name under which an entry lies in the tree; its folders are there then.
-func (t *tree) place(name string) (string, error) {
-	name, err := t.local(name)
+// prepareEntry returns an entry's name in the folder and creates its parent folders.
+func (t *extraction) prepareEntry(name string) (string, error) {
+	name, err := t.localName(name)
 	if err != nil {
 		return "", err
 	}
-	return name, t.folder(path.Dir(name), 0o755)
+	return name, t.makeFolder(path.Dir(name), 0o755)
 }
 
-// local is a name of the archive's as it is in the tree.
-func (t *tree) local(name string) (string, error) {
+// localName checks a name of the archive and cleans it.
+func (t *extraction) localName(name string) (string, error) {
 	if err := context.Cause(t.ctx); err != nil {
 		return "", err
 	}
@@ -73,15 +73,15 @@ func (t *tree) local(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// folder makes a folder and those above it.
-func (t *tree) folder(name string, mode fs.FileMode) error {
+// makeFolder creates a folder and its parents.
+func (t *extraction) makeFolder(name string, mode fs.FileMode) error {
 	switch t.made[name] {
 	case folder:
 		return nil
 	case file, link:
 		return fmt.Errorf("%q is both a file or link and a folder in it", name)
 	}
-	if err := t.folder(path.Dir(name), 0o755); err != nil {
+	if err := t.makeFolder(path.Dir(name), 0o755); err != nil {
 		return err
 	}
 	if len(t.made) > t.limits.Entries {
@@ -91,9 +91,9 @@ func (t *tree) folder(name string, mode fs.FileMode) error {
 	return t.root.Mkdir(name, mode&0o777|0o700)
 }
 
-// file writes a file. Runs of zeros become holes: images are sparse.
-func (t *tree) file(name string, mode fs.FileMode, size int64, from io.Reader) error {
-	if err := t.claim(name, file); err != nil {
+// writeFile writes a file. Runs of zeros become holes, since images are sparse.
+func (t *extraction) writeFile(name string, mode fs.FileMode, size int64, from io.Reader) error {
+	if err := t.claimName(name, file); err != nil {
 		return err
 	}
 	if size < 0 || t.bytes > t.limits.Bytes-size {
@@ -106,9 +106,9 @@ func (t *tree) file(name string, mode fs.FileMode, size int64, from io.Reader) e
 	if err != nil {
 		return err
 	}
-	err = sparse(f, t.endable(from), size)
+	err = copySparse(f, t.cancellable(from), size)
 	if err == nil {
-		err = f.Chmod(mode&0o777 | 0o600) // no setuid, whatever it says
+		err = f.Chmod(mode&0o777 | 0o600) // never setuid
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("%q: %w", name, err)
@@ -116,7 +116,8 @@ func (t *tree) file(name string, mode fs.FileMode, size int64, from io.Reader) e
 	return nil
 }
 
-func (t *tree) claim(name string, k kind) error {
+// claimName refuses a name that occurs twice.
+func (t *extraction) claimName(name string, k entryKind) error {
 	if t.made[name] != 0 {
 		return fmt.Errorf("%q is twice in it", name)
 	}
@@ -124,8 +125,8 @@ func (t *tree) claim(name string, k kind) error {
 	return nil
 }
 
-// sparse copies exactly size bytes.
-func sparse(f *os.File, from io.Reader, size int64) error {
+// copySparse copies exactly size bytes and leaves holes for zeros.
+func copySparse(f *os.File, from io.Reader, size int64) error {
 	buf := make([]byte, len(zeros))
 	var at int64
 	for {
@@ -133,7 +134,7 @@ func sparse(f *os.File, from io.Reader, size int64) error {
 		if at+int64(n) > size {
 			return fmt.Errorf("it has more than the %d bytes that it says", size)
 		}
-		if p := buf[:n]; !zero(p) {
+		if p := buf[:n]; !isZero(p) {
 			if _, err := f.WriteAt(p, at); err != nil {
 				return err
 			}
@@ -154,13 +155,13 @@ func sparse(f *os.File, from io.Reader, size int64) error {
 
 var zeros [256 << 10]byte
 
-func zero(p []byte) bool { return bytes.Equal(p, zeros[:len(p)]) }
+func isZero(p []byte) bool { return bytes.Equal(p, zeros[:len(p)]) }
 
-// link makes a symbolic link. Its target may climb only at its beginning, and not
-// above the tree: then no chain of links leads out either.
-func (t *tree) link(name, to string) error {
+// makeSymlink creates a symbolic link. Its target may climb only at its beginning, and
+// not above the folder. Then no chain of links leads outside either.
+func (t *extraction) makeSymlink(name, to string) error {
 	if len(to) > t.limits.NameBytes || to == "" || strings.ContainsRune(to, 0) {
-		return fmt.Errorf("link %q: no target that is taken: %.40q", name, to)
+		return fmt.Errorf("link %q: the target is invalid: %.40q", name, to)
 	}
 	parts, climbs := strings.Split(path.Dir(name), "/"), 0
 	if path.Dir(name) == "." {
@@ -181,22 +182,22 @@ func (t *tree) link(name, to string) error {
 	if path.IsAbs(to) || climbs > len(parts) {
 		return fmt.Errorf("link %q leads out of the folder, to %q; no such archive is unpacked", name, to)
 	}
-	if err := t.claim(name, link); err != nil {
+	if err := t.claimName(name, link); err != nil {
 		return err
 	}
 	return t.root.Symlink(to, name)
 }
 
-// same makes a second name of a file that was unpacked before.
-func (t *tree) same(name, as string) error {
-	as, err := t.local(as)
+// makeHardLink creates a second name of an extracted file.
+func (t *extraction) makeHardLink(name, as string) error {
+	as, err := t.localName(as)
 	if err != nil {
 		return fmt.Errorf("hard link %q: %w", name, err)
 	}
 	if t.made[as] != file {
 		return fmt.Errorf("hard link %q: %q is no file before it in the archive", name, as)
 	}
-	if err := t.claim(name, file); err != nil {
+	if err := t.claimName(name, file); err != nil {
 		return err
 	}
 	t.files = append(t.files, name)

@@ -1,7 +1,6 @@
-// Package unpack takes an archive from outside apart into a folder that is this
-// user's alone: tar, tar.gz, tar.zst and zip, told by content. What an archive could
-// do to the machine beyond filling that folder is refused by name, and a folder that
-// did not become whole is removed.
+// Package unpack extracts an untrusted archive (tar, tar.gz, tar.zst or zip, recognised
+// by content) into the user's own folder. It refuses every entry that would reach
+// outside that folder. It removes a folder that is incomplete.
 package unpack
 
 import (
@@ -22,32 +21,33 @@ import (
 	"slipway/layers/progress"
 )
 
-// Limits are what an archive may claim at most.
+// Limits bound an archive.
 type Limits struct {
 	Entries   int
 	Bytes     int64 // of all files, holes included
 	NameBytes int
-	Ratio     int64 // of what was decompressed to what was read
-	Free      int64 // what may come out of an archive whatever the ratio
+	Ratio     int64 // decompressed bytes to compressed bytes
+	Free      int64 // decompressed bytes that are allowed at any ratio
 }
 
-// Usual is more than any package of an image needs: NVIDIA's tools are some thousand
-// files, and gzip makes at most 1032 bytes of one.
+// Usual is more than any image's package needs. NVIDIA's tools have some thousand
+// files, and gzip expands one byte to at most 1032.
 var Usual = Limits{Entries: 200_000, Bytes: 1 << 40, NameBytes: 1024, Ratio: 1100, Free: 64 << 20}
 
-func (l Limits) bomb(out, in int64) bool { return out > l.Free && out/l.Ratio > in }
+// isBomb reports whether an archive expands more than any image does.
+func (l Limits) isBomb(out, in int64) bool { return out > l.Free && out/l.Ratio > in }
 
 // Source is the archive.
 type Source struct {
 	Path   string
-	SHA256 string // where it is known; another content is refused
+	SHA256 string // expected digest, if known
 }
 
-// Into takes the archive apart into dir, which must not be there yet and is there
-// only when all of it is. It returns the archive's SHA-256.
+// Into extracts the archive into dir, which must not exist. dir exists afterwards only
+// if it is complete. Into returns the archive's SHA-256.
 func Into(ctx context.Context, from Source, dir string, limits Limits) (string, error) {
 	step := progress.Start(ctx, "unpack", 0, "")
-	sum, files, err := into(ctx, from, dir, limits, step)
+	sum, files, err := unpackInto(ctx, from, dir, limits, step)
 	step.End(fmt.Sprintf("%d files", files), err)
 	if err != nil {
 		return "", fmt.Errorf("unpack %s: %w", from.Path, err)
@@ -55,8 +55,8 @@ func Into(ctx context.Context, from Source, dir string, limits Limits) (string, 
 	return sum, nil
 }
 
-func into(ctx context.Context, from Source, dir string, limits Limits, step *progress.Step) (sum string, files int, err error) {
-	f, err := os.OpenFile(from.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would be waited for
+func unpackInto(ctx context.Context, from Source, dir string, limits Limits, step *progress.Step) (sum string, files int, err error) {
+	f, err := os.OpenFile(from.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // does not wait for a pipe's writer
 	if err != nil {
 		return "", 0, err
 	}
@@ -74,22 +74,22 @@ func into(ctx context.Context, from Source, dir string, limits Limits, step *pro
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", 0, err
 	}
-	t, err := newTree(ctx, dir, limits, step)
+	t, err := newExtraction(ctx, dir, limits, step)
 	if err == nil {
 		sum, err = t.unpackFile(f, info.Size())
 		err = errors.Join(err, t.close())
 	}
 	if err == nil && from.SHA256 != "" && sum != from.SHA256 {
-		err = fmt.Errorf("its sha256 is %s, %s was said; it was damaged on its way or is another one: get it again", sum, from.SHA256)
+		err = fmt.Errorf("its sha256 is %s, %s was expected; it was damaged on its way or is another one: get it again", sum, from.SHA256)
 	}
 	if err != nil {
-		return "", 0, errors.Join(explain(err), os.RemoveAll(dir))
+		return "", 0, errors.Join(explainError(err), os.RemoveAll(dir))
 	}
 	return sum, len(t.files), nil
 }
 
-// unpackFile reads an archive of any form into the tree.
-func (t *tree) unpackFile(f *os.File, size int64) (string, error) {
+// unpackFile extracts an archive of any format.
+func (t *extraction) unpackFile(f *os.File, size int64) (string, error) {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -100,63 +100,63 @@ func (t *tree) unpackFile(f *os.File, size int64) (string, error) {
 	}
 	sum := sha256.New()
 	if isZip(head[:n]) {
-		if err := t.hash(f, sum); err != nil {
+		if err := t.hashFile(f, sum); err != nil {
 			return "", err
 		}
-		return hex.EncodeToString(sum.Sum(nil)), t.zip(f, size)
+		return hex.EncodeToString(sum.Sum(nil)), t.unpackZip(f, size)
 	}
-	in := bufio.NewReaderSize(io.TeeReader(t.endable(f), sum), 1<<20)
-	return hexAfter(sum, t.tar(in, head[:n]))
+	in := bufio.NewReaderSize(io.TeeReader(t.cancellable(f), sum), 1<<20)
+	return hexSum(sum, t.unpackTar(in, head[:n]))
 }
 
-// hexAfter is the sum as text, of which nothing is said before all was read.
-func hexAfter(sum hash.Hash, err error) (string, error) {
+// hexSum returns the sum as text, or err.
+func hexSum(sum hash.Hash, err error) (string, error) {
 	if err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-func (t *tree) hash(f *os.File, into io.Writer) error {
+func (t *extraction) hashFile(f *os.File, into io.Writer) error {
 	t.step.Detail("checking")
-	if _, err := io.Copy(into, t.endable(f)); err != nil {
+	if _, err := io.Copy(into, t.cancellable(f)); err != nil {
 		return err
 	}
 	_, err := f.Seek(0, io.SeekStart)
 	return err
 }
 
-// endable is r that ends with the context.
-func (t *tree) endable(r io.Reader) io.Reader { return endable{t.ctx, r} }
+// cancellable returns r as a reader that fails once the context ends.
+func (t *extraction) cancellable(r io.Reader) io.Reader { return contextReader{t.ctx, r} }
 
-type endable struct {
+type contextReader struct {
 	ctx context.Context
 	io.Reader
 }
 
-func (e endable) Read(p []byte) (int, error) {
+func (e contextReader) Read(p []byte) (int, error) {
 	if err := context.Cause(e.ctx); err != nil {
 		return 0, err
 	}
 	return e.Reader.Read(p)
 }
 
-// checkSpace refuses to begin where not even the packed form would fit.
+// checkSpace refuses to begin where not even the compressed size would fit.
 func checkSpace(dir string, need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < need {
-		return fmt.Errorf("%s has %d MiB free, the archive alone has %d MiB: make room there", dir, free>>20, need>>20)
+		return fmt.Errorf("%s has %d MiB free, the archive alone has %d MiB: free some space there", dir, free>>20, need>>20)
 	}
 	return nil
 }
 
-func explain(err error) error {
+func explainError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return fmt.Errorf("no room for what is in it: %w; make room and try again", err)
+		return fmt.Errorf("no space for its content: %w; free some space and try again", err)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("it ends in the middle: %w; get it again", err)
 	case errors.Is(err, fs.ErrExist):

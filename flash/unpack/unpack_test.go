@@ -246,7 +246,7 @@ func TestRefused(t *testing.T) {
 		{"character device", []entry{{name: "d", kind: tar.TypeChar}}, "device or a pipe", "-"},
 		{"pipe", []entry{{name: "p", kind: tar.TypeFifo}}, "device or a pipe", ""},
 		{"long name", []entry{{name: strings.Repeat("n", 101)}}, "a name of 101 bytes", ""},
-		{"long target", []entry{{name: "l", kind: tar.TypeSymlink, to: strings.Repeat("n", 101)}}, "no target that is taken", ""},
+		{"long target", []entry{{name: "l", kind: tar.TypeSymlink, to: strings.Repeat("n", 101)}}, "the target is invalid", ""},
 		{"many entries", many, "more than 10 entries", ""},
 		{"many folders", []entry{{name: "1/2/3/4/5/6/7/8/9/10/11/12"}}, "more than 10 entries", ""},
 		{"many bytes", []entry{{name: "a", body: strings.Repeat("x", 1<<19)}, {name: "b", body: strings.Repeat("x", 1<<19+1)}}, "more than 1048576 bytes", ""},
@@ -324,7 +324,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// What GNU tar makes of a sparse image with its own options stays sparse.
+// A sparse image that GNU tar packed stays sparse.
 func TestRealTarKeepsHoles(t *testing.T) {
 	if _, err := exec.LookPath("tar"); err != nil {
 		t.Skip("tar is missing (Debian package tar)")
@@ -407,7 +407,7 @@ func FuzzZip(f *testing.F) {
 	})
 }
 
-// Nobody writes into this pipe.
+// This pipe has no writer.
 func TestPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "archive.tar")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

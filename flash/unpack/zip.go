@@ -17,9 +17,8 @@ func isZip(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("PK\x03\x04")) || bytes.HasPrefix(head, []byte("PK\x05\x06"))
 }
 
-// zip unpacks a zip. Its directory is read first, so that what it claims is refused
-// before a file is written.
-func (t *tree) zip(f *os.File, size int64) error {
+// unpackZip extracts a zip. It checks the directory's claims before it writes a file.
+func (t *extraction) unpackZip(f *os.File, size int64) error {
 	r, err := zip.NewReader(f, size)
 	if err != nil {
 		return err
@@ -34,29 +33,29 @@ func (t *tree) zip(f *os.File, size int64) error {
 		if all > uint64(t.limits.Bytes) {
 			return fmt.Errorf("its files have more than %d bytes together", t.limits.Bytes)
 		}
-		if t.limits.bomb(int64(e.UncompressedSize64), int64(min(e.CompressedSize64, math.MaxInt64))) {
+		if t.limits.isBomb(int64(e.UncompressedSize64), int64(min(e.CompressedSize64, math.MaxInt64))) {
 			return fmt.Errorf("%q: %d bytes come out of %d: no image packs like that", e.Name, e.UncompressedSize64, e.CompressedSize64)
 		}
 	}
-	if t.limits.bomb(int64(all), size) { // entries may lie one upon another
+	if t.limits.isBomb(int64(all), size) { // entries may overlap
 		return fmt.Errorf("%d bytes come out of %d: no image packs like that", all, size)
 	}
 	for _, e := range r.File {
-		if err := t.member(e); err != nil {
+		if err := t.unpackMember(e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *tree) member(e *zip.File) error {
-	name, err := t.place(e.Name)
+func (t *extraction) unpackMember(e *zip.File) error {
+	name, err := t.prepareEntry(e.Name)
 	if err != nil {
 		return err
 	}
 	mode := e.Mode()
 	if strings.HasSuffix(e.Name, "/") || mode.IsDir() {
-		return t.folder(name, mode)
+		return t.makeFolder(name, mode)
 	}
 	if mode.Type() != 0 && mode.Type() != fs.ModeSymlink {
 		return fmt.Errorf("%q is a device or a pipe; no such archive is unpacked", name)
@@ -71,7 +70,7 @@ func (t *tree) member(e *zip.File) error {
 		if err != nil {
 			return fmt.Errorf("link %q: %w", name, err)
 		}
-		return t.link(name, string(to))
+		return t.makeSymlink(name, string(to))
 	}
-	return t.file(name, mode, int64(e.UncompressedSize64), r)
+	return t.writeFile(name, mode, int64(e.UncompressedSize64), r)
 }

@@ -10,37 +10,37 @@ import (
 	"slipway/flash/source"
 )
 
-// writers is how many goroutines write to one device. Two keep it busy while one of
-// them waits for a core; more gain nothing.
+// writers is how many goroutines write to one device. Two keep it busy while one waits
+// for a core. More gain nothing.
 const writers = 2
 
-// CopyOptions is what a copy is to be.
+// CopyOptions is how a copy treats its device.
 type CopyOptions struct {
-	Fresh bool // the disk is a new file, all of it a hole: nothing is compared, nothing zeroed
-	// Marked is for what has no name that it could get last. Its first and last MiB are
-	// zero from the first write on, and are written by Complete alone: nothing takes it
-	// for whole, and nothing boots from it.
+	Fresh bool // the disk is a new file that is one hole: nothing is compared or zeroed
+	// Marked is for devices, which cannot be renamed into place at the end. Their first
+	// and last MiB are zero from the first write until Complete. An incomplete device
+	// therefore does not boot.
 	Marked bool
 	Dry    bool                              // compare, and write nothing
-	Count  func(bytes int64)                 // called as the work goes on; the sum of all calls is Work's
-	Detail func(what string)                 // called where another kind of work begins
-	Save   func(old []byte, off int64) error // is given what the marks replace, once, before the first write
+	Count  func(bytes int64)                 // called during the work; all calls add up to Work
+	Detail func(what string)                 // called where a phase begins
+	Save   func(old []byte, off int64) error // receives the replaced ends, once, before the first write
 }
 
-// Copy is what one device or file gets of an image.
+// Copy writes an image to one device or file.
 type Copy struct {
 	CopyOptions
 	disk *Disk
-	held []*held
+	held []*heldEnd
 
 	mu       sync.Mutex // for the first write
 	begun    bool
-	unmarked error // the ends could not be made zero; nothing else is written then
+	unmarked error // zeroing the ends failed; nothing else is written
 
-	look, zeroLook look
-	queue          chan piece
-	wrote, proved  bits  // the parts of the run that is under way: written, and read back as they should be
-	steps          int64 // that each byte of data takes
+	dataSampling, zeroSampling sampling
+	queue                      chan piece
+	wrote, proved              bitSet // the run's parts that are written, and read back correctly
+	passes                     int64  // how often each byte of data counts
 
 	fault struct {
 		sync.Mutex
@@ -49,23 +49,23 @@ type Copy struct {
 	written, left, verified, zeroed atomic.Int64
 }
 
-// piece is a part of the image on its way to a device.
+// piece is a part of the image that waits to be written.
 type piece struct {
-	from *shared
+	from *sharedPiece
 	data []byte
 	off  int64 // on the device
 	part int
 }
 
-// Result is what was done to a device.
+// Result counts the bytes that a copy handled.
 type Result struct {
 	Written  int64 // bytes of data that differed, or were not compared
-	Left     int64 // bytes of data that were there already, as a comparison with all of them proved
-	Verified int64 // bytes of what was written that were read back and compared
-	Zeroed   int64 // bytes that were made zero, or found to be
+	Left     int64 // bytes of data that the device held already, all compared
+	Verified int64 // written bytes that were read back and compared
+	Zeroed   int64 // bytes that were made zero or were zero
 }
 
-// NewCopy looks at what the marks would replace, and changes nothing.
+// NewCopy prepares a copy and reads the ends of a marked device. It changes nothing.
 func NewCopy(d *Disk, o CopyOptions) (*Copy, error) {
 	c := &Copy{CopyOptions: o, disk: d}
 	if o.Count == nil {
@@ -77,29 +77,30 @@ func NewCopy(d *Disk, o CopyOptions) (*Copy, error) {
 	if !o.Marked {
 		return c, nil
 	}
-	return c, c.hold()
+	return c, c.readEnds()
 }
 
-// Result may be asked for at any time.
+// Result returns the counts so far. It may be called at any time.
 func (c *Copy) Result() Result {
 	return Result{c.written.Load(), c.left.Load(), c.verified.Load(), c.zeroed.Load()}
 }
 
-// Touched says whether anything was written to the device.
+// Touched reports whether anything was written to the device.
 func (c *Copy) Touched() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.begun
 }
 
-// Err is why the device is not whole, and will not be.
+// Err returns the error that ended the copy, if any.
 func (c *Copy) Err() error {
 	c.fault.Lock()
 	defer c.fault.Unlock()
 	return c.fault.error
 }
 
-func (c *Copy) fail(err error) {
+// setError keeps the first error.
+func (c *Copy) setError(err error) {
 	c.fault.Lock()
 	defer c.fault.Unlock()
 	if c.fault.error == nil {
@@ -107,110 +108,114 @@ func (c *Copy) fail(err error) {
 	}
 }
 
-// startWriters starts the copy's writers for one run. Where its device fails, they only free
-// what they are given; when no device is left, lost is called.
+// startWriters starts the copy's writers for one run. After its device fails they only
+// free their pieces. They call lost after each failure.
 func (c *Copy) startWriters(ctx context.Context, r *run, lost func(), done *sync.WaitGroup) {
-	c.queue, c.wrote, c.proved, c.steps = make(chan piece, queued), bits{}, bits{}, r.steps()
+	c.queue, c.wrote, c.proved, c.passes = make(chan piece, queued), bitSet{}, bitSet{}, r.passes()
 	c.Detail("writing")
 	for range writers {
 		done.Go(func() {
 			buf := source.Buffer(pieceBytes)
 			for p := range c.queue {
 				if c.Err() == nil && ctx.Err() == nil {
-					if err := c.put(p, buf); err != nil {
-						c.fail(err)
+					if err := c.writePiece(p, buf); err != nil {
+						c.setError(err)
 						lost()
 					}
 				}
-				p.from.done()
+				p.from.release()
 			}
 		})
 	}
 }
 
-// put brings one part to the device.
-func (c *Copy) put(p piece, buf []byte) (err error) {
-	split(source.Span{Off: p.off, Len: int64(len(p.data))}, c.heldSpans(), func(s source.Span, h int) {
+// writePiece writes one piece, except the parts that belong to the held ends.
+func (c *Copy) writePiece(p piece, buf []byte) (err error) {
+	splitSpan(source.Span{Off: p.off, Len: int64(len(p.data))}, c.heldSpans(), func(s source.Span, h int) {
 		data := p.data[s.Off-p.off:][:s.Len]
 		switch {
 		case err != nil:
 		case h >= 0:
 			copy(c.held[h].now[s.Off-c.held[h].off:], data)
-			c.Count(c.steps * s.Len)
+			c.Count(c.passes * s.Len)
 		default:
-			err = c.place(data, s.Off, p.part, buf)
+			err = c.writeDiffering(data, s.Off, p.part, buf)
 		}
 	})
 	return err
 }
 
-// place writes data where it differs from what is there.
-func (c *Copy) place(data []byte, off int64, part int, buf []byte) error {
+// writeDiffering writes data where the device holds something else.
+func (c *Copy) writeDiffering(data []byte, off int64, part int, buf []byte) error {
 	n := int64(len(data))
-	if c.has(data, off, buf, &c.look) {
+	if c.holdsData(data, off, buf, &c.dataSampling) {
 		c.left.Add(n)
-		c.Count(c.steps * n)
+		c.Count(c.passes * n)
 		return nil
 	}
-	if err := c.write(data, off); err != nil {
+	if err := c.writeData(data, off); err != nil {
 		return err
 	}
-	c.wrote.set(part)
+	c.wrote.add(part)
 	c.written.Add(n)
 	c.Count(n)
 	return nil
 }
 
-// write is every write's way to the device.
-func (c *Copy) write(data []byte, off int64) error {
+// writeData writes to the device, unless the run is dry. Every write of data uses it.
+func (c *Copy) writeData(data []byte, off int64) error {
 	if c.Dry {
 		return nil
 	}
-	if err := c.start(); err != nil {
+	if err := c.beginWriting(); err != nil {
 		return err
 	}
 	if _, err := c.disk.WriteAt(data, off); err != nil {
-		return c.disk.explain(fmt.Sprintf("write %d bytes at %d", len(data), off), err)
+		return c.disk.explainError(fmt.Sprintf("write %d bytes at %d", len(data), off), err)
 	}
 	return nil
 }
 
 const (
-	// sampleBytes is what is read first, where a difference is likely.
+	// sampleBytes is read first, where a difference is likely.
 	sampleBytes = 4096
-	// patience is how many differences in a row show that the device holds something else.
-	patience = 8
-	// lookEvery is how often one of the parts is looked at from then on.
-	lookEvery = 16
+	// maxMisses is how many differences in a row show that the device holds something
+	// else.
+	maxMisses = 8
+	// sampleEvery is how often a part is sampled from then on.
+	sampleEvery = 16
 )
 
-// look decides what is compared. On a card that is flashed for the first time it costs
-// less than 1 % of the writing: a block of each of the first parts, then one of every
-// lookEvery-th. Once one agrees, all that follow are compared again.
-type look struct {
+// sampling decides which parts to compare. On a card that is flashed for the first time
+// it costs less than 1 % of the writing: a block of each of the first parts, then one
+// of every sampleEvery-th. Once one agrees, all further parts are compared again.
+type sampling struct {
 	sync.Mutex
 	misses, skipped int
-	agreed          bool // the last that was looked at
+	agreed          bool // whether the last sampled part agreed
 }
 
-func (l *look) next() (look, agreed bool) {
+// samplePart says whether to compare the next part, and whether the part before it
+// agreed.
+func (l *sampling) samplePart() (look, agreed bool) {
 	if l == nil {
 		return true, true
 	}
 	l.Lock()
 	defer l.Unlock()
-	if l.misses < patience {
+	if l.misses < maxMisses {
 		return true, l.agreed
 	}
 	l.skipped++
-	if l.skipped < lookEvery {
+	if l.skipped < sampleEvery {
 		return false, false
 	}
 	l.skipped = 0
 	return true, false
 }
 
-func (l *look) saw(same bool) {
+// recordSample records whether the compared part agreed.
+func (l *sampling) recordSample(same bool) {
 	if l == nil {
 		return
 	}
@@ -224,13 +229,13 @@ func (l *look) saw(same bool) {
 	}
 }
 
-// has says whether the device holds data at off already. What cannot be read does not
-// count as a fault: a sector that was never written may be unreadable.
-func (c *Copy) has(data []byte, off int64, buf []byte, l *look) bool {
+// holdsData reports whether the device has data at off. A read error counts as a
+// difference: a sector that was never written may be unreadable.
+func (c *Copy) holdsData(data []byte, off int64, buf []byte, l *sampling) bool {
 	if c.Fresh {
 		return false
 	}
-	looked, agreed := l.next()
+	looked, agreed := l.samplePart()
 	if !looked {
 		return false
 	}
@@ -239,11 +244,11 @@ func (c *Copy) has(data []byte, off int64, buf []byte, l *look) bool {
 		n, err := c.disk.ReadAt(buf[:len(data)], off)
 		same = err == nil && n == len(data) && bytes.Equal(buf[:n], data)
 	}
-	l.saw(same)
+	l.recordSample(same)
 	return same
 }
 
-// hasSample compares a block that is not zero: zeros are in every place of a disk.
+// hasSample compares a block that is not zero, since zeros are everywhere on a disk.
 func (c *Copy) hasSample(data []byte, off int64, buf []byte) bool {
 	if len(data) <= 4*sampleBytes {
 		return true // as cheap to compare at once
@@ -256,13 +261,13 @@ func (c *Copy) hasSample(data []byte, off int64, buf []byte) bool {
 	return err == nil && n == sampleBytes && bytes.Equal(buf[:n], data[at:at+sampleBytes])
 }
 
-// bits is a set of numbers.
-type bits struct {
+// bitSet is a set of numbers.
+type bitSet struct {
 	mu    sync.Mutex
 	words []uint64
 }
 
-func (b *bits) set(i int) {
+func (b *bitSet) add(i int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i/64 >= len(b.words) {
@@ -271,7 +276,7 @@ func (b *bits) set(i int) {
 	b.words[i/64] |= 1 << (i % 64)
 }
 
-func (b *bits) has(i int) bool {
+func (b *bitSet) contains(i int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return i/64 < len(b.words) && b.words[i/64]&(1<<(i%64)) != 0

@@ -17,13 +17,13 @@ import (
 // disks that were measured; smaller ones cost more calls.
 const pieceBytes = 1 << 20
 
-// alignment is what direct I/O asks of addresses, offsets and lengths on every disk
-// that is sold today.
+// alignment satisfies direct I/O on every current disk: for addresses, offsets and
+// lengths.
 const alignment = 4096
 
-// Disk is a file or a block device that is written to. It passes by the page cache
-// where it can: that is several times faster for large writes, what is read back then
-// comes from the device, and a write that has returned has reached it.
+// Disk is a file or a block device to write. It bypasses the page cache where it can:
+// large writes are several times faster, reads come from the device, and a returned
+// write has reached it.
 type Disk struct {
 	plain     *os.File
 	direct    *os.File // nil where the file system or the device cannot
@@ -32,8 +32,8 @@ type Disk struct {
 	unsynced  atomic.Int64 // bytes that went through the page cache
 }
 
-// OpenDisk takes over f, which is open for reading and, unless it is only to be looked
-// at, for writing. A file has its final size already.
+// OpenDisk wraps f, which is open for reading, and for writing unless it is only
+// compared. A file must have its final size.
 func OpenDisk(f *os.File) (*Disk, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -41,7 +41,7 @@ func OpenDisk(f *os.File) (*Disk, error) {
 	}
 	d := &Disk{plain: f, sizeBytes: info.Size(), block: info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice}
 	if d.block {
-		if d.sizeBytes, err = blockSize(f); err != nil {
+		if d.sizeBytes, err = deviceSize(f); err != nil {
 			return nil, fmt.Errorf("%s: find out its size: %w", f.Name(), err)
 		}
 	}
@@ -49,8 +49,7 @@ func OpenDisk(f *os.File) (*Disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Opened through the first descriptor, so that it is the same file whatever
-	// its name stands for by now.
+	// The first descriptor's path is the same file even where its name changed.
 	same := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	if direct, err := unix.Open(same, access&unix.O_ACCMODE|unix.O_DIRECT|unix.O_CLOEXEC, 0); err == nil {
 		d.direct = os.NewFile(uintptr(direct), f.Name()) // errors name the device
@@ -58,7 +57,8 @@ func OpenDisk(f *os.File) (*Disk, error) {
 	return d, nil
 }
 
-func blockSize(f *os.File) (int64, error) {
+// deviceSize asks the kernel for a block device's size.
+func deviceSize(f *os.File) (int64, error) {
 	var n uint64
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), unix.BLKGETSIZE64, uintptr(unsafe.Pointer(&n))); errno != 0 {
 		return 0, errno
@@ -66,26 +66,26 @@ func blockSize(f *os.File) (int64, error) {
 	return int64(n), nil
 }
 
-// Close closes what OpenDisk opened; the file that it was given stays open.
+// Close closes the descriptor that OpenDisk opened. f stays open.
 func (d *Disk) Close() {
 	if d.direct != nil {
 		d.direct.Close()
 	}
 }
 
-// stepBytes is what a device may owe us of buffered writes, so that a bar does not
-// run ahead of a slow one.
-const stepBytes = 8 << 20
+// syncBytes is how many buffered bytes may wait, so that the progress bar does not run
+// ahead of a slow device.
+const syncBytes = 8 << 20
 
 func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
-	if d.suits(p, off) {
+	if d.suitsDirect(p, off) {
 		n, err := d.direct.WriteAt(p, off)
 		if !errors.Is(err, unix.EINVAL) {
 			return n, err
 		}
 	}
 	n, err := d.plain.WriteAt(p, off)
-	if err == nil && d.unsynced.Add(int64(n)) >= stepBytes {
+	if err == nil && d.unsynced.Add(int64(n)) >= syncBytes {
 		d.unsynced.Store(0)
 		err = unix.Fdatasync(int(d.plain.Fd()))
 	}
@@ -93,7 +93,7 @@ func (d *Disk) WriteAt(p []byte, off int64) (int, error) {
 }
 
 func (d *Disk) ReadAt(p []byte, off int64) (int, error) {
-	if d.suits(p, off) {
+	if d.suitsDirect(p, off) {
 		n, err := d.direct.ReadAt(p, off)
 		if !errors.Is(err, unix.EINVAL) {
 			return n, err
@@ -102,35 +102,36 @@ func (d *Disk) ReadAt(p []byte, off int64) (int, error) {
 	return d.plain.ReadAt(p, off)
 }
 
-func (d *Disk) suits(p []byte, off int64) bool {
-	return d.direct != nil && off%alignment == 0 && len(p)%alignment == 0 && aligned(p)
+// suitsDirect reports whether direct I/O can transfer p at off.
+func (d *Disk) suitsDirect(p []byte, off int64) bool {
+	return d.direct != nil && off%alignment == 0 && len(p)%alignment == 0 && isAligned(p)
 }
 
-func aligned(p []byte) bool {
+func isAligned(p []byte) bool {
 	return len(p) == 0 || uintptr(unsafe.Pointer(&p[0]))%alignment == 0
 }
 
-// Sync waits until the device has all that was written, and drops what the page
-// cache keeps of it, so that it is read from the device next.
+// Sync waits until the device has all written data. It drops the page cache, so that
+// the next read comes from the device.
 func (d *Disk) Sync() error {
 	if err := d.plain.Sync(); err != nil {
-		return d.explain("have the device keep what was written", err)
+		return d.explainError("have the device keep what was written", err)
 	}
 	d.unsynced.Store(0)
 	return unix.Fadvise(int(d.plain.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
-// punch makes whole blocks read as zeros and frees them, where the device or the file
-// system can do that without being sent zeros. The kernel guarantees the zeros.
-func (d *Disk) punch(off, length int64) error {
+// punchHole makes whole blocks read as zeros and frees them, without sending zeros. The
+// kernel guarantees the zeros.
+func (d *Disk) punchHole(off, length int64) error {
 	return unix.Fallocate(int(d.plain.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, length)
 }
 
-// discard tells the device that nobody needs a part of it. What is read there
-// afterwards is the device's choice.
-func (d *Disk) discard(off, length int64) error {
+// discardSpan tells the device that a span is unused. The device chooses what later
+// reads return.
+func (d *Disk) discardSpan(off, length int64) error {
 	if !d.block {
-		return d.punch(off, length)
+		return d.punchHole(off, length)
 	}
 	span := [2]uint64{uint64(off), uint64(length)}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, d.plain.Fd(), unix.BLKDISCARD, uintptr(unsafe.Pointer(&span))); errno != 0 {
@@ -139,17 +140,18 @@ func (d *Disk) discard(off, length int64) error {
 	return nil
 }
 
-// explain says what a fault means for whoever holds the device.
-func (d *Disk) explain(what string, err error) error {
+// explainError adds to a device's error what the user can do.
+func (d *Disk) explainError(what string, err error) error {
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fmt.Errorf("%s: %w; %s", what, err, d.meaning(err))
+	return fmt.Errorf("%s: %w; %s", what, err, d.errorAdvice(err))
 }
 
-func (d *Disk) meaning(err error) string {
+// errorAdvice returns the likely cause of a device's error and the remedy.
+func (d *Disk) errorAdvice(err error) string {
 	switch {
-	case d.gone(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOMEDIUM):
+	case d.wasRemoved(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOMEDIUM):
 		return "the device was removed; connect it and flash it again, which goes on where this ended"
 	case errors.Is(err, unix.ENOSPC) && d.block:
 		return "the device is full before its end: it holds less than it says, or what it is made of is full"
@@ -163,21 +165,21 @@ func (d *Disk) meaning(err error) string {
 	return "the device is faulty, or its reader or cable; dmesg tells more; try another"
 }
 
-// goneWithin is how long the kernel may take to notice that a device whose writes fail
-// was pulled out.
-const goneWithin = time.Second
+// removalWait is how long the kernel may take to notice that a failing device was
+// removed.
+const removalWait = time.Second
 
-// gone asks the kernel whether the device still is there.
-func (d *Disk) gone(err error) bool {
+// wasRemoved asks the kernel whether the device is gone.
+func (d *Disk) wasRemoved(err error) bool {
 	if !d.block {
 		return false
 	}
-	for began := time.Now(); ; time.Sleep(goneWithin / 20) {
-		n, sizeErr := blockSize(d.plain)
+	for began := time.Now(); ; time.Sleep(removalWait / 20) {
+		n, sizeErr := deviceSize(d.plain)
 		if sizeErr != nil || n == 0 {
 			return true
 		}
-		if !errors.Is(err, unix.EIO) || time.Since(began) > goneWithin {
+		if !errors.Is(err, unix.EIO) || time.Since(began) > removalWait {
 			return false
 		}
 	}

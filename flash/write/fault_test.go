@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faulty is what lies behind a loop device: a file whose server does what bad cards do.
+// faulty is the file of a loop device, whose server behaves as bad cards do.
 type faulty struct {
 	fs.Inode
 	faults
@@ -26,7 +26,7 @@ type faulty struct {
 	data []byte
 }
 
-// faults are what is wrong with it.
+// faults are the faults of a faulty device.
 type faults struct {
 	where func(off int64) int64           // in data; negative: dropped, and read as zeros
 	write func(off int64, p []byte) error // before each write; may change p
@@ -34,7 +34,7 @@ type faults struct {
 	sync  func() error                    // before each flush
 }
 
-// content is what it holds; the kernel may still be writing.
+// content returns the device's content; the kernel may still be writing.
 func (f *faulty) content() []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,8 +132,7 @@ func (f *faulty) device(t *testing.T) string {
 
 func inside(off int64, n int, from, to int64) bool { return off < to && off+int64(n) > from }
 
-// What is wrong with a device is told as what it is, and the device is left so that
-// nothing takes it for whole.
+// Each fault of a device gets its own error, and no faulty device looks complete.
 func TestFaultyDevice(t *testing.T) {
 	const bad = 4*mib + 64<<10
 	var corrupted atomic.Int64
@@ -263,7 +262,7 @@ func TestDeviceChanges(t *testing.T) {
 			}
 		}, "the device was removed"},
 		{"read-only", func(t *testing.T, device, _ string) {
-			// The kernel keeps that for whoever gets the device next.
+			// The kernel keeps that for the device's next user.
 			t.Cleanup(func() { exec.Command("blockdev", "--setrw", device).Run() })
 			if out, err := exec.Command("blockdev", "--setro", device).CombinedOutput(); err != nil {
 				t.Errorf("%v: %s", err, out)
@@ -286,7 +285,7 @@ func TestDeviceChanges(t *testing.T) {
 	}
 }
 
-// Two bad spots, with sound ones behind them, are no device that ends there.
+// Two bad spots, with good ones after them, do not mean a smaller device.
 func TestTwoBadSpots(t *testing.T) {
 	behind := &faulty{faults: faults{write: func(off int64, p []byte) error {
 		for _, bad := range []int64{4*mib + 64<<10, 5*mib + 64<<10} {
@@ -323,7 +322,7 @@ func TestMendingDestroysNothing(t *testing.T) {
 	}
 }
 
-// The end, which was zeroed first, lies where a part of the image was put since.
+// The zeroed end is where a part of the image was written since.
 func TestEndIsElsewhere(t *testing.T) {
 	behind := &faulty{faults: faults{where: wrapAt(8 * mib)}}
 	device := behind.device(t)

@@ -8,65 +8,68 @@ import (
 )
 
 const (
-	// aheadBytes is the most that sections may have decoded before their turn, which is
-	// most of the memory that a flash takes. It is enough for the blocks of xz -T0.
+	// aheadBytes is how much may be decoded ahead, which is most of a flash's memory.
+	// It is enough for the blocks of xz -T0.
 	aheadBytes = 40 << 20
-	// aheadLeast keeps the writers busy where sections are small.
+	// aheadLeast is the minimum, which keeps the writers busy where sections are small.
 	aheadLeast = 4 << 20
-	// nextPieces is how far the section whose turn it is may be ahead of the writers.
+	// nextPieces is how many pieces the current section may be ahead of the writers.
 	nextPieces = 8
 )
 
-// lanes puts the pieces of sections that are decoded side by side into the image's
-// order: digests are of runs of bytes, and cards are fastest when written in order.
-type lanes struct {
-	mu     sync.Mutex
-	change *sync.Cond
-	lane   map[int]*lane
-	turn   int
-	ahead  int64 // bytes in all lanes
-	limit  int64
-	err    error // ends everything
+// reorderQueue puts the pieces of sections that are decoded in parallel into the
+// image's order. Digests cover runs of bytes, and cards are fastest when written in
+// order.
+type reorderQueue struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	queues  map[int]*sectionQueue
+	current int
+	ahead   int64 // bytes in all queues
+	limit   int64
+	err     error // ends everything
 }
 
-type lane struct {
+type sectionQueue struct {
 	pieces []source.Piece
 	done   bool
 }
 
-func newLanes(sections []source.Section) *lanes {
-	l := &lanes{lane: map[int]*lane{}, limit: aheadLeast}
+func newReorderQueue(sections []source.Section) *reorderQueue {
+	l := &reorderQueue{queues: map[int]*sectionQueue{}, limit: aheadLeast}
 	for _, s := range sections {
 		l.limit = min(max(l.limit, aheadLeast+s.Len*3/2), aheadBytes)
 	}
-	l.change = sync.NewCond(&l.mu)
+	l.changed = sync.NewCond(&l.mu)
 	return l
 }
 
-// stop lets nobody wait any longer.
-func (l *lanes) stop(err error) {
+// fail ends every wait with err.
+func (l *reorderQueue) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err == nil {
 		l.err = err
 	}
-	l.change.Broadcast()
+	l.changed.Broadcast()
 }
 
-func (l *lanes) of(section int) *lane {
-	if l.lane[section] == nil {
-		l.lane[section] = &lane{}
+// sectionQueue returns the queue of a section.
+func (l *reorderQueue) sectionQueue(section int) *sectionQueue {
+	if l.queues[section] == nil {
+		l.queues[section] = &sectionQueue{}
 	}
-	return l.lane[section]
+	return l.queues[section]
 }
 
-// put takes a piece of a section, which waits while too much is decoded before its turn.
-func (l *lanes) put(section int, p source.Piece) error {
+// addPiece queues a piece of a section. It waits while too many bytes are decoded
+// ahead.
+func (l *reorderQueue) addPiece(section int, p source.Piece) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	mine, size := l.of(section), int64(len(p.Data))
-	for l.err == nil && l.full(section, mine, size) {
-		l.change.Wait()
+	mine, size := l.sectionQueue(section), int64(len(p.Data))
+	for l.err == nil && l.isFull(section, mine, size) {
+		l.changed.Wait()
 	}
 	if l.err != nil {
 		p.Free()
@@ -74,63 +77,65 @@ func (l *lanes) put(section int, p source.Piece) error {
 	}
 	mine.pieces = append(mine.pieces, p)
 	l.ahead += size
-	l.change.Broadcast()
+	l.changed.Broadcast()
 	return nil
 }
 
-func (l *lanes) full(section int, mine *lane, size int64) bool {
-	if section == l.turn {
+// isFull reports whether a section must wait before it adds size bytes.
+func (l *reorderQueue) isFull(section int, mine *sectionQueue, size int64) bool {
+	if section == l.current {
 		return len(mine.pieces) >= nextPieces && l.ahead+size > l.limit/2
 	}
 	return l.ahead+size > l.limit
 }
 
-// end says that a section has no more pieces.
-func (l *lanes) end(section int) {
+// endSection says that a section has no more pieces.
+func (l *reorderQueue) endSection(section int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(section).done = true
-	l.change.Broadcast()
+	l.sectionQueue(section).done = true
+	l.changed.Broadcast()
 }
 
-// next is the image's next piece; false after that of the last of n sections.
-func (l *lanes) next(n int) (source.Piece, bool, error) {
+// nextPiece returns the image's next piece. It returns false after the last piece of n
+// sections.
+func (l *reorderQueue) nextPiece(n int) (source.Piece, bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.err == nil && l.turn < n {
-		mine := l.of(l.turn)
+	for l.err == nil && l.current < n {
+		mine := l.sectionQueue(l.current)
 		switch {
 		case len(mine.pieces) > 0:
 			p := mine.pieces[0]
 			mine.pieces[0] = source.Piece{}
 			mine.pieces = mine.pieces[1:]
 			l.ahead -= int64(len(p.Data))
-			l.change.Broadcast()
+			l.changed.Broadcast()
 			return p, true, nil
 		case mine.done:
-			delete(l.lane, l.turn)
-			l.turn++
-			l.change.Broadcast()
+			delete(l.queues, l.current)
+			l.current++
+			l.changed.Broadcast()
 		default:
-			l.change.Wait()
+			l.changed.Wait()
 		}
 	}
 	return source.Piece{}, false, l.err
 }
 
-// drop gives back what nobody will take.
-func (l *lanes) drop() {
+// freePieces frees the pieces that remain.
+func (l *reorderQueue) freePieces() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, lane := range l.lane {
+	for _, lane := range l.queues {
 		for _, p := range lane.pieces {
 			p.Free()
 		}
 	}
-	l.lane = map[int]*lane{}
+	l.queues = map[int]*sectionQueue{}
 }
 
-// watch stops the lanes with ctx.
-func (l *lanes) watch(ctx context.Context) (end func() bool) {
-	return context.AfterFunc(ctx, func() { l.stop(context.Cause(ctx)) })
+// failOnCancel ends the queue with ctx.
+func (l *reorderQueue) failOnCancel(ctx context.Context) (end func() bool) {
+	return context.AfterFunc(ctx, func() { l.fail(context.Cause(ctx)) })
 }

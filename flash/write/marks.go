@@ -11,23 +11,25 @@ import (
 	"slipway/flash/source"
 )
 
-// markBytes is what is written last at either end of a device. The first holds the
-// partition table and a boot loader's first stage, the last a GPT's second copy.
+// markBytes is the size of the end that is written last, at either side of a device.
+// The first holds the partition table and a boot loader's first stage, the last a GPT's
+// second copy.
 const markBytes = 1 << 20
 
-// held is an end of the device.
-type held struct {
+// heldEnd is an end of the device whose content is written last.
+type heldEnd struct {
 	off      int64
 	old, now []byte
 }
 
-func (h *held) changed() bool { return !bytes.Equal(h.old, h.now) }
+func (h *heldEnd) isChanged() bool { return !bytes.Equal(h.old, h.now) }
 
-func (c *Copy) hold() error {
+// readEnds reads the ends that are written last.
+func (c *Copy) readEnds() error {
 	size := c.disk.sizeBytes
-	c.held = []*held{{off: 0, now: source.Buffer(int(min(markBytes, size)))}}
+	c.held = []*heldEnd{{off: 0, now: source.Buffer(int(min(markBytes, size)))}}
 	if size > 2*markBytes {
-		c.held = append(c.held, &held{off: size - markBytes, now: source.Buffer(markBytes)})
+		c.held = append(c.held, &heldEnd{off: size - markBytes, now: source.Buffer(markBytes)})
 	}
 	for _, h := range c.held {
 		h.old = source.Buffer(len(h.now))
@@ -38,6 +40,7 @@ func (c *Copy) hold() error {
 	return nil
 }
 
+// heldSpans returns the spans of the held ends.
 func (c *Copy) heldSpans() []source.Span {
 	var found [2]source.Span
 	for i, h := range c.held {
@@ -46,9 +49,9 @@ func (c *Copy) heldSpans() []source.Span {
 	return found[:len(c.held)]
 }
 
-// keepHeld leaves in the marked ends what a block map leaves out.
+// keepHeld keeps the old content of the held ends where a block map leaves it out.
 func (c *Copy) keepHeld(s source.Span) {
-	split(s, c.heldSpans(), func(s source.Span, i int) {
+	splitSpan(s, c.heldSpans(), func(s source.Span, i int) {
 		if i >= 0 {
 			h := c.held[i]
 			copy(h.now[s.Off-h.off:][:s.Len], h.old[s.Off-h.off:])
@@ -56,27 +59,27 @@ func (c *Copy) keepHeld(s source.Span) {
 	})
 }
 
-// start is called before each write. The first one finds the ends of the device saved
-// and zero, and the device as large as it says.
-func (c *Copy) start() error {
+// beginWriting runs before each write. The first call saves the ends of the device,
+// zeroes them and checks the device's size.
+func (c *Copy) beginWriting() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.begun || c.unmarked != nil {
 		return c.unmarked
 	}
 	if c.Marked {
-		if c.unmarked = c.save(); c.unmarked != nil {
+		if c.unmarked = c.saveEnds(); c.unmarked != nil {
 			return c.unmarked
 		}
-		c.unmarked = c.mark()
+		c.unmarked = c.zeroEnds()
 	}
 	c.begun = true
 	return c.unmarked
 }
 
-// save keeps what a person may want back. What an earlier flash left has been saved
-// before, and is zero.
-func (c *Copy) save() error {
+// saveEnds saves the ends, in case the user wants them back. Zero ends are those of an
+// interrupted flash, which saved them.
+func (c *Copy) saveEnds() error {
 	for _, h := range c.held {
 		if c.Save == nil || isZero(h.old) {
 			continue
@@ -88,24 +91,24 @@ func (c *Copy) save() error {
 	return nil
 }
 
-// mark zeroes the ends, the beginning first, and shows a device that is smaller than
-// it says: such a one drops what is written to its end, or writes it elsewhere.
-func (c *Copy) mark() error {
+// zeroEnds zeroes the ends, the beginning first. It detects a device that is smaller
+// than it says, which drops or misplaces writes to its end.
+func (c *Copy) zeroEnds() error {
 	empty := source.Buffer(markBytes)
-	// At once, so that hardly a moment is left in which only one of them is gone.
+	// Both at once, so that a crash hardly finds only one of them zeroed.
 	for _, h := range c.held {
 		if _, err := c.disk.WriteAt(empty[:len(h.now)], h.off); err != nil {
-			return c.disk.explain("erase the partition table", err)
+			return c.disk.explainError("erase the partition table", err)
 		}
 	}
 	for i, h := range c.held {
 		if i > 0 {
-			if err := c.probe(h, empty); err != nil {
+			if err := c.checkSize(h, empty); err != nil {
 				return err
 			}
 		}
 		clear(empty)
-		if err := c.disk.place(empty[:len(h.now)], h.off); err != nil {
+		if err := c.disk.writeVerified(empty[:len(h.now)], h.off); err != nil {
 			return fmt.Errorf("erase the partition table: %w", err)
 		}
 	}
@@ -114,11 +117,11 @@ func (c *Copy) mark() error {
 
 var errSmaller = errors.New("it holds less than it says; such cards and sticks are sold as larger ones: do not use it")
 
-// probe writes something new to the end of the device, and looks for it there and in
-// the places where a smaller device that counts in a circle would put it.
-func (c *Copy) probe(end *held, buf []byte) error {
+// checkSize writes random data to the end of the device. It looks for them there, and
+// in the places where a smaller device that wraps around would put them.
+func (c *Copy) checkSize(end *heldEnd, buf []byte) error {
 	rand.Read(buf)
-	if err := c.disk.place(buf, end.off); err != nil {
+	if err := c.disk.writeVerified(buf, end.off); err != nil {
 		var lost *lostError
 		if errors.As(err, &lost) {
 			return fmt.Errorf("%w: %w", errSmaller, err)
@@ -138,15 +141,15 @@ func (c *Copy) probe(end *held, buf []byte) error {
 	return nil
 }
 
-// Complete makes the device whole: its end first, its beginning last.
+// Complete writes the held ends: the last one first, the first one last.
 func (c *Copy) Complete(ctx context.Context) error {
 	if c.Err() == nil {
-		c.fail(c.complete(ctx))
+		c.setError(c.writeEnds(ctx))
 	}
 	return c.Err()
 }
 
-func (c *Copy) complete(ctx context.Context) error {
+func (c *Copy) writeEnds(ctx context.Context) error {
 	if c.Dry {
 		c.compareHeld()
 		return context.Cause(ctx)
@@ -154,24 +157,24 @@ func (c *Copy) complete(ctx context.Context) error {
 	if !c.Touched() && !c.heldChanged() {
 		return context.Cause(ctx)
 	}
-	if err := c.start(); err != nil {
+	if err := c.beginWriting(); err != nil {
 		return err
 	}
 	for i := len(c.held) - 1; i >= 0; i-- {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if err := c.finish(c.held[i]); err != nil {
+		if err := c.writeEnd(c.held[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// compareHeld counts the ends of the device as a flash would.
+// compareHeld counts the held ends as a flash would.
 func (c *Copy) compareHeld() {
 	for _, h := range c.held {
-		if n := int64(len(h.now)); h.changed() {
+		if n := int64(len(h.now)); h.isChanged() {
 			c.written.Add(n)
 		} else {
 			c.left.Add(n)
@@ -179,7 +182,8 @@ func (c *Copy) compareHeld() {
 	}
 }
 
-func (c *Copy) finish(h *held) error {
+// writeEnd writes one held end, which must still be zero.
+func (c *Copy) writeEnd(h *heldEnd) error {
 	n := int64(len(h.now))
 	got := source.Buffer(len(h.now))
 	if err := c.disk.readFull(got, h.off); err != nil {
@@ -188,15 +192,15 @@ func (c *Copy) finish(h *held) error {
 	if !isZero(got) {
 		return fmt.Errorf("%w: the %d bytes at %d, which were zeroed, hold something else by now", errSmaller, n, h.off)
 	}
-	if err := c.disk.place(h.now, h.off); err != nil {
-		return errors.Join(err, c.disk.place(source.Buffer(len(h.now)), h.off))
+	if err := c.disk.writeVerified(h.now, h.off); err != nil {
+		return errors.Join(err, c.disk.writeVerified(source.Buffer(len(h.now)), h.off))
 	}
 	c.written.Add(n)
 	c.verified.Add(n)
 	return nil
 }
 
-// lostError is a device that did not keep what it took.
+// lostError is the error of a device that did not keep a write.
 type lostError struct {
 	off, length int64
 	what        string
@@ -206,10 +210,10 @@ func (e *lostError) Error() string {
 	return fmt.Sprintf("read back: the %d bytes at %d %s; the device is faulty", e.length, e.off, e.what)
 }
 
-// place writes p and makes sure that the device has it.
-func (d *Disk) place(p []byte, off int64) error {
+// writeVerified writes p, syncs and reads it back.
+func (d *Disk) writeVerified(p []byte, off int64) error {
 	if _, err := d.WriteAt(p, off); err != nil {
-		return d.explain(fmt.Sprintf("write %d bytes at %d", len(p), off), err)
+		return d.explainError(fmt.Sprintf("write %d bytes at %d", len(p), off), err)
 	}
 	if err := d.Sync(); err != nil {
 		return err
@@ -224,9 +228,10 @@ func (d *Disk) place(p []byte, off int64) error {
 	return nil
 }
 
+// readFull reads len(p) bytes.
 func (d *Disk) readFull(p []byte, off int64) error {
 	if _, err := io.ReadFull(io.NewSectionReader(d, off, int64(len(p))), p); err != nil {
-		return d.explain(fmt.Sprintf("read %d bytes at %d", len(p), off), err)
+		return d.explainError(fmt.Sprintf("read %d bytes at %d", len(p), off), err)
 	}
 	return nil
 }

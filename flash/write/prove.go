@@ -14,28 +14,28 @@ import (
 	"slipway/images/bmap"
 )
 
-// provers is how many goroutines hash. Ranges of a map take turns on them; of one
-// that is longer than the window, the digest keeps one busy and the sums the other.
-const provers = 2
+// hashers is how many goroutines hash. The ranges of a map alternate between them. For
+// a range longer than the window, one computes the digest and the other the sums.
+const hashers = 2
 
-// queued is how many pieces may wait before a prover or a device's writers.
+// queued is how many pieces may wait for a hasher or for a device's writers.
 const queued = 8
 
-// shared is a piece that several goroutines read. The last one frees it.
-type shared struct {
+// sharedPiece is a piece that several goroutines read. The last one frees it.
+type sharedPiece struct {
 	piece source.Piece
 	users atomic.Int32
 }
 
-func (s *shared) done() {
+func (s *sharedPiece) release() {
 	if s.users.Add(-1) == 0 {
 		s.piece.Free()
 	}
 }
 
-// task is work for a prover: a part of a range's digest, or the sum of a part.
-type task struct {
-	from  *shared // nil: zeros
+// hashTask is a part of a range's digest, or the sum of a part.
+type hashTask struct {
+	from  *sharedPiece // nil: zeros
 	data  []byte
 	zeros int64
 	last  bool  // of its range
@@ -43,13 +43,13 @@ type task struct {
 	sum   *part // nil: a digest
 }
 
-// prover proves the image by its map's digests or, where it has none, computes its
-// own, and sums up what is written, for those who read it back. The sums are seeded
-// anew in each run and several times faster than the digests.
+// prover checks the image by its map's digests, or computes the digest of an image
+// without a map. It also sums the written parts for the read-back. The sums are newly
+// seeded in each run and several times faster than digests.
 type prover struct {
 	Options
 	ranges []source.Span
-	tasks  [provers]chan task
+	tasks  [hashers]chan hashTask
 	seed   maphash.Seed
 	whole  hash.Hash
 	proved atomic.Int64
@@ -58,35 +58,36 @@ type prover struct {
 func newProver(o Options, ranges []source.Span) *prover {
 	p := &prover{Options: o, ranges: ranges, seed: maphash.MakeSeed(), whole: sha256.New()}
 	for i := range p.tasks {
-		p.tasks[i] = make(chan task, queued)
+		p.tasks[i] = make(chan hashTask, queued)
 	}
 	return p
 }
 
-func (p *prover) close() {
+func (p *prover) closeTasks() {
 	for _, c := range p.tasks {
 		close(c)
 	}
 }
 
-// work is one prover. After a fault it goes on only to free what it is given.
-func (p *prover) work(tasks chan task) (err error) {
+// runHasher runs one hasher. After an error it only frees its tasks.
+func (p *prover) runHasher(tasks chan hashTask) (err error) {
 	digest := p.whole
 	if p.Blocks != nil {
 		digest = p.Blocks.Hash()
 	}
 	for t := range tasks {
 		if err == nil {
-			err = p.do(t, digest)
+			err = p.hashPart(t, digest)
 		}
 		if t.from != nil {
-			t.from.done()
+			t.from.release()
 		}
 	}
 	return err
 }
 
-func (p *prover) do(t task, digest hash.Hash) error {
+// hashPart hashes one task, and compares the digest at the end of a range.
+func (p *prover) hashPart(t hashTask, digest hash.Hash) error {
 	if t.sum != nil {
 		t.sum.sum = maphash.Bytes(p.seed, t.data)
 		t.sum.first = maphash.Bytes(p.seed, t.data[:min(sampleBytes, len(t.data))])
@@ -97,7 +98,7 @@ func (p *prover) do(t task, digest hash.Hash) error {
 	if !t.last {
 		return nil
 	}
-	err := p.compare(p.Blocks.Ranges[t.of], digest)
+	err := p.checkRange(p.Blocks.Ranges[t.of], digest)
 	digest.Reset()
 	if err == nil {
 		p.proved.Add(1)
@@ -105,46 +106,47 @@ func (p *prover) do(t task, digest hash.Hash) error {
 	return err
 }
 
+// hashZeros hashes n zeros.
 func hashZeros(digest hash.Hash, n int64) {
 	for ; n > 0; n -= int64(len(zeros)) {
 		digest.Write(zeros[:min(n, int64(len(zeros)))])
 	}
 }
 
-// compare proves a range of the map by its digest.
-func (o Options) compare(r bmap.Range, digest hash.Hash) error {
+// checkRange compares a range's digest with the map's.
+func (o Options) checkRange(r bmap.Range, digest hash.Hash) error {
 	if got := hex.EncodeToString(digest.Sum(nil)); got != r.Sum {
 		return fmt.Errorf("%s: blocks %d to %d have %s %s; the block map says %s; %s", o.Name, r.First, r.Last, o.Blocks.Algorithm, got, r.Sum, o.Remedy)
 	}
 	return nil
 }
 
-func (o Options) errShort() error {
+func (o Options) shortImageError() error {
 	return fmt.Errorf("%s: it unpacks to less than its block map's %d bytes; %s", o.Name, o.Blocks.ImageSize, o.Remedy)
 }
 
-// prove hands a part of the image to those who hash it.
-func (p *prover) prove(ctx context.Context, from *shared, data []byte, s source.Span) error {
+// hashSpan queues a span of the image for the digests.
+func (p *prover) hashSpan(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
 	if p.Blocks == nil {
-		return p.send(ctx, 0, task{from: from, data: data, zeros: s.Len - int64(len(data))})
+		return p.queueTask(ctx, 0, hashTask{from: from, data: data, zeros: s.Len - int64(len(data))})
 	}
 	var err error
-	split(s, p.ranges, func(part source.Span, i int) {
+	splitSpan(s, p.ranges, func(part source.Span, i int) {
 		if i < 0 || err != nil {
 			return
 		}
-		t := task{from: from, of: i, last: part.Off+part.Len == p.ranges[i].Off+p.ranges[i].Len}
+		t := hashTask{from: from, of: i, last: part.Off+part.Len == p.ranges[i].Off+p.ranges[i].Len}
 		if data != nil {
 			t.data = data[part.Off-s.Off:][:part.Len]
 		} else {
 			t.zeros = part.Len
 		}
-		err = p.send(ctx, i%provers, t)
+		err = p.queueTask(ctx, i%hashers, t)
 	})
 	return err
 }
 
-func (p *prover) send(ctx context.Context, to int, t task) error {
+func (p *prover) queueTask(ctx context.Context, to int, t hashTask) error {
 	if t.from != nil {
 		t.from.users.Add(1)
 	}
@@ -153,35 +155,36 @@ func (p *prover) send(ctx context.Context, to int, t task) error {
 		return nil
 	case <-ctx.Done():
 		if t.from != nil {
-			t.from.done()
+			t.from.release()
 		}
 		return context.Cause(ctx)
 	}
 }
 
-// sum hands a part to the prover that does not have the digest of the same bytes.
-func (p *prover) sum(ctx context.Context, from *shared, data []byte, to *part) error {
+// sumPart queues a part's sum on the hasher that does not compute the digest of the
+// same bytes.
+func (p *prover) sumPart(ctx context.Context, from *sharedPiece, data []byte, to *part) error {
 	i := 1
 	if p.Blocks != nil {
-		split(source.Span{Off: to.image, Len: 1}, p.ranges, func(_ source.Span, r int) { i = (r + 1) % provers })
+		splitSpan(source.Span{Off: to.image, Len: 1}, p.ranges, func(_ source.Span, r int) { i = (r + 1) % hashers })
 	}
-	return p.send(ctx, i, task{from: from, data: data, sum: to})
+	return p.queueTask(ctx, i, hashTask{from: from, data: data, sum: to})
 }
 
-// short says where the image ended too early, if it did.
-func (p *prover) short() error {
+// checkComplete returns an error where the image ended too early.
+func (p *prover) checkComplete() error {
 	if p.Blocks == nil || int(p.proved.Load()) == len(p.ranges) {
 		return nil
 	}
-	return p.errShort()
+	return p.shortImageError()
 }
 
-// zeros serve whoever needs some.
+// zeros is a shared buffer of zeros.
 var zeros = source.Buffer(pieceBytes)
 
 func isZero(p []byte) bool { return len(p) == 0 || p[0] == 0 && bytes.Equal(p[1:], p[:len(p)-1]) }
 
-// part is a run of the image's data that is written by one call.
+// part is a run of the image's data that one call writes.
 type part struct {
 	image  int64 // offset in the image
 	length int32
@@ -191,15 +194,15 @@ type part struct {
 
 func (p part) span() source.Span { return source.Span{Off: p.image, Len: int64(p.length)} }
 
-// parts are in the image's order. Their addresses stay while more are added.
-type parts struct {
+// partList holds parts in the image's order. Their addresses stay while more are added.
+type partList struct {
 	blocks [][]part
 	count  int
 }
 
 const partsInBlock = 1 << 10
 
-func (l *parts) add(p part) (*part, int) {
+func (l *partList) append(p part) (*part, int) {
 	if l.count%partsInBlock == 0 {
 		l.blocks = append(l.blocks, make([]part, 0, partsInBlock))
 	}
@@ -209,4 +212,4 @@ func (l *parts) add(p part) (*part, int) {
 	return &(*last)[len(*last)-1], l.count - 1
 }
 
-func (l *parts) at(i int) part { return l.blocks[i/partsInBlock][i%partsInBlock] }
+func (l *partList) at(i int) part { return l.blocks[i/partsInBlock][i%partsInBlock] }

@@ -7,21 +7,21 @@ import (
 	"slipway/flash/source"
 )
 
-// What is unpacked at most to prove a range before the first write: the map's first
-// one, and two further back.
+// The most to unpack before the first write: for the map's first range, and for each of
+// two further ones.
 const (
 	firstBytes   = 48 << 20
 	furtherBytes = 8 << 20
 )
 
-// Sample proves some of the image by its map, so that the map of another image is
-// refused while the devices are as they were. All of it is proved as it is written.
+// Sample proves some ranges of the image before the first write. It thereby refuses the
+// map of another image while the devices are unchanged. Run proves all ranges.
 func Sample(ctx context.Context, src Source, o Options) error {
 	if o.Blocks == nil {
 		return nil
 	}
-	ranges := rangesOf(*o.Blocks)
-	for _, i := range sampled(src, ranges) {
+	ranges := rangeSpans(*o.Blocks)
+	for _, i := range sampledRanges(src, ranges) {
 		if err := o.proveRange(ctx, src, ranges, i); err != nil {
 			return err
 		}
@@ -29,9 +29,9 @@ func Sample(ctx context.Context, src Source, o Options) error {
 	return nil
 }
 
-// sampled are the ranges that are proved: the first, where two images may have the same
-// partition table, and the longest of either half behind it that is as cheap.
-func sampled(src Source, ranges []source.Span) (found []int) {
+// sampledRanges returns the ranges to prove: the first one, where two images may share
+// a partition table, and the longest affordable one of each half of the others.
+func sampledRanges(src Source, ranges []source.Span) (found []int) {
 	n := len(ranges)
 	half := (n + 1) / 2
 	for _, part := range []struct {
@@ -40,7 +40,7 @@ func sampled(src Source, ranges []source.Span) (found []int) {
 	}{{0, min(1, n), firstBytes}, {min(1, n), half, furtherBytes}, {max(1, half), n, furtherBytes}} {
 		best := -1
 		for i := part.from; i < part.to; i++ {
-			if cost(src, ranges[i]) <= part.most && (best < 0 || ranges[i].Len > ranges[best].Len) {
+			if unpackCost(src, ranges[i]) <= part.most && (best < 0 || ranges[i].Len > ranges[best].Len) {
 				best = i
 			}
 		}
@@ -51,8 +51,9 @@ func sampled(src Source, ranges []source.Span) (found []int) {
 	return found
 }
 
-// cost is how much is unpacked for a range. A plain image is read where it is wanted.
-func cost(src Source, s source.Span) int64 {
+// unpackCost returns how many bytes must be unpacked for a span. A plain image is read
+// at its offset.
+func unpackCost(src Source, s source.Span) int64 {
 	from := s.Off
 	if sections := src.Sections(); src.Form() != "raw" {
 		from = 0
@@ -63,8 +64,9 @@ func cost(src Source, s source.Span) int64 {
 	return s.Off + s.Len - from
 }
 
-var errEnough = errors.New("the range is whole")
+var errRangeDone = errors.New("the range is whole")
 
+// proveRange unpacks a range and compares its digest.
 func (o Options) proveRange(ctx context.Context, src Source, ranges []source.Span, i int) error {
 	digest, left := o.Blocks.Hash(), ranges[i].Len
 	sections := src.Sections()
@@ -74,16 +76,16 @@ func (o Options) proveRange(ctx context.Context, src Source, ranges []source.Spa
 			digest.Write(p.Data)
 			hashZeros(digest, p.Len-int64(len(p.Data)))
 			if left -= p.Len; left <= 0 {
-				return errEnough
+				return errRangeDone
 			}
 			return nil
 		})
-		if err != nil && !errors.Is(err, errEnough) {
+		if err != nil && !errors.Is(err, errRangeDone) {
 			return err
 		}
 	}
 	if left > 0 {
-		return o.errShort()
+		return o.shortImageError()
 	}
-	return o.compare(o.Blocks.Ranges[i], digest)
+	return o.checkRange(o.Blocks.Ranges[i], digest)
 }

@@ -58,21 +58,21 @@ func TestSampleShort(t *testing.T) {
 	}
 }
 
-// What a range costs is bounded, also by a map with one range for all of a large image.
+// The cost of a range is bounded, even where a map has one range for a large image.
 func TestSampledIsBounded(t *testing.T) {
 	stream, plain := pack(t, []byte("tiny"), "gz"), pack(t, []byte("tiny"), "raw")
 	all := []source.Span{{Off: 0, Len: firstBytes + 1}}
-	if got := sampled(plain, all); len(got) != 0 {
+	if got := sampledRanges(plain, all); len(got) != 0 {
 		t.Errorf("sampled = %v; want nothing of a range that is too long", got)
 	}
 	ranges := []source.Span{{Off: 0, Len: mib}, {Off: 2 * mib, Len: mib}, {Off: 30 * mib, Len: mib}, {Off: 90 * mib, Len: mib}}
-	if got := sampled(stream, ranges); len(got) != 2 || got[1] != 1 {
+	if got := sampledRanges(stream, ranges); len(got) != 2 || got[1] != 1 {
 		t.Errorf("sampled = %v of a stream; want the first two", got)
 	}
-	if got := sampled(plain, ranges); len(got) != 3 || got[2] != 2 {
+	if got := sampledRanges(plain, ranges); len(got) != 3 || got[2] != 2 {
 		t.Errorf("sampled = %v of a plain image; want one in each part", got)
 	}
-	if got := sampled(plain, nil); len(got) != 0 {
+	if got := sampledRanges(plain, nil); len(got) != 0 {
 		t.Errorf("sampled = %v of an empty map", got)
 	}
 }

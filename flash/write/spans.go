@@ -8,11 +8,11 @@ import (
 	"slipway/images/bmap"
 )
 
-// spans ascend, and do not touch.
-type spans []source.Span
+// spanList holds spans that ascend and do not touch.
+type spanList []source.Span
 
-// add puts s behind all others.
-func (l *spans) add(s source.Span) {
+// append adds s, which lies after all others.
+func (l *spanList) append(s source.Span) {
 	if s.Len <= 0 {
 		return
 	}
@@ -23,18 +23,18 @@ func (l *spans) add(s source.Span) {
 	*l = append(*l, s)
 }
 
-// addOutside adds what of s lies in none of others, which ascend.
-func (l *spans) addOutside(s source.Span, others []source.Span) {
-	split(s, others, func(part source.Span, inside int) {
+// appendOutside adds the parts of s that lie in none of others, which ascend.
+func (l *spanList) appendOutside(s source.Span, others []source.Span) {
+	splitSpan(s, others, func(part source.Span, inside int) {
 		if inside < 0 {
-			l.add(part)
+			l.append(part)
 		}
 	})
 }
 
-// split cuts s at the ends of others, which ascend and do not overlap, and says of
-// each part in which of them it lies: -1 for none.
-func split(s source.Span, others []source.Span, yield func(part source.Span, inside int)) {
+// splitSpan cuts s at the ends of others, which ascend and do not overlap. It calls
+// yield with each part and the index of the span that it lies in, -1 for none.
+func splitSpan(s source.Span, others []source.Span, yield func(part source.Span, inside int)) {
 	end := s.Off + s.Len
 	i, _ := slices.BinarySearchFunc(others, s.Off, func(o source.Span, off int64) int { return cmp.Compare(o.Off+o.Len-1, off) })
 	for off := s.Off; off < end; i++ {
@@ -52,8 +52,8 @@ func split(s source.Span, others []source.Span, yield func(part source.Span, ins
 	}
 }
 
-// rangesOf is where a map's ranges lie, one span for each.
-func rangesOf(m bmap.Map) []source.Span {
+// rangeSpans returns the span of each of a map's ranges.
+func rangeSpans(m bmap.Map) []source.Span {
 	found := make([]source.Span, len(m.Ranges))
 	for i, r := range m.Ranges {
 		found[i].Off, found[i].Len = m.Span(r)
@@ -61,15 +61,15 @@ func rangesOf(m bmap.Map) []source.Span {
 	return found
 }
 
-// mostBytes is more than any image has, see source.
+// mostBytes is more than any image has; see source.
 const mostBytes = 1 << 50
 
-// wanted is what the map's image is asked for. Where only decoding tells how long the
-// image is, its last byte is asked for too, and what lies behind it.
-func wanted(src Source, m bmap.Map, ranges []source.Span) []source.Span {
-	want := make(spans, 0, len(ranges))
+// wantedSpans returns the spans to decode for the map's image. Where only decoding
+// tells the image's length, they include its last byte and all that may follow it.
+func wantedSpans(src Source, m bmap.Map, ranges []source.Span) []source.Span {
+	want := make(spanList, 0, len(ranges))
 	for _, s := range ranges {
-		want.add(s)
+		want.append(s)
 	}
 	if src.SizeBytes() >= 0 {
 		return want
@@ -79,14 +79,14 @@ func wanted(src Source, m bmap.Map, ranges []source.Span) []source.Span {
 		end = want[n-1].Off + want[n-1].Len
 	}
 	if end < m.ImageSize {
-		want.add(source.Span{Off: m.ImageSize - 1, Len: 1})
+		want.append(source.Span{Off: m.ImageSize - 1, Len: 1})
 	}
-	want.add(source.Span{Off: m.ImageSize, Len: mostBytes - m.ImageSize})
+	want.append(source.Span{Off: m.ImageSize, Len: mostBytes - m.ImageSize})
 	return want
 }
 
-// within is those of want that overlap a section.
-func within(want []source.Span, s source.Section) []source.Span {
+// overlapping returns those of want that overlap a section.
+func overlapping(want []source.Span, s source.Section) []source.Span {
 	if s.Len < 0 || want == nil {
 		return want
 	}
@@ -98,7 +98,7 @@ func within(want []source.Span, s source.Section) []source.Span {
 	return want[first:last]
 }
 
-// sectionAt is the section that a byte lies in; none is len(sections).
+// sectionAt returns the index of the section that a byte lies in, or len(sections).
 func sectionAt(sections []source.Section, off int64) int {
 	i, _ := slices.BinarySearchFunc(sections, off, func(s source.Section, off int64) int {
 		if s.Len < 0 {
@@ -109,9 +109,9 @@ func sectionAt(sections []source.Section, off int64) int {
 	return i
 }
 
-// outside calls work with what of s lies in none of others.
-func outside(s source.Span, others []source.Span, work func(source.Span) error) (err error) {
-	split(s, others, func(part source.Span, i int) {
+// eachOutside calls work with the parts of s that lie in none of others.
+func eachOutside(s source.Span, others []source.Span, work func(source.Span) error) (err error) {
+	splitSpan(s, others, func(part source.Span, i int) {
 		if i < 0 && err == nil {
 			err = work(part)
 		}

@@ -1,11 +1,7 @@
-// Package write puts one unpacked image onto many devices at once: what it is made of
-// is proved before it counts, what differs is written, what was written is read back.
-// Which devices those may be, and who agreed to it, is flash's.
-//
-// The image is decoded once, and its pieces pass in their order through a bounded
-// window: they are hashed, compared with what each device holds, and written where
-// that differs. A flash that was cut off goes on by the same way: the device's content
-// is all that has to be known of it.
+// Package write copies one unpacked image onto many devices at once. It verifies the
+// image, writes only what differs, then reads that back. Pieces of the image pass in
+// order through a bounded window. An interrupted flash can resume, since the device's
+// content is the only state. Package flash selects the devices.
 package write
 
 import (
@@ -25,8 +21,7 @@ import (
 	"slipway/images/bmap"
 )
 
-// Source is what the image is unpacked from; *source.Image is one. Its methods are
-// called as that says.
+// Source is an image to unpack, such as *source.Image, whose contract holds here.
 type Source interface {
 	Form() string
 	SizeBytes() int64
@@ -35,57 +30,57 @@ type Source interface {
 	Finish() error
 }
 
-// The ways with what the image does not fill.
+// What to do with the spans that the image does not fill.
 const (
 	Zero    = "zero"    // reads as zeros afterwards
 	Discard = "discard" // is discarded, and reads as zeros afterwards
 	Keep    = "keep"    // stays as it is where the block map leaves it out; other zeros are content
 )
 
-// Options is how an image is written.
+// Options is how to write an image.
 type Options struct {
 	Name    string        // of the image, for errors
-	Remedy  string        // what to do where the image is not what its map says
-	Blocks  *bmap.Map     // proves the image, and says what it leaves out; nil: all of it is content
+	Remedy  string        // advice where the image differs from its map
+	Blocks  *bmap.Map     // digests and holes of the image; nil: all of it is content
 	Size    int64         // of the unpacked image
-	Base    int64         // where on the devices it begins
-	Except  []source.Span // of the image, ascending: proved and not written, as something else will lie there
+	Base    int64         // its offset on the devices
+	Except  []source.Span // of the image, ascending: proved but not written, since something else goes there
 	Holes   string        // "" is Zero
-	Content []source.Span // of the image, ascending: what the map leaves out of these spans is zeroed, also with Keep
-	Blind   bool          // what was written is not read back
+	Content []source.Span // of the image, ascending: their holes are zeroed, also with Keep
+	Blind   bool          // nothing is read back
 }
 
-// Work is what a copy will count: each byte of data once as it is written or compared,
-// and once as it is read back. Without a map, zeros count as data.
+// Work returns the sum of a copy's counts: each byte of data once as it is written or
+// compared, once as it is read back. Without a map, zeros count as data.
 func (o Options) Work() int64 {
 	if o.Blocks == nil {
-		return o.steps() * o.Size
+		return o.passes() * o.Size
 	}
-	return o.steps() * o.Blocks.Mapped()
+	return o.passes() * o.Blocks.Mapped()
 }
 
-func (o Options) steps() int64 {
+func (o Options) passes() int64 {
 	if o.Blind {
 		return 1
 	}
 	return 2
 }
 
-// Proof is what is known of the image once it was written.
+// Proof is the evidence for the image that was written.
 type Proof struct {
-	SHA256 string // of all of the unpacked image; "" where a block map's digests proved it
-	Ranges int64  // whose digests did
+	SHA256 string // of the unpacked image; "" where a block map proved it
+	Ranges int64  // how many of the map's ranges were proved
 }
 
-// Run writes the image to each copy. Its error is the image's fault, or the end of
-// ctx; what is wrong with a single device is that copy's Err, and the others go on.
-// A copy is whole after its Complete.
+// Run writes the image to each copy. It returns faults of the image, or the end of ctx.
+// A fault of one device is that copy's Err, and the others go on. A copy is complete
+// after its Complete.
 func Run(ctx context.Context, src Source, to []*Copy, o Options) (Proof, error) {
 	r := newRun(src, to, o)
 	if err := r.transfer(ctx); err != nil {
 		return Proof{}, err
 	}
-	if r.nobodyLeft() {
+	if r.allFailed() {
 		return Proof{}, nil
 	}
 	if err := src.Finish(); err != nil {
@@ -101,35 +96,35 @@ func Run(ctx context.Context, src Source, to []*Copy, o Options) (Proof, error) 
 	return proof, nil
 }
 
-// run is one Run.
+// run is the state of one Run.
 type run struct {
 	Options
 	src    Source
 	to     []*Copy
-	lanes  *lanes
+	queue  *reorderQueue
 	prover *prover
 	ranges []source.Span // of the map
 	want   []source.Span // nil: everything
-	parts  parts
-	zeros  spans // content of the image
-	holes  spans // what the map leaves out
-	next   int64 // behind the last piece that was seen
+	parts  partList
+	zeros  spanList // content of the image
+	holes  spanList // holes of the map
+	next   int64    // the end of the last piece
 }
 
 func newRun(src Source, to []*Copy, o Options) *run {
-	r := &run{Options: o, src: src, to: to, lanes: newLanes(src.Sections())}
+	r := &run{Options: o, src: src, to: to, queue: newReorderQueue(src.Sections())}
 	if o.Blocks != nil {
-		r.ranges = rangesOf(*o.Blocks)
-		r.want = wanted(src, *o.Blocks, r.ranges)
+		r.ranges = rangeSpans(*o.Blocks)
+		r.want = wantedSpans(src, *o.Blocks, r.ranges)
 		for off, length := range o.Blocks.Holes {
-			split(source.Span{Off: off, Len: length}, o.Except, func(s source.Span, in int) {
+			splitSpan(source.Span{Off: off, Len: length}, o.Except, func(s source.Span, in int) {
 				if in >= 0 {
 					return
 				}
-				r.holes.addOutside(s, o.Content)
-				split(s, o.Content, func(s source.Span, in int) {
+				r.holes.appendOutside(s, o.Content)
+				splitSpan(s, o.Content, func(s source.Span, in int) {
 					if in >= 0 {
-						r.zeros.add(s)
+						r.zeros.append(s)
 					}
 				})
 			})
@@ -139,98 +134,98 @@ func newRun(src Source, to []*Copy, o Options) *run {
 	return r
 }
 
-// cores is how many goroutines can work at once.
+// cores is how many goroutines can run at once.
 var cores = runtime.GOMAXPROCS(0)
 
-// settings are the process's, made once. Go is told of more cores, as a write to a
-// device keeps one from the others until the scheduler notices; and its collector to
-// begin early, as nearly all memory is buffers that are used again and again.
-var settings = sync.OnceFunc(func() {
+// tuneRuntime adjusts the process once. A write to a device occupies a core until the
+// scheduler notices, so Go is told of more cores. Nearly all memory is reused buffers,
+// so the collector begins early.
+var tuneRuntime = sync.OnceFunc(func() {
 	runtime.GOMAXPROCS(cores + 2*writers)
 	debug.SetGCPercent(50)
 })
 
-var errNobodyLeft = errors.New("no device is left")
+var errAllFailed = errors.New("no device is left")
 
-// transfer decodes the image and has each copy take what differs.
+// transfer decodes the image while each copy writes what differs.
 func (r *run) transfer(ctx context.Context) error {
-	settings()
+	tuneRuntime()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var writers sync.WaitGroup
 	lost := func() {
-		if r.nobodyLeft() {
-			cancel(errNobodyLeft)
+		if r.allFailed() {
+			cancel(errAllFailed)
 		}
 	}
 	for _, c := range r.to {
 		c.startWriters(ctx, r, lost, &writers)
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	defer r.lanes.watch(ctx)()
-	r.decode(ctx, g)
+	defer r.queue.failOnCancel(ctx)()
+	r.startDecoders(ctx, g)
 	for _, tasks := range r.prover.tasks {
-		g.Go(func() error { return r.prover.work(tasks) })
+		g.Go(func() error { return r.prover.runHasher(tasks) })
 	}
-	g.Go(func() error { return r.dispatch(ctx) })
+	g.Go(func() error { return r.dispatchPieces(ctx) })
 	err := g.Wait()
 	writers.Wait()
-	r.lanes.drop()
+	r.queue.freePieces()
 	switch {
-	case errors.Is(err, errNobodyLeft) || errors.Is(context.Cause(ctx), errNobodyLeft):
-		return nil // each copy says why
+	case errors.Is(err, errAllFailed) || errors.Is(context.Cause(ctx), errAllFailed):
+		return nil // each copy has its error
 	case err != nil:
 		return err
 	}
-	return r.prover.short()
+	return r.prover.checkComplete()
 }
 
-// decode starts the workers, which take the sections in their order.
-func (r *run) decode(ctx context.Context, g *errgroup.Group) {
+// startDecoders starts the workers that decode the sections in order.
+func (r *run) startDecoders(ctx context.Context, g *errgroup.Group) {
 	sections := r.src.Sections()
 	var next atomic.Int64
 	for range min(cores, len(sections)) {
 		g.Go(func() error {
 			for i := int(next.Add(1)) - 1; i < len(sections); i = int(next.Add(1)) - 1 {
-				err := r.src.Decode(ctx, i, within(r.want, sections[i]), func(p source.Piece) error { return r.lanes.put(i, p) })
+				err := r.src.Decode(ctx, i, overlapping(r.want, sections[i]), func(p source.Piece) error { return r.queue.addPiece(i, p) })
 				if err != nil {
 					return err
 				}
-				r.lanes.end(i)
+				r.queue.endSection(i)
 			}
 			return nil
 		})
 	}
 }
 
-// dispatch takes the pieces in their order, and hands them to all who want them.
-func (r *run) dispatch(ctx context.Context) error {
-	defer r.prover.close()
+// dispatchPieces takes the pieces in order and queues them for each consumer.
+func (r *run) dispatchPieces(ctx context.Context) error {
+	defer r.prover.closeTasks()
 	defer func() {
 		for _, c := range r.to {
 			close(c.queue)
 		}
 	}()
 	for n := len(r.src.Sections()); ; {
-		p, more, err := r.lanes.next(n)
+		p, more, err := r.queue.nextPiece(n)
 		if err != nil || !more {
-			return errors.Join(err, r.ended(err))
+			return errors.Join(err, r.checkSize(err))
 		}
-		if err := r.hand(ctx, p); err != nil {
+		if err := r.dispatchPiece(ctx, p); err != nil {
 			return err
 		}
 	}
 }
 
-// ended looks whether the image was as long as it was said to be.
-func (r *run) ended(err error) error {
+// checkSize compares the image's length with the stated one.
+func (r *run) checkSize(err error) error {
 	if err != nil || r.next == r.Size || r.Blocks != nil && r.src.SizeBytes() >= 0 {
 		return nil
 	}
 	return fmt.Errorf("%s: it unpacks to %d bytes, not to %d; %s", r.Name, r.next, r.Size, r.Remedy)
 }
 
-func (r *run) hand(ctx context.Context, p source.Piece) error {
+func (r *run) dispatchPiece(ctx context.Context, p source.Piece) error {
 	s := source.Span{Off: p.Off, Len: p.Len}
 	if s.Off < r.next || s.Len <= 0 || r.Blocks == nil && s.Off != r.next || s.Off+s.Len > r.Size {
 		p.Free()
@@ -238,34 +233,34 @@ func (r *run) hand(ctx context.Context, p source.Piece) error {
 	}
 	r.next = s.Off + s.Len
 	if p.Data == nil {
-		return r.handZeros(ctx, s)
+		return r.dispatchZeros(ctx, s)
 	}
-	from := &shared{piece: p}
+	from := &sharedPiece{piece: p}
 	from.users.Store(1)
-	defer from.done()
-	if err := r.prover.prove(ctx, from, p.Data, s); err != nil {
+	defer from.release()
+	if err := r.prover.hashSpan(ctx, from, p.Data, s); err != nil {
 		return err
 	}
-	return r.each(s, func(s source.Span) error { return r.handData(ctx, from, p.Data[s.Off-p.Off:][:s.Len], s) })
+	return r.eachContent(s, func(s source.Span) error { return r.dispatchData(ctx, from, p.Data[s.Off-p.Off:][:s.Len], s) })
 }
 
-// each calls work with what of s is content, and is to be written.
-func (r *run) each(s source.Span, work func(source.Span) error) (err error) {
+// eachContent calls work with the parts of s that are content to write.
+func (r *run) eachContent(s source.Span, work func(source.Span) error) (err error) {
 	if r.Blocks == nil {
-		return outside(s, r.Except, work)
+		return eachOutside(s, r.Except, work)
 	}
-	split(s, r.want, func(part source.Span, i int) {
+	splitSpan(s, r.want, func(part source.Span, i int) {
 		mapped := part
 		mapped.Len = min(mapped.Off+mapped.Len, r.mappedEnd()) - mapped.Off
 		if i >= 0 && mapped.Len > 0 && err == nil {
-			err = outside(mapped, r.Except, work)
+			err = eachOutside(mapped, r.Except, work)
 		}
 	})
 	return err
 }
 
-// mappedEnd is the end of the last range; what is wanted behind it only tells how
-// long the image is.
+// mappedEnd returns the end of the last range. Spans after it only tell the image's
+// length.
 func (r *run) mappedEnd() int64 {
 	if len(r.ranges) == 0 {
 		return 0
@@ -274,23 +269,23 @@ func (r *run) mappedEnd() int64 {
 	return last.Off + last.Len
 }
 
-func (r *run) handZeros(ctx context.Context, s source.Span) error {
-	if err := r.prover.prove(ctx, nil, nil, s); err != nil {
+func (r *run) dispatchZeros(ctx context.Context, s source.Span) error {
+	if err := r.prover.hashSpan(ctx, nil, nil, s); err != nil {
 		return err
 	}
-	return r.each(s, func(s source.Span) error {
-		r.zeros.add(s)
+	return r.eachContent(s, func(s source.Span) error {
+		r.zeros.append(s)
 		for _, c := range r.to {
-			c.Count(r.steps() * s.Len)
+			c.Count(r.passes() * s.Len)
 		}
 		return nil
 	})
 }
 
-func (r *run) handData(ctx context.Context, from *shared, data []byte, s source.Span) error {
-	p, i := r.parts.add(part{image: s.Off, length: int32(s.Len)})
+func (r *run) dispatchData(ctx context.Context, from *sharedPiece, data []byte, s source.Span) error {
+	p, i := r.parts.append(part{image: s.Off, length: int32(s.Len)})
 	if !r.Blind {
-		if err := r.prover.sum(ctx, from, data, p); err != nil {
+		if err := r.prover.sumPart(ctx, from, data, p); err != nil {
 			return err
 		}
 	}
@@ -299,14 +294,14 @@ func (r *run) handData(ctx context.Context, from *shared, data []byte, s source.
 		select {
 		case c.queue <- piece{from: from, data: data, off: r.Base + s.Off, part: i}:
 		case <-ctx.Done():
-			from.done()
+			from.release()
 			return context.Cause(ctx)
 		}
 	}
 	return nil
 }
 
-func (r *run) nobodyLeft() bool {
+func (r *run) allFailed() bool {
 	return !slices.ContainsFunc(r.to, func(c *Copy) bool { return c.Err() == nil })
 }
 
@@ -316,11 +311,11 @@ func (r *run) finishCopies(ctx context.Context) error {
 	for _, c := range r.to {
 		g.Go(func() error {
 			if c.Err() == nil {
-				c.fail(c.zeroAndReadBack(ctx, r))
+				c.setError(c.zeroAndReadBack(ctx, r))
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // each copy keeps its own fault
+	_ = g.Wait() // each copy keeps its own error
 	return context.Cause(ctx)
 }

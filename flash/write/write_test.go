@@ -48,7 +48,7 @@ func memory(t *testing.T) string {
 	return dir
 }
 
-// soiled is a file full of what a former owner left.
+// soiled is a file full of a former owner's data.
 func soiled(t *testing.T, dir string, size int64) string {
 	t.Helper()
 	path := filepath.Join(dir, "device")
@@ -134,7 +134,7 @@ func open(t *testing.T, path string) *os.File {
 	return f
 }
 
-// target opens a path as it is opened anew for each flash.
+// target opens a path, as each flash does.
 func target(t *testing.T, path string, o CopyOptions) *Copy {
 	t.Helper()
 	d, err := OpenDisk(open(t, path))
@@ -186,7 +186,7 @@ func same(t *testing.T, what string, got, want []byte) {
 	}
 }
 
-// onDisk is what a device of diskSize is to hold of an image.
+// onDisk returns the expected content of a device of diskSize.
 func onDisk(image []byte) []byte {
 	p := append(bytes.Clone(image), bytes.Repeat([]byte{0xa5}, diskSize-len(image))...)
 	clear(p[diskSize-markBytes:])
@@ -388,7 +388,7 @@ func fill(t *testing.T, path string, with byte) {
 	}
 }
 
-// What is not as the map says is never taken for whole.
+// An image that differs from its map is never complete.
 func TestDamagedImage(t *testing.T) {
 	for _, test := range []struct {
 		name, form string
@@ -463,7 +463,7 @@ func openReadOnly(t *testing.T, path string) *os.File {
 	return f
 }
 
-// What the ends of a device held is handed out once, before anything is written.
+// The old ends of a device are saved once, before anything is written.
 func TestSave(t *testing.T) {
 	g, device := pack(t, content(), "raw"), soiled(t, t.TempDir(), diskSize)
 	saved := map[int64][]byte{}
@@ -488,7 +488,7 @@ func TestSave(t *testing.T) {
 	same(t, "device", read(t, device), bytes.Repeat([]byte{0xa5}, diskSize))
 }
 
-// A dry run tells what a flash then does.
+// A dry run reports the same counts as a flash.
 func TestDry(t *testing.T) {
 	g, device := pack(t, content(), "raw"), soiled(t, t.TempDir(), diskSize)
 	if err := flash(t.Context(), g, target(t, device, CopyOptions{Marked: true}), g.options()); err != nil {

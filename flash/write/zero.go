@@ -11,28 +11,28 @@ import (
 	"slipway/flash/source"
 )
 
-// zeroAtOnce is how much is zeroed by one call, so that a slow device can be
-// interrupted.
-const zeroAtOnce = 64 << 20
+// maxZeroBytes is how much one call zeroes, so that a slow device can be interrupted.
+const maxZeroBytes = 64 << 20
 
-// zeroAll makes what has no data read as zeros: dm-verity and file systems that rely on
-// zeroed tables must not find a former owner's data. It comes after the data, as a
-// device that holds the image already is not marked for it.
+// zeroAll makes the spans without data read as zeros: dm-verity, and file systems that
+// rely on zeroed tables, must not find old data. It runs after the data are written, so
+// that a device that holds the image already is left unmarked.
 func (c *Copy) zeroAll(ctx context.Context, r *run) error {
 	for _, s := range r.zeros {
-		if err := c.zero(ctx, r, s, Zero); err != nil {
+		if err := c.clearSpan(ctx, r, s, Zero); err != nil {
 			return err
 		}
 	}
 	for _, s := range r.holes {
-		if err := c.zero(ctx, r, s, r.Holes); err != nil {
+		if err := c.clearSpan(ctx, r, s, r.Holes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Copy) zero(ctx context.Context, r *run, s source.Span, how string) error {
+// clearSpan zeroes, discards or keeps a span.
+func (c *Copy) clearSpan(ctx context.Context, r *run, s source.Span, how string) error {
 	s.Off += r.Base
 	if how == Keep {
 		c.keepHeld(s)
@@ -42,44 +42,45 @@ func (c *Copy) zero(ctx context.Context, r *run, s source.Span, how string) erro
 		c.zeroed.Add(s.Len)
 		return nil
 	}
-	return outside(s, c.heldSpans(), func(s source.Span) error {
+	return eachOutside(s, c.heldSpans(), func(s source.Span) error {
 		c.zeroed.Add(s.Len)
 		if how == Discard && !c.Dry {
-			if err := c.mayZero(); err != nil {
+			if err := c.beginZeroing(); err != nil {
 				return err
 			}
-			inner := whole(s)
-			_ = c.disk.discard(inner.Off, inner.Len) // one that cannot is zeroed
-			return c.fill(ctx, s, nil)
+			inner := alignInside(s)
+			_ = c.disk.discardSpan(inner.Off, inner.Len) // where discard fails, writeZeros follows
+			return c.writeZeros(ctx, s, nil)
 		}
 		return c.zeroSpan(ctx, s)
 	})
 }
 
-// mayZero marks the device, unless it holds the image already.
-func (c *Copy) mayZero() error {
+// beginZeroing marks the device, unless it holds the image already.
+func (c *Copy) beginZeroing() error {
 	if !c.Touched() && !c.heldChanged() {
 		return nil
 	}
-	return c.start()
+	return c.beginWriting()
 }
 
+// heldChanged reports whether a held end will change.
 func (c *Copy) heldChanged() bool {
 	for _, h := range c.held {
-		if h.changed() {
+		if h.isChanged() {
 			return true
 		}
 	}
 	return false
 }
 
-// whole is s without the parts of blocks at its ends.
-func whole(s source.Span) source.Span {
+// alignInside returns the aligned blocks inside s.
+func alignInside(s source.Span) source.Span {
 	from := (s.Off + alignment - 1) / alignment * alignment
 	return source.Span{Off: from, Len: max(0, (s.Off+s.Len)/alignment*alignment-from)}
 }
 
-// zeroSpan prefers to have the device do it; what cannot be done so is compared, and
+// zeroSpan lets the device zero the span where it can. The rest is compared, and
 // written where it differs.
 func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 	if c.Dry {
@@ -89,7 +90,7 @@ func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		part := source.Span{Off: s.Off, Len: min(end-s.Off, zeroAtOnce)}
+		part := source.Span{Off: s.Off, Len: min(end-s.Off, maxZeroBytes)}
 		if err := c.zeroPart(ctx, part); err != nil {
 			return err
 		}
@@ -99,33 +100,34 @@ func (c *Copy) zeroSpan(ctx context.Context, s source.Span) error {
 }
 
 func (c *Copy) zeroPart(ctx context.Context, s source.Span) error {
-	inner := whole(s)
+	inner := alignInside(s)
 	if inner.Len == 0 {
-		return c.fill(ctx, s, &c.zeroLook)
+		return c.writeZeros(ctx, s, &c.zeroSampling)
 	}
-	if err := c.mayZero(); err != nil {
+	if err := c.beginZeroing(); err != nil {
 		return err
 	}
-	err := c.disk.punch(inner.Off, inner.Len)
+	err := c.disk.punchHole(inner.Off, inner.Len)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
-		return c.fill(ctx, s, &c.zeroLook)
+		return c.writeZeros(ctx, s, &c.zeroSampling)
 	case err != nil:
-		return c.disk.explain(fmt.Sprintf("zero %d bytes at %d", inner.Len, inner.Off), err)
+		return c.disk.explainError(fmt.Sprintf("zero %d bytes at %d", inner.Len, inner.Off), err)
 	}
-	return outside(s, []source.Span{inner}, func(edge source.Span) error { return c.fill(ctx, edge, nil) })
+	return eachOutside(s, []source.Span{inner}, func(edge source.Span) error { return c.writeZeros(ctx, edge, nil) })
 }
 
-// fill writes zeros where something else is. Without a look, all of it is compared.
-func (c *Copy) fill(ctx context.Context, s source.Span, l *look) error {
+// writeZeros writes zeros where the device holds something else. Without a sampling it
+// compares all of s.
+func (c *Copy) writeZeros(ctx context.Context, s source.Span, l *sampling) error {
 	buf := source.Buffer(int(min(s.Len, pieceBytes)))
 	for end := s.Off + s.Len; s.Off < end; {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		n := min(end-s.Off, pieceBytes-s.Off%pieceBytes)
-		if !c.has(zeros[:n], s.Off, buf, l) {
-			if err := c.write(zeros[:n], s.Off); err != nil {
+		if !c.holdsData(zeros[:n], s.Off, buf, l) {
+			if err := c.writeData(zeros[:n], s.Off); err != nil {
 				return err
 			}
 		}
@@ -134,13 +136,13 @@ func (c *Copy) fill(ctx context.Context, s source.Span, l *look) error {
 	return nil
 }
 
-// checkZeros looks at a block at either end of each run of zeros, and at some between,
-// which tells a device that ignores being told to zero. Reading all of them would cost
-// more than the data does.
+// checkZeros reads a block at either end of each zeroed span, and some between them.
+// This detects a device that ignores the order to zero. Reading all of them would take
+// longer than the data.
 func (c *Copy) checkZeros(ctx context.Context, r *run, buf []byte) error {
 	check := func(s source.Span) error {
 		s.Off += r.Base
-		return outside(s, c.heldSpans(), func(s source.Span) error { return c.checkZero(ctx, r, s, buf) })
+		return eachOutside(s, c.heldSpans(), func(s source.Span) error { return c.checkZeroSpan(ctx, r, s, buf) })
 	}
 	for _, s := range r.zeros {
 		if err := check(s); err != nil {
@@ -158,9 +160,9 @@ func (c *Copy) checkZeros(ctx context.Context, r *run, buf []byte) error {
 	return nil
 }
 
-func (c *Copy) checkZero(ctx context.Context, r *run, s source.Span, buf []byte) error {
+func (c *Copy) checkZeroSpan(ctx context.Context, r *run, s source.Span, buf []byte) error {
 	last := max(s.Off, (s.Off+s.Len-1)/alignment*alignment)
-	for at := s.Off; ; at = min(at+zeroAtOnce, last) {
+	for at := s.Off; ; at = min(at+maxZeroBytes, last) {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -169,7 +171,7 @@ func (c *Copy) checkZero(ctx context.Context, r *run, s source.Span, buf []byte)
 			return fmt.Errorf("read back: %w", err)
 		}
 		if !isZero(got) {
-			return r.notZero(at, got)
+			return r.notZeroError(at, got)
 		}
 		if at >= last {
 			return nil
@@ -177,8 +179,8 @@ func (c *Copy) checkZero(ctx context.Context, r *run, s source.Span, buf []byte)
 	}
 }
 
-// notZero says what is wrong with a device that has something where zeros belong.
-func (r *run) notZero(at int64, got []byte) error {
+// notZeroError explains why a span that must be zero holds something else.
+func (r *run) notZeroError(at int64, got []byte) error {
 	sum := maphash.Bytes(r.prover.seed, got)
 	for i := range r.parts.count {
 		if p := r.parts.at(i); p.first == sum {

@@ -1,4 +1,4 @@
-// Package ocitest makes images of containers, for tests.
+// Package ocitest makes container images for tests.
 package ocitest
 
 import (
@@ -17,13 +17,13 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Files are an archive's, by name.
+// Files maps names to the content of an archive or a layout.
 type Files map[string][]byte
 
-// Layer is a tar of files that anyone may run.
-func Layer(t testing.TB, files Files) []byte { return pack(t, files, 0o755) }
+// Layer returns a tar of executable files.
+func Layer(t testing.TB, files Files) []byte { return packTar(t, files, 0o755) }
 
-func pack(t testing.TB, files Files, mode int64) []byte {
+func packTar(t testing.TB, files Files, mode int64) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -41,17 +41,17 @@ func pack(t testing.TB, files Files, mode int64) []byte {
 	return b.Bytes()
 }
 
-// Archive packs files into a file of this name, in a folder of its own.
+// Archive packs files into a file of this name in a temporary folder.
 func Archive(t testing.TB, name string, files Files) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, pack(t, files, 0o644), 0o644); err != nil {
+	if err := os.WriteFile(path, packTar(t, files, 0o644), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// Layout writes files into a folder of this name, in a folder of its own.
+// Layout writes files into a folder of this name in a temporary folder.
 func Layout(t testing.TB, name string, files Files) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), name)
@@ -67,7 +67,7 @@ func Layout(t testing.TB, name string, files Files) string {
 	return dir
 }
 
-// Blob adds a blob, as it lies in a layout.
+// Blob adds a blob at its place in a layout.
 func (f Files) Blob(mediaType string, data []byte) v1.Descriptor {
 	d := digest.FromBytes(data)
 	f["blobs/sha256/"+d.Encoded()] = data
@@ -77,10 +77,10 @@ func (f Files) Blob(mediaType string, data []byte) v1.Descriptor {
 // JSON adds a document.
 func (f Files) JSON(t testing.TB, mediaType string, v any) v1.Descriptor {
 	t.Helper()
-	return f.Blob(mediaType, marshal(t, v))
+	return f.Blob(mediaType, marshalJSON(t, v))
 }
 
-func marshal(t testing.TB, v any) []byte {
+func marshalJSON(t testing.TB, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -89,7 +89,7 @@ func marshal(t testing.TB, v any) []byte {
 	return data
 }
 
-// Config is an image's configuration with the layers entered.
+// Config returns an image's configuration with the layers' digests.
 func Config(platform v1.Platform, config v1.ImageConfig, layers ...[]byte) v1.Image {
 	image := v1.Image{Platform: platform, Config: config, RootFS: v1.RootFS{Type: "layers"}}
 	for _, l := range layers {
@@ -98,7 +98,7 @@ func Config(platform v1.Platform, config v1.ImageConfig, layers ...[]byte) v1.Im
 	return image
 }
 
-// Image adds an image of layers that are not packed, and is its manifest.
+// Image adds an image with uncompressed layers and returns its manifest's descriptor.
 func (f Files) Image(t testing.TB, config v1.Image, layers ...[]byte) v1.Descriptor {
 	t.Helper()
 	m := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest}
@@ -111,29 +111,30 @@ func (f Files) Image(t testing.TB, config v1.Image, layers ...[]byte) v1.Descrip
 	return d
 }
 
-// Named is an entry of an index with a name.
+// Named returns an index entry with a name.
 func Named(d v1.Descriptor, name string) v1.Descriptor {
 	d.Annotations = map[string]string{v1.AnnotationRefName: name}
 	return d
 }
 
-// Index makes the files a layout.
+// Index adds the index, which makes the files a layout.
 func (f Files) Index(t testing.TB, entries ...v1.Descriptor) Files {
 	t.Helper()
 	f["oci-layout"] = []byte(`{"imageLayoutVersion":"1.0.0"}`)
-	f["index.json"] = marshal(t, v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, Manifests: entries})
+	f["index.json"] = marshalJSON(t, v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, Manifests: entries})
 	return f
 }
 
-// Docker is the files of an image as docker save wrote them before it wrote layouts.
+// Docker returns the files of an image as docker save wrote them before its OCI
+// layouts.
 func Docker(t testing.TB, tag string, config v1.Image, layers ...[]byte) Files {
 	t.Helper()
-	f := Files{"config.json": marshal(t, config)}
+	f := Files{"config.json": marshalJSON(t, config)}
 	var names []string
 	for i, l := range layers {
 		name := fmt.Sprintf("%d/layer.tar", i)
 		f[name], names = l, append(names, name)
 	}
-	f["manifest.json"] = marshal(t, []map[string]any{{"Config": "config.json", "RepoTags": []string{tag}, "Layers": names}})
+	f["manifest.json"] = marshalJSON(t, []map[string]any{{"Config": "config.json", "RepoTags": []string{tag}, "Layers": names}})
 	return f
 }

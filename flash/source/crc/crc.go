@@ -1,4 +1,4 @@
-// Package crc computes checksums of images, whose zeros it need not look at.
+// Package crc computes the cyclic checksums of images without reading their zeros.
 package crc
 
 import (
@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// Kind is a cyclic checksum whose bits are reflected and inverted, as those of gzip
-// and xz are.
+// Kind is a cyclic checksum with reflected and inverted bits, as in gzip and xz.
 type Kind struct {
 	update func(sum uint64, p []byte) uint64
 	ones   uint64 // all bits
@@ -26,11 +25,12 @@ var (
 	})
 )
 
-// matrix says what becomes of each bit of a checksum. A checksum is linear, so that
-// what becomes of several is added.
+// matrix maps each bit of a checksum. A checksum is linear, so the results of several
+// bits are added.
 type matrix [64]uint64
 
-func (m *matrix) apply(v uint64) uint64 {
+// multiply applies the matrix to a checksum.
+func (m *matrix) multiply(v uint64) uint64 {
 	sum := uint64(0)
 	for i := 0; v != 0; i, v = i+1, v>>1 {
 		sum ^= m[i] & -(v & 1)
@@ -42,7 +42,7 @@ func newKind(poly, ones uint64, update func(uint64, []byte) uint64) Kind {
 	return Kind{update: update, ones: ones, steps: sync.OnceValue(func() *[32]matrix { return zeroSteps(poly) })}
 }
 
-// zeroSteps are what 1, 2, 4, 8 … zero bytes do.
+// zeroSteps returns the matrices of 1, 2, 4, 8 … zero bytes.
 func zeroSteps(poly uint64) *[32]matrix {
 	steps := new([32]matrix)
 	for bit := range 64 {
@@ -54,13 +54,13 @@ func zeroSteps(poly uint64) *[32]matrix {
 	}
 	for k := 1; k < len(steps); k++ {
 		for bit := range 64 {
-			steps[k][bit] = steps[k-1].apply(steps[k-1][bit])
+			steps[k][bit] = steps[k-1].multiply(steps[k-1][bit])
 		}
 	}
 	return steps
 }
 
-// Update adds p to a sum; that of nothing is 0.
+// Update adds p to a sum. The sum of no bytes is 0.
 func (k Kind) Update(sum uint64, p []byte) uint64 { return k.update(sum, p) }
 
 // Zeros adds n zeros to a sum.
@@ -68,11 +68,11 @@ func (k Kind) Zeros(sum uint64, n int64) uint64 {
 	steps := k.steps()
 	sum ^= k.ones
 	for ; n >= 1<<31; n -= 1 << 31 {
-		sum = steps[31].apply(sum)
+		sum = steps[31].multiply(sum)
 	}
 	for i := 0; n > 0; i, n = i+1, n>>1 {
 		if n&1 != 0 {
-			sum = steps[i].apply(sum)
+			sum = steps[i].multiply(sum)
 		}
 	}
 	return sum ^ k.ones

@@ -3,20 +3,20 @@ package inflate
 import "math/bits"
 
 const (
-	maxSymbols   = 288 // of the fixed code; a block's own has up to 286
-	maxDistances = 32  // the fixed code has two that mean nothing
+	maxSymbols   = 288 // of the fixed code; a block's own code has up to 286
+	maxDistances = 32  // the fixed code has two unused ones
 	longestCode  = 15
 
 	symbolBits = 11 // of the first table; longer codes have a second one
 	distBits   = 10
 
-	// More than the entries of the first table and of all second ones: there are
-	// too few symbols for more. build looks nevertheless.
+	// More than the entries of the first table and of all second ones: there are too
+	// few symbols for more. buildTable checks it anyway.
 	symbolEntries = 1<<symbolBits + 512
 	distEntries   = 1<<distBits + 512
 )
 
-// entry is what a table says of the next bits:
+// tableEntry is what a table says of the next bits:
 //
 //	bits 0-5    how many are used, extra bits included
 //	bits 6-9    of those, how many are the code (of a pair: the first one's)
@@ -25,32 +25,33 @@ const (
 //	            or where the second table begins
 //
 // An entry that leads to a second table has that table's bits in 6-9.
-type entry uint32
+type tableEntry uint32
 
 const (
 	singleShift = 6
 	valueShift  = 16
 
-	isLiteral entry = 1 << 10
-	isPair    entry = 1 << 11 // two literals
-	isEnd     entry = 1 << 12
-	isBad     entry = 1 << 13 // no code has these bits
-	isSecond  entry = 1 << 14
-	special         = isEnd | isBad | isSecond
+	isLiteral tableEntry = 1 << 10
+	isPair    tableEntry = 1 << 11 // two literals
+	isEnd     tableEntry = 1 << 12
+	isBad     tableEntry = 1 << 13 // no code has these bits
+	isSecond  tableEntry = 1 << 14
+	special              = isEnd | isBad | isSecond
 )
 
-// value is a length or a distance: the base and the extra bits behind the code.
-func (e entry) value(held uint64) int {
+// matchValue returns a length or a distance: the base plus the extra bits after the
+// code.
+func (e tableEntry) matchValue(held uint64) int {
 	extra := held & (1<<(e&63) - 1) >> (e >> singleShift & 15)
 	return int(e>>valueShift) + int(extra)
 }
 
 type (
-	symbolTable [symbolEntries]entry
-	distTable   [distEntries]entry
+	symbolTable [symbolEntries]tableEntry
+	distTable   [distEntries]tableEntry
 )
 
-func (t *symbolTable) find(held uint64) entry {
+func (t *symbolTable) lookUp(held uint64) tableEntry {
 	e := t[held&(1<<symbolBits-1)]
 	if e&isSecond != 0 {
 		e = t[uint64(e>>valueShift)+held>>symbolBits&(1<<(e>>singleShift&15)-1)]
@@ -58,7 +59,7 @@ func (t *symbolTable) find(held uint64) entry {
 	return e
 }
 
-func (t *distTable) find(held uint64) entry {
+func (t *distTable) lookUp(held uint64) tableEntry {
 	e := t[held&(1<<distBits-1)]
 	if e&isSecond != 0 {
 		e = t[uint64(e>>valueShift)+held>>distBits&(1<<(e>>singleShift&15)-1)]
@@ -67,19 +68,19 @@ func (t *distTable) find(held uint64) entry {
 }
 
 var (
-	symbolMeaning [maxSymbols]entry   // without the code's bits
-	distMeaning   [maxDistances]entry // the same
+	symbolMeaning [maxSymbols]tableEntry   // without the code's bits
+	distMeaning   [maxDistances]tableEntry // the same
 )
 
 func init() {
 	for i := range 256 {
-		symbolMeaning[i] = isLiteral | entry(i)<<valueShift
+		symbolMeaning[i] = isLiteral | tableEntry(i)<<valueShift
 	}
 	symbolMeaning[256] = isEnd
 	length := 3
 	for i := range 28 {
 		extra := max(0, i/4-1)
-		symbolMeaning[257+i] = entry(length)<<valueShift | entry(extra)
+		symbolMeaning[257+i] = tableEntry(length)<<valueShift | tableEntry(extra)
 		length += 1 << extra
 	}
 	symbolMeaning[285] = 258 << valueShift
@@ -87,16 +88,16 @@ func init() {
 	dist := 1
 	for i := range 30 {
 		extra := max(0, i/2-1)
-		distMeaning[i] = entry(dist)<<valueShift | entry(extra)
+		distMeaning[i] = tableEntry(dist)<<valueShift | tableEntry(extra)
 		dist += 1 << extra
 	}
 	distMeaning[30], distMeaning[31] = isBad, isBad
 }
 
-// build makes the table of a code from its lengths, and says whether there can be
-// such a code: as zlib and Go have it, each sequence of bits means something, but
-// for a code of one symbol, or of none.
-func build(table, meaning []entry, lengths []uint8, firstBits uint) bool {
+// buildTable builds the table of a code from its lengths, and reports whether the code
+// is valid. As in zlib and Go, each sequence of bits must have a meaning, except in a
+// code of one symbol or none.
+func buildTable(table, meaning []tableEntry, lengths []uint8, firstBits uint) bool {
 	var counts [longestCode + 1]int
 	for _, n := range lengths {
 		counts[n]++
@@ -121,18 +122,18 @@ func build(table, meaning []entry, lengths []uint8, firstBits uint) bool {
 			table[i] = isBad
 		}
 	}
-	seconds := secondTables(table, &counts, &codes, firstBits, longest)
+	seconds := addSecondTables(table, &counts, &codes, firstBits, longest)
 	if seconds > len(table) {
 		return false
 	}
-	place(table, meaning, lengths, &codes, firstBits)
+	placeSymbols(table, meaning, lengths, &codes, firstBits)
 	return true
 }
 
-// secondTables enters where the second tables lie, and returns where they end.
-// Codes of more than firstBits bits lie behind all others; those that begin with
-// the same bits share a table, which is as large as the longest of them needs.
-func secondTables(table []entry, counts *[longestCode + 1]int, codes *[longestCode + 2]uint, firstBits, longest uint) int {
+// addSecondTables sets the places of the second tables, and returns where they end.
+// Codes of more than firstBits bits come after all others. Those that begin with the
+// same bits share a table, which is as large as the longest of them needs.
+func addSecondTables(table []tableEntry, counts *[longestCode + 1]int, codes *[longestCode + 2]uint, firstBits, longest uint) int {
 	end := 1 << firstBits
 	if longest <= firstBits {
 		return end
@@ -145,25 +146,25 @@ func secondTables(table []entry, counts *[longestCode + 1]int, codes *[longestCo
 		if end+1<<(n-firstBits) > len(table) {
 			return len(table) + 1
 		}
-		table[reverse(first, firstBits)] = entry(end)<<valueShift | entry(n-firstBits)<<singleShift | isSecond
+		table[reverseBits(first, firstBits)] = tableEntry(end)<<valueShift | tableEntry(n-firstBits)<<singleShift | isSecond
 		end += 1 << (n - firstBits)
 	}
 	return end
 }
 
-func reverse(code, n uint) uint { return uint(bits.Reverse16(uint16(code))) >> (16 - n) }
+func reverseBits(code, n uint) uint { return uint(bits.Reverse16(uint16(code))) >> (16 - n) }
 
-// place enters each symbol wherever the bits begin with its code.
-func place(table, meaning []entry, lengths []uint8, codes *[longestCode + 2]uint, firstBits uint) {
+// placeSymbols enters each symbol wherever the bits begin with its code.
+func placeSymbols(table, meaning []tableEntry, lengths []uint8, codes *[longestCode + 2]uint, firstBits uint) {
 	next := *codes
 	for symbol, n8 := range lengths {
 		n := uint(n8)
 		if n == 0 {
 			continue
 		}
-		code := reverse(next[n], n)
+		code := reverseBits(next[n], n)
 		next[n]++
-		e := meaning[symbol] + entry(n) | entry(n)<<singleShift // extra bits are counted already
+		e := meaning[symbol] + tableEntry(n) | tableEntry(n)<<singleShift // extra bits are counted already
 		if n <= firstBits {
 			for i := code; i < 1<<firstBits; i += 1 << n {
 				table[i] = e
@@ -178,9 +179,9 @@ func place(table, meaning []entry, lengths []uint8, codes *[longestCode + 2]uint
 	}
 }
 
-// pair lets one look into the table find two literals where both codes fit. It
-// goes down, as what is looked up lies below, and must still be single.
-func (t *symbolTable) pair() {
+// pairLiterals makes one lookup find two literals where both codes fit. It goes
+// downwards, since the second lookup is at a lower index, which must still be single.
+func (t *symbolTable) pairLiterals() {
 	for i := 1<<symbolBits - 1; i >= 0; i-- {
 		e := t[i]
 		if e&isLiteral == 0 {
@@ -194,7 +195,7 @@ func (t *symbolTable) pair() {
 	}
 }
 
-func (d *decoder) fixedCodes() error {
+func (d *decoder) setFixedCodes() error {
 	if d.fixed {
 		return nil
 	}
@@ -212,70 +213,70 @@ func (d *decoder) fixedCodes() error {
 		}
 	}
 	d.fixed = true
-	return d.tables(maxSymbols)
+	return d.buildTables(maxSymbols)
 }
 
-// tables makes the tables of both codes, of whose lengths the first n are those of
+// buildTables builds the tables of both codes. The first n lengths are those of
 // symbols.
-func (d *decoder) tables(n int) error {
-	if !build(d.symbols[:], symbolMeaning[:], d.lengths[:n], symbolBits) ||
-		!build(d.reaches[:], distMeaning[:], d.lengths[n:], distBits) {
-		return corrupt("the block before %d has codes that cannot be", d.at())
+func (d *decoder) buildTables(n int) error {
+	if !buildTable(d.symbols[:], symbolMeaning[:], d.lengths[:n], symbolBits) ||
+		!buildTable(d.reaches[:], distMeaning[:], d.lengths[n:], distBits) {
+		return corruptError("the block before %d has codes that cannot be", d.offset())
 	}
-	d.symbols.pair()
+	d.symbols.pairLiterals()
 	return nil
 }
 
 // The lengths of the code in which code lengths are written come in this order.
-var order = [19]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
+var codeLengthOrder = [19]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
 
-var ownMeaning = func() (m [19]entry) {
+var ownMeaning = func() (m [19]tableEntry) {
 	for i := range m {
-		m[i] = entry(i) << valueShift
+		m[i] = tableEntry(i) << valueShift
 	}
 	return m
 }()
 
-// ownCodes reads the codes of a block that brings them.
-func (d *decoder) ownCodes() error {
+// readCodes reads the codes of a block that brings its own.
+func (d *decoder) readCodes() error {
 	d.fixed = false
 	symbols, distances, n := int(d.takeBits(5))+257, int(d.takeBits(5))+1, int(d.takeBits(4))+4
 	if symbols > 286 || distances > 30 {
-		return corrupt("the block before %d has %d symbols and %d distances", d.at(), symbols, distances)
+		return corruptError("the block before %d has %d symbols and %d distances", d.offset(), symbols, distances)
 	}
 	var lengths [19]uint8
 	for i := range n {
-		d.load()
-		lengths[order[i]] = uint8(d.takeBits(3))
+		d.loadBits()
+		lengths[codeLengthOrder[i]] = uint8(d.takeBits(3))
 	}
 	const tableBits = 7
-	var table [1 << tableBits]entry
-	if err := d.overrun(); err != nil {
+	var table [1 << tableBits]tableEntry
+	if err := d.checkOverrun(); err != nil {
 		return err
 	}
-	if !build(table[:], ownMeaning[:], lengths[:], tableBits) {
-		return corrupt("the block before %d has codes that cannot be", d.at())
+	if !buildTable(table[:], ownMeaning[:], lengths[:], tableBits) {
+		return corruptError("the block before %d has codes that cannot be", d.offset())
 	}
 	if err := d.readLengths(table[:], d.lengths[:symbols+distances]); err != nil {
 		return err
 	}
 	clear(d.lengths[symbols+distances:])
-	return d.tables(symbols)
+	return d.buildTables(symbols)
 }
 
-func (d *decoder) readLengths(table []entry, lengths []uint8) error {
+func (d *decoder) readLengths(table []tableEntry, lengths []uint8) error {
 	for i := 0; i < len(lengths); {
-		d.load()
+		d.loadBits()
 		e := table[d.held&uint64(len(table)-1)]
 		if e&isBad != 0 {
-			return d.unknown()
+			return d.badCodeError()
 		}
 		d.takeBits(uint(e & 63))
 		v, n := uint8(e>>valueShift), 1
 		switch v {
 		case 16:
 			if i == 0 {
-				return corrupt("the block before %d repeats a length before the first", d.at())
+				return corruptError("the block before %d repeats a length before the first", d.offset())
 			}
 			v, n = lengths[i-1], 3+int(d.takeBits(2))
 		case 17:
@@ -283,11 +284,11 @@ func (d *decoder) readLengths(table []entry, lengths []uint8) error {
 		case 18:
 			v, n = 0, 11+int(d.takeBits(7))
 		}
-		if err := d.overrun(); err != nil {
+		if err := d.checkOverrun(); err != nil {
 			return err
 		}
 		if n > len(lengths)-i {
-			return corrupt("the block before %d has more lengths than symbols", d.at())
+			return corruptError("the block before %d has more lengths than symbols", d.offset())
 		}
 		for range n {
 			lengths[i] = v

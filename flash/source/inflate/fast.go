@@ -5,21 +5,21 @@ import (
 	"unsafe"
 )
 
-// What the fast loop may write behind the place where it last looked whether
-// there is space: three pairs of literals, a match, and what is copied too much.
+// What the fast loop may write after its last check for space: three pairs of literals,
+// a match, and the excess of a copy.
 const outMargin = 3*2 + longestMatch + 64
 
-// What it may read from the input between two such looks.
+// What it may read from the input between two such checks.
 const inMargin = 32
 
 const longestMatch = 258
 
-// fast decodes while far from the ends of the input and of the output, so that it
-// looks for them once in a symbol or four.
+// decodeFast decodes while far from the ends of the input and of the output. It then
+// checks for them only once in up to four symbols.
 //
-// It reads and writes through pointers: the margins are what keeps it inside, and
-// dist is compared before it is used.
-func (d *decoder) fast(buf []byte, from, at, end int) (int, error) {
+// It reads and writes through pointers. The margins keep it inside, and dist is checked
+// before use.
+func (d *decoder) decodeFast(buf []byte, from, at, end int) (int, error) {
 	if end > len(buf) || end-at < outMargin || d.have-d.next < inMargin {
 		return at, nil
 	}
@@ -34,15 +34,15 @@ func (d *decoder) fast(buf []byte, from, at, end int) (int, error) {
 		count |= 56
 		e := symbols[held&(1<<symbolBits-1)]
 		if e&isLiteral != 0 {
-			at += put(out, at, e)
+			at += putLiterals(out, at, e)
 			held >>= e & 63
 			count -= uint64(e & 63)
 			if e = symbols[held&(1<<symbolBits-1)]; e&isLiteral != 0 {
-				at += put(out, at, e)
+				at += putLiterals(out, at, e)
 				held >>= e & 63
 				count -= uint64(e & 63)
 				if e = symbols[held&(1<<symbolBits-1)]; e&isLiteral != 0 {
-					at += put(out, at, e)
+					at += putLiterals(out, at, e)
 					held >>= e & 63
 					count -= uint64(e & 63)
 					continue
@@ -53,31 +53,31 @@ func (d *decoder) fast(buf []byte, from, at, end int) (int, error) {
 			count |= 56
 		}
 		if e&special != 0 {
-			if e = symbols.find(held); e&isLiteral != 0 {
-				at += put(out, at, e)
+			if e = symbols.lookUp(held); e&isLiteral != 0 {
+				at += putLiterals(out, at, e)
 				held >>= e & 63
 				count -= uint64(e & 63)
 				continue
 			}
 			if e&special != 0 {
-				break // the careful loop meets it again
+				break // decodeCareful reads it again
 			}
 		}
 		before := held
-		length := e.value(held)
+		length := e.matchValue(held)
 		held >>= e & 63
 		r := reaches[held&(1<<distBits-1)]
 		if r&special != 0 {
-			if r = reaches.find(held); r&special != 0 {
+			if r = reaches.lookUp(held); r&special != 0 {
 				held = before
 				break
 			}
 		}
-		dist := r.value(held)
+		dist := r.matchValue(held)
 		held >>= r & 63
 		count -= uint64(e&63 + r&63)
 		if dist > at-from {
-			err = d.tooFar(dist)
+			err = d.badDistanceError(dist)
 			break
 		}
 		if dist >= 16 {
@@ -87,26 +87,26 @@ func (d *decoder) fast(buf []byte, from, at, end int) (int, error) {
 		}
 		if dist == 1 && length == longestMatch {
 			d.held, d.count, d.next = held, uint(count), next
-			length += longestMatch * d.repeats(before, uint(e&63+r&63), (end-at)/longestMatch-1)
+			length += longestMatch * d.countRepeats(before, uint(e&63+r&63), (end-at)/longestMatch-1)
 			held, count, next = d.held, uint64(d.count), d.next
 		}
-		d.repeat(buf, at, dist, length)
+		d.copyOverlap(buf, at, dist, length)
 		at += length
 	}
 	d.held, d.count, d.next = held, uint(count), next
 	return at, err
 }
 
-// repeats counts how often the n bits of a match come again, but for more than
-// most: a long run is coded as many matches that are all the same.
-func (d *decoder) repeats(match uint64, n uint, most int) int {
+// countRepeats counts how often the n bits of a match repeat, up to most. A long run is
+// coded as many equal matches.
+func (d *decoder) countRepeats(match uint64, n uint, most int) int {
 	mask := uint64(1)<<n - 1
 	match &= mask
 	for i := range most {
 		if d.have-d.next < inMargin {
 			return i
 		}
-		d.load()
+		d.loadBits()
 		if d.held&mask != match {
 			return i
 		}
@@ -116,8 +116,8 @@ func (d *decoder) repeats(match uint64, n uint, most int) int {
 	return max(0, most)
 }
 
-// repeat writes a match that overlaps itself, or nearly so.
-func (d *decoder) repeat(buf []byte, at, dist, length int) {
+// copyOverlap writes a match that overlaps itself, or nearly so.
+func (d *decoder) copyOverlap(buf []byte, at, dist, length int) {
 	switch v := buf[at-1]; {
 	case dist > 1:
 		copyMatch(buf, at, dist, length)
@@ -132,7 +132,7 @@ func (d *decoder) repeat(buf []byte, at, dist, length int) {
 	}
 }
 
-// noteZeros joins runs between which there is nothing.
+// noteZeros joins adjacent runs.
 func (d *decoder) noteZeros(r run) {
 	if n := len(d.zeros); n > 0 && d.zeros[n-1].to == r.from {
 		d.zeros[n-1].to = r.to
@@ -145,13 +145,13 @@ func load64(p unsafe.Pointer, at int) uint64 {
 	return binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(p, at))[:])
 }
 
-// put writes one or two literals, and says how many count.
-func put(p unsafe.Pointer, at int, e entry) int {
+// putLiterals writes one or two literals, and returns how many.
+func putLiterals(p unsafe.Pointer, at int, e tableEntry) int {
 	binary.LittleEndian.PutUint16((*[2]byte)(unsafe.Add(p, at))[:], uint16(e>>valueShift))
 	return 1 + int(e/isPair&1)
 }
 
-// copy16 copies in pieces of 16 bytes, up to 32 more than it should.
+// copy16 copies in units of 16 bytes, up to 32 bytes too many.
 func copy16(to unsafe.Pointer, dist, length int) {
 	from := unsafe.Add(to, -dist)
 	*(*[16]byte)(to) = *(*[16]byte)(from)

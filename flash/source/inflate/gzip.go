@@ -9,63 +9,63 @@ import (
 	"slipway/flash/source/crc"
 )
 
-// Gzip decodes a gzip file of any number of members into out, and proves each
-// member's checksum and length, and that nothing but zeros follows the last one.
+// Gzip decodes a gzip file of any number of members into out. It verifies each member's
+// checksum and length, and that only zeros follow the last one.
 func Gzip(src io.Reader, out Out) error {
 	g := &unpacker{d: newDecoder(src), out: out}
 	for {
-		switch err := g.header(); {
+		switch err := g.nextHeader(); {
 		case err == io.EOF:
 			return nil
 		case err != nil:
 			return err
 		}
-		if err := g.member(); err != nil {
+		if err := g.decodeMember(); err != nil {
 			return err
 		}
 	}
 }
 
-// Raw decodes a deflate stream without a frame, as zip files have them, into out. It
-// returns the bytes of src that it used.
+// Raw decodes a deflate stream without a header, as in zip files, into out. It returns
+// how many bytes of src it used.
 func Raw(src io.Reader, out Out) (int64, error) {
 	g := &unpacker{d: newDecoder(src), out: out}
-	g.d.begin()
-	err := g.stream()
+	g.d.startStream()
+	err := g.decodeStream()
 	if err == nil {
-		err = g.d.align()
+		err = g.d.alignByte()
 	}
-	return g.d.at(), err
+	return g.d.offset(), err
 }
 
 type unpacker struct {
 	d       *decoder
 	out     Out
 	buf     [historyBytes + roomBytes]byte
-	at      int // in buf, behind what was decoded
+	at      int // end of the output in buf
 	sum     uint64
 	members int
 }
 
-func (g *unpacker) member() error {
+func (g *unpacker) decodeMember() error {
 	g.sum = 0
 	g.members++
-	g.d.begin()
-	if err := g.stream(); err != nil {
+	g.d.startStream()
+	if err := g.decodeStream(); err != nil {
 		return err
 	}
-	return g.trailer()
+	return g.checkTrailer()
 }
 
-func (g *unpacker) stream() error {
+func (g *unpacker) decodeStream() error {
 	for g.d.phase != atEnd {
 		if g.at == len(g.buf) {
 			g.at = copy(g.buf[:], g.buf[len(g.buf)-historyBytes:])
 		}
-		to, err := g.d.fill(g.buf[:], g.at, len(g.buf))
+		to, err := g.d.decodeUntil(g.buf[:], g.at, len(g.buf))
 		from := g.at
 		g.at = to
-		if err := g.hand(from, to); err != nil {
+		if err := g.sendOutput(from, to); err != nil {
 			return err
 		}
 		if err != nil {
@@ -75,10 +75,10 @@ func (g *unpacker) stream() error {
 	return nil
 }
 
-// hand hands on what was decoded, but the zeros that the decoder knows of.
-func (g *unpacker) hand(from, to int) error {
+// sendOutput sends the decoded bytes, and known zeros as such.
+func (g *unpacker) sendOutput(from, to int) error {
 	for _, z := range g.d.zeros {
-		if err := g.write(g.buf[from:z.from]); err != nil {
+		if err := g.writeBytes(g.buf[from:z.from]); err != nil {
 			return err
 		}
 		g.sum = crc.IEEE.Zeros(g.sum, int64(z.to-z.from))
@@ -87,10 +87,10 @@ func (g *unpacker) hand(from, to int) error {
 		}
 		from = z.to
 	}
-	return g.write(g.buf[from:to])
+	return g.writeBytes(g.buf[from:to])
 }
 
-func (g *unpacker) write(p []byte) error {
+func (g *unpacker) writeBytes(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}
@@ -109,23 +109,23 @@ const (
 	maxText = 64 << 10 // of a name or a comment: more than a path can have
 )
 
-// header reads a member's header. Behind the last member it returns io.EOF.
-func (g *unpacker) header() error {
+// nextHeader reads a member's header. After the last member it returns io.EOF.
+func (g *unpacker) nextHeader() error {
 	if g.members > 0 {
-		if err := g.padding(); err != nil {
+		if err := g.skipPadding(); err != nil {
 			return err
 		}
 	}
-	if err := g.fields(); err != nil {
+	if err := g.parseHeader(); err != nil {
 		return err
 	}
 	return nil
 }
 
-// padding skips zeros between and behind members, as tapes leave them.
-func (g *unpacker) padding() error {
+// skipPadding skips zeros between and after members, as tapes leave them.
+func (g *unpacker) skipPadding() error {
 	for {
-		if err := g.d.want(4 << 10); err != nil {
+		if err := g.d.fillWindow(4 << 10); err != nil {
 			return err
 		}
 		for _, v := range g.d.window[g.d.next:g.d.have] {
@@ -140,9 +140,9 @@ func (g *unpacker) padding() error {
 	}
 }
 
-// bytes takes n bytes of the input.
-func (g *unpacker) bytes(n int) ([]byte, error) {
-	if err := g.d.want(n); err != nil {
+// takeBytes consumes n bytes of the input.
+func (g *unpacker) takeBytes(n int) ([]byte, error) {
+	if err := g.d.fillWindow(n); err != nil {
 		return nil, err
 	}
 	if g.d.have-g.d.next < n {
@@ -153,11 +153,11 @@ func (g *unpacker) bytes(n int) ([]byte, error) {
 	return p, nil
 }
 
-func (g *unpacker) fields() error {
-	at := g.d.at()
-	p, err := g.bytes(10)
+func (g *unpacker) parseHeader() error {
+	at := g.d.offset()
+	p, err := g.takeBytes(10)
 	if err != nil && g.members > 0 && g.d.window[g.d.next] != 0x1f {
-		return corrupt("%s at %d", g.strange(), at)
+		return corruptError("%s at %d", g.describeUnknown(), at)
 	}
 	if err != nil {
 		return err
@@ -166,18 +166,18 @@ func (g *unpacker) fields() error {
 	flags := p[3]
 	switch {
 	case p[0] != 0x1f || p[1] != 0x8b:
-		return corrupt("%s at %d", g.strange(), at)
+		return corruptError("%s at %d", g.describeUnknown(), at)
 	case p[2] != 8 || flags&unknownFlags != 0:
 		return fmt.Errorf("the member at %d is packed in a way that gzip does not define (method %d, flags %#x): pack it again with gzip", at, p[2], flags)
 	}
 	if flags&hasExtra != 0 {
-		if sum, err = g.extra(sum); err != nil {
+		if sum, err = g.skipExtra(sum); err != nil {
 			return err
 		}
 	}
 	for _, flag := range []byte{hasName, hasComment} {
 		if flags&flag != 0 {
-			if sum, err = g.text(sum); err != nil {
+			if sum, err = g.skipText(sum); err != nil {
 				return err
 			}
 		}
@@ -185,35 +185,35 @@ func (g *unpacker) fields() error {
 	if flags&hasHeaderSum == 0 {
 		return nil
 	}
-	if p, err = g.bytes(2); err == nil && binary.LittleEndian.Uint16(p) != uint16(sum) {
-		err = corrupt("the header at %d does not match its checksum", at)
+	if p, err = g.takeBytes(2); err == nil && binary.LittleEndian.Uint16(p) != uint16(sum) {
+		err = corruptError("the header at %d does not match its checksum", at)
 	}
 	return err
 }
 
-func (g *unpacker) strange() string {
+func (g *unpacker) describeUnknown() string {
 	if g.members == 0 {
 		return "no gzip header"
 	}
 	return "something that is no gzip follows the data,"
 }
 
-func (g *unpacker) extra(sum uint32) (uint32, error) {
-	p, err := g.bytes(2)
+func (g *unpacker) skipExtra(sum uint32) (uint32, error) {
+	p, err := g.takeBytes(2)
 	if err != nil {
 		return 0, err
 	}
 	sum = crc32.Update(sum, crc32.IEEETable, p)
-	if p, err = g.bytes(int(binary.LittleEndian.Uint16(p))); err != nil {
+	if p, err = g.takeBytes(int(binary.LittleEndian.Uint16(p))); err != nil {
 		return 0, err
 	}
 	return crc32.Update(sum, crc32.IEEETable, p), nil
 }
 
-// text skips a name or a comment, which ends with a zero.
-func (g *unpacker) text(sum uint32) (uint32, error) {
+// skipText skips a name or a comment, which ends with a zero.
+func (g *unpacker) skipText(sum uint32) (uint32, error) {
 	for range maxText {
-		p, err := g.bytes(1)
+		p, err := g.takeBytes(1)
 		if err != nil {
 			return 0, err
 		}
@@ -222,23 +222,23 @@ func (g *unpacker) text(sum uint32) (uint32, error) {
 			return sum, nil
 		}
 	}
-	return 0, corrupt("the name or comment before %d has no end", g.d.at())
+	return 0, corruptError("the name or comment before %d has no end", g.d.offset())
 }
 
-func (g *unpacker) trailer() error {
-	if err := g.d.align(); err != nil {
+func (g *unpacker) checkTrailer() error {
+	if err := g.d.alignByte(); err != nil {
 		return err
 	}
-	at := g.d.at()
-	p, err := g.bytes(8)
+	at := g.d.offset()
+	p, err := g.takeBytes(8)
 	if err != nil {
 		return err
 	}
 	if got, want := uint32(g.sum), binary.LittleEndian.Uint32(p); got != want {
-		return corrupt("the data before %d has the checksum %08x, the file says %08x", at, got, want)
+		return corruptError("the data before %d has the checksum %08x, the file says %08x", at, got, want)
 	}
 	if got, want := uint32(g.d.made), binary.LittleEndian.Uint32(p[4:]); got != want {
-		return corrupt("the data before %d is %d bytes, the file says %d (both without the multiples of 4 GiB)", at, got, want)
+		return corruptError("the data before %d is %d bytes, the file says %d (both without the multiples of 4 GiB)", at, got, want)
 	}
 	return nil
 }

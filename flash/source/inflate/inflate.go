@@ -1,6 +1,6 @@
-// Package inflate decodes gzip files (RFC 1952) and what is in them (RFC 1951),
-// as fast as one core can. It hands on bytes; what an image is made of them is
-// package source's.
+// Package inflate decodes gzip files (RFC 1952) into bytes, as fast as one core can. It
+// also decodes plain deflate streams (RFC 1951). Package source makes images of the
+// bytes.
 package inflate
 
 import (
@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// Out takes what is decoded.
+// Out receives the decoded bytes.
 type Out interface {
 	Write(p []byte) (int, error) // p is the caller's
 	SkipZeros(n int64) error     // n bytes of zeros are next
@@ -17,18 +17,18 @@ type Out interface {
 
 const (
 	historyBytes = 32 << 10  // how far back a match can reach
-	roomBytes    = 128 << 10 // decoded at a time: with the history, what the fastest caches hold
+	roomBytes    = 128 << 10 // decoded at a time: with the history, it fits into the fastest caches
 	windowBytes  = 1 << 20   // of the input, read at a time
-	padBytes     = 32        // zeros behind the input's end: what a whole match and a load can reach
+	padBytes     = 32        // zeros after the input's end, for a whole match and a load
 )
 
-// corrupt is everything that a file can have wrong but its end, which is
-// io.ErrUnexpectedEOF.
-func corrupt(format string, args ...any) error {
+// corruptError is the error of damaged content. An early end is io.ErrUnexpectedEOF
+// instead.
+func corruptError(format string, args ...any) error {
 	return fmt.Errorf("the file is damaged: %s; fetch or build it again", fmt.Sprintf(format, args...))
 }
 
-// phase is what the next bits of the input are.
+// phase is the kind of the next bits.
 type phase int
 
 const (
@@ -36,21 +36,20 @@ const (
 	inStored
 	inCodes
 	inMatch // the rest of a match that did not fit into the output
-	atEnd   // behind the last block
+	atEnd   // after the last block
 )
 
 // decoder decodes one deflate stream.
 //
-// The input lies in window[next:have]; held holds bits that were taken from
-// there, of which the lowest count are not used yet. Those above may be set too:
-// they are then what the input has at their place, so that loading them again by
-// "or" changes nothing.
+// The input is in window[next:have]. The lowest count bits of held are loaded and not
+// yet used. The bits above may be set too. They then equal the input at their place, so
+// that loading them again by "or" changes nothing.
 type decoder struct {
 	src    io.Reader
-	window []byte // padBytes longer than what is read into it
+	window []byte // padBytes longer than its content
 	next   int
 	have   int
-	ended  bool  // the input has no more than the window
+	ended  bool  // the rest of the input is in the window
 	base   int64 // of the window's first byte in the input
 
 	held  uint64
@@ -74,24 +73,24 @@ type decoder struct {
 // run is a part of the output that is known to be zeros.
 type run struct{ from, to int }
 
-// Shorter runs are not worth a mention.
+// Shorter runs are written as bytes.
 const minRunBytes = 8 << 10
 
 func newDecoder(src io.Reader) *decoder {
 	return &decoder{src: src, window: make([]byte, windowBytes+padBytes)}
 }
 
-// begin makes d ready for a stream at its place in the input.
-func (d *decoder) begin() {
+// startStream prepares for a stream at the current place in the input.
+func (d *decoder) startStream() {
 	d.phase, d.last, d.made = inHeader, false, 0
 }
 
-// want reads on until n bytes are in the window, or the input has ended.
-func (d *decoder) want(n int) error {
+// fillWindow reads until n bytes are in the window, or the input has ended.
+func (d *decoder) fillWindow(n int) error {
 	if d.have-d.next >= n || d.ended {
 		return nil
 	}
-	from := max(0, d.next-8) // align may give back what is held
+	from := max(0, d.next-8) // alignByte may return held bits
 	d.have = copy(d.window, d.window[from:d.have])
 	d.base += int64(from)
 	d.next -= from
@@ -110,18 +109,18 @@ func (d *decoder) want(n int) error {
 	return nil
 }
 
-// at is the place in the input of the first bit that was not used, in bytes.
-func (d *decoder) at() int64 { return d.base + int64(d.next) - int64(d.count/8) }
+// offset returns the position of the first unused bit in the input, in bytes.
+func (d *decoder) offset() int64 { return d.base + int64(d.next) - int64(d.count/8) }
 
-// load makes at least 56 bits ready, those behind the input's end being zeros. Not
-// more than padBytes/2 are used before overrun is asked.
-func (d *decoder) load() {
+// loadBits makes at least 56 bits ready. After the input's end they are zeros. At most
+// padBytes/2 may be used before a check by checkOverrun.
+func (d *decoder) loadBits() {
 	d.held |= binary.LittleEndian.Uint64(d.window[d.next:]) << (d.count & 63)
 	d.next += int((63 - d.count) >> 3)
 	d.count |= 56
 }
 
-// takeBits uses n bits.
+// takeBits consumes n bits.
 func (d *decoder) takeBits(n uint) uint64 {
 	v := d.held & (1<<(n&63) - 1)
 	d.held >>= n & 63
@@ -129,16 +128,17 @@ func (d *decoder) takeBits(n uint) uint64 {
 	return v
 }
 
-// overrun says that bits were used which the input does not have.
-func (d *decoder) overrun() error {
+// checkOverrun returns an error where more bits were used than the input has.
+func (d *decoder) checkOverrun() error {
 	if d.next-int(d.count/8) > d.have {
 		return io.ErrUnexpectedEOF
 	}
 	return nil
 }
 
-// align drops the bits up to the next whole byte and gives back whole ones.
-func (d *decoder) align() error {
+// alignByte drops the bits up to the next whole byte, and returns whole bytes to the
+// window.
+func (d *decoder) alignByte() error {
 	d.next -= int(d.count / 8)
 	d.held, d.count = 0, 0
 	if d.next > d.have {
@@ -147,18 +147,18 @@ func (d *decoder) align() error {
 	return nil
 }
 
-// fill decodes into buf[at:end] and returns how far it came, which is short of
-// end at the stream's end only. In buf[:at] lies what was decoded before: all of
-// this stream, or at least historyBytes.
-func (d *decoder) fill(buf []byte, at, end int) (int, error) {
+// decodeUntil decodes into buf[at:end] and returns the reached position, which is less
+// than end only at the stream's end. buf[:at] holds earlier output: all of this stream,
+// or at least historyBytes.
+func (d *decoder) decodeUntil(buf []byte, at, end int) (int, error) {
 	from := int(max(0, int64(at)-d.made))
 	began := at
 	defer func() { d.made += int64(at - began) }()
 	d.zeros = d.zeros[:0]
 	for at < end && d.phase != atEnd {
 		var err error
-		if err = d.want(4 << 10); err == nil {
-			at, err = d.step(buf, from, at, end)
+		if err = d.fillWindow(4 << 10); err == nil {
+			at, err = d.decodeStep(buf, from, at, end)
 		}
 		if err != nil {
 			return at, err
@@ -167,10 +167,10 @@ func (d *decoder) fill(buf []byte, at, end int) (int, error) {
 	return at, nil
 }
 
-func (d *decoder) step(buf []byte, from, at, end int) (int, error) {
+func (d *decoder) decodeStep(buf []byte, from, at, end int) (int, error) {
 	switch d.phase {
 	case inHeader:
-		return at, d.header()
+		return at, d.readBlockHeader()
 	case inStored:
 		return d.copyStored(buf, at, end)
 	case inMatch:
@@ -181,43 +181,43 @@ func (d *decoder) step(buf []byte, from, at, end int) (int, error) {
 		}
 		return at + n, nil
 	}
-	at, err := d.fast(buf, from, at, end)
+	at, err := d.decodeFast(buf, from, at, end)
 	if err != nil || d.phase != inCodes {
 		return at, err
 	}
-	return d.careful(buf, from, at, end)
+	return d.decodeCareful(buf, from, at, end)
 }
 
-// header reads a block's header, and its codes where it has some.
-func (d *decoder) header() error {
-	d.load()
+// readBlockHeader reads a block's header, with its codes if it has some.
+func (d *decoder) readBlockHeader() error {
+	d.loadBits()
 	d.last = d.takeBits(1) == 1
 	kind := d.takeBits(2)
-	if err := d.overrun(); err != nil {
+	if err := d.checkOverrun(); err != nil {
 		return err
 	}
 	switch kind {
 	case 0:
-		return d.storedHeader()
+		return d.readStoredHeader()
 	case 1:
 		d.phase = inCodes
-		return d.fixedCodes()
+		return d.setFixedCodes()
 	case 2:
 		d.phase = inCodes
-		return d.ownCodes()
+		return d.readCodes()
 	}
-	return corrupt("a block of kind 3 at %d", d.at())
+	return corruptError("a block of kind 3 at %d", d.offset())
 }
 
-func (d *decoder) blockEnd() {
+func (d *decoder) endBlock() {
 	d.phase = inHeader
 	if d.last {
 		d.phase = atEnd
 	}
 }
 
-func (d *decoder) storedHeader() error {
-	if err := d.align(); err != nil {
+func (d *decoder) readStoredHeader() error {
+	if err := d.alignByte(); err != nil {
 		return err
 	}
 	if d.have-d.next < 4 {
@@ -225,12 +225,12 @@ func (d *decoder) storedHeader() error {
 	}
 	n, not := binary.LittleEndian.Uint16(d.window[d.next:]), binary.LittleEndian.Uint16(d.window[d.next+2:])
 	if n != ^not {
-		return corrupt("a stored block's length at %d does not match its complement", d.at())
+		return corruptError("a stored block's length at %d does not match its complement", d.offset())
 	}
 	d.next += 4
 	d.stored = int(n)
 	if d.phase = inStored; n == 0 {
-		d.blockEnd()
+		d.endBlock()
 	}
 	return nil
 }
@@ -243,12 +243,12 @@ func (d *decoder) copyStored(buf []byte, at, end int) (int, error) {
 	copy(buf[at:], d.window[d.next:d.next+n])
 	d.next += n
 	if d.stored -= n; d.stored == 0 {
-		d.blockEnd()
+		d.endBlock()
 	}
 	return at + n, nil
 }
 
-// copyMatch repeats n bytes from dist before at, which may be among them.
+// copyMatch copies n bytes from dist before at. The source may overlap the copy.
 func copyMatch(buf []byte, at, dist, n int) {
 	for n > 0 {
 		k := copy(buf[at:at+n], buf[at-dist:at])
@@ -257,20 +257,20 @@ func copyMatch(buf []byte, at, dist, n int) {
 	}
 }
 
-// careful decodes where the fast loop cannot: close to the end of the output or
-// of the input. It returns to let the window be filled.
-func (d *decoder) careful(buf []byte, from, at, end int) (int, error) {
+// decodeCareful decodes near the end of the output or of the input, where decodeFast
+// cannot. It returns when the window must be filled.
+func (d *decoder) decodeCareful(buf []byte, from, at, end int) (int, error) {
 	for at < end {
 		if !d.ended && d.have-d.next < 2*padBytes {
 			return at, nil
 		}
-		d.load()
-		e := d.symbols.find(d.held)
-		if e&isLiteral != 0 { // of a pair, the first alone
+		d.loadBits()
+		e := d.symbols.lookUp(d.held)
+		if e&isLiteral != 0 { // of a pair, only the first
 			n := uint(e>>singleShift) & 15
 			buf[at] = byte(e >> valueShift)
 			d.takeBits(n)
-			if err := d.overrun(); err != nil {
+			if err := d.checkOverrun(); err != nil {
 				return at, err
 			}
 			at++
@@ -278,10 +278,10 @@ func (d *decoder) careful(buf []byte, from, at, end int) (int, error) {
 		}
 		if e&isEnd != 0 {
 			d.takeBits(uint(e & 63))
-			d.blockEnd()
-			return at, d.overrun()
+			d.endBlock()
+			return at, d.checkOverrun()
 		}
-		if err := d.match(e, at-from); err != nil {
+		if err := d.readMatch(e, at-from); err != nil {
 			return at, err
 		}
 		n := min(d.length, end-at)
@@ -294,37 +294,38 @@ func (d *decoder) careful(buf []byte, from, at, end int) (int, error) {
 	return at, nil
 }
 
-// match reads the rest of a match whose length has the entry e; back is how far
-// it can reach.
-func (d *decoder) match(e entry, back int) error {
+// readMatch reads the rest of a match whose length has the entry e. back is how far it
+// may reach.
+func (d *decoder) readMatch(e tableEntry, back int) error {
 	if e&isBad != 0 {
-		return d.unknown()
+		return d.badCodeError()
 	}
-	d.length = e.value(d.held)
+	d.length = e.matchValue(d.held)
 	d.takeBits(uint(e & 63))
-	e = d.reaches.find(d.held)
+	e = d.reaches.lookUp(d.held)
 	if e&isBad != 0 {
-		return d.unknown()
+		return d.badCodeError()
 	}
-	d.dist = e.value(d.held)
+	d.dist = e.matchValue(d.held)
 	d.takeBits(uint(e & 63))
-	if err := d.overrun(); err != nil {
+	if err := d.checkOverrun(); err != nil {
 		return err
 	}
 	if d.dist > back {
-		return d.tooFar(d.dist)
+		return d.badDistanceError(d.dist)
 	}
 	return nil
 }
 
-// unknown is for bits that are no code; those behind the input's end are none.
-func (d *decoder) unknown() error {
+// badCodeError is the error of bits that are no code. At the input's end it is
+// io.ErrUnexpectedEOF.
+func (d *decoder) badCodeError() error {
 	if d.ended && d.next-int(d.count/8)+8 > d.have {
 		return io.ErrUnexpectedEOF
 	}
-	return corrupt("no code is like the bits at %d", d.at())
+	return corruptError("no code is like the bits at %d", d.offset())
 }
 
-func (d *decoder) tooFar(dist int) error {
-	return corrupt("at %d something is repeated from %d bytes before, where the stream has not begun", d.at(), dist)
+func (d *decoder) badDistanceError(dist int) error {
+	return corruptError("at %d something is repeated from %d bytes before, where the stream has not begun", d.offset(), dist)
 }

@@ -9,14 +9,14 @@ import (
 	"slipway/flash/source/crc"
 )
 
-// check is what proves a block.
+// check is the check of a block's content.
 type check interface {
 	Out
-	sum() []byte
-	size() int
+	checkSum() []byte
+	checkBytes() int
 }
 
-// checks are those that streams can have, by their number.
+// checks maps the numbers of checks to their kinds.
 var checks = [256]func() check{
 	0:  func() check { return none{} },
 	1:  func() check { return &cyclic{kind: crc.IEEE, bytes: 4} },
@@ -28,8 +28,8 @@ type none struct{}
 
 func (none) Write(p []byte) (int, error) { return len(p), nil }
 func (none) SkipZeros(int64) error       { return nil }
-func (none) sum() []byte                 { return nil }
-func (none) size() int                   { return 0 }
+func (none) checkSum() []byte            { return nil }
+func (none) checkBytes() int             { return 0 }
 
 type cyclic struct {
 	kind  crc.Kind
@@ -47,8 +47,8 @@ func (c *cyclic) SkipZeros(n int64) error {
 	return nil
 }
 
-func (c *cyclic) sum() []byte { return binary.LittleEndian.AppendUint64(nil, c.now)[:c.bytes] }
-func (c *cyclic) size() int   { return c.bytes }
+func (c *cyclic) checkSum() []byte { return binary.LittleEndian.AppendUint64(nil, c.now)[:c.bytes] }
+func (c *cyclic) checkBytes() int  { return c.bytes }
 
 type digest struct{ hash.Hash }
 
@@ -61,17 +61,17 @@ func (d digest) SkipZeros(n int64) error {
 	return nil
 }
 
-func (d digest) sum() []byte { return d.Sum(nil) }
-func (d digest) size() int   { return d.Size() }
+func (d digest) checkSum() []byte { return d.Sum(nil) }
+func (d digest) checkBytes() int  { return d.Size() }
 
-// proved hands on a block's content, and proves it meanwhile.
-type proved struct {
+// checkedOutput passes on a block's content, and computes its check.
+type checkedOutput struct {
 	check
 	out  Out
-	left int64 // that the index promises
+	left int64 // bytes left, by the index
 }
 
-func (p *proved) Write(b []byte) (int, error) {
+func (p *checkedOutput) Write(b []byte) (int, error) {
 	if p.left -= int64(len(b)); p.left < 0 {
 		return 0, errTooLong
 	}
@@ -79,7 +79,7 @@ func (p *proved) Write(b []byte) (int, error) {
 	return p.out.Write(b)
 }
 
-func (p *proved) SkipZeros(n int64) error {
+func (p *checkedOutput) SkipZeros(n int64) error {
 	if p.left -= n; p.left < 0 {
 		return errTooLong
 	}
@@ -87,4 +87,6 @@ func (p *proved) SkipZeros(n int64) error {
 	return p.out.SkipZeros(n)
 }
 
-func (p *proved) matches(sum []byte) bool { return p.left == 0 && bytes.Equal(p.sum(), sum) }
+func (p *checkedOutput) matchesCheck(sum []byte) bool {
+	return p.left == 0 && bytes.Equal(p.checkSum(), sum)
+}

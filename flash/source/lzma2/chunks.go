@@ -8,23 +8,23 @@ import (
 	"unsafe"
 )
 
-// Out takes what is decoded.
+// Out receives the decoded bytes.
 type Out interface {
 	Write(p []byte) (int, error) // p is the caller's
 	SkipZeros(n int64) error     // n bytes of zeros are next
 }
 
-// chunks decodes LZMA2: chunks that are packed or plain.
-type chunks struct {
+// chunkReader decodes LZMA2's chunks, which are compressed or stored.
+type chunkReader struct {
 	*decoder
 	src *bufio.Reader
 	out Out
 
-	known, models bool // there is a dictionary, and there are models
+	known, models bool // a dictionary was begun; the model is initialised
 }
 
-// all decodes up to the end mark.
-func (c *chunks) all() error {
+// readAll decodes up to the end mark.
+func (c *chunkReader) readAll() error {
 	for {
 		control, err := c.src.ReadByte()
 		if err != nil {
@@ -34,9 +34,9 @@ func (c *chunks) all() error {
 		case control == 0:
 			return nil
 		case control >= 0x80:
-			err = c.packed(control)
+			err = c.readCompressed(control)
 		case control <= 2:
-			err = c.plain(control)
+			err = c.readStored(control)
 		default:
 			err = fmt.Errorf("a chunk of kind %#x", control)
 		}
@@ -46,10 +46,10 @@ func (c *chunks) all() error {
 	}
 }
 
-// plain takes a chunk that is not packed.
-func (c *chunks) plain(control byte) error {
+// readStored copies a stored chunk.
+func (c *chunkReader) readStored(control byte) error {
 	if control == 1 {
-		c.ring.forget()
+		c.ring.resetDictionary()
 		c.known, c.models = true, false
 	}
 	var head [2]byte
@@ -60,7 +60,7 @@ func (c *chunks) plain(control byte) error {
 		return errNoDictionary
 	}
 	for n := int(binary.BigEndian.Uint16(head[:])) + 1; n > 0; {
-		c.ring.around()
+		c.ring.wrapAround()
 		k := min(n, c.ring.lapEnd()-c.ring.at)
 		from := c.ring.at
 		if _, err := io.ReadFull(c.src, c.ring.bytes[from:from+k]); err != nil {
@@ -68,7 +68,7 @@ func (c *chunks) plain(control byte) error {
 		}
 		c.ring.at += k
 		n -= k
-		if err := c.hand(from); err != nil {
+		if err := c.sendOutput(from); err != nil {
 			return err
 		}
 	}
@@ -80,42 +80,42 @@ var (
 	errSymbols      = fmt.Errorf("a chunk is not what any packer writes")
 )
 
-// packed decodes a chunk of LZMA.
-func (c *chunks) packed(control byte) error {
+// readCompressed decodes a chunk of LZMA.
+func (c *chunkReader) readCompressed(control byte) error {
 	var head [5]byte
 	if _, err := io.ReadFull(c.src, head[:4]); err != nil {
 		return err
 	}
 	unpacked := int(control&0x1f)<<16 + int(binary.BigEndian.Uint16(head[:])) + 1
 	size := int(binary.BigEndian.Uint16(head[2:])) + 1
-	if err := c.begin(control >> 5 & 3); err != nil {
+	if err := c.resetState(control >> 5 & 3); err != nil {
 		return err
 	}
-	if err := c.load(size); err != nil {
+	if err := c.readChunk(size); err != nil {
 		return err
 	}
 	for unpacked > 0 {
-		c.ring.around()
+		c.ring.wrapAround()
 		from := c.ring.at
-		if !c.decode(min(from+unpacked, c.ring.lapEnd()), from+unpacked) {
+		if !c.decodeSymbols(min(from+unpacked, c.ring.lapEnd()), from+unpacked) {
 			return errSymbols
 		}
 		unpacked -= c.ring.at - from
-		if err := c.hand(from); err != nil {
+		if err := c.sendOutput(from); err != nil {
 			return err
 		}
 	}
-	if !c.finished() {
+	if !c.isFinished() {
 		return errSymbols
 	}
 	return nil
 }
 
-// begin does what a chunk asks for: nothing, new models, and new properties, and a
-// new dictionary.
-func (c *chunks) begin(reset byte) error {
+// resetState resets what the chunk's control byte says: nothing; the model; also the
+// properties; also the dictionary.
+func (c *chunkReader) resetState(reset byte) error {
 	if reset == 3 {
-		c.ring.forget()
+		c.ring.resetDictionary()
 		c.known = true
 	}
 	if reset >= 2 {
@@ -123,7 +123,7 @@ func (c *chunks) begin(reset byte) error {
 		if err != nil {
 			return err
 		}
-		if !c.props(b) {
+		if !c.setProperties(b) {
 			return fmt.Errorf("a chunk has the properties %#x", b)
 		}
 		c.models = true
@@ -132,13 +132,13 @@ func (c *chunks) begin(reset byte) error {
 		return errNoDictionary
 	}
 	if reset >= 1 {
-		c.reset()
+		c.resetModel()
 	}
 	return nil
 }
 
-// load reads a chunk, and begins to decode it.
-func (c *chunks) load(size int) error {
+// readChunk reads a chunk, and starts the range coder.
+func (c *chunkReader) readChunk(size int) error {
 	c.in = c.in[:size+mostInput]
 	if _, err := io.ReadFull(c.src, c.in[:size]); err != nil {
 		return err
@@ -152,8 +152,8 @@ func (c *chunks) load(size int) error {
 	return nil
 }
 
-// finished says whether the coder came out where the packer left off.
-func (c *chunks) finished() bool {
+// isFinished reports whether the coder ended where the encoder did.
+func (c *chunkReader) isFinished() bool {
 	if c.size < smallest {
 		c.code = c.code<<8 | uint64(*(*byte)(c.next))
 		c.next = unsafe.Add(c.next, 1)
@@ -161,13 +161,13 @@ func (c *chunks) finished() bool {
 	return c.next == unsafe.Pointer(&c.in[c.inEnd]) && c.code == 0
 }
 
-// hand hands on what was decoded, but the zeros that are known.
-func (c *chunks) hand(from int) error {
+// sendOutput sends the decoded bytes, and known zeros as such.
+func (c *chunkReader) sendOutput(from int) error {
 	for _, z := range c.ring.zeros {
 		if z.to-z.from < minRunBytes {
 			continue
 		}
-		if err := c.write(c.ring.bytes[from:z.from]); err != nil {
+		if err := c.writeBytes(c.ring.bytes[from:z.from]); err != nil {
 			return err
 		}
 		if err := c.out.SkipZeros(int64(z.to - z.from)); err != nil {
@@ -176,10 +176,10 @@ func (c *chunks) hand(from int) error {
 		from = z.to
 	}
 	c.ring.zeros = c.ring.zeros[:0]
-	return c.write(c.ring.bytes[from:c.ring.at])
+	return c.writeBytes(c.ring.bytes[from:c.ring.at])
 }
 
-func (c *chunks) write(p []byte) error {
+func (c *chunkReader) writeBytes(p []byte) error {
 	if len(p) == 0 {
 		return nil
 	}

@@ -37,7 +37,7 @@ func unpackChunks(p []byte, dictionary int) ([]byte, error) {
 	w.in = make([]byte, 1<<16+mostInput)
 	w.ring = newRing(make([]byte, ringBytes(dictionary)), dictionary)
 	out := &sourcetest.Output{Limit: fuzzLimit}
-	c := chunks{decoder: &w.decoder, src: w.src, out: out}
-	err := c.all()
+	c := chunkReader{decoder: &w.decoder, src: w.src, out: out}
+	err := c.readAll()
 	return out.Bytes(), err
 }

@@ -2,11 +2,11 @@ package lzma2
 
 import "fmt"
 
-// filter is what a block's data went through before it was packed.
+// filter transformed a block's data before compression.
 type filter struct {
 	name  string
-	width int // of each step that is looked at
-	apply func(p []byte, at uint32, s *stage) int
+	width int // of each unit that it transforms
+	undo  func(p []byte, at uint32, s *filterStage) int
 	dist  int // of delta
 }
 
@@ -15,34 +15,34 @@ const (
 	idLZMA2 = 0x21
 )
 
-// filters reads a block's chain of n filters, of which LZMA2 is the last.
-func (b *Block) filters(r *fields, n int) error {
+// parseFilters parses a block's chain of n filters, of which LZMA2 is the last.
+func (b *Block) parseFilters(r *fieldReader, n int) error {
 	for i := range n {
-		id := r.number()
-		props := r.next(r.number())
+		id := r.nextNumber()
+		props := r.nextBytes(r.nextNumber())
 		if r.bad || (id == idLZMA2) != (i == n-1) {
-			return corrupt("the block at %d has filters in an order that cannot be", b.at)
+			return corruptError("the block at %d has filters in an order that cannot be", b.at)
 		}
 		if id == idLZMA2 {
-			return b.dictionary(props)
+			return b.parseDictionary(props)
 		}
-		if err := b.filter(id, props); err != nil {
+		if err := b.addFilter(id, props); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *Block) filter(id uint64, props []byte) error {
-	f, ok := known[id]
+func (b *Block) addFilter(id uint64, props []byte) error {
+	f, ok := xzFilters[id]
 	switch {
 	case !ok:
 		return fmt.Errorf("the block at %d went through filter %#x, which is not known: pack it again with xz -6 -T0", b.at, id)
-	case f.apply == nil:
+	case f.undo == nil:
 		return fmt.Errorf("the block at %d went through the filter for programs of %s, which images are rarely packed with: pack it again with xz -6 -T0", b.at, f.name)
 	case id == idDelta:
 		if len(props) != 1 {
-			return corrupt("the block at %d went through the filter delta with %d properties", b.at, len(props))
+			return corruptError("the block at %d went through the filter delta with %d properties", b.at, len(props))
 		}
 		f.dist = int(props[0]) + 1
 	case len(props) != 0:
@@ -52,9 +52,9 @@ func (b *Block) filter(id uint64, props []byte) error {
 	return nil
 }
 
-func (b *Block) dictionary(props []byte) error {
+func (b *Block) parseDictionary(props []byte) error {
 	if len(props) != 1 || props[0] > 40 {
-		return corrupt("the block at %d has a dictionary of no size", b.at)
+		return corruptError("the block at %d has a dictionary of no size", b.at)
 	}
 	size := uint64(1<<32 - 1)
 	if v := uint(props[0]); v < 40 {
@@ -68,50 +68,50 @@ func (b *Block) dictionary(props []byte) error {
 	return nil
 }
 
-// known are the filters of xz. Those without a function are refused by their name.
-var known = map[uint64]filter{
-	idDelta: {name: "delta", width: 1, apply: addBefore},
+// xzFilters are the filters of xz. Those without a function are refused by name.
+var xzFilters = map[uint64]filter{
+	idDelta: {name: "delta", width: 1, undo: undoDelta},
 	4:       {name: "x86"},
 	5:       {name: "powerpc"},
 	6:       {name: "ia64"},
-	7:       {name: "arm", width: 4, apply: arm},
-	8:       {name: "armthumb", width: 2, apply: armthumb},
+	7:       {name: "arm", width: 4, undo: undoARM},
+	8:       {name: "armthumb", width: 2, undo: undoThumb},
 	9:       {name: "sparc"},
-	10:      {name: "arm64", width: 4, apply: arm64},
+	10:      {name: "arm64", width: 4, undo: undoARM64},
 	11:      {name: "riscv"},
 }
 
-// stage puts back what a filter changed, and hands it on.
-type stage struct {
+// filterStage undoes a filter, and passes on the result.
+type filterStage struct {
 	filter
-	out  Out
-	at   uint32 // position of the first byte in held
-	held []byte // that the filter has not done yet
-	past [256]byte
+	out     Out
+	at      uint32 // position of the first byte in held
+	pending []byte // not yet transformed
+	past    [256]byte
 }
 
-func (f filter) stage(out Out) *stage { return &stage{filter: f, out: out} }
+func (f filter) newStage(out Out) *filterStage { return &filterStage{filter: f, out: out} }
 
 const stageBytes = 64 << 10
 
-func (s *stage) Write(p []byte) (int, error) {
+func (s *filterStage) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 {
 		k := min(len(p), stageBytes)
-		s.held = append(s.held, p[:k]...)
+		s.pending = append(s.pending, p[:k]...)
 		p = p[k:]
-		done := s.apply(s.held, s.at, s)
-		if _, err := s.out.Write(s.held[:done]); err != nil {
+		done := s.undo(s.pending, s.at, s)
+		if _, err := s.out.Write(s.pending[:done]); err != nil {
 			return 0, err
 		}
 		s.at += uint32(done)
-		s.held = s.held[:copy(s.held, s.held[done:])]
+		s.pending = s.pending[:copy(s.pending, s.pending[done:])]
 	}
 	return n, nil
 }
 
-// SkipZeros cannot skip: what a filter makes of zeros depends on what is before.
-func (s *stage) SkipZeros(n int64) error {
+// SkipZeros cannot skip, since a filter's result for zeros depends on the bytes before.
+func (s *filterStage) SkipZeros(n int64) error {
 	for ; n > 0; n -= int64(len(zeroBlock)) {
 		if _, err := s.Write(zeroBlock[:min(n, int64(len(zeroBlock)))]); err != nil {
 			return err
@@ -120,15 +120,16 @@ func (s *stage) SkipZeros(n int64) error {
 	return nil
 }
 
-// flush hands on what was too short for the filter.
-func (s *stage) flush() error {
-	_, err := s.out.Write(s.held)
-	s.held = nil
+// flushPending sends the bytes that were too short for the filter.
+func (s *filterStage) flushPending() error {
+	_, err := s.out.Write(s.pending)
+	s.pending = nil
 	return err
 }
 
-// addBefore undoes delta: each byte was stored as its difference to one before.
-func addBefore(p []byte, at uint32, s *stage) int {
+// undoDelta adds to each byte the one at the filter's distance before it, since the
+// difference was stored.
+func undoDelta(p []byte, at uint32, s *filterStage) int {
 	for i := range p {
 		place := (int(at) + i) & 0xff
 		p[i] += s.past[(place-s.dist)&0xff]
@@ -137,9 +138,9 @@ func addBefore(p []byte, at uint32, s *stage) int {
 	return len(p)
 }
 
-// arm undoes BL: its target was stored as an address, which repeats more often than
-// what it is in the program, a distance.
-func arm(p []byte, at uint32, _ *stage) int {
+// undoARM turns the absolute target of BL back into a distance. Absolute addresses
+// repeat more often.
+func undoARM(p []byte, at uint32, _ *filterStage) int {
 	i := 0
 	for ; i+4 <= len(p); i += 4 {
 		if p[i+3] == 0xeb {
@@ -151,8 +152,8 @@ func arm(p []byte, at uint32, _ *stage) int {
 	return i
 }
 
-// armthumb undoes the pair of instructions that is BL there.
-func armthumb(p []byte, at uint32, _ *stage) int {
+// undoThumb does so for the pair of instructions that is BL in Thumb.
+func undoThumb(p []byte, at uint32, _ *filterStage) int {
 	i := 0
 	for ; i+4 <= len(p); i += 2 {
 		if p[i+1]&0xf8 != 0xf0 || p[i+3]&0xf8 != 0xf8 {
@@ -167,8 +168,8 @@ func armthumb(p []byte, at uint32, _ *stage) int {
 	return i
 }
 
-// arm64 undoes BL, and ADRP of what lies within 512 MiB.
-func arm64(p []byte, at uint32, _ *stage) int {
+// undoARM64 does so for BL, and for ADRP with targets within 512 MiB.
+func undoARM64(p []byte, at uint32, _ *filterStage) int {
 	i := 0
 	for ; i+4 <= len(p); i += 4 {
 		v := uint32(p[i]) | uint32(p[i+1])<<8 | uint32(p[i+2])<<16 | uint32(p[i+3])<<24

@@ -11,26 +11,26 @@ const (
 	maxMatch   = 273
 )
 
-// lengths is how the length of a match is coded.
-type lengths struct {
+// lengthModel is the model of a match's length.
+type lengthModel struct {
 	notShort, long prob
 	short, middle  [positions][8]prob
 	high           [256]prob
 }
 
-// model is all that adapts to the data.
+// model is everything that adapts to the data.
 type model struct {
 	isMatch, longRep0                [states * positions]prob
 	isRep, notRep0, notRep1, notRep2 [states]prob
 	slot                             [4][64]prob
 	far                              [128]prob // distances of 4 to 127, by slot
 	align                            [16]prob
-	match, rep                       lengths
+	match, rep                       lengthModel
 	literals                         [1 << maxLcLp][0x300]prob
 }
 
-// even makes all bits as likely 0 as 1.
-func (m *model) even() {
+// resetProbs makes 0 and 1 equally likely for all bits.
+func (m *model) resetProbs() {
 	all := unsafe.Slice((*prob)(unsafe.Pointer(m)), unsafe.Sizeof(*m)/unsafe.Sizeof(prob(0)))
 	for i := range all {
 		all[i] = evenProb
@@ -54,13 +54,13 @@ type decoder struct {
 	inEnd int
 }
 
-// reset forgets what was learnt, and the distances.
-func (d *decoder) reset() {
-	d.model.even()
+// resetModel resets the model and the last distances.
+func (d *decoder) resetModel() {
+	d.model.resetProbs()
 	d.state, d.reps = 0, [4]uint32{}
 }
 
-func (d *decoder) props(b byte) bool {
+func (d *decoder) setProperties(b byte) bool {
 	if b >= 9*5*5 {
 		return false
 	}
@@ -68,24 +68,24 @@ func (d *decoder) props(b byte) bool {
 	return d.lc+d.lp <= maxLcLp
 }
 
-// decode decodes symbols until the ring's place is enough or more, but at most most.
-// It returns false where something comes that no encoder writes, or the input is used
-// up before.
-func (d *decoder) decode(enough, most int) bool {
+// decodeSymbols decodes symbols until the ring's position is at least enough, and at
+// most most. It returns false for symbols that no encoder writes, or where the input
+// ends before.
+func (d *decoder) decodeSymbols(enough, most int) bool {
 	out := unsafe.Pointer(unsafe.SliceData(d.ring.bytes))
 	c, at, state := d.coder, d.ring.at, d.state
 	begin, reach, lap := d.ring.begin, d.ring.reach, uint32(d.ring.before)-uint32(d.ring.begin)
 	posMask, literalMask, lc := uint32(1)<<d.pb-1, uint64(1)<<d.lp-1, d.lc&15
-	last, inEnd := uint64(d.ring.back(at, 1)), uintptr(unsafe.Pointer(&d.in[d.inEnd]))
+	last, inEnd := uint64(d.ring.byteBefore(at, 1)), uintptr(unsafe.Pointer(&d.in[d.inEnd]))
 	for at < enough && uintptr(c.next) <= inEnd {
 		pos := lap + uint32(at)
 		var one bool
-		if c, one = c.bit(&d.isMatch[state*positions+pos&posMask]); !one {
+		if c, one = c.decodeBit(&d.isMatch[state*positions+pos&posMask]); !one {
 			p := &d.literals[((uint64(pos)&literalMask)<<lc+last>>(8-lc))&(1<<maxLcLp-1)]
 			if state < firstMatch {
-				c, last = c.tree(unsafe.Pointer(p), 0x100)
+				c, last = c.decodeTree(unsafe.Pointer(p), 0x100)
 			} else {
-				c, last = c.matched(p, d.ring.back(at, int(d.reps[0])+1))
+				c, last = c.decodeMatched(p, d.ring.byteBefore(at, int(d.reps[0])+1))
 			}
 			last &= 0xff
 			*(*byte)(unsafe.Add(out, at)) = byte(last)
@@ -94,11 +94,11 @@ func (d *decoder) decode(enough, most int) bool {
 			continue
 		}
 		var length uint64
-		if c, one = c.bit(&d.isRep[state]); !one {
-			c, length = d.newMatch(c, pos&posMask)
+		if c, one = c.decodeBit(&d.isRep[state]); !one {
+			c, length = d.readMatch(c, pos&posMask)
 			state = 7 + state/firstMatch*3
 		} else {
-			c, length, state = d.repeated(c, pos&posMask, state)
+			c, length, state = d.readRepeat(c, pos&posMask, state)
 		}
 		dist, n := int(d.reps[0])+1, int(length)
 		if n > most-at {
@@ -106,7 +106,7 @@ func (d *decoder) decode(enough, most int) bool {
 		}
 		if dist >= 16 && dist <= at-begin && dist <= reach {
 			copy16(unsafe.Add(out, at), dist, n)
-		} else if !d.ring.repeat(at, dist, n) {
+		} else if !d.ring.copyMatch(at, dist, n) {
 			return false
 		}
 		at += n
@@ -116,7 +116,7 @@ func (d *decoder) decode(enough, most int) bool {
 	return at >= enough && uintptr(c.next) <= inEnd
 }
 
-// copy16 copies in pieces of 16 bytes, up to 32 more than it should.
+// copy16 copies in units of 16 bytes, up to 32 bytes too many.
 func copy16(to unsafe.Pointer, dist, length int) {
 	from := unsafe.Add(to, -dist)
 	*(*[16]byte)(to) = *(*[16]byte)(from)
@@ -126,10 +126,10 @@ func copy16(to unsafe.Pointer, dist, length int) {
 	}
 }
 
-// newMatch reads a length and a distance.
-func (d *decoder) newMatch(c coder, pos uint32) (coder, uint64) {
-	c, length := d.match.decode(c, pos)
-	c, slot := c.tree(unsafe.Pointer(&d.slot[min(length-minMatch, 3)]), 64)
+// readMatch reads a length and a distance.
+func (d *decoder) readMatch(c coder, pos uint32) (coder, uint64) {
+	c, length := d.match.decodeLength(c, pos)
+	c, slot := c.decodeTree(unsafe.Pointer(&d.slot[min(length-minMatch, 3)]), 64)
 	slot -= 64
 	dist := slot
 	if slot >= 4 {
@@ -137,11 +137,11 @@ func (d *decoder) newMatch(c coder, pos uint32) (coder, uint64) {
 		dist = (2 | slot&1) << n
 		var low uint64
 		if slot < 14 {
-			c, low = c.reverse(unsafe.Pointer(&d.far[dist-slot]), n)
+			c, low = c.decodeReverse(unsafe.Pointer(&d.far[dist-slot]), n)
 		} else {
-			c, low = c.even(n - 4)
+			c, low = c.decodeDirect(n - 4)
 			dist += low << 4
-			c, low = c.reverse(unsafe.Pointer(&d.align), 4)
+			c, low = c.decodeReverse(unsafe.Pointer(&d.align), 4)
 		}
 		dist += low
 	}
@@ -149,35 +149,35 @@ func (d *decoder) newMatch(c coder, pos uint32) (coder, uint64) {
 	return c, length
 }
 
-// repeated reads which of the last distances is meant, and a length.
-func (d *decoder) repeated(c coder, pos, state uint32) (coder, uint64, uint32) {
+// readRepeat reads which of the last distances to use, and a length.
+func (d *decoder) readRepeat(c coder, pos, state uint32) (coder, uint64, uint32) {
 	next := 8 + state/firstMatch*3
-	c, one := c.bit(&d.notRep0[state])
+	c, one := c.decodeBit(&d.notRep0[state])
 	if !one {
-		if c, one = c.bit(&d.longRep0[state*positions+pos]); !one {
+		if c, one = c.decodeBit(&d.longRep0[state*positions+pos]); !one {
 			return c, 1, 9 + state/firstMatch*2
 		}
-	} else if c, one = c.bit(&d.notRep1[state]); !one {
+	} else if c, one = c.decodeBit(&d.notRep1[state]); !one {
 		d.reps[0], d.reps[1] = d.reps[1], d.reps[0]
-	} else if c, one = c.bit(&d.notRep2[state]); !one {
+	} else if c, one = c.decodeBit(&d.notRep2[state]); !one {
 		d.reps = [4]uint32{d.reps[2], d.reps[0], d.reps[1], d.reps[3]}
 	} else {
 		d.reps = [4]uint32{d.reps[3], d.reps[0], d.reps[1], d.reps[2]}
 	}
-	c, length := d.rep.decode(c, pos)
+	c, length := d.rep.decodeLength(c, pos)
 	return c, length, next
 }
 
-func (l *lengths) decode(c coder, pos uint32) (coder, uint64) {
-	c, one := c.bit(&l.notShort)
+func (l *lengthModel) decodeLength(c coder, pos uint32) (coder, uint64) {
+	c, one := c.decodeBit(&l.notShort)
 	if !one {
-		c, n := c.tree(unsafe.Pointer(&l.short[pos]), 8)
+		c, n := c.decodeTree(unsafe.Pointer(&l.short[pos]), 8)
 		return c, minMatch + n - 8
 	}
-	if c, one = c.bit(&l.long); !one {
-		c, n := c.tree(unsafe.Pointer(&l.middle[pos]), 8)
+	if c, one = c.decodeBit(&l.long); !one {
+		c, n := c.decodeTree(unsafe.Pointer(&l.middle[pos]), 8)
 		return c, minMatch + 8 + n - 8
 	}
-	c, n := c.tree(unsafe.Pointer(&l.high), 256)
+	c, n := c.decodeTree(unsafe.Pointer(&l.high), 256)
 	return c, minMatch + 16 + n - 256
 }

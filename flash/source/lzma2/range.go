@@ -3,16 +3,16 @@ package lzma2
 import "unsafe"
 
 // coder is a range decoder. It is a value, so that its fields stay in registers: each
-// function takes one and returns what became of it. It reads through a pointer, which
-// is safe as a symbol takes fewer bytes than there are zeros behind the input, and
-// after each symbol its caller looks whether it is still in the input.
+// function takes a coder and returns the changed one. It reads through a pointer. That
+// is safe, since a symbol takes fewer bytes than there are zeros after the input. After
+// each symbol the caller checks that the pointer is still in the input.
 type coder struct {
 	size uint64         // of the range, below 1<<32
 	code uint64         // below size, but where the input is damaged
 	next unsafe.Pointer // byte of the input
 }
 
-// prob is how likely it is, of 2048, that a bit is 0.
+// prob is the probability, of 2048, that a bit is 0.
 type prob = uint16
 
 const (
@@ -20,12 +20,12 @@ const (
 	evenProb  = 1 << probBits / 2
 	adapts    = 5
 	smallest  = 1 << 24                             // a smaller range takes another byte
-	offset    = 1<<64 + 1<<adapts - 1 - 1<<probBits // to round up what is below zero
+	offset    = 1<<64 + 1<<adapts - 1 - 1<<probBits // to round up negative numbers
 	mostInput = 32                                  // more than the bytes that one symbol can take
 )
 
-// bit decodes one whose prob is unlikely to surprise: it branches.
-func (c coder) bit(p *prob) (coder, bool) {
+// decodeBit decodes a predictable bit, with a branch.
+func (c coder) decodeBit(p *prob) (coder, bool) {
 	if c.size < smallest {
 		c.code = c.code<<8 | uint64(*(*byte)(c.next))
 		c.size <<= 8
@@ -44,12 +44,12 @@ func (c coder) bit(p *prob) (coder, bool) {
 	return c, true
 }
 
-// tree decodes a number below limit, a power of two, the highest bit first, and
-// returns it with limit added. It does not branch, as these bits are hard to foresee: less is all ones where
-// the bit is 0, and then takes the one thing instead of the other. Both probs that can
-// be next are read before it is known which one it is; p may be read to twice its
-// length therefore.
-func (c coder) tree(p unsafe.Pointer, limit uint64) (coder, uint64) {
+// decodeTree decodes a number below limit, a power of two, the highest bit first, and
+// returns it with limit added. It does not branch, since these bits are hard to
+// predict. less is all ones where the bit is 0, and selects between two values. Both
+// possible next probs are read before the bit is known. p may therefore be read to
+// twice its length.
+func (c coder) decodeTree(p unsafe.Pointer, limit uint64) (coder, uint64) {
 	m := uint64(1)
 	v := uint64(*(*prob)(unsafe.Add(p, 2)))
 	for m < limit {
@@ -72,9 +72,9 @@ func (c coder) tree(p unsafe.Pointer, limit uint64) (coder, uint64) {
 	return c, m
 }
 
-// matched is tree for a byte after a match, where match is what would have continued
-// that: as long as the bits are its bits, their probs depend on it.
-func (c coder) matched(p *[0x300]prob, match byte) (coder, uint64) {
+// decodeMatched is decodeTree for a byte after a match, where match is the byte that
+// would continue the match. While the bits agree with it, their probs depend on it.
+func (c coder) decodeMatched(p *[0x300]prob, match byte) (coder, uint64) {
 	m, other, where := uint64(1), uint64(match), uint64(0x100)
 	for m < 0x100 {
 		if c.size < smallest {
@@ -94,13 +94,13 @@ func (c coder) matched(p *[0x300]prob, match byte) (coder, uint64) {
 		c.code += bound & less
 		*at = prob(v - uint64(int64(v+less&offset)>>adapts))
 		m = 2*m + 1 + less
-		where = same ^ where&less // kept where the bit is that of match
+		where = same ^ where&less // stays where the bit agrees with match
 	}
 	return c, m
 }
 
-// reverse is tree for a number of n bits, the lowest first.
-func (c coder) reverse(p unsafe.Pointer, n uint64) (coder, uint64) {
+// decodeReverse is decodeTree for a number of n bits, the lowest first.
+func (c coder) decodeReverse(p unsafe.Pointer, n uint64) (coder, uint64) {
 	m, sum := uint64(1), uint64(0)
 	for i := range n {
 		if c.size < smallest {
@@ -123,8 +123,8 @@ func (c coder) reverse(p unsafe.Pointer, n uint64) (coder, uint64) {
 	return c, sum
 }
 
-// even decodes n bits that are as likely 0 as 1, the highest first.
-func (c coder) even(n uint64) (coder, uint64) {
+// decodeDirect decodes n bits of equal probability, the highest first.
+func (c coder) decodeDirect(n uint64) (coder, uint64) {
 	v := uint64(0)
 	for range n {
 		if c.size < smallest {

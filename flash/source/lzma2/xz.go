@@ -1,5 +1,5 @@
-// Package lzma2 decodes xz files: their index first, which says where the blocks lie,
-// then each block by itself, so that several cores can work on one file.
+// Package lzma2 decodes xz files block by block, so that several cores can work on one
+// file. It reads the index first, which lists the blocks.
 package lzma2
 
 import (
@@ -29,7 +29,7 @@ var (
 	footerMagic = []byte("YZ")
 )
 
-// File is an xz file whose index was read and whose blocks can be decoded.
+// File is an xz file with its index. Its blocks can be decoded.
 type File struct {
 	src    io.ReaderAt
 	Blocks []Block // ascending, and together the whole image
@@ -48,18 +48,18 @@ type Block struct {
 	chain  []filter
 }
 
-// corrupt is everything that a file can have wrong.
-func corrupt(format string, args ...any) error {
+// corruptError is the error of damaged content.
+func corruptError(format string, args ...any) error {
 	return fmt.Errorf("the file is damaged: %s; fetch or build it again", fmt.Sprintf(format, args...))
 }
 
-// Open reads the index of each of the file's streams, the last one first, and the
-// header of each block: what cannot be decoded is refused here.
+// Open reads the index of each stream, the last one first, and the header of each
+// block. It refuses blocks that cannot be decoded.
 func Open(src io.ReaderAt, size int64) (*File, error) {
 	f := &File{src: src, spare: make(chan *workspace, maxSpare)}
 	streams := 0
 	for end := size; end > 0; {
-		start, blocks, err := f.stream(end, size)
+		start, blocks, err := f.readStream(end, size)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +80,7 @@ func Open(src io.ReaderAt, size int64) (*File, error) {
 		if off += b.Len; off > maxImageBytes {
 			return nil, fmt.Errorf("it unpacks to more than %d TiB, which no disk holds", int64(maxImageBytes)>>40)
 		}
-		if err := f.blockHeader(b); err != nil {
+		if err := f.readBlockHeader(b); err != nil {
 			return nil, err
 		}
 	}
@@ -91,8 +91,8 @@ func tooManyBlocks(n int) error {
 	return fmt.Errorf("it has %d blocks or more, and %d is the most that is taken: pack it again with xz -6 -T0", n, maxBlocks)
 }
 
-// read reads n bytes, of which Open knows that the file has them.
-func (f *File) read(at int64, n int) ([]byte, error) {
+// readAt reads n bytes that the file is known to have.
+func (f *File) readAt(at int64, n int) ([]byte, error) {
 	p := make([]byte, n)
 	got, err := f.src.ReadAt(p, at)
 	if got == n {
@@ -101,58 +101,58 @@ func (f *File) read(at int64, n int) ([]byte, error) {
 	return p, err
 }
 
-// stream finds the stream that ends at end, or before some zeros that do, and returns
-// where it begins, and its blocks.
-func (f *File) stream(end, size int64) (start int64, blocks []Block, err error) {
-	if end, err = f.padding(end); err != nil {
+// readStream reads the stream that ends at end, or before padding that does. It returns
+// the stream's start, and its blocks.
+func (f *File) readStream(end, size int64) (start int64, blocks []Block, err error) {
+	if end, err = f.skipPadding(end); err != nil {
 		return 0, nil, err
 	}
 	if end < 2*headerBytes {
-		return 0, nil, cutOff(end, size)
+		return 0, nil, cutOffError(end, size)
 	}
-	foot, err := f.read(end-headerBytes, headerBytes)
+	foot, err := f.readAt(end-headerBytes, headerBytes)
 	if err != nil {
 		return 0, nil, err
 	}
 	if !bytes.Equal(foot[10:], footerMagic) {
-		return 0, nil, cutOff(end, size)
+		return 0, nil, cutOffError(end, size)
 	}
 	if binary.LittleEndian.Uint32(foot) != crc32.ChecksumIEEE(foot[4:10]) {
-		return 0, nil, corrupt("what ends a stream at %d does not match its checksum", end)
+		return 0, nil, corruptError("what ends a stream at %d does not match its checksum", end)
 	}
 	indexBytes := (int64(binary.LittleEndian.Uint32(foot[4:])) + 1) * 4
 	at := end - headerBytes - indexBytes
 	switch {
 	case at < headerBytes:
-		return 0, nil, corrupt("the stream that ends at %d has an index of %d bytes", end, indexBytes)
+		return 0, nil, corruptError("the stream that ends at %d has an index of %d bytes", end, indexBytes)
 	case indexBytes > maxIndexBytes:
 		return 0, nil, tooManyBlocks(int(indexBytes / 18))
 	}
-	if blocks, err = f.index(at, int(indexBytes)); err != nil {
+	if blocks, err = f.readIndex(at, int(indexBytes)); err != nil {
 		return 0, nil, err
 	}
-	start, err = f.place(blocks, at)
+	start, err = f.setOffsets(blocks, at)
 	if err == nil {
-		err = f.streamHeader(start, foot[8:10], blocks)
+		err = f.readStreamHeader(start, foot[8:10], blocks)
 	}
 	return start, blocks, err
 }
 
-// cutOff is for a file that does not end as it should. Streams before the last one
-// were found by the sizes in an index.
-func cutOff(end, size int64) error {
+// cutOffError is the error of a file that does not end in a stream. Earlier streams are
+// found by the sizes in an index.
+func cutOffError(end, size int64) error {
 	if end == size {
 		return errors.New("the file is cut off, or something follows what was packed; fetch or build it again")
 	}
-	return corrupt("no stream ends at %d", end)
+	return corruptError("no stream ends at %d", end)
 }
 
-// padding goes back over zeros, of which there must be a multiple of four.
-func (f *File) padding(end int64) (int64, error) {
+// skipPadding skips zeros backwards. Their number must be a multiple of four.
+func (f *File) skipPadding(end int64) (int64, error) {
 	from := end
 	for end > 0 {
 		n := min(end, 64<<10)
-		p, err := f.read(end-n, int(n))
+		p, err := f.readAt(end-n, int(n))
 		if err != nil {
 			return 0, err
 		}
@@ -164,67 +164,68 @@ func (f *File) padding(end int64) (int64, error) {
 	}
 	// A footer ends with "YZ", never with zeros.
 	if (from-end)%4 != 0 {
-		return 0, corrupt("%d zeros before %d, which is no multiple of four", from-end, from)
+		return 0, corruptError("%d zeros before %d, which is no multiple of four", from-end, from)
 	}
 	return end, nil
 }
 
-// index reads the sizes of a stream's blocks.
-func (f *File) index(at int64, n int) ([]Block, error) {
-	p, err := f.read(at, n)
+// readIndex reads the sizes of a stream's blocks.
+func (f *File) readIndex(at int64, n int) ([]Block, error) {
+	p, err := f.readAt(at, n)
 	if err != nil {
 		return nil, err
 	}
 	body, sum := p[:n-4], binary.LittleEndian.Uint32(p[n-4:])
-	r := fields{p: body}
-	if r.byte() != 0 || crc32.ChecksumIEEE(body) != sum {
-		return nil, corrupt("the index at %d does not match its checksum", at)
+	r := fieldReader{p: body}
+	if r.nextByte() != 0 || crc32.ChecksumIEEE(body) != sum {
+		return nil, corruptError("the index at %d does not match its checksum", at)
 	}
-	count := r.number()
+	count := r.nextNumber()
 	if count > uint64(len(body)/2) {
-		return nil, corrupt("the index at %d has %d blocks in %d bytes", at, count, n)
+		return nil, corruptError("the index at %d has %d blocks in %d bytes", at, count, n)
 	}
 	if count > maxBlocks {
 		return nil, tooManyBlocks(int(count))
 	}
 	blocks := make([]Block, count)
 	for i := range blocks {
-		size, unpacked := r.number(), r.number()
+		size, unpacked := r.nextNumber(), r.nextNumber()
 		if size < 5 || size > maxImageBytes || unpacked > maxImageBytes {
-			return nil, corrupt("block %d of the index at %d has %d bytes for %d", i+1, at, size, unpacked)
+			return nil, corruptError("block %d of the index at %d has %d bytes for %d", i+1, at, size, unpacked)
 		}
 		blocks[i].size, blocks[i].Len = int64(size), int64(unpacked)
 	}
 	if !r.onlyZeros(3) {
-		return nil, corrupt("the index at %d does not end with its last block", at)
+		return nil, corruptError("the index at %d does not end with its last block", at)
 	}
 	return blocks, nil
 }
 
-// place finds where blocks lie that end at end, and returns where the stream begins.
-func (f *File) place(blocks []Block, end int64) (int64, error) {
+// setOffsets sets the offsets of blocks that end at end, and returns where the stream
+// begins.
+func (f *File) setOffsets(blocks []Block, end int64) (int64, error) {
 	at := end
 	for i := len(blocks) - 1; i >= 0; i-- {
 		if at -= (blocks[i].size + 3) &^ 3; at < headerBytes {
-			return 0, corrupt("the index at %d has more than the file", end)
+			return 0, corruptError("the index at %d has more than the file", end)
 		}
 		blocks[i].at = at
 	}
 	return at - headerBytes, nil
 }
 
-func (f *File) streamHeader(at int64, flags []byte, blocks []Block) error {
-	p, err := f.read(at, headerBytes)
+func (f *File) readStreamHeader(at int64, flags []byte, blocks []Block) error {
+	p, err := f.readAt(at, headerBytes)
 	if err != nil {
 		return err
 	}
 	switch {
 	case !bytes.Equal(p[:6], headerMagic):
-		return corrupt("no stream begins at %d", at)
+		return corruptError("no stream begins at %d", at)
 	case crc32.ChecksumIEEE(p[6:8]) != binary.LittleEndian.Uint32(p[8:]):
-		return corrupt("the stream's header at %d does not match its checksum", at)
+		return corruptError("the stream's header at %d does not match its checksum", at)
 	case !bytes.Equal(p[6:8], flags):
-		return corrupt("the stream at %d begins as another kind than it ends", at)
+		return corruptError("the stream at %d begins as another kind than it ends", at)
 	case flags[0] != 0 || checks[flags[1]] == nil:
 		return fmt.Errorf("the stream at %d has checks of a kind that is not known (%#x): pack it again with xz -6 -T0", at, flags)
 	}
@@ -234,54 +235,53 @@ func (f *File) streamHeader(at int64, flags []byte, blocks []Block) error {
 	return nil
 }
 
-// blockHeader reads what a block was packed with.
-func (f *File) blockHeader(b *Block) error {
-	p, err := f.read(b.at, int(min(b.size, maxHeader)))
+// readBlockHeader reads a block's sizes and filters.
+func (f *File) readBlockHeader(b *Block) error {
+	p, err := f.readAt(b.at, int(min(b.size, maxHeader)))
 	if err != nil {
 		return err
 	}
 	b.header = (int(p[0]) + 1) * 4
 	if p[0] == 0 || b.header >= len(p) {
-		return corrupt("no block begins at %d", b.at)
+		return corruptError("no block begins at %d", b.at)
 	}
 	p = p[:b.header]
 	body, sum := p[:b.header-4], binary.LittleEndian.Uint32(p[b.header-4:])
 	if crc32.ChecksumIEEE(body) != sum {
-		return corrupt("the block's header at %d does not match its checksum", b.at)
+		return corruptError("the block's header at %d does not match its checksum", b.at)
 	}
-	if b.packed() < 1 {
-		return corrupt("the block at %d has %d bytes", b.at, b.size)
+	if b.compressedBytes() < 1 {
+		return corruptError("the block at %d has %d bytes", b.at, b.size)
 	}
-	r := fields{p: body[1:]}
-	flags := r.byte()
+	r := fieldReader{p: body[1:]}
+	flags := r.nextByte()
 	if flags&0x3c != 0 {
 		return fmt.Errorf("the block at %d is packed in a way that is not known (flags %#x): pack it again with xz -6 -T0", b.at, flags)
 	}
-	if flags&0x40 != 0 && r.number() != uint64(b.packed()) || flags&0x80 != 0 && r.number() != uint64(b.Len) {
-		return corrupt("the block at %d has other sizes than in the index", b.at)
+	if flags&0x40 != 0 && r.nextNumber() != uint64(b.compressedBytes()) || flags&0x80 != 0 && r.nextNumber() != uint64(b.Len) {
+		return corruptError("the block at %d has other sizes than in the index", b.at)
 	}
-	if err := b.filters(&r, int(flags&3)+1); err != nil {
+	if err := b.parseFilters(&r, int(flags&3)+1); err != nil {
 		return err
 	}
 	if !r.onlyZeros(len(r.p)) {
-		return corrupt("the block's header at %d has more than it says", b.at)
+		return corruptError("the block's header at %d has more than it says", b.at)
 	}
 	return nil
 }
 
-// packed is how many bytes of LZMA2 the block has.
-func (b *Block) packed() int64 {
-	return b.size - int64(b.header) - int64(checks[b.check]().size())
+// compressedBytes returns how many bytes of LZMA2 the block has.
+func (b *Block) compressedBytes() int64 {
+	return b.size - int64(b.header) - int64(checks[b.check]().checkBytes())
 }
 
-// fields reads what headers and indexes are made of. What is not there is zero, and
-// bad is set.
-type fields struct {
+// fieldReader parses headers and indexes. Missing bytes read as zero, and set bad.
+type fieldReader struct {
 	p   []byte
 	bad bool
 }
 
-func (r *fields) next(n uint64) []byte {
+func (r *fieldReader) nextBytes(n uint64) []byte {
 	if n > uint64(len(r.p)) {
 		r.bad, r.p = true, nil
 		return nil
@@ -291,20 +291,20 @@ func (r *fields) next(n uint64) []byte {
 	return p
 }
 
-func (r *fields) byte() byte {
-	if p := r.next(1); p != nil {
+func (r *fieldReader) nextByte() byte {
+	if p := r.nextBytes(1); p != nil {
 		return p[0]
 	}
 	return 0
 }
 
-// number reads one of up to 63 bits, seven in each byte.
-func (r *fields) number() uint64 {
+// nextNumber reads a number of up to 63 bits, seven in each byte.
+func (r *fieldReader) nextNumber() uint64 {
 	v := uint64(0)
 	for i := range 9 {
-		b := r.byte()
+		b := r.nextByte()
 		if b == 0 && i > 0 {
-			break // not the shortest form, or the end
+			break // not the shortest form, or no more bytes
 		}
 		if v |= uint64(b&0x7f) << (7 * i); b < 0x80 {
 			return v
@@ -314,7 +314,7 @@ func (r *fields) number() uint64 {
 	return 0
 }
 
-// onlyZeros says whether all was read but at most n zeros.
-func (r *fields) onlyZeros(n int) bool {
+// onlyZeros reports whether at most n bytes are left, all zero.
+func (r *fieldReader) onlyZeros(n int) bool {
 	return !r.bad && len(r.p) <= n && len(bytes.Trim(r.p, "\x00")) == 0
 }

@@ -1,4 +1,5 @@
-// Package sourcetest has what the tests of the decoders unpack, and unpack it to.
+// Package sourcetest provides input for tests of the decoders, with an output that
+// keeps the result.
 package sourcetest
 
 import (
@@ -9,14 +10,14 @@ import (
 	"slices"
 )
 
-// Output keeps what it is given.
+// Output keeps what is written to it.
 type Output struct {
 	bytes.Buffer
 	Zeros int64 // that were skipped
 	Limit int   // 0: none
 }
 
-// ErrTooMuch is an Output's that was given more than its limit.
+// ErrTooMuch is the error of an Output beyond its limit.
 var ErrTooMuch = errors.New("more than the test takes")
 
 func (o *Output) Write(p []byte) (int, error) {
@@ -26,21 +27,21 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.Buffer.Write(p)
 }
 
-// SkipZeros is told of n zeros.
+// SkipZeros writes n zeros.
 func (o *Output) SkipZeros(n int64) error {
 	o.Zeros += n
 	_, err := o.Write(make([]byte, n))
 	return err
 }
 
-// Random is n bytes that cannot be packed, always the same.
+// Random returns n incompressible bytes, always the same.
 func Random(n int) []byte {
 	p := make([]byte, n)
 	rand.NewChaCha8([32]byte{byte(n)}).Read(p)
 	return p
 }
 
-// Text is n bytes that repeat themselves at all distances, as text does.
+// Text returns n bytes that repeat at all distances, as text does.
 func Text(n int) []byte {
 	r := rand.New(rand.NewPCG(uint64(n), 7))
 	var b bytes.Buffer

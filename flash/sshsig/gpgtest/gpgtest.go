@@ -1,4 +1,4 @@
-// Package gpgtest makes keys with the real gpg and signs files with them, for tests.
+// Package gpgtest signs files with the real gpg, for tests.
 package gpgtest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Person has a key.
+// Person is an owner of a key.
 type Person struct {
 	Ring string // file with the public key, as "gpg --export" writes it
 	home string
@@ -23,7 +23,7 @@ func New(t *testing.T, user, expires string, args ...string) Person {
 			t.Skipf("%s is missing (Debian packages gnupg and gpgv)", program)
 		}
 	}
-	home, err := os.MkdirTemp("", "gpg") // a test's own folder has too long a name for the agent's socket
+	home, err := os.MkdirTemp("", "gpg") // a test's temporary folder is too long a name for the agent's socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func (p Person) Export(t *testing.T) {
 	p.Run(t, "--output", p.Ring, "--export", p.user)
 }
 
-// Keybox is the file in which gpg itself has the key.
+// Keybox returns gpg's own file with the key.
 func (p Person) Keybox() string { return filepath.Join(p.home, "pubring.kbx") }
 
 // Run runs gpg.
@@ -55,13 +55,13 @@ func (p Person) Run(t *testing.T, args ...string) {
 	}
 }
 
-// Sign makes the signature beside a file.
+// Sign writes a detached signature beside a file.
 func (p Person) Sign(t *testing.T, path, ending string, args ...string) {
 	t.Helper()
 	p.Run(t, append(args, "--output", path+ending, "--armor", "--detach-sign", path)...)
 }
 
-// Clearsign puts the signature into a text.
+// Clearsign replaces a text file by its clearsigned form.
 func (p Person) Clearsign(t *testing.T, path string) {
 	t.Helper()
 	p.Run(t, "--output", path+".clear", "--clearsign", path)

@@ -13,8 +13,8 @@ import (
 	"slipway/flash/source"
 )
 
-// zeroAndReadBack zeroes what is to be zero, waits until the device has everything, and reads
-// back what was written.
+// zeroAndReadBack zeroes the spans that must be zero, syncs the device, and reads back
+// what was written.
 func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 	c.Detail("zeroing")
 	if err := c.zeroAll(ctx, r); err != nil {
@@ -38,44 +38,44 @@ func (c *Copy) zeroAndReadBack(ctx context.Context, r *run) error {
 		return err
 	}
 	if len(bad) > 0 {
-		return c.blame(r, bad)
+		return c.diagnoseWrongParts(r, bad)
 	}
-	return c.lookAgain(ctx, r)
+	return c.recheckUnwritten(ctx, r)
 }
 
-// bad is a part that reads back as something else.
-type bad struct {
+// wrongPart is a part that reads back as something else.
+type wrongPart struct {
 	part int
-	sum  uint64 // of what is there
+	sum  uint64 // of the read bytes
 }
 
-// readBack compares the parts that were written with their sums.
-func (c *Copy) readBack(ctx context.Context, r *run) ([]bad, error) {
+// readBack compares the written parts with their sums.
+func (c *Copy) readBack(ctx context.Context, r *run) ([]wrongPart, error) {
 	var mu sync.Mutex
-	var found []bad
+	var found []wrongPart
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	for range writers {
 		g.Go(func() error {
 			buf := source.Buffer(pieceBytes)
 			for i := int(next.Add(1)) - 1; i < r.parts.count; i = int(next.Add(1)) - 1 {
-				if !c.wrote.has(i) {
+				if !c.wrote.contains(i) {
 					continue
 				}
 				if err := context.Cause(ctx); err != nil {
 					return err
 				}
-				sum, err := c.sum(r, r.parts.at(i), buf)
+				sum, err := c.readSum(r, r.parts.at(i), buf)
 				if err != nil {
 					return fmt.Errorf("read back: %w", err)
 				}
 				if p := r.parts.at(i); sum != p.sum {
 					mu.Lock()
-					found = append(found, bad{i, sum})
+					found = append(found, wrongPart{i, sum})
 					mu.Unlock()
 					continue
 				}
-				c.count(r, i)
+				c.countVerified(r, i)
 			}
 			return nil
 		})
@@ -83,21 +83,22 @@ func (c *Copy) readBack(ctx context.Context, r *run) ([]bad, error) {
 	return found, g.Wait()
 }
 
-func (c *Copy) count(r *run, part int) {
-	if c.proved.has(part) {
-		return // before a wrong part was rewritten
+// countVerified counts a part as verified, once.
+func (c *Copy) countVerified(r *run, part int) {
+	if c.proved.contains(part) {
+		return // counted before a wrong part was rewritten
 	}
-	c.proved.set(part)
+	c.proved.add(part)
 	n := c.outsideHeld(r, r.parts.at(part))
 	c.verified.Add(n)
 	c.Count(n)
 }
 
-// outsideHeld is how much of a part is not kept back for Complete.
+// outsideHeld returns how many of a part's bytes lie outside the held ends.
 func (c *Copy) outsideHeld(r *run, p part) (n int64) {
 	s := p.span()
 	s.Off += r.Base
-	split(s, c.heldSpans(), func(s source.Span, i int) {
+	splitSpan(s, c.heldSpans(), func(s source.Span, i int) {
 		if i < 0 {
 			n += s.Len
 		}
@@ -105,12 +106,13 @@ func (c *Copy) outsideHeld(r *run, p part) (n int64) {
 	return n
 }
 
-// sum reads a part. What is kept back for Complete comes from memory.
-func (c *Copy) sum(r *run, p part, buf []byte) (uint64, error) {
+// readSum returns the sum of a part as the device has it. Bytes of the held ends come
+// from memory.
+func (c *Copy) readSum(r *run, p part, buf []byte) (uint64, error) {
 	s := p.span()
 	s.Off += r.Base
 	var err error
-	split(s, c.heldSpans(), func(part source.Span, i int) {
+	splitSpan(s, c.heldSpans(), func(part source.Span, i int) {
 		to := buf[part.Off-s.Off:][:part.Len]
 		switch {
 		case err != nil:
@@ -123,29 +125,29 @@ func (c *Copy) sum(r *run, p part, buf []byte) (uint64, error) {
 	return maphash.Bytes(r.prover.seed, buf[:s.Len]), err
 }
 
-// mendParts is how much is written once more: a device with more faults is broken.
-const mendParts = 64
+// maxRewrites is how many wrong parts are rewritten: a device with more is broken.
+const maxRewrites = 64
 
-// rewriteWrongParts writes parts again that read back wrong, where the image gives them without
-// being decoded from its beginning, and returns what is wrong then: all is read back
-// once more, as on a device that counts in a circle one part is the end of another.
-func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []bad) ([]bad, error) {
+// rewriteWrongParts writes the wrong parts again, where the image need not be decoded
+// from its beginning. It returns the parts that are wrong afterwards. It reads back all
+// parts: on a device that wraps around, one part overwrites another.
+func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []wrongPart) ([]wrongPart, error) {
 	sections := r.src.Sections()
-	if len(found) > mendParts || len(sections) < 2 && r.src.Form() != "raw" {
+	if len(found) > maxRewrites || len(sections) < 2 && r.src.Form() != "raw" {
 		return found, nil
 	}
-	var want spans
-	for _, p := range sorted(r, found) {
-		want.add(p.span())
+	var want spanList
+	for _, p := range sortedParts(r, found) {
+		want.append(p.span())
 	}
 	for i, section := range sections {
-		these := within(want, section)
+		these := overlapping(want, section)
 		if len(these) == 0 {
 			continue
 		}
 		err := r.src.Decode(ctx, i, these, func(p source.Piece) error {
 			defer p.Free()
-			return c.rewrite(ctx, r, p)
+			return c.rewritePiece(ctx, r, p)
 		})
 		if err != nil {
 			return nil, err
@@ -157,23 +159,23 @@ func (c *Copy) rewriteWrongParts(ctx context.Context, r *run, found []bad) ([]ba
 	return c.readBack(ctx, r)
 }
 
-func (c *Copy) rewrite(ctx context.Context, r *run, p source.Piece) (err error) {
-	split(source.Span{Off: r.Base + p.Off, Len: p.Len}, c.heldSpans(), func(s source.Span, i int) {
+func (c *Copy) rewritePiece(ctx context.Context, r *run, p source.Piece) (err error) {
+	splitSpan(source.Span{Off: r.Base + p.Off, Len: p.Len}, c.heldSpans(), func(s source.Span, i int) {
 		if i >= 0 || err != nil {
 			return
 		}
 		if p.Data == nil {
-			err = c.fill(ctx, s, nil)
+			err = c.writeZeros(ctx, s, nil)
 			return
 		}
-		err = c.write(p.Data[s.Off-r.Base-p.Off:][:s.Len], s.Off)
+		err = c.writeData(p.Data[s.Off-r.Base-p.Off:][:s.Len], s.Off)
 	})
 	return err
 }
 
-// sorted are the parts that are wrong, in the image's order.
-func sorted(r *run, found []bad) []part {
-	slices.SortFunc(found, func(a, b bad) int { return a.part - b.part })
+// sortedParts returns the wrong parts in the image's order.
+func sortedParts(r *run, found []wrongPart) []part {
+	slices.SortFunc(found, func(a, b wrongPart) int { return a.part - b.part })
 	parts := make([]part, len(found))
 	for i, b := range found {
 		parts[i] = r.parts.at(b.part)
@@ -181,13 +183,14 @@ func sorted(r *run, found []bad) []part {
 	return parts
 }
 
-// blame says what kind of device reads back something else than what was written.
-func (c *Copy) blame(r *run, found []bad) error {
-	first := sorted(r, found)[0]
+// diagnoseWrongParts tells from the wrong parts whether the device is faulty or smaller
+// than it says.
+func (c *Copy) diagnoseWrongParts(r *run, found []wrongPart) error {
+	first := sortedParts(r, found)[0]
 	wrote := map[uint64]int64{}
-	behind := 0 // the first that is wrong
+	behind := 0 // wrong parts from the first one on
 	for i := range r.parts.count {
-		if p := r.parts.at(i); c.wrote.has(i) {
+		if p := r.parts.at(i); c.wrote.contains(i) {
 			wrote[p.sum] = p.image
 			if p.image >= first.image {
 				behind++
@@ -206,17 +209,17 @@ func (c *Copy) blame(r *run, found []bad) error {
 	return err
 }
 
-// lookAgain looks at what was there already and at what was zeroed. A device that
-// holds less than it says has by now put something else there.
-func (c *Copy) lookAgain(ctx context.Context, r *run) error {
+// recheckUnwritten samples the parts that were not written and the zeroed spans. A
+// device that is smaller than it says has overwritten them by now.
+func (c *Copy) recheckUnwritten(ctx context.Context, r *run) error {
 	buf := source.Buffer(pieceBytes)
-	every := max(1, r.parts.count/mostLooks)
+	every := max(1, r.parts.count/maxRechecks)
 	for i := 0; i < r.parts.count && c.left.Load() > 0; i += every {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		p := r.parts.at(i)
-		if c.wrote.has(i) || c.outsideHeld(r, p) < int64(p.length) {
+		if c.wrote.contains(i) || c.outsideHeld(r, p) < int64(p.length) {
 			continue
 		}
 		got := buf[:min(sampleBytes, p.length)]
@@ -230,5 +233,5 @@ func (c *Copy) lookAgain(ctx context.Context, r *run) error {
 	return c.checkZeros(ctx, r, buf)
 }
 
-// mostLooks is how many blocks are looked at again: on a card some seconds' worth.
-const mostLooks = 4096
+// maxRechecks is how many blocks are read again, which takes some seconds on a card.
+const maxRechecks = 4096
