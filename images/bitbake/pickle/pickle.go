@@ -59,7 +59,7 @@ func Decode(data []byte, allowed func(Class) bool) (any, error) {
 	}
 	m := &machine{rest: data, allowed: allowed}
 	for {
-		done, err := m.step()
+		done, err := m.runOpcode()
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +83,8 @@ type machine struct {
 	allowed func(Class) bool
 }
 
-func (m *machine) next(n uint64) ([]byte, error) {
+// takeBytes takes the next n bytes.
+func (m *machine) takeBytes(n uint64) ([]byte, error) {
 	if n > uint64(len(m.rest)) {
 		return nil, errShort
 	}
@@ -92,9 +93,9 @@ func (m *machine) next(n uint64) ([]byte, error) {
 	return taken, nil
 }
 
-// number reads a little-endian number of that many bytes.
-func (m *machine) number(bytes uint64) (uint64, error) {
-	raw, err := m.next(bytes)
+// readUint reads a little-endian number of that many bytes.
+func (m *machine) readUint(bytes uint64) (uint64, error) {
+	raw, err := m.takeBytes(bytes)
 	if err != nil {
 		return 0, err
 	}
@@ -103,13 +104,13 @@ func (m *machine) number(bytes uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(whole[:]), nil
 }
 
-// counted reads a length of that many bytes, and as many bytes as it says.
-func (m *machine) counted(bytes uint64) ([]byte, error) {
-	n, err := m.number(bytes)
+// readCounted reads a length of that many bytes, then as many bytes as it says.
+func (m *machine) readCounted(bytes uint64) ([]byte, error) {
+	n, err := m.readUint(bytes)
 	if err != nil {
 		return nil, err
 	}
-	return m.next(n)
+	return m.takeBytes(n)
 }
 
 func (m *machine) push(v any) { m.stack = append(m.stack, v) }
@@ -126,7 +127,7 @@ func (m *machine) pop() (any, error) {
 	return v, nil
 }
 
-// popMark takes what was pushed since the last mark.
+// popMark pops what was pushed since the last mark.
 func (m *machine) popMark() ([]any, error) {
 	for i := len(m.stack) - 1; i >= 0; i-- {
 		if _, is := m.stack[i].(mark); is {
@@ -138,9 +139,9 @@ func (m *machine) popMark() ([]any, error) {
 	return nil, errors.New("it has no mark to go back to")
 }
 
-// step runs one opcode and says whether it was the last.
-func (m *machine) step() (done bool, err error) {
-	op, err := m.number(1)
+// runOpcode runs one opcode. It reports whether it was the last.
+func (m *machine) runOpcode() (done bool, err error) {
+	op, err := m.readUint(1)
 	if err != nil {
 		return false, err
 	}
@@ -154,7 +155,8 @@ func (m *machine) step() (done bool, err error) {
 	return false, run(m)
 }
 
-func (m *machine) object(class any, args any) error {
+// pushObject pushes an object of a class with its arguments.
+func (m *machine) pushObject(class any, args any) error {
 	c, isClass := class.(Class)
 	a, isTuple := args.(Tuple)
 	if !isClass || !isTuple {
@@ -168,7 +170,8 @@ func (m *machine) object(class any, args any) error {
 	return nil
 }
 
-func (m *machine) class(module, name any) error {
+// pushClass pushes a class if the reader allows it.
+func (m *machine) pushClass(module, name any) error {
 	mod, isText := module.(string)
 	n, isTextToo := name.(string)
 	if !isText || !isTextToo {
@@ -182,8 +185,8 @@ func (m *machine) class(module, name any) error {
 	return nil
 }
 
-// build gives an object its state: a dict, or a pair of dicts.
-func (m *machine) build() error {
+// setState sets the state of the object on top: a dict, or a pair of dicts.
+func (m *machine) setState() error {
 	state, err := m.pop()
 	if err != nil {
 		return err
@@ -226,7 +229,8 @@ func (m *machine) setItems(pairs []any) error {
 	return nil
 }
 
-func (m *machine) extend(items []any) error {
+// extendList appends items to the list on top.
+func (m *machine) extendList(items []any) error {
 	if len(m.stack) == 0 {
 		return errors.New("it adds to nothing")
 	}
@@ -255,7 +259,8 @@ func (m *machine) memoize(at uint64) error {
 	return nil
 }
 
-func (m *machine) recall(at uint64) error {
+// pushMemo pushes a value from the memo.
+func (m *machine) pushMemo(at uint64) error {
 	if at >= uint64(len(m.memo)) {
 		return errors.New("it recalls what it did not keep")
 	}
@@ -263,8 +268,8 @@ func (m *machine) recall(at uint64) error {
 	return nil
 }
 
-// long is Python's integer of any size; more than 64 bits are cut.
-func long(raw []byte) int64 {
+// parseLong parses Python's integer of any size. It drops what does not fit 64 bits.
+func parseLong(raw []byte) int64 {
 	var n uint64
 	if len(raw) > 0 && raw[len(raw)-1] >= 0x80 {
 		n = math.MaxUint64
