@@ -13,7 +13,7 @@ import (
 //go:embed downloads.txt
 var downloadsText string
 
-// Downloads is what a branch of meta-tegra gets from NVIDIA.
+// Downloads is what a branch of meta-tegra downloads from NVIDIA.
 type Downloads struct {
 	L4T   string
 	Hosts []string
@@ -50,5 +50,5 @@ func (l Layers) DownloadsOf() (Downloads, bool) {
 	return d, known
 }
 
-// Release is the release of Yocto that the layers are of; "" is unknown.
-func (l Layers) Release() string { return seriesOf(l.release()) }
+// Release returns the Yocto release of the layers, "" if it is unknown.
+func (l Layers) Release() string { return seriesOf(l.releaseBranch()) }

@@ -2,7 +2,7 @@ package lint
 
 import "strings"
 
-// rename is what takes the place of names that a branch no longer has.
+// rename replaces names that a branch no longer has.
 type rename struct {
 	old []string
 	// new are the names to write instead. The first of them that the branch has whole
