@@ -36,7 +36,7 @@ func Configure(p Project, ws Workspace, build string) error {
 	if err := os.MkdirAll(conf, 0o755); err != nil {
 		return err
 	}
-	if err := leaveSetup(conf); err != nil {
+	if err := removeSetupConf(conf); err != nil {
 		return err
 	}
 	if err := writeChanged(filepath.Join(conf, "bblayers.conf"), bblayers); err != nil {
@@ -68,8 +68,8 @@ func (p Project) localConf() []byte {
 	return b.Bytes()
 }
 
-// multiconfigs are the configurations that targets name, in the targets' order;
-// kas writes them in an order that changes from run to run.
+// multiconfigs returns the configurations that targets name, in the targets' order. kas
+// writes them in an order that changes from run to run.
 func (p Project) multiconfigs() []string {
 	var names []string
 	for _, target := range p.Targets {

@@ -77,7 +77,7 @@ type Workspace struct {
 	Local map[string]string
 }
 
-// Dir is where a repository of the project lies.
+// Dir returns the folder of a repository of the project.
 func (p Project) Dir(ws Workspace, r Repo) string {
 	switch {
 	case r.Path == "" && r.URL == "":
