@@ -43,7 +43,7 @@ var errUsage = errors.New("usage")
 var errFound = errors.New("found")
 
 func main() {
-	args := command(filepath.Base(os.Args[0]), os.Args[1:])
+	args := commandFor(filepath.Base(os.Args[0]), os.Args[1:])
 	err := runCommand(args, os.Stdin, os.Stdout, os.Stderr)
 	switch {
 	case err == nil:
@@ -57,8 +57,8 @@ func main() {
 	}
 }
 
-// command is what the arguments mean under the name that the program was called by.
-func command(name string, args []string) []string {
+// commandFor returns the arguments that a call by this program name means.
+func commandFor(name string, args []string) []string {
 	switch {
 	case name == runtimeName:
 		return append([]string{"runtime"}, args...)
@@ -95,8 +95,8 @@ func runCommand(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 	return errUsage
 }
 
-// parse reads a command's flags; done says that there is nothing left to do.
-func parse(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
+// parseFlags parses a command's flags. done reports that nothing is left to do.
+func parseFlags(flags *flag.FlagSet, usage string, args []string, stdout, stderr io.Writer) (done bool, err error) {
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}
 	err = flags.Parse(args)
