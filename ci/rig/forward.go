@@ -7,9 +7,10 @@ import (
 	"sync"
 )
 
-// door is a port of this machine's loopback that leads to one of the room's.
-type door struct {
-	room     *room
+// portForward forwards a port of this machine's loopback to an address in the
+// namespaces.
+type portForward struct {
+	spaces   *namespaces
 	to       string
 	listener net.Listener
 
@@ -19,54 +20,54 @@ type door struct {
 	group  sync.WaitGroup
 }
 
-// openDoor listens, and forwards what comes until the door is closed.
-func openDoor(m *room, to string) (*door, error) {
+// startForward listens, and forwards connections until it is closed.
+func startForward(m *namespaces, to string) (*portForward, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	d := &door{room: m, to: to, listener: l, open: map[net.Conn]bool{}}
-	d.group.Go(d.accept)
+	d := &portForward{spaces: m, to: to, listener: l, open: map[net.Conn]bool{}}
+	d.group.Go(d.acceptAll)
 	return d, nil
 }
 
-func (d *door) port() int { return d.listener.Addr().(*net.TCPAddr).Port }
+func (d *portForward) localPort() int { return d.listener.Addr().(*net.TCPAddr).Port }
 
-func (d *door) accept() {
+func (d *portForward) acceptAll() {
 	for {
 		c, err := d.listener.Accept()
 		if err != nil {
 			return
 		}
-		d.group.Go(func() { d.pass(c) })
+		d.group.Go(func() { d.forwardConn(c) })
 	}
 }
 
-// pass carries one connection, both ways.
-func (d *door) pass(outer net.Conn) {
+// forwardConn forwards one connection in both directions.
+func (d *portForward) forwardConn(outer net.Conn) {
 	defer outer.Close()
-	inner, err := d.room.dial(d.to)
+	inner, err := d.spaces.dial(d.to)
 	if err != nil {
 		return // the caller sees a connection that is closed
 	}
 	defer inner.Close()
-	if !d.hold(outer, inner) {
+	if !d.addConns(outer, inner) {
 		return
 	}
-	defer d.release(outer, inner)
+	defer d.removeConns(outer, inner)
 	var both sync.WaitGroup
-	both.Go(func() { pour(inner, outer) })
-	both.Go(func() { pour(outer, inner) })
+	both.Go(func() { copyHalf(inner, outer) })
+	both.Go(func() { copyHalf(outer, inner) })
 	both.Wait()
 }
 
-// pour copies until the end and passes that on.
-func pour(to, from net.Conn) {
+// copyHalf copies until the end, then closes the other side for writing.
+func copyHalf(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = to.(*net.TCPConn).CloseWrite()
 }
 
-func (d *door) hold(all ...net.Conn) bool {
+func (d *portForward) addConns(all ...net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range all {
@@ -75,7 +76,7 @@ func (d *door) hold(all ...net.Conn) bool {
 	return !d.closed
 }
 
-func (d *door) release(all ...net.Conn) {
+func (d *portForward) removeConns(all ...net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range all {
@@ -83,8 +84,8 @@ func (d *door) release(all ...net.Conn) {
 	}
 }
 
-// close ends what is open, before the room ends.
-func (d *door) close() {
+// close ends open connections, before the namespaces end.
+func (d *portForward) close() {
 	d.listener.Close()
 	d.mu.Lock()
 	d.closed = true
@@ -95,10 +96,10 @@ func (d *door) close() {
 	d.group.Wait()
 }
 
-// dial connects to an address as the room sees it: a socket belongs to the network of
+// dial connects to an address inside the namespaces: a socket belongs to the network of
 // the thread that made it.
-func (m *room) dial(address string) (c net.Conn, err error) {
-	err = m.do(func() error {
+func (m *namespaces) dial(address string) (c net.Conn, err error) {
+	err = m.runOnThread(func() error {
 		var dialer net.Dialer
 		c, err = dialer.DialContext(context.Background(), "tcp", address)
 		return err
