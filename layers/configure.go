@@ -113,8 +113,8 @@ type placedLayer struct {
 	repo, path string
 }
 
-// sortedLayers are all layers in bitbake's order: by priority, the highest
-// first, then by the names of repository and layer.
+// sortedLayers returns all layers in bitbake's order: by priority, the highest first,
+// then by the names of repository and layer.
 func (p Project) sortedLayers(ws Workspace) []placedLayer {
 	var all []placedLayer
 	for _, r := range p.Repos {

@@ -22,7 +22,7 @@ type Move struct {
 	From    string   `json:"from,omitempty"` // "" where it is new
 	To      string   `json:"to,omitempty"`   // "" where it is gone
 	Ahead   int      `json:"ahead"`          // commits that To has and From lacks
-	Behind  int      `json:"behind"`         // the other way round
+	Behind  int      `json:"behind"`         // commits that From has and To lacks
 	Commits []Change `json:"commits"`        // of those that To has the newest, and some at most
 	Unknown string   `json:"unknown,omitempty"`
 

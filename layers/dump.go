@@ -22,7 +22,7 @@ func Dump(p Project) ([]byte, error) {
 	return append(notes, p.mergedValue().toYAML()...), nil
 }
 
-// DumpJSON is Dump for programs: as "kas dump --format json" does.
+// DumpJSON returns the project in JSON, as "kas dump --format json" does.
 func DumpJSON(p Project) ([]byte, error) {
 	if p.setup != nil {
 		return p.dumpSetup() // bitbake-setup's files are JSON

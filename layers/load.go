@@ -23,7 +23,7 @@ const maxFiles = 200 // includes and lock files together
 
 // Load reads a project file, the files that it includes and their lock files.
 // Several files, as in "a.yml:b.yml", are merged from left to right. Files that
-// lie in other repositories are read from ws; what is missing there is checked
+// are in other repositories are read from ws; what is missing there is checked
 // out. Where a file says nothing, kas's defaults hold.
 //
 // It differs from kas on purpose. Where a text is due, 12:30, no and 2024-01-02

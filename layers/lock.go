@@ -27,7 +27,7 @@ type lockFile struct {
 	external bool // of another repository, which is not ours to change
 }
 
-// AllPins stands for every repository in what Lock updates.
+// AllPins names every repository for Lock to update.
 const AllPins = "all"
 
 // Lock pins the project's branches and tags in its lock files, as "kas lock" does: a

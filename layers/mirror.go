@@ -20,11 +20,10 @@ import (
 	"slipway/layers/plaintext"
 )
 
-// A mirror keeps what was fetched from one url, so that every board and build
-// fetches it once. A checkout gets the mirror's packs as hard links, or copies on
-// another file system. That costs no time and no space, as git's alternates would
-// not; but with those a checkout breaks when its mirror is deleted or collected,
-// and a link stays.
+// mirror keeps what was fetched from one url, so that every board and build fetches it
+// once. A checkout gets the mirror's packs as hard links, or as copies on another file
+// system. Hard links cost as little time and space as git's alternates. With alternates
+// a checkout breaks when its mirror is deleted or collected; a link stays.
 type mirror struct{ store }
 
 // maxPacks is how many fetches a mirror holds as they came. Every git program

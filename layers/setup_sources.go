@@ -101,7 +101,7 @@ func (r *Repo) useLocal(v *value, base string) error {
 
 func (r *Repo) useRemote(v *value) error {
 	path := "sources." + r.ID + ".git-remote"
-	// bitbake-setup fetches from each address in turn and keeps what the last one gave.
+	// bitbake-setup fetches from each address in turn. It keeps the result of the last one.
 	if remotes := v.get("remotes"); remotes != nil {
 		for _, name := range remotes.keys {
 			r.URL = remotes.dict[name].get("uri").text

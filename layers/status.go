@@ -20,7 +20,7 @@ type State struct {
 	Patched int  // patches that HEAD has
 	Stale   bool // the project's patches are not those that were applied
 	Ahead   int  // commits of HEAD that Wanted lacks
-	Behind  int  // the other way round
+	Behind  int  // commits of Wanted that HEAD lacks
 }
 
 // Status compares the checkouts in a workspace with the project, without asking any

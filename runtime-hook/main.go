@@ -1,5 +1,5 @@
-// Slipway-hook gives containers what their board lists for them: the libraries,
-// devices and links of NVIDIA's CSV files. It runs on the board, as an OCI hook.
+// Slipway-hook adds to containers what their board lists for them: the libraries,
+// devices, links of NVIDIA's CSV files. It runs on the board, as an OCI hook.
 package main
 
 import (
@@ -15,8 +15,8 @@ import (
 // version is set by the linker: -X main.version=1.2.3.
 var version = "dev"
 
-// The hook moves its thread between namespaces, and /proc/self speaks of the
-// first thread of a process; so the main goroutine stays on that one.
+// The hook moves its thread between namespaces. /proc/self describes the first thread of
+// a process, so the main goroutine stays on that one.
 func init() { runtime.LockOSThread() }
 
 const usage = `slipway-hook gives containers what their board lists for them in

@@ -120,7 +120,7 @@ var (
 	variablesBegins = []byte(`{"allvariables": `)
 )
 
-// classOf is the class that a line begins with.
+// classOf returns the class that a line begins with.
 func classOf(line []byte) string {
 	rest, found := bytes.CutPrefix(line, classBegins)
 	end := bytes.IndexByte(rest, '"')
@@ -214,7 +214,7 @@ func (r *logReader) appendPart(part []byte) {
 	} else if class := classOf(r.line); class != "" && !decodedEvents[class] {
 		most = 0
 	}
-	if len(r.line) > most && len(r.line) > 200 { // by then its class is known
+	if len(r.line) > most && len(r.line) > 200 { // its class has been read by then
 		r.skip, r.line = true, nil
 	}
 }

@@ -19,8 +19,8 @@ import (
 const (
 	durationsName = "bitbake-durations.json"
 	maxDurations  = 32 << 20
-	// Of the tasks that are left, so many must have run before for a time to be said,
-	// and as many as that may be known that are not left.
+	// minKnownShare is the share of the remaining tasks that must have run before. The
+	// share also limits the known tasks that do not remain.
 	minKnownShare = 0.8
 )
 

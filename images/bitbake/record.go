@@ -36,7 +36,7 @@ const (
 	maxRecord   = 64 << 20
 )
 
-// State is how a build stands or ended.
+// State is the state of a build.
 type State string
 
 // A build that is Running where no slipway runs was cut off: by a crash, a kill or
@@ -48,8 +48,7 @@ const (
 	Interrupted State = "interrupted"
 )
 
-// Record is what is known of one run of bitbake, also of one that failed or was
-// broken off.
+// Record describes one run of bitbake, also one that failed or was interrupted.
 type Record struct {
 	Board   string   `json:"board"`
 	Machine string   `json:"machine"`
@@ -157,8 +156,8 @@ type Disk struct {
 	LeastFreeBytes  int64 `json:"leastFreeBytes"` // as seen while it ran
 }
 
-// Used is how much less is free than before: what this build took, where nothing
-// else writes there.
+// Used returns how much less is free than before: what this build took, if nothing else
+// writes there.
 func (d Disk) Used() int64 { return d.FreeBytesBefore - d.FreeBytesAfter }
 
 // fileNames returns the names of the record's file and of its page.

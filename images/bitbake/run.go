@@ -162,7 +162,7 @@ func freeBytes(dir string) int64 {
 	return int64(s.Bavail) * s.Bsize
 }
 
-// Took is how long the build lasted.
+// Took returns how long the build lasted.
 func (r Record) Took() time.Duration {
 	if r.Ended.IsZero() {
 		return 0

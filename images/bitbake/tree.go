@@ -1,7 +1,7 @@
-// Package bitbake runs the bitbake of a project's checkouts and tells what it did:
-// progress while it works, a Record and a page afterwards. Its event log says what
-// happens, its console text stands in where that is missing, and its exit status
-// alone is the verdict. All three come from outside and are read with limits.
+// Package bitbake turns a project's checkouts into a build by running their bitbake. It
+// reports progress while bitbake works, then writes a Record with a page. bitbake's
+// event log says what happens. Its console text is read if that log is missing. Its exit
+// status alone is the verdict. All three come from outside and are read with limits.
 package bitbake
 
 import (
@@ -66,7 +66,7 @@ func (t Tree) programPath(name string) string { return filepath.Join(t.Programs,
 
 func (t Tree) eventLogPath() string { return filepath.Join(t.Dir, "bitbake-events.json") }
 
-// Log is the file that keeps all that bitbake writes while it builds.
+// Log returns the file that keeps all that bitbake writes while it builds.
 func (t Tree) Log() string { return filepath.Join(t.Dir, "bitbake.log") }
 
 // logPath returns the log of a job. The page of the last build names Log, so a dry run
@@ -90,7 +90,7 @@ var passedVariables = []string{
 // 2.18.
 const hashDirVariable = "BB_HASHSERVE_DB_DIR"
 
-// Environment is what oe-init-build-env would set up in a shell.
+// Environment returns the environment that oe-init-build-env would set up in a shell.
 func (t Tree) Environment() []string {
 	path := []string{t.Programs}
 	if t.Scripts != "" {
@@ -124,7 +124,7 @@ func (t Tree) defaultEnv() []string {
 			values[name] = *value
 		}
 	}
-	// The hashes belong to what was built. bitbake ends where they would lie on NFS.
+	// The hashes belong to what was built. bitbake refuses to start if they are on NFS.
 	if sstate := cmp.Or(os.Getenv("SSTATE_DIR"), values["SSTATE_DIR"]); values[hashDirVariable] == "" && !onNFS(sstate) {
 		values[hashDirVariable] = sstate
 	}

@@ -15,8 +15,8 @@ import (
 	"slipway/layers/progress"
 )
 
-// How long after the first task on the console the event log may be silent before
-// the console stands in for it.
+// eventsLate is how long after the first task on the console the event log may be
+// silent. Then the console text moves the bars.
 const eventsLate = 2 * time.Second
 
 // watch makes a record, with progress, from the event log and the console text.
@@ -192,7 +192,7 @@ func (w *watch) noteFreeSpace(e event) {
 }
 
 // taskKey tells tasks apart. Two configurations may build one recipe. Events of the
-// queue name the configuration in another way than those of the task.
+// queue name the configuration differently from those of the task.
 func taskKey(config, file, task string) string { return config + "|" + file + ":" + task }
 
 // configOfTask returns the configuration in a task's name in the queue, "" for the

@@ -1,6 +1,6 @@
-// Package bmap reads and writes block maps: which blocks of a raw disk image
-// hold data, and the digests of those. The format is bmap 2.0, which Yocto's
-// builds and bmaptool share; 1.2 to 1.4 are read and written as well.
+// Package bmap turns a raw disk image into a block map: the blocks that hold data, with
+// their digests. It reads and writes such maps as files of bmap 2.0, which Yocto's
+// builds and bmaptool share, and of 1.2 to 1.4.
 package bmap
 
 import (

@@ -1,10 +1,8 @@
-// Package cache lets builds on several machines share their work: it tells
-// bitbake of another machine's sstate, hash equivalence server, PR server and
-// downloads, all of them or none, and it serves those of this machine. The servers
-// are bitbake's own; this package starts them and asks whether they answer.
-//
-// The cache is outside: what it answers is read with limits, and nothing of it gets
-// into bitbake's configuration that could be more than an address.
+// Package cache lets builds on several machines share their work. It tells bitbake the
+// addresses of another machine's sstate, hash equivalence server, PR server and
+// downloads. It also serves those of this machine, with bitbake's own servers. The cache
+// is outside: answers are read with limits. Only addresses of it get into bitbake's
+// configuration.
 package cache
 
 import (

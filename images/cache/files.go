@@ -20,7 +20,7 @@ import (
 
 const descriptorPath = "/cache.json"
 
-// Counts is what was asked of the server of files.
+// Counts are the requests to the server of files.
 type Counts struct {
 	Hits   int64 `json:"hits"`   // files that were given
 	Misses int64 `json:"misses"` // that were not, or not whole
@@ -105,7 +105,7 @@ func (s *servedFolder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet { // bitbake asks whether it is there before
 		s.hits.Add(1)
 	}
-	// A client that takes its time may take it, as long as it takes something.
+	// A slow client is served, as long as it reads at minBytesPerSec.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute + time.Duration(info.Size()/minBytesPerSec)*time.Second))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	counted := &countingWriter{ResponseWriter: w}

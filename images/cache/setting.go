@@ -233,7 +233,7 @@ func (s *Setting) checkWhole() error {
 // configuration, to its patterns of mirrors, or to a URL's parameters there.
 var addressText = regexp.MustCompile(`^[A-Za-z0-9._~:/\[\]+-]{1,512}$`)
 
-// mirrorWord is what bitbake replaces wherever it stands in a mirror's address, also
+// mirrorWord is what bitbake replaces anywhere in a mirror's address, also
 // within a longer word. In a host's name, lower case keeps it from that.
 var mirrorWord = regexp.MustCompile(`TYPE|HOST|PATH|BASENAME|MIRRORNAME`)
 

@@ -103,7 +103,7 @@ func splitNames(text string) []string {
 	})
 }
 
-// matchPattern returns what stands for the star in the names of the files that exist.
+// matchPattern returns what the star matches in the names of the files that exist.
 func (l *checkout) matchPattern(pattern string) (all []string) {
 	before, after, _ := strings.Cut(filepath.Base(pattern), "*")
 	for _, dir := range l.folders {

@@ -7,7 +7,7 @@ import (
 )
 
 // downloads.txt holds a line for each branch of meta-tegra: its release of L4T, the
-// servers of NVIDIA that it downloads from, and the files that only SDK Manager gives.
+// servers of NVIDIA that it downloads from, and the files that only SDK Manager downloads.
 // TestDownloads writes it.
 //
 //go:embed downloads.txt
@@ -17,7 +17,7 @@ var downloadsText string
 type Downloads struct {
 	L4T   string
 	Hosts []string
-	// SDKManager are files that the servers give to nobody: a person downloads them with
+	// SDKManager are files that the servers send to nobody: a person downloads them with
 	// NVIDIA's SDK Manager, and NVIDIA_DEVNET_MIRROR names their folder. Paths are below it.
 	SDKManager []string
 }

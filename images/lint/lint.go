@@ -1,7 +1,7 @@
-// Package lint reads a build's configuration and says which names in it the project's
-// layers do not have, and what to write in their place. It runs no bitbake and needs no
-// checkout: it knows what the branches of the usual layers hold. Where all layers are
-// checked out it looks into them as well.
+// Package lint turns a build's configuration into findings: names that the project's
+// layers lack, with their replacements. It runs no bitbake and needs no checkout: it has
+// tables of what the branches of the usual layers hold. If all layers are checked out,
+// it searches them as well.
 package lint
 
 import (
@@ -86,7 +86,7 @@ func Check(sources []Source, l Layers) ([]Finding, error) {
 
 type checker struct {
 	layers      Layers
-	branch      string // the newest that is known, by which the release is told
+	branch      string // the branch that tells the release
 	statements  []Statement
 	installed   []Word
 	findings    []Finding

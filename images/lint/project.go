@@ -173,7 +173,7 @@ func LayersOf(p layers.Project, ws layers.Workspace) Layers {
 			folders = append(folders, filepath.Join(p.Dir(ws, r), sub.Name))
 		}
 	}
-	for layer, branch := range l.Branch { // one that only a commit is known of follows the others
+	for layer, branch := range l.Branch { // a layer with only a commit follows the others
 		if branch == "" {
 			l.Branch[layer] = seriesOf(l.releaseBranch())
 		}
@@ -207,7 +207,7 @@ func namesFromFiles(folders []string) map[string]bool {
 			}
 		case ".bbclass":
 			all[classPrefix+name] = true
-			src, _ := Read(file) // of one that cannot be read nothing is known
+			src, _ := Read(file) // an unreadable class defines no names
 			for _, m := range typeCommand.FindAllStringSubmatch(src.Text, -1) {
 				all[typePrefix+m[1]] = true
 			}

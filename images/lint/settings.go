@@ -8,7 +8,7 @@ import (
 )
 
 // Settings whose words are names that a branch has or has not: classes, types of
-// images, recipes and versions. Only what the tables prove is said: a name that none
+// images, recipes and versions. A finding needs proof from the tables: a name that none
 // of these layers ever had may be of a layer of the user's.
 
 var classLists = []string{"INHERIT", "USER_CLASSES", "IMAGE_CLASSES", "PACKAGE_CLASSES", "INHERIT_DISTRO"}

@@ -1,5 +1,5 @@
-// Package host knows what this machine has: its distribution's packages, and
-// how to add those that are missing. It drives apt and dpkg-query.
+// Package host finds the Debian packages that this machine lacks. It can install them.
+// It runs apt and dpkg-query.
 package host
 
 import (

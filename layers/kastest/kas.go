@@ -1,6 +1,6 @@
-// Package kastest finds the real kas, for tests and benchmarks that compare with
-// it: the one that is installed, and the one of Debian's testing suite, which
-// it downloads once into the user's cache.
+// Package kastest finds the real kas for tests that compare with it. It knows the kas of
+// this machine, as well as the one of Debian's testing suite, which it downloads once
+// into the user's cache.
 package kastest
 
 import (

@@ -1,6 +1,6 @@
-// Package progress carries what a long step is doing to whoever watches: bars
-// on a terminal, one line a step in CI, JSON lines for a script. Steps find the
-// reporter in their context; without one they report to nobody.
+// Package progress turns the events of long steps into bars on a terminal, lines in CI,
+// or JSON lines for a script. Steps find the reporter in their context. Without one they
+// report nothing.
 package progress
 
 import (

@@ -13,6 +13,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"golang.org/x/term"
+
 	"slipway/layers/plaintext"
 )
 

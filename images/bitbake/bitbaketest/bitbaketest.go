@@ -1,4 +1,4 @@
-// Package bitbaketest finds the real bitbakes that tests run, and a user who may
+// Package bitbaketest finds the real bitbakes for tests. It also finds a user who may
 // run them.
 package bitbaketest
 

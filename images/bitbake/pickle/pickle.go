@@ -1,14 +1,7 @@
-// Package pickle reads Python's pickles into inert values. It runs nothing: a
-// class is a name that must be on the reader's list, an object that name with the
-// values it was given. A pickle comes from outside: its size and number of values
-// are limited, and a length that it claims is never taken before the bytes are
-// there.
-//
-// nlpodyssey/gopickle v0.2.0 reads the same events, but allocates what a length
-// claims: 12 bytes (BINBYTES8 or FRAME of 2^40) end the process with "fatal error:
-// out of memory", which no recover catches, and 900 kB in a LONG4 took it over a
-// minute. To see such lengths beforehand takes a walk through every opcode and its
-// argument, which is most of this package.
+// Package pickle decodes Python's pickles into inert values. It runs nothing: a class is
+// a name that must be on the reader's list, an object that name with its values. A
+// pickle comes from outside. Its size and number of values are limited, and memory for a
+// length is allocated only once the bytes are there.
 package pickle
 
 import (
@@ -72,10 +65,14 @@ func Decode(data []byte, allowed func(Class) bool) (any, error) {
 	}
 }
 
-// mark stands on the stack where a collection begins.
+// mark is on the stack at the start of a collection.
 type mark struct{}
 
 // machine is Python's pickle machine, with the opcodes that protocols 2 to 5 write.
+// nlpodyssey/gopickle v0.2.0 reads the same events, but allocates the length that a
+// pickle claims. 12 bytes (BINBYTES8 or FRAME of 2^40) then end the process with "fatal
+// error: out of memory", which no recover catches. 900 kB in a LONG4 took it over a
+// minute. A check of such lengths beforehand needs most of this package.
 type machine struct {
 	rest    []byte
 	stack   []any

@@ -1,4 +1,4 @@
-// Package cachetest plays bitbake's servers in tests.
+// Package cachetest simulates bitbake's servers in tests.
 package cachetest
 
 import (

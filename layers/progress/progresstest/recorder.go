@@ -1,4 +1,4 @@
-// Package progresstest keeps what steps report, for tests.
+// Package progresstest records what steps report, for tests.
 package progresstest
 
 import (

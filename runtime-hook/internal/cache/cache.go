@@ -1,6 +1,6 @@
-// Package cache keeps a board's compiled plan in /run, so that the next container
-// need only look whether the board is still the same. A file that is not root's
-// alone, not whole, or of another hook counts for nothing and is replaced.
+// Package cache keeps a board's compiled plan in /run, so that the next container only
+// has to check that the board is unchanged. It ignores, then replaces, a file that
+// others than root may write, that is incomplete, or that another hook wrote.
 package cache
 
 import (

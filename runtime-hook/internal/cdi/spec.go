@@ -1,6 +1,5 @@
-// Package cdi writes what a board gives as a CDI spec, the file from which docker,
-// podman, containerd and cri-o take what a device of a name is. It knows no
-// container; see choose.
+// Package cdi turns a board's plan into a CDI spec. docker, podman, containerd and cri-o
+// find there what a device of a name is. It knows no container; see choose.
 package cdi
 
 import (

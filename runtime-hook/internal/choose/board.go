@@ -111,7 +111,7 @@ func ReadBoard(root string, told Board) Board {
 	return b
 }
 
-// Where images have CUDA driver libraries of their own: those for Orin's driver lie apart.
+// The folders of CUDA driver libraries in images: those for Orin's driver have their own.
 const (
 	compatDir  = "/usr/local/cuda/compat"
 	compatOrin = compatDir + "_orin"

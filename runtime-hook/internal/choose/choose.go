@@ -1,6 +1,6 @@
-// Package choose turns what a container asks for in its environment into its part
-// of the board's plan: for which GPUs and which capabilities, if the board is what
-// the image requires. It changes nothing.
+// Package choose turns a container's environment into its part of the board's plan. It
+// selects by GPU and capability, if the board meets the image's requirements. It changes
+// nothing.
 package choose
 
 import (

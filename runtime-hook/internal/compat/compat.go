@@ -1,6 +1,6 @@
-// Package compat finds the CUDA driver libraries that an image brings itself, where they
-// are of a newer CUDA than the board's driver (NVIDIA calls it forward compatibility).
-// The image is hostile: nothing of these files is believed but what the container may see.
+// Package compat finds the CUDA driver libraries in an image that are of a newer CUDA
+// than the board's driver (NVIDIA calls it forward compatibility). The image is hostile:
+// these files decide only what their own container sees.
 package compat
 
 import (

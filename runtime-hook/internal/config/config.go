@@ -1,5 +1,5 @@
-// Package config reads /etc/slipway/hook.toml, in which a board says what its
-// containers get and where the hook writes. Without the file, the defaults hold.
+// Package config turns /etc/slipway/hook.toml into the board's settings. Without the
+// file, the defaults hold.
 package config
 
 import (

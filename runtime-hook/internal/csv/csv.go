@@ -1,6 +1,6 @@
-// Package csv reads the files that list what a board gives its containers, one
-// "kind, path" a line, into entries and a list of what is wrong with them. It
-// does not look at the paths; see plan.
+// Package csv parses the files that list what a board's containers get, one "kind, path"
+// a line. It returns entries with a list of problems. It does not look at the paths; see
+// plan.
 package csv
 
 import (
@@ -49,7 +49,7 @@ type Entry struct {
 // Cause says what is wrong with a line.
 type Cause string
 
-// The causes, from the line itself to what stands behind its path.
+// The causes, from the line itself to the file at its path.
 const (
 	Bad       Cause = "bad line"
 	Refused   Cause = "refused"

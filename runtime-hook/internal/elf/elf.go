@@ -1,6 +1,6 @@
-// Package elf reads from a shared library what a dynamic linker looks for: the
-// name that programs ask for (DT_SONAME), and the machine. Nothing else of a file
-// is read, and no length is believed before its bytes are there.
+// Package elf reads from a shared library what a dynamic linker looks for: its name
+// (DT_SONAME), its machine. It reads nothing else of a file, and allocates a length only
+// once its bytes are there.
 package elf
 
 import (

@@ -74,7 +74,7 @@ func (p Process) Enter() error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the mount namespace of process %d: %w", p.pid, err)
 	}
-	// From here on every path is one of that namespace, /proc and the files to give too.
+	// From here on every path is one of that namespace, also /proc and the sources of the mounts.
 	if same, err := sameFile(int(board.Fd()), "/"); err != nil || !same {
 		return errors.Join(err, fmt.Errorf("process %d has another root than the board, as in a container that runs; call the hook at createRuntime, createContainer or prestart", p.pid))
 	}

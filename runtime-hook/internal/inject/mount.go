@@ -260,7 +260,7 @@ func (r *Root) bindOld(source, p string, at place, kind uint32, flags uintptr) e
 		return fmt.Errorf("mount: %w", err)
 	}
 	if err := r.setOld(src, p, at, flags); err != nil {
-		// It can be written to. This takes away what lies on the descriptor, wherever
+		// The mount is writable. This unmounts what is on the descriptor, wherever
 		// that is by now.
 		return errors.Join(err, unix.Unmount(fdPath(on), unix.MNT_DETACH))
 	}

@@ -1,11 +1,8 @@
-// Package inject makes a plan real in one container whose root file system is
-// mounted but not yet its "/".
-//
-// The image is hostile: any name in it may be a link to anywhere. So every path
-// of the container is resolved by the kernel with the container's root as "/"
-// (openat2, or a walk just as careful where that is missing) to a descriptor, and
-// all that is made is made relative to a descriptor, by a name that is not
-// followed. Sources are paths of the board alone.
+// Package inject applies a plan to one container whose root file system is mounted but not
+// yet its "/". The image is hostile: any name in it may be a link to anywhere. So the
+// kernel resolves every path of the container to a descriptor, with the container's root
+// as "/" (openat2, or an equally careful walk). Everything is made relative to a
+// descriptor, by a name that is not followed. Sources are paths of the board alone.
 package inject
 
 import (
@@ -53,7 +50,7 @@ type Root struct {
 	dirs    map[string]*folder // resolved once; most entries share theirs
 	skipped map[uint64]bool    // mounts that nothing is made in
 	shared  map[uint64]bool    // mounts that nothing is mounted in
-	blank   *os.File           // the empty file that stands at the mount points
+	blank   *os.File           // the empty file at the mount points
 	blanks  bool               // it had blanks already
 	oldAPI  bool               // mount(2) instead of descriptors of mounts
 	oldWalk bool               // no openat2

@@ -231,7 +231,7 @@ const maxHWCaps = 64
 // added too, so that removeEntries sees its path.
 func (c *cache) addEntries(given []entry) {
 	order := orderOf(given)
-	// The other way round, as lists mostly are: that is quick.
+	// In reverse, as most lists are: that is quick.
 	slices.SortStableFunc(given, func(a, b entry) int { return order(b, a) })
 	slices.Reverse(given)
 	for i, same := 0, 0; i < len(given); i += same {

@@ -1,10 +1,8 @@
-// Package ldcache lets the programs of a container find the libraries that it was
-// given, by the files from which dynamic linkers know where libraries are:
-// glibc's /etc/ld.so.cache and musl's /etc/ld-musl-*.path. Nothing of the
-// container runs for it, ldconfig neither.
-//
-// What the image has in these files is kept, and is not trusted. A file that is
-// not understood is left as it is; one that is broken is replaced.
+// Package ldcache lets the programs of a container find the board's libraries. It edits
+// the files of dynamic linkers: glibc's /etc/ld.so.cache and musl's /etc/ld-musl-*.path.
+// Nothing of the container runs for it, not even ldconfig. It keeps the image's entries,
+// but does not trust them. It leaves an unknown file as it is, and replaces a broken
+// one.
 package ldcache
 
 import (

@@ -1,7 +1,6 @@
-// Package oci reads what a container runtime tells a hook: the state on its
-// standard input and the bundle's config.json. It takes from them only what the
-// hook needs and trusts neither. Edit adds to a config.json what a front end can
-// give there.
+// Package oci turns a container runtime's input for a hook into what the hook needs. The
+// input is the state on standard input with the bundle's config.json. It trusts neither.
+// Edit adds devices and hooks to a config.json.
 package oci
 
 import (

@@ -1,6 +1,6 @@
-// Package plan turns CSV entries into what a container gets: files and folders
-// to mount, links and device nodes to make, each checked against the board's own
-// file tree. It changes nothing and knows no container; see inject.
+// Package plan turns CSV entries into the mounts, links, devices of a container, each
+// checked against the board's own file tree. It changes nothing and knows no container;
+// see inject.
 package plan
 
 import (
@@ -42,7 +42,7 @@ type Mount struct {
 type Link struct {
 	Path   string `json:"path"`
 	Target string `json:"target"`
-	File   string `json:"file,omitempty"` // what stands at its end on the board; "" for a folder
+	File   string `json:"file,omitempty"` // the file at its end on the board; "" for a folder
 	From   string `json:"from"`
 	Soname bool   `json:"-"` // no list asks for it
 
@@ -79,7 +79,7 @@ type Plan struct {
 	Links     []Link    `json:"links"`
 	Devices   []Device  `json:"devices"`
 	Libraries []Library `json:"libraries"`
-	Wholes    []Whole   `json:"-"` // another way to the same
+	Wholes    []Whole   `json:"-"` // folders that replace some of these by one mount
 }
 
 // Options are the board's settings for its plan.

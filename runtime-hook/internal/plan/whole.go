@@ -14,7 +14,7 @@ import (
 type Whole struct {
 	Source  string // on the board
 	Path    string // in the container
-	Entries int    // how many files and links of the plan it stands for
+	Entries int    // number of files and links of the plan in it
 }
 
 // minWholeEntries is the least number of entries in a folder that is mounted whole. A

@@ -1,6 +1,6 @@
-// Package wrap stands between an engine and its OCI runtime: it understands just
-// enough of a command line to find the bundle that a container is made from, and
-// becomes the real runtime.
+// Package wrap turns an OCI runtime's command line into the config.json of the container
+// that it creates. It reads just enough of the line for that, then becomes the real
+// runtime.
 package wrap
 
 import (

@@ -57,7 +57,7 @@ func candidatePaths(name, path string) []string {
 	}
 	var all []string
 	for _, dir := range filepath.SplitList(path) {
-		// What lies in the working folder is the bundle's.
+		// Files in the working folder are the bundle's.
 		if filepath.IsAbs(dir) {
 			all = append(all, filepath.Join(dir, name))
 		}
