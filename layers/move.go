@@ -103,8 +103,8 @@ func (t tree) isUntouched(ctx context.Context, before, commit string) bool {
 	if err != nil || len(edited) > 0 {
 		return false
 	}
-	blocks, err := t.overwrittenFiles(ctx, commit)
-	return err == nil && len(blocks) == 0
+	files, err := t.overwrittenFiles(ctx, commit)
+	return err == nil && len(files) == 0
 }
 
 // refuseLoss refuses a tree in which the checkout of a commit would lose something.
@@ -119,13 +119,13 @@ func (t tree) refuseLoss(ctx context.Context, r Repo, commit string) error {
 	if len(edited) > 0 {
 		return fmt.Errorf("%s: has local changes, which are left alone:\n%s\n  commit or stash them, then try again", t.dir, firstLines(edited, 5))
 	}
-	blocks, err := t.overwrittenFiles(ctx, commit)
+	files, err := t.overwrittenFiles(ctx, commit)
 	if err != nil {
 		return err
 	}
-	if len(blocks) > 0 {
-		names := make([]string, len(blocks))
-		for i, b := range blocks {
+	if len(files) > 0 {
+		names := make([]string, len(files))
+		for i, b := range files {
 			names[i] = printableLine(b.path)
 		}
 		return fmt.Errorf("%s: files that git does not know would be overwritten:\n%s\n  move them away, then try again", t.dir, firstLines(names, 5))
@@ -192,11 +192,11 @@ func (t tree) moveUntracked(ctx context.Context, commits ...string) ([]string, e
 		if !wholeCommit.MatchString(commit) || !t.hasCommit(ctx, commit) {
 			continue // the marker is of an older slipway, or its commit is gone
 		}
-		blocks, err := t.overwrittenFiles(ctx, commit)
+		files, err := t.overwrittenFiles(ctx, commit)
 		if err != nil {
 			return nil, err
 		}
-		for _, b := range blocks {
+		for _, b := range files {
 			if b.matchesCommit(t.dir) {
 				if err := os.Remove(filepath.Join(t.dir, b.path)); err != nil {
 					return nil, err

@@ -50,7 +50,7 @@ type table struct {
 	Verdict  Status
 	Headline string
 	Reasons  string
-	Mishaps  []commonFailure
+	Failures []commonFailure
 	Columns  []string
 	Rows     []boardRow
 }
@@ -86,7 +86,7 @@ const (
 )
 
 func newOverview(all []Report, links []string) table {
-	t := table{Verdict: Passed, Mishaps: groupFailures(all, links)}
+	t := table{Verdict: Passed, Failures: groupFailures(all, links)}
 	columns, cells := byCheck(all)
 	if len(columns) > maxColumns {
 		columns, cells = bySuite(all)
